@@ -1,0 +1,3 @@
+"""AKS Flex Node: any Linux machine as a worker node of an AKS cluster."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The agent: turns this machine into a worker node and keeps it one."""

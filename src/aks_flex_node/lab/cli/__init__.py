@@ -1,0 +1,48 @@
+"""The door `aks-flex-lab`: one thin function per command, grouped as a person would look for them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from aks_flex_node import __version__
+from aks_flex_node.lab.cli import screen
+from aks_flex_node.lab.errors import LabError
+from aks_flex_node.lab.layout import layout
+
+app = typer.Typer(
+    name="aks-flex-lab",
+    help="A whole cloud and edge site on one Linux machine: a real Kubernetes control plane, and edge machines "
+    "that are real systemd hosts.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def lab(
+    ctx: typer.Context,
+    lab: Annotated[
+        str,
+        typer.Option("--lab", metavar="NAME", envvar="AKS_FLEX_LAB", help="Which lab; several can run at once."),
+    ] = "default",
+) -> None:
+    ctx.obj = layout(lab)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    screen.out.print(__version__)
+
+
+def main() -> None:
+    try:
+        app()
+    except LabError as error:
+        screen.complain(error)
+        sys.exit(error.exit_code)

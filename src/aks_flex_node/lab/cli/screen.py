@@ -1,0 +1,69 @@
+"""What the lab says to a person, and what it says to a program.
+
+Facts go to standard output: a table for a person, JSON with `--json`. Progress and errors go to standard error, so
+that output can be piped. Colour only on a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from aks_flex_node.lab.errors import LabError
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def facts(value: Any) -> None:
+    """One JSON document on standard output."""
+    json.dump(value, sys.stdout, indent=2, default=str)
+    sys.stdout.write("\n")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Aligned columns without lines around them."""
+    sheet = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        sheet.add_column(column, no_wrap=True)
+    for row in rows:
+        sheet.add_row(*row)
+    out.print(sheet)
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    err.print(text, markup=False)
+
+
+@contextmanager
+def step(text: str) -> Iterator[None]:
+    """A piece of work that takes a moment: its name while it runs, its time when it is done."""
+    start = time.monotonic()
+    if err.is_terminal:
+        with err.status(text):
+            yield
+    else:
+        yield
+    err.print(f"  {text:<58}{time.monotonic() - start:7.1f} s", markup=False)
+
+
+def complain(error: LabError) -> None:
+    err.print("[bold red]error:[/] ", end="")
+    err.print(error.message, markup=False)
+    if error.hint:
+        err.print(f"       {error.hint}", markup=False)
+    err.print(f"       [dim]{error.name}, see {error.more}[/]")
+
+
+def megabytes(count: float) -> str:
+    return f"{count / 1048576:.0f} MB"

@@ -1,0 +1,48 @@
+"""What can go wrong in the lab, told to a person.
+
+    LabError                the lab cannot do what was asked
+    ├── UsageError          the words of the command were wrong: nothing was tried          exit 2
+    ├── HostError           this machine lacks something: a right, a program, a feature     exit 3
+    ├── ToolError           a tool could not be fetched, built or checked                   exit 4
+    └── PartError           a part of the lab did not start, or ended                       exit 5
+
+Every error has a kebab-case name, one sentence that says what happened, and a hint that says what to do next.
+"""
+
+from __future__ import annotations
+
+DOCS = "docs/troubleshooting.md"
+
+
+class LabError(Exception):
+    exit_code = 1
+
+    def __init__(self, name: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+    @property
+    def more(self) -> str:
+        """Where a person reads on."""
+        return f"{DOCS}#{self.name}"
+
+
+class UsageError(LabError):
+    exit_code = 2
+
+
+class HostError(LabError):
+    exit_code = 3
+
+
+class ToolError(LabError):
+    exit_code = 4
+
+
+class PartError(LabError):
+    exit_code = 5

@@ -1,0 +1,72 @@
+"""Where the lab keeps its things: one directory for what lives, one cache for what is worth keeping.
+
+Everything below `home` goes with `down`. The cache holds tools, artifacts and base systems, keyed by what they were
+made from; it is shared by all labs and survives them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from aks_flex_node.lab.errors import UsageError
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths of one lab."""
+
+    name: str
+    homes: Path  # all labs of this machine
+    cache: Path
+
+    @property
+    def home(self) -> Path:
+        return self.homes / self.name
+
+    @property
+    def pki(self) -> Path:
+        return self.home / "pki"
+
+    @property
+    def parts(self) -> Path:
+        return self.home / "parts"
+
+    @property
+    def machines(self) -> Path:
+        return self.home / "machines"
+
+    @property
+    def sites(self) -> Path:
+        return self.home / "sites"
+
+    @property
+    def lock(self) -> Path:
+        """Beside the labs and not inside one, because `down` removes the lab while it holds it."""
+        return Path("/run") / f"aks-flex-lab.{self.name}.lock"
+
+    @property
+    def prefix(self) -> str:
+        """What the names of this lab's kernel objects start with."""
+        return f"fl-{self.name}-"
+
+
+def layout(name: str = "default", environ: dict[str, str] | None = None) -> Layout:
+    """Read the environment once, here."""
+    env = dict(os.environ) if environ is None else environ
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            "lab-name-invalid",
+            f"--lab {name!r} is not a usable name.",
+            "Use 1 to 12 lower-case letters, digits and dashes, for example `--lab mine`.",
+        )
+    home = env.get("AKS_FLEX_LAB_HOME") or "/var/lib/aks-flex-lab"
+    cache = env.get("AKS_FLEX_LAB_CACHE")
+    if not cache:
+        base = env.get("XDG_CACHE_HOME") or str(Path(env.get("HOME") or "/root") / ".cache")
+        cache = str(Path(base) / "aks-flex-lab")
+    return Layout(name, Path(home), Path(cache))
