@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from aks_flex_node import __version__
-from aks_flex_node.lab.cli import screen
+from aks_flex_node.lab.cli import cloud, fault, machine, mirror, screen, tools
 from aks_flex_node.lab.errors import LabError
 from aks_flex_node.lab.layout import layout
 
@@ -16,6 +16,8 @@ app = typer.Typer(
     name="aks-flex-lab",
     help="A whole cloud and edge site on one Linux machine: a real Kubernetes control plane, and edge machines "
     "that are real systemd hosts.",
+    epilog="Start with `aks-flex-lab up`. Exit codes: 0 done, 1 failed, 2 wrong words, 3 this machine lacks "
+    "something, 4 a tool could not be made, 5 a part of the lab failed.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -32,6 +34,13 @@ def lab(
     ] = "default",
 ) -> None:
     ctx.obj = layout(lab)
+
+
+cloud.attach(app)
+app.add_typer(machine.app, name="machine")
+app.add_typer(mirror.app, name="mirror")
+app.add_typer(fault.app, name="fault")
+app.add_typer(tools.app, name="tools")
 
 
 @app.command()

@@ -1,0 +1,34 @@
+# `make` alone shows this list.
+.DEFAULT_GOAL := help
+.PHONY: help setup try test test-unit test-long lint bench lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
+
+setup: ## make .venv, and install what this machine lacks
+	@scripts/setup
+
+try: setup ## see the main job for real: a lab, a machine that joins, a pod on it, and all of it gone again
+	@.venv/bin/aks-flex-lab --lab try demo $(if $(KEEP),--keep)
+
+test: setup ## run the whole suite
+	@scripts/test all
+
+test-unit: ## run the unit tests (no root, no network)
+	@scripts/setup --no-packages
+	@scripts/test unit
+
+test-long: setup ## run the exhaustive sweeps
+	@scripts/test long
+
+lint: setup ## check formatting, rules, types and layers
+	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports --no-cache
+
+bench: setup ## measure: how fast a node can join at all
+	@.venv/bin/python -m bench.floor --rounds 5
+
+lock: setup ## pin the dependencies anew
+	@scripts/lock
+
+clean: ## remove what make made here (the lab's cache stays; `aks-flex-lab tools clean` empties it)
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache dist build

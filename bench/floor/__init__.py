@@ -1,0 +1,1 @@
+"""The physical limit of a join, phase by phase, on fresh machines: `python -m bench.floor`."""

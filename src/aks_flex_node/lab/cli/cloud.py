@@ -1,0 +1,190 @@
+"""`aks-flex-lab up | down | status | logs | kubectl | kubeconfig | token`: the lab as a whole and its cluster."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aks_flex_node.lab import processes
+from aks_flex_node.lab.cli import screen
+from aks_flex_node.lab.cli.options import Json, this_lab
+from aks_flex_node.lab.cli.tools import ScreenProgress
+from aks_flex_node.lab.demo import Demo
+from aks_flex_node.lab.errors import LabError, PartError, UsageError
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.requirements import require_root
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+
+class Progress(ScreenProgress):
+    def step(self, text: str) -> AbstractContextManager[None]:
+        return screen.step(text)
+
+    def say(self, text: str) -> None:
+        screen.say(text)
+
+
+def attach(app: typer.Typer) -> None:
+    app.command()(up)
+    app.command()(down)
+    app.command()(status)
+    app.command()(logs)
+    words = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(context_settings=words)(kubectl)
+    app.command()(kubeconfig)
+    app.command()(token)
+    app.command()(demo)
+
+
+def up(
+    ctx: typer.Context,
+    api_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", help="The loopback port of the API server; a free one by default.", min=1, max=65535
+        ),
+    ] = None,
+) -> None:
+    """Bring the lab up, or whatever of it is not up yet.
+
+    The first time it fetches or builds its tools, which can take half an hour; after that it takes seconds.
+    """
+    lab = Lab(this_lab(ctx))
+    start = time.monotonic()
+    lab.up(Progress(), api_port)
+    screen.say(f"Lab {lab.layout.name} is up ({time.monotonic() - start:.1f} s). What to type next:")
+    for command, what in (
+        ("machine add edge-1", "an edge machine"),
+        ("machine shell edge-1", "a root shell in it"),
+        ("kubectl get nodes", "the cluster"),
+        ("status", "every part of the lab"),
+        ("down", "take all of it away"),
+    ):
+        screen.say(f"  {lab.command} {command:<24}{what}")
+
+
+def down(ctx: typer.Context) -> None:
+    """Take the lab away: every process, mount, namespace, link, control group, sysctl and file of it."""
+    lab = Lab(this_lab(ctx))
+    existed = lab.exists or bool(lab.leftovers())
+    start = time.monotonic()
+    left = lab.down()
+    if left:
+        raise LabError("lab-left-something", f"These stay: {'; '.join(left)}.", "Run the same command again.")
+    took = f"({time.monotonic() - start:.1f} s)"
+    screen.say(f"Lab {lab.layout.name} is gone; nothing of it is left. {took}" if existed else "There was nothing.")
+
+
+def status(ctx: typer.Context, json: Json = False) -> None:
+    """Show every part: up or not, address, memory, since when. Exits with 1 when something is down.
+
+    A part that should run and does not shows the last lines of its log.
+    """
+    require_root()
+    lab = Lab(this_lab(ctx))
+    parts = lab.supervisor.states()
+    machines = lab.inventory.all()
+    on = {machine.name: machine.init() is not None for machine in machines}
+    well = bool(parts) and all(part.up for part in parts) and all(on.values())
+    if json:
+        machine_facts = [{**asdict(machine.record), "up": on[machine.name]} for machine in machines]
+        screen.facts(
+            {"lab": lab.layout.name, "up": well, "parts": [asdict(part) for part in parts], "machines": machine_facts}
+        )
+    elif not parts:
+        screen.say(f"Lab {lab.layout.name} is not up. Run `{lab.command} up`.")
+    else:
+        rows = [
+            [part.name, _state(part.up), part.address, screen.megabytes(part.memory), _since(part.since)]
+            for part in parts
+        ]
+        for machine in machines:
+            pids = sorted(machine.groups.pids(machine.leaf))
+            memory = screen.megabytes(processes.resident_bytes(pids))
+            started = processes.Process.of(init).since if (init := machine.init()) else None
+            rows.append([machine.name, _state(on[machine.name]), machine.record.address, memory, _since(started)])
+        screen.table(["PART", "STATE", "ADDRESS", "MEMORY", "SINCE"], rows)
+        for part in parts:
+            for line in part.last_words:
+                screen.out.print(f"{part.name}: {line}", markup=False)
+    sys.exit(0 if well else 1)
+
+
+def _state(up: bool) -> str:
+    return "[green]up[/]" if up else "[red]down[/]"
+
+
+def _since(moment: float | None) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(moment)) if moment else "-"
+
+
+def logs(
+    ctx: typer.Context,
+    part: Annotated[str, typer.Argument(metavar="PART", help="A part as `status` names it, a machine, or `audit`.")],
+    lines: Annotated[int, typer.Option("-n", "--lines", help="How many of the last lines.")] = 100,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come.")] = False,
+) -> None:
+    """Print what a part wrote: its log, a machine's console, or the API server's audit log."""
+    lab = Lab(this_lab(ctx))
+    known: dict[str, Path] = {name: lab.supervisor.log(name) for name in lab.supervisor.names()}
+    known["audit"] = lab.control_plane.audit_log()
+    known |= {machine.name: machine.console for machine in lab.inventory.all()}
+    if part not in known:
+        raise UsageError(
+            "part-unknown", f"Lab {lab.layout.name} has no part {part!r}.", f"It has: {', '.join(known)}."
+        )
+    sys.exit(processes.attach("tail", f"--lines={lines}", *(["--follow=name"] if follow else []), known[part]))
+
+
+def kubectl(ctx: typer.Context) -> None:
+    """Run kubectl on the lab's cluster as its administrator.
+
+    Example: aks-flex-lab kubectl get pods -A -o wide
+    """
+    lab = Lab(this_lab(ctx))
+    cluster = lab.cluster
+    if lab.supervisor.process("kube-apiserver") is None:
+        raise PartError("lab-not-up", "The API server is not running.", f"Run `{lab.command} up`.")
+    processes.replace(cluster.kubectl, f"--kubeconfig={cluster.kubeconfig}", *ctx.args)
+
+
+def kubeconfig(
+    ctx: typer.Context,
+    path: Annotated[bool, typer.Option("--path", help="Print where the file is instead.")] = False,
+) -> None:
+    """Print a kubeconfig for the lab's cluster, usable by any program on this machine.
+
+    Example: export KUBECONFIG=$(aks-flex-lab kubeconfig --path)
+    """
+    file = Lab(this_lab(ctx)).cluster.kubeconfig
+    screen.out.print(str(file) if path else file.read_text(), markup=False)
+
+
+def token(
+    ctx: typer.Context,
+    hours: Annotated[float, typer.Option(help="How long it is valid.", min=0.001, max=8760)] = 24,
+) -> None:
+    """Make a bootstrap token, by which a kubelet may join the lab's cluster."""
+    screen.out.print(Lab(this_lab(ctx)).cluster.bootstrap_token(int(hours * 3600)))
+
+
+def demo(
+    ctx: typer.Context,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the lab up at the end.")] = False,
+) -> None:
+    """See the main job for real: a lab comes up, a machine joins, a pod runs on it, and all of it goes away."""
+    lab = Lab(this_lab(ctx))
+    progress = Progress()
+    times = Demo(lab, progress, lambda text: screen.out.print(text, markup=False)).run(keep=keep)
+    screen.say("")
+    for title, seconds in times.items():
+        screen.say(f"{title:<40}{seconds:7.1f} s")
+    screen.say(f"{'All of it':<40}{sum(times.values()):7.1f} s")
+    screen.say(f"Done. The lab is still up: `{lab.command} status`." if keep else "Done. This machine is as it was.")

@@ -1,0 +1,121 @@
+"""`aks-flex-lab tools`: the real programs the lab runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aks_flex_node.lab.cli import screen
+from aks_flex_node.lab.cli.options import Json, this_lab
+from aks_flex_node.lab.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HEARTBEAT_SECONDS = 30.0
+
+app = typer.Typer(
+    name="tools",
+    help="The real programs the lab runs: Kubernetes, containerd, runc and the rest.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+
+class ScreenProgress:
+    """On a terminal one line that lives; elsewhere a line for each result, and now and then one for a long wait."""
+
+    @contextmanager
+    def working(self, what: str, doing: Callable[[], str]) -> Iterator[None]:
+        start = time.monotonic()
+        over = threading.Event()
+
+        def line() -> str:
+            return f"{what:<30}{doing():<44}{time.monotonic() - start:7.0f} s"
+
+        def live() -> None:
+            with screen.err.status(line()) as status:
+                while not over.wait(0.5):
+                    status.update(line())
+
+        def heartbeat() -> None:
+            while not over.wait(HEARTBEAT_SECONDS):
+                screen.say(f"  {line()}")
+
+        thread = threading.Thread(target=live if screen.err.is_terminal else heartbeat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def done(self, what: str, how: str, seconds: float) -> None:
+        screen.say(f"  {what:<30}{how:<44}{seconds:7.1f} s")
+
+
+@app.command("list")
+def list_(ctx: typer.Context, json: Json = False) -> None:
+    """Show each tool with its version, where it came from, its size and its state."""
+    states = Toolbox(this_lab(ctx).cache).states()
+    if json:
+        screen.facts([asdict(state) for state in states])
+        return
+    rows = [
+        (
+            state.name,
+            state.version or "-",
+            state.source or "-",
+            screen.megabytes(state.size) if state.size else "-",
+            state.state,
+        )
+        for state in states
+    ]
+    screen.table(("TOOL", "VERSION", "SOURCE", "SIZE", "STATE"), rows)
+
+
+@app.command()
+def install(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME[@VERSION]]…", help="Which tools, for example `runc@1.4.0`; all by default."),
+    ] = None,
+    source: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|release|build",
+            help="Where to take them from: the publisher's release when it can be reached, else a build.",
+        ),
+    ] = "auto",
+) -> None:
+    """Fetch or build what is missing. Can be interrupted and run again at any time."""
+    toolbox = Toolbox(this_lab(ctx).cache)
+    start = time.monotonic()
+    toolbox.install(names or (), ScreenProgress(), source)
+    screen.say(
+        f"All tools are ready, after {time.monotonic() - start:.1f} s. See them with `aks-flex-lab tools list`."
+    )
+
+
+@app.command()
+def path(
+    ctx: typer.Context,
+    tool: Annotated[str, typer.Argument(help="For example kubernetes, or kubernetes@1.33.13.")],
+    command: Annotated[str, typer.Argument(help="For example kubelet.")],
+) -> None:
+    """Print where a program of a tool is."""
+    name, _, version = tool.partition("@")
+    screen.out.print(Toolbox(this_lab(ctx).cache).path(name, command, version or None), markup=False)
+
+
+@app.command()
+def clean(ctx: typer.Context) -> None:
+    """Remove tools and artifacts that no version in the catalog uses any more, and what was left half-made."""
+    freed = Toolbox(this_lab(ctx).cache).clean()
+    screen.say(f"{screen.megabytes(freed)} freed.")

@@ -1,0 +1,56 @@
+"""Writing files so that a reader, or the next run after a crash, finds the old content or the new, nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """Write beside the target, sync, and rename. The file has its final mode from the moment it exists."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(name).rename(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def locked(path: Path, who: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock file, and take it away again: nobody else does `who` meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            os.close(handle)
+            raise LabError(
+                "lab-busy", f"Another command is changing {who} right now.", "Wait for it to end, then try again."
+            ) from error
+        # The one before us removed the file it held; a lock on a removed file holds nothing.
+        if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
+            break
+        os.close(handle)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)

@@ -1,0 +1,152 @@
+"""Runs the floor on a machine, and watches from the cluster's side how far it is."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import threading
+import time
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab import network
+from aks_flex_node.lab.errors import PartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+TEST_IMAGE = "mcr.microsoft.com/flex/test:1"
+SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Versions:
+    kubernetes: str = "1.34.4"
+    containerd: str = "2.4.2"
+    runc: str = "1.5.2"
+    cni: str = "1.9.1"
+    npd: str = "1.34.0"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What can be turned to make a bare kubelet faster or slower; the defaults are the fastest found."""
+
+    versions: Versions = field(default_factory=Versions)
+    node_ip: bool = True
+    systemd_cgroup: bool = True
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The seconds that each phase took, in order."""
+
+    phases: dict[str, float]
+
+    @property
+    def ready(self) -> float:
+        """From a clean host to Node Ready."""
+        return sum(seconds for phase, seconds in self.phases.items() if phase != "pod")
+
+
+def join(lab: Lab, machine: Machine, settings: Settings | None = None) -> Joined:
+    """Make a fresh machine a node with a running pod, as fast as it can be done."""
+    settings = settings or Settings()
+    cluster = lab.cluster
+    cluster.apply(test_pod(machine.name))
+    watch = Watch(lab, machine.name)
+    watch.start()
+    script = _variables(lab, machine, settings) + resources.files(__package__).joinpath("join.sh").read_text()
+    said = machine.run("bash", "-s", input=script, timeout=SECONDS).out
+    moments = [(line.split()[1], float(line.split()[2])) for line in said.splitlines() if line.startswith("phase ")]
+    moments += [("node", watch.wait("node", machine)), ("pod", watch.wait("pod", machine))]
+    return Joined({name: max(0.0, end - begin) for (_, begin), (name, end) in itertools.pairwise(moments)})
+
+
+def test_pod(node: str) -> dict[str, Any]:
+    """A web server that waits for its node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"web-{node}", "namespace": "default", "labels": {"app": "web"}},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "containers": [
+                {"name": "web", "image": TEST_IMAGE, "command": ["httpd", "-f", "-p", "80", "-h", "/www"]},
+            ],
+        },
+    }
+
+
+def _variables(lab: Lab, machine: Machine, settings: Settings) -> str:
+    """Given on standard input with the script, because a token has no business in a command line."""
+    versions = settings.versions
+    flags = f"--node-ip={machine.record.address}" if settings.node_ip else ""
+    values = {
+        "ARCH": lab.toolbox.arch,
+        "KUBERNETES": versions.kubernetes,
+        "CONTAINERD": versions.containerd,
+        "RUNC": versions.runc,
+        "CNI": versions.cni,
+        "NPD": versions.npd,
+        "SERVER": network.API_URL,
+        "CA": lab.authority.certificate.read_text(),
+        "TOKEN": lab.cluster.bootstrap_token(),
+        "DNS": network.DNS_SERVICE,
+        "POD_SUBNET": f"198.19.{64 + machine.record.number % 60}.0/24",
+        "CGROUP_DRIVER": "systemd" if settings.systemd_cgroup else "cgroupfs",
+        "SYSTEMD_CGROUP": "true" if settings.systemd_cgroup else "false",
+        "KUBELET_FLAGS": flags,
+    }
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+class Watch:
+    """Notes the moment at which the cluster first says that a node is ready, and that its pod runs."""
+
+    def __init__(self, lab: Lab, node: str) -> None:
+        self._lab = lab
+        self._seen: dict[str, float] = {}
+        self._paths: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
+            "node": (f"/api/v1/nodes?watch=1&fieldSelector=metadata.name%3D{node}", is_ready),
+            "pod": (f"/api/v1/namespaces/default/pods?watch=1&fieldSelector=metadata.name%3Dweb-{node}", is_running),
+        }
+
+    def start(self) -> None:
+        for what in self._paths:
+            threading.Thread(target=self._look, args=(what,), daemon=True).start()
+
+    def _look(self, what: str) -> None:
+        path, good = self._paths[what]
+        for event in self._lab.watch(path, SECONDS):
+            if good(event["object"]):
+                self._seen[what] = time.time()
+                return
+
+    def wait(self, what: str, machine: Machine) -> float:
+        end = time.monotonic() + SECONDS
+        while what not in self._seen:
+            if time.monotonic() > end:
+                raise PartError(
+                    "node-not-ready",
+                    f"{machine.name}: its {what} was not ready within {SECONDS} s.",
+                    f"Look at `{self._lab.command} machine exec {machine.name} -- journalctl -u kubelet`.",
+                )
+            time.sleep(0.005)
+        return self._seen[what]
+
+
+def is_ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def is_running(pod: dict[str, Any]) -> bool:
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return bool(statuses) and all("running" in status["state"] for status in statuses)

@@ -1,0 +1,219 @@
+"""Control groups: every process of a lab runs in one, so that none can be lost.
+
+A process that a killed lab never wrote down is still found here. One lab has one group in every hierarchy, with a
+leaf for each part and each machine. Where systemd rules a unified hierarchy the group stands at the top, whose
+controllers are on; in the older hierarchies it stands below the group we are in ourselves, so that whatever limit
+holds for us holds for the lab.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab.errors import HostError, LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Joins every group named before `--`, then becomes the program named after it.
+JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """One mounted tree of control groups."""
+
+    mount: Path
+    unified: bool
+    controllers: frozenset[str]
+    current: str  # the group that this process is in
+
+    @property
+    def base(self) -> Path:
+        """The group below which labs are made."""
+        return self.mount if self.alone else self.mount / self.current.lstrip("/")
+
+    @property
+    def alone(self) -> bool:
+        """Whether this is the only hierarchy, as on today's distributions."""
+        return self.unified and (self.mount / "cgroup.controllers").exists() and self.mount == Path("/sys/fs/cgroup")
+
+
+def parse_hierarchies(mounts: str, own: str) -> Iterator[Hierarchy]:
+    """Bring together what /proc/self/mounts and /proc/self/cgroup say."""
+    current = {}
+    for line in own.splitlines():
+        _, names, path = line.split(":", 2)
+        current[names] = path
+    for line in mounts.splitlines():
+        _, mount, kind, options = line.split()[:4]
+        if kind == "cgroup2":
+            yield Hierarchy(Path(mount), True, frozenset(), current.get("", "/"))
+        elif kind == "cgroup":
+            for names, path in current.items():
+                wanted = set(names.split(",")) if names else set()
+                if wanted and wanted <= set(options.split(",")):
+                    yield Hierarchy(Path(mount), False, frozenset(wanted), path)
+
+
+def hierarchies() -> list[Hierarchy]:
+    proc = Path("/proc/self")
+    found = list(parse_hierarchies((proc / "mounts").read_text(), (proc / "cgroup").read_text()))
+    if not found:
+        raise HostError(
+            "cgroups-missing",
+            "No control group hierarchy is mounted on this machine.",
+            "Mount one (`mount -t cgroup2 none /sys/fs/cgroup`), then try again.",
+        )
+    return list({hierarchy.mount: hierarchy for hierarchy in found}.values())
+
+
+def joining(groups: Iterable[Path], argv: Iterable[str | Path]) -> list[str]:
+    """The command that joins these groups, then becomes `argv` under the same process id."""
+    return ["sh", "-c", JOIN, "join", *(str(group) for group in groups), "--", *(str(word) for word in argv)]
+
+
+def groups_of(pid: int) -> list[Path]:
+    """The groups that a process is in, one in each hierarchy."""
+    mounts = Path("/proc/self/mounts").read_text()
+    of_process = parse_hierarchies(mounts, Path(f"/proc/{pid}/cgroup").read_text())
+    return list({found.mount: found.mount / found.current.lstrip("/") for found in of_process}.values())
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The control groups of one lab."""
+
+    lab: str
+
+    @property
+    def name(self) -> str:
+        return f"aks-flex-lab.{self.lab}"
+
+    def tops(self) -> list[Path]:
+        """The lab's group in each hierarchy, wherever an earlier command may have made it."""
+        found = []
+        for hierarchy in hierarchies():
+            found += [Path(at) / self.name for at, groups, _ in os.walk(hierarchy.mount) if self.name in groups]
+        return found
+
+    def make(self, leaf: str) -> list[Path]:
+        """The groups to join for one part or machine, made where they are missing."""
+        existing = self.tops()
+        made = []
+        for hierarchy in hierarchies():
+            mine = [top for top in existing if top.is_relative_to(hierarchy.mount)]
+            top = mine[0] if mine else hierarchy.base / self.name
+            for group in (top, top / leaf):
+                _make(group, hierarchy)
+            made.append(top / leaf)
+        return made
+
+    def joining(self, leaf: str, argv: Iterable[str | Path]) -> list[str]:
+        """The command that starts `argv` inside the lab's group."""
+        return joining(self.make(leaf), argv)
+
+    def pids(self, leaf: str = "") -> set[int]:
+        """Every process in the lab, or in one leaf of it."""
+        found: set[int] = set()
+        for top in self.tops():
+            for at, _, _ in os.walk(top / leaf):
+                found |= _procs(Path(at))
+        return found
+
+    def kill(self, leaf: str = "", *, seconds: float = 10) -> None:
+        """End everything in the lab, or in one leaf, at once; and wait until it is gone."""
+        end = time.monotonic() + seconds
+        while pids := self.pids(leaf) - {os.getpid()}:
+            for pid in pids:
+                _signal(pid, signal.SIGKILL)
+            if time.monotonic() > end:
+                raise LabError(
+                    "process-stays",
+                    f"Processes {sorted(pids)} of the lab do not end, even when killed.",
+                    "They hang in the kernel, on a device or a file system; look at /proc/PID/stack.",
+                )
+            time.sleep(0.01)
+
+    @contextlib.contextmanager
+    def frozen(self, leaf: str) -> Iterator[None]:
+        """Hold everything in a leaf still, as a photograph would."""
+        switches = [
+            (top / leaf / file, on, off)
+            for top in self.tops()
+            for file, on, off in (("freezer.state", "FROZEN", "THAWED"), ("cgroup.freeze", "1", "0"))
+            if (top / leaf / file).exists()
+        ]
+        try:
+            for path, on, _ in switches:
+                path.write_text(on)
+            yield
+        finally:
+            for path, _, off in switches:
+                path.write_text(off)
+
+    def remove(self, leaf: str = "") -> None:
+        """Take the groups away; they must be empty of processes by now."""
+        for top in self.tops():
+            for at, _, _ in os.walk(top / leaf, topdown=False):
+                _rmdir(Path(at))
+
+
+def _make(group: Path, hierarchy: Hierarchy) -> None:
+    if group.exists():
+        return
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise HostError(
+            "cgroup-refused",
+            f"The control group {group} cannot be made: {error.strerror}.",
+            "Run the lab as root on the machine itself, or in a container with a writable /sys/fs/cgroup.",
+        ) from error
+    if "cpuset" in hierarchy.controllers:
+        # A new cpuset is empty and lets nobody in until it is told its share.
+        for key in ("cpuset.cpus", "cpuset.mems"):
+            (group / key).write_text((group.parent / key).read_text())
+    if hierarchy.alone:
+        # Passed on as far as the kernel lets us: a group with processes of its own cannot.
+        wanted = " ".join(f"+{name}" for name in (group.parent / "cgroup.controllers").read_text().split())
+        try:
+            (group.parent / "cgroup.subtree_control").write_text(wanted)
+        except OSError:
+            return
+
+
+def _procs(group: Path) -> set[int]:
+    try:
+        return {int(line) for line in (group / "cgroup.procs").read_text().split()} - {0}
+    except OSError:
+        return set()
+
+
+def _signal(pid: int, sig: signal.Signals) -> None:
+    try:
+        os.kill(pid, sig)
+    except ProcessLookupError:
+        return
+
+
+def _rmdir(group: Path) -> None:
+    end = time.monotonic() + 5
+    while True:
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            # The kernel lets go of a dead process's group a moment after the process.
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return

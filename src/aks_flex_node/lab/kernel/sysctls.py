@@ -1,0 +1,75 @@
+"""Sysctls of the whole kernel: a kubelet and a booting systemd change some, and the lab puts them back.
+
+What belongs to a network namespace goes with it. The rest is shared with the machine we run on, so the first lab to
+come up writes all of it down and the last one to go restores what differs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from aks_flex_node.lab.files import write_atomically
+
+ROOT = Path("/proc/sys")
+# Where a booting system and a kubelet write. The rest of /proc/sys is per namespace, or counts by itself.
+ROOMS = ("kernel", "vm", "fs")
+# They move by themselves, or answer something new at every look.
+MOVING = (
+    "kernel/random/",
+    "kernel/ns_last_pid",
+    "fs/dentry-state",
+    "fs/file-nr",
+    "fs/inode-",
+    "fs/aio-nr",
+    "fs/quota/",
+)
+# They belong to a namespace of their own, or are no settings at all but an order to act.
+LOCAL = (
+    "kernel/hostname",
+    "kernel/domainname",
+    "vm/drop_caches",
+    "vm/compact_memory",
+    "vm/stat_refresh",
+    "fs/binfmt_misc",
+)
+
+
+def read(root: Path = ROOT) -> dict[str, str]:
+    """Every setting that can be read and written again."""
+    found = {}
+    for room in ROOMS:
+        for at, _, names in os.walk(root / room):
+            for name in names:
+                path = Path(at) / name
+                key = str(path.relative_to(root))
+                if key.startswith(MOVING + LOCAL) or not path.stat().st_mode & 0o200:
+                    continue
+                try:
+                    found[key] = path.read_text().strip()
+                except (OSError, UnicodeDecodeError):
+                    continue
+    return found
+
+
+def remember(record: Path, root: Path = ROOT) -> None:
+    """Write down how the machine was, unless a lab before us has."""
+    if not record.exists():
+        write_atomically(record, json.dumps(read(root), indent=1))
+
+
+def restore(record: Path, root: Path = ROOT) -> list[str]:
+    """Put back what differs from the record, and forget the record. Returns what was put back."""
+    if not record.exists():
+        return []
+    before: dict[str, str] = json.loads(record.read_text())
+    now = read(root)
+    changed = [key for key, value in before.items() if now.get(key, value) != value]
+    for key in changed:
+        try:
+            (root / key).write_text(before[key])
+        except OSError:
+            continue  # the kernel takes some values only one way; there is nothing more to do
+    record.unlink()
+    return changed

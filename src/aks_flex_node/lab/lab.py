@@ -1,0 +1,217 @@
+"""A whole lab: how it comes up, what it is made of, and how it goes without a trace.
+
+There is no process that is "the lab". Every command looks at what is there and does what is missing, so `up` repairs
+a lab that lost a part, and `down` clears away one that was killed half-way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab import dns, network
+from aks_flex_node.lab.cluster import Cluster
+from aks_flex_node.lab.errors import PartError
+from aks_flex_node.lab.files import locked, write_atomically
+from aks_flex_node.lab.kernel import mounts, sysctls
+from aks_flex_node.lab.kernel.cgroups import Groups
+from aks_flex_node.lab.kernel.namespaces import named
+from aks_flex_node.lab.machines.inventory import Inventory
+from aks_flex_node.lab.mirror.client import Mirror
+from aks_flex_node.lab.network import Network
+from aks_flex_node.lab.parts import faults, gateway
+from aks_flex_node.lab.parts.control_plane import ControlPlane
+from aks_flex_node.lab.parts.part import Part, Supervisor
+from aks_flex_node.lab.parts.probes import Connection, trusting
+from aks_flex_node.lab.parts.services import Services
+from aks_flex_node.lab.pki import Authority, kubeconfig
+from aks_flex_node.lab.requirements import require_host, require_root
+from aks_flex_node.lab.tools.artifacts import artifact_tree
+from aks_flex_node.lab.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Protocol
+
+    from aks_flex_node.lab.layout import Layout
+    from aks_flex_node.lab.tools.progress import Progress as ToolProgress
+
+    class Progress(ToolProgress, Protocol):
+        def step(self, text: str) -> contextlib.AbstractContextManager[None]:
+            """A piece of work that takes a moment."""
+
+        def say(self, text: str) -> None:
+            """A line."""
+
+
+MACHINE_LOCK = Path("/run/aks-flex-lab.lock")
+
+
+@dataclass(frozen=True)
+class Lab:
+    layout: Layout
+
+    @property
+    def network(self) -> Network:
+        return Network(self.layout)
+
+    @property
+    def authority(self) -> Authority:
+        return Authority(self.layout.pki)
+
+    @property
+    def toolbox(self) -> Toolbox:
+        return Toolbox(self.layout.cache)
+
+    @property
+    def supervisor(self) -> Supervisor:
+        return Supervisor(self.layout)
+
+    @property
+    def control_plane(self) -> ControlPlane:
+        return ControlPlane(self.layout, self.toolbox, self.network.cloud)
+
+    @property
+    def services(self) -> Services:
+        return Services(self.layout, self.network.cloud)
+
+    @property
+    def inventory(self) -> Inventory:
+        return Inventory(self.layout)
+
+    @property
+    def mirror(self) -> Mirror:
+        return Mirror(self.services.mirror_control())
+
+    @property
+    def faults(self) -> faults.Faults:
+        return faults.Faults(self.network.cloud)
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        return self.layout.home / "admin.kubeconfig"
+
+    @property
+    def cluster(self) -> Cluster:
+        if not self.admin_kubeconfig.exists():
+            raise PartError("lab-not-up", f"Lab {self.layout.name} is not up.", f"Run `{self.command} up` first.")
+        return Cluster(self.toolbox.path("kubernetes", "kubectl"), self.admin_kubeconfig)
+
+    @property
+    def command(self) -> str:
+        """What a person types to reach this very lab."""
+        return "aks-flex-lab" if self.layout.name == "default" else f"aks-flex-lab --lab {self.layout.name}"
+
+    @property
+    def exists(self) -> bool:
+        return self.layout.home.exists()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        with locked(self.layout.lock, f"lab {self.layout.name}"):
+            yield
+
+    def up(self, progress: Progress, api_port: int | None = None) -> None:
+        """Bring up what is not up yet."""
+        require_host(self.layout)
+        self.toolbox.install(progress=progress)
+        tree = artifact_tree(self.toolbox, progress)
+        with self.alone():
+            self._remember_the_machine()
+            with progress.step("network and certificates"):
+                self.network.up()
+                self.authority.ensure()
+                self._write_kubeconfig(gateway.choose_port(self.layout, api_port))
+            with progress.step("etcd, registry, mirror, DNS, fault proxy"):
+                self._run(self.control_plane.etcd(), *self._cloud(tree))
+            with progress.step("Kubernetes API server"):
+                self._run(self.control_plane.api_server(), self._gateway())
+            with progress.step("controller manager, scheduler, images, roles"):
+                self._run(self.control_plane.controller_manager(), self.control_plane.scheduler())
+                self.services.push_images(self.toolbox.path("pause", "pause"), self.toolbox.arch)
+                self.faults.ensure()
+                self.cluster.prepare()
+            for machine in self.inventory.all():
+                if machine.init() is None:
+                    with progress.step(f"machine {machine.name}"):
+                        dns.announce(self.layout, machine.name, machine.record.site, machine.record.address)
+                        machine.start()
+
+    def down(self) -> list[str]:
+        """Take everything away, by its own id, whatever state it is in. Returns what could not be taken away."""
+        require_root()
+        with self.alone():
+            groups = Groups(self.layout.name)
+            groups.kill()
+            self.network.down()
+            groups.remove()
+            mounts.unmount_below(self.layout.home)
+            mounts.remove_tree(self.layout.home)
+            self._forget_the_machine()
+        return self.leftovers()
+
+    def leftovers(self) -> list[str]:
+        """What of this lab can still be seen on the machine."""
+        groups = Groups(self.layout.name)
+        return [
+            *(f"process {pid}" for pid in sorted(groups.pids())),
+            *(f"control group {top}" for top in groups.tops()),
+            *(f"network namespace {namespace.name}" for namespace in named(self.layout.prefix)),
+            *(f"mount {point}" for point in mounts.below(self.layout.home)),
+            *([f"directory {self.layout.home}"] if self.layout.home.exists() else []),
+        ]
+
+    def watch(self, path: str, seconds: float) -> Iterator[dict[str, Any]]:
+        """The events of a watch on the cluster's API, as they come; ends by itself."""
+        admin = self.control_plane.admin()
+        trust = trusting(self.authority.certificate)
+        trust.load_cert_chain(admin.certificate, admin.key)
+        connection = Connection(self.network.cloud, network.API, 443, network.API_NAME, trust)
+        connection.request("GET", f"{path}&timeoutSeconds={int(seconds)}")
+        connection.sock.settimeout(seconds)
+        for line in connection.getresponse():
+            yield json.loads(line)
+
+    def _run(self, *parts: Part) -> None:
+        for part in parts:
+            self.supervisor.start(part)
+        for part in parts:
+            self.supervisor.wait(part)
+
+    def _cloud(self, tree: Path) -> list[Part]:
+        proxy = self.toolbox.path("toxiproxy", "toxiproxy-server")
+        services = self.services
+        return [
+            services.names(),
+            services.registry(),
+            services.mirror(tree),
+            faults.part(proxy, self.network.cloud),
+        ]
+
+    def _gateway(self) -> Part:
+        return gateway.part(self.network.cloud, gateway.choose_port(self.layout, None))
+
+    def _write_kubeconfig(self, port: int) -> None:
+        text = kubeconfig(f"https://127.0.0.1:{port}", self.authority, self.control_plane.admin())
+        write_atomically(self.admin_kubeconfig, text, 0o600)
+
+    @property
+    def _sysctls(self) -> Path:
+        return self.layout.homes / ".sysctls.json"
+
+    def _remember_the_machine(self) -> None:
+        with locked(MACHINE_LOCK, "this machine", wait=True):
+            self.layout.home.mkdir(parents=True, exist_ok=True)
+            sysctls.remember(self._sysctls)
+
+    def _forget_the_machine(self) -> None:
+        """The last lab to go puts the machine back as the first one found it."""
+        with locked(MACHINE_LOCK, "this machine", wait=True):
+            homes = self.layout.homes
+            if not homes.exists() or any(path.is_dir() for path in homes.iterdir()):
+                return
+            sysctls.restore(self._sysctls)
+            homes.rmdir()

@@ -1,0 +1,1 @@
+"""Edge machines: real systemd hosts, made in seconds from a base system that is built once."""

@@ -1,0 +1,113 @@
+"""A machine's disk: what it copied of its base, its own layer over /usr, and what makes it this machine.
+
+    machines/NAME/root        the root directory; its /usr is empty until the machine runs
+    machines/NAME/usr/upper   what the machine changed below /usr
+    machines/NAME/usr/work    overlayfs's own
+
+The layer is mounted in the namespace of the machine's runner alone, so it goes when the runner goes, whatever
+happened to it. Where overlayfs cannot stand on the cache's file system, /usr is copied like the rest.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab import network
+from aks_flex_node.lab.errors import HostError
+from aks_flex_node.lab.files import write_atomically
+from aks_flex_node.lab.machines.bases import Base, copy_tree, free_bytes
+from aks_flex_node.lab.processes import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.lab.pki import Authority
+
+ROOM_NEEDED = 1 << 30
+
+
+@dataclass(frozen=True)
+class Disk:
+    room: Path
+
+    @property
+    def root(self) -> Path:
+        return self.room / "root"
+
+    @property
+    def upper(self) -> Path:
+        return self.room / "usr" / "upper"
+
+    @property
+    def work(self) -> Path:
+        return self.room / "usr" / "work"
+
+    @property
+    def whole(self) -> bool:
+        """Whether /usr lies on this disk itself, instead of in a layer over the base's."""
+        return not self.upper.exists()
+
+    def make(self, base: Base) -> None:
+        """Copy all of the base but /usr, and prepare the layer for that."""
+        require_room(self.room)
+        self.root.mkdir(parents=True)
+        shutil.copymode(base.root, self.root)
+        for entry in base.root.iterdir():
+            if entry.name != "usr":
+                run("cp", "-a", "--reflink=auto", entry, self.root)
+        for directory in (self.root / "usr", self.upper, self.work):
+            directory.mkdir(parents=True)
+            shutil.copymode(base.root / "usr", directory)
+
+    def copy(self, other: Disk) -> None:
+        """Become a copy of another machine's disk."""
+        require_room(self.room)
+        copy_tree(other.root, self.root)
+        if not other.whole:
+            copy_tree(other.upper, self.upper)
+            self.work.mkdir()
+
+    def mount(self, base: Base) -> None:
+        """Lay the layer over the base's /usr. To be called in a mount namespace of the machine's own."""
+        if self.whole:
+            return
+        options = f"lowerdir={base.root / 'usr'},upperdir={self.upper},workdir={self.work}"
+        if not run("mount", "-t", "overlay", "overlay", "-o", options, self.root / "usr", check=False).ok:
+            copy_tree(base.root / "usr", self.root / "usr")
+            copy_tree(self.upper, self.root / "usr")
+            shutil.rmtree(self.room / "usr")
+
+    def identify(self, name: str, site: network.Site, authority: Authority) -> None:
+        """Give the machine its name, its id, its resolver, and trust in the lab's authority."""
+        etc = self.root / "etc"
+        domain = f"{site.name}.{network.DOMAIN}"
+        write_atomically(etc / "hostname", f"{name}\n")
+        write_atomically(etc / "machine-id", f"{secrets.token_hex(16)}\n", 0o444)
+        write_atomically(etc / "hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+        write_atomically(etc / "resolv.conf", f"search {domain} {network.DOMAIN}\nnameserver {network.DNS}\n")
+        self._trust(authority)
+
+    def _trust(self, authority: Authority) -> None:
+        """What update-ca-certificates would do, without its seconds. The directory is found by OpenSSL's hash."""
+        certs = self.root / "etc/ssl/certs"
+        pem = authority.certificate.read_text()
+        bundle = certs / "ca-certificates.crt"
+        if pem not in bundle.read_text():
+            write_atomically(bundle, bundle.read_text() + pem)
+        write_atomically(certs / "aks-flex-lab.pem", pem)
+        link = certs / f"{authority.subject_hash}.0"
+        if not link.is_symlink():
+            link.symlink_to("aks-flex-lab.pem")
+
+
+def require_room(path: Path) -> None:
+    free = free_bytes(path)
+    if free < ROOM_NEEDED:
+        raise HostError(
+            "disk-full",
+            f"Only {free >> 20} MB are free below {path.parent}; a machine needs {ROOM_NEEDED >> 20} MB.",
+            "Make room, or set AKS_FLEX_LAB_HOME to a directory on a larger disk.",
+        )

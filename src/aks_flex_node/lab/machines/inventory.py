@@ -1,0 +1,110 @@
+"""The machines of one lab: adding, finding, copying and removing them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab import dns
+from aks_flex_node.lab.errors import UsageError
+from aks_flex_node.lab.kernel.mounts import remove_tree
+from aks_flex_node.lab.machines.bases import Base, System
+from aks_flex_node.lab.machines.machine import Machine, Record, load
+from aks_flex_node.lab.network import Network, free_machine_number
+from aks_flex_node.lab.pki import Authority
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.layout import Layout
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
+SITE = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Inventory:
+    layout: Layout
+
+    def all(self) -> list[Machine]:
+        names = sorted(path.parent.name for path in self.layout.machines.glob("*/machine.json"))
+        return [machine for name in names if (machine := load(self.layout, name))]
+
+    def find(self, name: str) -> Machine:
+        if machine := load(self.layout, name):
+            return machine
+        known = [machine.name for machine in self.all()]
+        near = difflib.get_close_matches(name, known, 1)
+        hint = (
+            f"Did you mean {near[0]}?"
+            if near
+            else f"There are: {', '.join(known)}."
+            if known
+            else "There is none yet."
+        )
+        raise UsageError("machine-unknown", f"Lab {self.layout.name} has no machine {name!r}.", hint)
+
+    def add(self, name: str, system: System, site_name: str, progress: Callable[[str], None]) -> Machine:
+        """A new machine on a fresh disk, booted."""
+        self._require_new(name, site_name)
+        Base(system, self.layout.cache).build(progress)
+        machine = self._register(name, system, site_name)
+        return self._first_boot(machine, lambda: machine.disk.make(machine.base))
+
+    def copy(self, source: Machine, name: str) -> Machine:
+        """A new machine on a copy of another's disk: same system, same site, its own name, id and address."""
+        self._require_new(name, source.record.site)
+        machine = self._register(name, source.record.system, source.record.site)
+
+        def copy_disk() -> None:
+            with source.groups.frozen(source.leaf):
+                machine.disk.copy(source.disk)
+
+        return self._first_boot(machine, copy_disk)
+
+    def remove(self, machine: Machine) -> None:
+        machine.stop()
+        dns.forget(self.layout, machine.name)
+        remove_tree(machine.room)
+
+    def _require_new(self, name: str, site: str) -> None:
+        if not NAME.fullmatch(name):
+            raise UsageError(
+                "machine-name-invalid",
+                f"{name!r} is not a usable machine name.",
+                "Use 1 to 30 lower-case letters, digits and dashes, for example edge-1.",
+            )
+        if not SITE.fullmatch(site):
+            raise UsageError(
+                "site-name-invalid",
+                f"{site!r} is not a usable site name.",
+                "Use 1 to 12 lower-case letters, digits and dashes, for example factory.",
+            )
+        if load(self.layout, name):
+            raise UsageError(
+                "machine-exists",
+                f"Lab {self.layout.name} has a machine {name} already.",
+                f"Choose another name, or remove it with `aks-flex-lab machine rm {name}`.",
+            )
+
+    def _register(self, name: str, system: System, site_name: str) -> Machine:
+        site = Network(self.layout).site(site_name)
+        taken = {machine.record.number for machine in self.all() if machine.record.site == site_name}
+        number = free_machine_number(taken)
+        machine = Machine(self.layout, Record(name, system, site_name, number, site.address(number)))
+        machine.save()
+        return machine
+
+    def _first_boot(self, machine: Machine, make_disk: Callable[[], None]) -> Machine:
+        """Boot a machine for the first time; one that cannot be made leaves nothing behind."""
+        try:
+            make_disk()
+            machine.disk.identify(machine.name, machine.site(), Authority(self.layout.pki))
+            dns.announce(self.layout, machine.name, machine.record.site, machine.record.address)
+            machine.start()
+        except BaseException:
+            self.remove(machine)
+            raise
+        return machine

@@ -1,0 +1,217 @@
+"""One edge machine, seen from outside: its record, its processes, and what a person can do with it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab import processes
+from aks_flex_node.lab.errors import PartError
+from aks_flex_node.lab.files import write_atomically
+from aks_flex_node.lab.kernel.cgroups import Groups, groups_of, joining
+from aks_flex_node.lab.machines.bases import Base, System
+from aks_flex_node.lab.machines.disks import Disk
+from aks_flex_node.lab.network import Network, Site
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.layout import Layout
+    from aks_flex_node.lab.processes import Process, Result
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+BOOT_SECONDS = 60
+RUNNER = (sys.executable, "-m", "aks_flex_node.lab.machines.runner")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a machine is. Written before anything of it is made, so that it can always be found and removed."""
+
+    name: str
+    system: System
+    site: str
+    number: int
+    address: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    layout: Layout
+    record: Record
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def room(self) -> Path:
+        return self.layout.machines / self.name
+
+    @property
+    def disk(self) -> Disk:
+        return Disk(self.room)
+
+    @property
+    def base(self) -> Base:
+        return Base(self.record.system, self.layout.cache)
+
+    @property
+    def console(self) -> Path:
+        return self.room / "console.log"
+
+    @property
+    def again(self) -> Path:
+        """Tells the runner to boot the machine again, however it ended."""
+        return self.room / "again"
+
+    @property
+    def groups(self) -> Groups:
+        return Groups(self.layout.name)
+
+    @property
+    def leaf(self) -> str:
+        return f"machine-{self.name}"
+
+    def save(self) -> None:
+        write_atomically(self.room / "machine.json", json.dumps(asdict(self.record)))
+
+    def runner(self) -> Process | None:
+        """The process that boots the machine, and boots it again."""
+        record = self.room / "runner.json"
+        if not record.exists():
+            return None
+        process = processes.Process(**json.loads(record.read_text()))
+        return process if process.alive else None
+
+    def init(self) -> int | None:
+        """The machine's own first process, by its id out here."""
+        pids = (pid for pid in self.groups.pids(self.leaf) if _innermost_pid(pid) == 1)
+        return min(pids, default=None)
+
+    def start(self) -> None:
+        """Boot the machine, and return when systemd has finished starting."""
+        if self.runner() is None:
+            self.groups.kill(self.leaf)
+            argv = ["unshare", "--mount", "--propagation", "private", *RUNNER, self.layout.name, self.name]
+            process = processes.spawn(
+                self.groups.joining(f"runner-{self.name}", argv),
+                log=self.console,
+                env={"AKS_FLEX_LAB_HOME": str(self.layout.homes), "AKS_FLEX_LAB_CACHE": str(self.layout.cache)},
+            )
+            write_atomically(self.room / "runner.json", json.dumps(asdict(process)))
+        self.wait_booted()
+
+    def wait_booted(self, seconds: float = BOOT_SECONDS, *, other_than: int | None = None) -> None:
+        """Wait until it has started; after a reboot or a cut, until that is another boot than before."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            init = self.init()
+            if init and init != other_than:
+                state = self.run("systemctl", "is-system-running", check=False).out.strip()
+                if state in {"running", "degraded"}:
+                    return
+            if self.runner() is None:
+                raise PartError(
+                    "machine-ended", f"Machine {self.name} ended while it was booting: {last_line(self.console)}"
+                )
+            time.sleep(0.03)
+        raise PartError(
+            "machine-not-booted",
+            f"Machine {self.name} did not finish booting within {seconds:.0f} s.",
+            f"Look at `aks-flex-lab logs {self.name}`.",
+        )
+
+    def inside(self, *argv: str | Path, tty: bool = False) -> list[str]:
+        """The command that runs `argv` in the machine, with the environment of a root login and nothing of ours."""
+        init = self.init()
+        if init is None:
+            raise PartError(
+                "machine-off",
+                f"Machine {self.name} is not running.",
+                f"Start it with `aks-flex-lab machine start {self.name}`.",
+            )
+        environment = [
+            f"PATH={PATH}",
+            "HOME=/root",
+            "USER=root",
+            "LANG=C.UTF-8",
+            *(["TERM=xterm-256color"] if tty else []),
+        ]
+        enter = [
+            "nsenter",
+            "-m",
+            "-u",
+            "-i",
+            "-n",
+            "-p",
+            "-C",
+            "-t",
+            str(init),
+            "--wd=/root",
+            "env",
+            "-i",
+            *environment,
+        ]
+        return joining(groups_of(init), [*enter, *(str(word) for word in argv)])
+
+    def run(self, *argv: str | Path, check: bool = True, input: str | None = None, timeout: float = 120) -> Result:  # noqa: A002
+        """Run a command in the machine to its end."""
+        return processes.run(*self.inside(*argv), check=check, input=input, timeout=timeout)
+
+    def reboot(self) -> None:
+        """Ask the machine to restart itself."""
+        before = self.init()
+        self.run("systemctl", "reboot", check=False)
+        self.wait_booted(other_than=before)
+
+    def cut(self) -> None:
+        """Power loss: everything in the machine ends at once, and it boots again on the same disk."""
+        before = self.init()
+        if before is None:
+            return self.start()
+        self.again.touch()
+        # The death of its first process is the death of all, in one instant and without a word to anybody.
+        processes.Process.of(before).kill(signal.SIGKILL)
+        self.wait_booted(other_than=before)
+        return None
+
+    def stop(self) -> None:
+        """Turn it off, without asking it."""
+        if runner := self.runner():
+            runner.kill(signal.SIGKILL)
+        for leaf in (f"runner-{self.name}", self.leaf):
+            self.groups.kill(leaf)
+            self.groups.remove(leaf)
+        (self.room / "runner.json").unlink(missing_ok=True)
+        Network(self.layout).unplug(self.name)
+
+    def site(self) -> Site:
+        return Network(self.layout).site(self.record.site)
+
+
+def load(layout: Layout, name: str) -> Machine | None:
+    record = layout.machines / name / "machine.json"
+    if not record.exists():
+        return None
+    fields = json.loads(record.read_text())
+    return Machine(layout, Record(**{**fields, "system": System(fields["system"])}))
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _innermost_pid(pid: int) -> int | None:
+    """What a process calls itself inside its own namespace."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None

@@ -1,0 +1,187 @@
+"""The lab's network: a cloud, a wide area, and edge sites, each a namespace of its own.
+
+    cloud ── wan ── site ── machine
+                 └─ site ── machine, machine
+
+All addresses are of the range set aside for benchmarks (198.18.0.0/15). Nothing connects the wide area with the
+machine we run on, so no packet can leave; and since every lab has its own, two labs use the same addresses in peace.
+The cloud answers on the cluster's service addresses too, so that a pod reaches the API server and DNS as it does on
+AKS without any kube-proxy in between.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab.errors import LabError
+from aks_flex_node.lab.files import write_atomically
+from aks_flex_node.lab.kernel.namespaces import Namespace, named
+from aks_flex_node.lab.processes import run
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.layout import Layout
+
+DOMAIN = "flex.internal"
+RANGE = "198.18.0.0/15"
+CLOUD = "198.18.0"
+WIDE = "198.18.1"
+DNS = f"{CLOUD}.2"
+API = f"{CLOUD}.10"
+REGISTRY = f"{CLOUD}.20"
+MIRROR = f"{CLOUD}.30"
+PODS = "198.19.0.0/17"
+SERVICES = "198.19.128.0/20"
+API_SERVICE = "198.19.128.1"
+DNS_SERVICE = "198.19.128.10"
+API_NAME = f"api.{DOMAIN}"
+API_URL = f"https://{API_NAME}:443"
+
+FIRST_SITE = 10  # a site's number is the third byte of its addresses
+LAST_SITE = 250
+FIRST_MACHINE = 10
+LAST_MACHINE = 250
+
+
+@dataclass(frozen=True)
+class Site:
+    name: str
+    number: int
+
+    @property
+    def subnet(self) -> str:
+        return f"198.18.{self.number}.0/24"
+
+    @property
+    def gateway(self) -> str:
+        return f"198.18.{self.number}.1"
+
+    @property
+    def uplink(self) -> str:
+        return f"{WIDE}.{self.number}"
+
+    def address(self, number: int) -> str:
+        return f"198.18.{self.number}.{number}"
+
+    def hardware(self, number: int) -> str:
+        """A machine's network card stays the same over its boots."""
+        return f"02:00:c6:12:{self.number:02x}:{number:02x}"
+
+
+@dataclass(frozen=True)
+class Network:
+    """The namespaces of one lab."""
+
+    layout: Layout
+
+    @property
+    def cloud(self) -> Namespace:
+        return Namespace(f"{self.layout.prefix}cloud")
+
+    @property
+    def wan(self) -> Namespace:
+        return Namespace(f"{self.layout.prefix}wan")
+
+    def of_site(self, site: Site) -> Namespace:
+        return Namespace(f"{self.layout.prefix}site-{site.name}")
+
+    def of_machine(self, name: str) -> Namespace:
+        return Namespace(f"{self.layout.prefix}machine-{name}")
+
+    def up(self) -> None:
+        """The cloud and the wide area, joined."""
+        for namespace in (self.cloud, self.wan):
+            namespace.make()
+        if not self.wan.has_link("br0"):
+            self.wan.ip("link add br0 type bridge", f"addr add {WIDE}.1/24 dev br0", "link set br0 up")
+        if not (self.wan.has_link("cloud") and self.cloud.has_link("eth0")):
+            self._join_cloud()
+        _forward(self.wan)
+        for path in sorted(self.layout.sites.glob("*.json")):
+            self._site_up(Site(**json.loads(path.read_text())))
+
+    def _join_cloud(self) -> None:
+        self.wan.ip(
+            f"link add cloud type veth peer name eth0 netns {self.cloud.name}",
+            f"addr add {CLOUD}.1/24 dev cloud",
+            "link set cloud up",
+            f"route add {SERVICES} dev cloud",
+        )
+        own = [f"addr add {address}/24 dev eth0" for address in (DNS, API, REGISTRY, MIRROR)]
+        service = [f"addr add {address}/32 dev eth0" for address in (API_SERVICE, DNS_SERVICE)]
+        self.cloud.ip(*own, *service, "link set eth0 up", f"route add default via {CLOUD}.1")
+        # What kube-proxy would do on a node: the API server answers at its service address.
+        match = ("-d", API_SERVICE, "-p", "tcp", "--dport", "443")
+        nat = ("-t", "nat", "-A", "PREROUTING", *match, "-j", "DNAT", "--to-destination", f"{API}:443")
+        run(*self.cloud.command("iptables", "-w", *nat))
+
+    def site(self, name: str) -> Site:
+        """The site of that name, made when it is new."""
+        record = self.layout.sites / f"{name}.json"
+        if record.exists():
+            site = Site(**json.loads(record.read_text()))
+        else:
+            taken = {json.loads(path.read_text())["number"] for path in self.layout.sites.glob("*.json")}
+            site = Site(name, _free(taken, FIRST_SITE, LAST_SITE, "sites"))
+            write_atomically(record, json.dumps(asdict(site)))
+        self._site_up(site)
+        return site
+
+    def _site_up(self, site: Site) -> None:
+        inside = self.of_site(site)
+        inside.make()
+        if not inside.has_link("br0"):
+            inside.ip("link add br0 type bridge", f"addr add {site.gateway}/24 dev br0", "link set br0 up")
+        if not inside.has_link("uplink"):
+            port = f"site{site.number}"
+            self.wan.ip(
+                f"link add {port} type veth peer name uplink netns {inside.name}",
+                f"link set {port} master br0 up",
+                f"route replace {site.subnet} via {site.uplink}",
+            )
+            inside.ip(
+                f"addr add {site.uplink}/24 dev uplink", "link set uplink up", f"route add default via {WIDE}.1"
+            )
+        _forward(inside)
+
+    def plug(self, name: str, site: Site, number: int) -> Namespace:
+        """A fresh network for a machine, as after a boot: nothing of an earlier one is left in it."""
+        outside, inside = self.of_site(site), self.of_machine(name)
+        port = f"port{number}"
+        if outside.has_link(port):
+            outside.ip(f"link del {port}")
+        inside.remove()
+        inside.make()
+        outside.ip(
+            f"link add {port} type veth peer name eth0 address {site.hardware(number)} netns {inside.name}",
+            f"link set {port} master br0 up",
+        )
+        inside.ip(
+            f"addr add {site.address(number)}/24 dev eth0",
+            "link set eth0 up",
+            f"route add default via {site.gateway}",
+        )
+        return inside
+
+    def unplug(self, name: str) -> None:
+        self.of_machine(name).remove()
+
+    def down(self) -> None:
+        for namespace in named(self.layout.prefix):
+            namespace.remove()
+
+
+def _forward(namespace: Namespace) -> None:
+    run(*namespace.command("sysctl", "-qw", "net.ipv4.ip_forward=1"))
+
+
+def _free(taken: set[int], first: int, last: int, what: str) -> int:
+    for number in range(first, last + 1):
+        if number not in taken:
+            return number
+    raise LabError("lab-full", f"This lab has no room for more {what}: {last - first + 1} is the most.")
+
+
+def free_machine_number(taken: set[int]) -> int:
+    return _free(taken, FIRST_MACHINE, LAST_MACHINE, "machines at this site")

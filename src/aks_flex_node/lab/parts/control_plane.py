@@ -1,0 +1,153 @@
+"""The cluster's control plane: etcd, API server, controller manager and scheduler, as a real cluster runs them."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab import network
+from aks_flex_node.lab.files import write_atomically
+from aks_flex_node.lab.parts.part import Part
+from aks_flex_node.lab.parts.probes import accepts, answers
+from aks_flex_node.lab.pki import Authority, Pair, kubeconfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.lab.kernel.namespaces import Namespace
+    from aks_flex_node.lab.layout import Layout
+    from aks_flex_node.lab.tools import Toolbox
+
+ETCD = "http://127.0.0.1:2379"
+LOOPBACK = f"https://{network.API}:443"  # how the control plane's own programs reach the API server
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "nonResourceURLs": ["/livez*", "/readyz*", "/healthz*", "/version"]},
+        {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+        {"level": "Metadata"},
+    ],
+}
+API_NAMES = (
+    network.API_NAME,
+    network.API,
+    network.API_SERVICE,
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "localhost",
+    "127.0.0.1",
+)
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    layout: Layout
+    toolbox: Toolbox
+    cloud: Namespace
+
+    @property
+    def authority(self) -> Authority:
+        return Authority(self.layout.pki)
+
+    def parts(self) -> list[Part]:
+        """In the order in which each finds what it needs."""
+        return [self.etcd(), self.api_server(), self.controller_manager(), self.scheduler()]
+
+    def admin(self) -> Pair:
+        return self.authority.issue("admin", "lab-admin", "system:masters")
+
+    def audit_log(self) -> Path:
+        return self.layout.parts / "kube-apiserver" / "audit.log"
+
+    def etcd(self) -> Part:
+        data = self.layout.parts / "etcd" / "data"
+        argv = (
+            self.toolbox.path("etcd", "etcd"),
+            "--name=lab",
+            f"--data-dir={data}",
+            f"--listen-client-urls={ETCD}",
+            f"--advertise-client-urls={ETCD}",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+        )
+        # Debian's etcd asks for this where its authors do not test; elsewhere it has no effect.
+        env = {"ETCD_UNSUPPORTED_ARCH": "arm64"} if platform.machine() == "aarch64" else {}
+        return Part("etcd", argv, ETCD, accepts(self.cloud, "127.0.0.1", 2379), self.cloud, env=env)
+
+    def api_server(self) -> Part:
+        authority = self.authority
+        serving = authority.issue("kube-apiserver", "kube-apiserver", names=API_NAMES)
+        kubelet_client = authority.issue("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
+        accounts = authority.service_account_key()
+        policy = self.layout.parts / "kube-apiserver" / "audit-policy.json"
+        argv = (
+            self._kubernetes("kube-apiserver"),
+            f"--etcd-servers={ETCD}",
+            f"--bind-address={network.API}",
+            "--secure-port=443",
+            f"--advertise-address={network.API}",
+            f"--service-cluster-ip-range={network.SERVICES}",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            f"--client-ca-file={authority.certificate}",
+            f"--kubelet-client-certificate={kubelet_client.certificate}",
+            f"--kubelet-client-key={kubelet_client.key}",
+            "--kubelet-preferred-address-types=InternalIP,Hostname",
+            "--authorization-mode=Node,RBAC",
+            "--enable-bootstrap-token-auth",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged=true",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={accounts}",
+            f"--service-account-signing-key-file={accounts}",
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self.audit_log()}",
+            "--audit-log-maxsize=50",
+            "--audit-log-maxbackup=2",
+        )
+        ready = answers(self.cloud, network.API, 443, "/readyz", authority.certificate)
+        return Part(
+            "kube-apiserver", argv, network.API_URL, ready, self.cloud, files={policy: json.dumps(AUDIT_POLICY)}
+        )
+
+    def controller_manager(self) -> Part:
+        authority = self.authority
+        argv: tuple[str | Path, ...] = (
+            self._kubernetes("kube-controller-manager"),
+            "--controllers=*,bootstrap-signer-controller,token-cleaner-controller",
+            *self._as("system:kube-controller-manager"),
+            "--use-service-account-credentials",
+            f"--root-ca-file={authority.certificate}",
+            f"--service-account-private-key-file={authority.service_account_key()}",
+            f"--cluster-signing-cert-file={authority.certificate}",
+            f"--cluster-signing-key-file={authority.key}",
+            "--allocate-node-cidrs",
+            f"--cluster-cidr={network.PODS}",
+            "--node-cidr-mask-size=24",
+            f"--service-cluster-ip-range={network.SERVICES}",
+        )
+        ready = answers(self.cloud, "127.0.0.1", 10257, "/healthz", None)
+        return Part("kube-controller-manager", argv, "https://127.0.0.1:10257", ready, self.cloud)
+
+    def scheduler(self) -> Part:
+        argv: tuple[str | Path, ...] = (self._kubernetes("kube-scheduler"), *self._as("system:kube-scheduler"))
+        ready = answers(self.cloud, "127.0.0.1", 10259, "/healthz", None)
+        return Part("kube-scheduler", argv, "https://127.0.0.1:10259", ready, self.cloud)
+
+    def _as(self, user: str) -> tuple[str, ...]:
+        """The flags by which a program of the control plane is that user, alone of its kind."""
+        file = user.removeprefix("system:")
+        client = self.authority.issue(file, user)
+        config = self.layout.pki / f"{file}.kubeconfig"
+        if not config.exists():
+            write_atomically(config, kubeconfig(LOOPBACK, self.authority, client), 0o600)
+        authn = (f"--authentication-kubeconfig={config}", f"--authorization-kubeconfig={config}")
+        return (f"--kubeconfig={config}", *authn, "--bind-address=127.0.0.1", "--leader-elect=false")
+
+    def _kubernetes(self, command: str) -> Path:
+        return self.toolbox.path("kubernetes", command)

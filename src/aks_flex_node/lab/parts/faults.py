@@ -1,0 +1,161 @@
+"""The fault proxy: toxiproxy, which can be put before any TCP service of the cloud without telling its clients.
+
+It always runs and normally sees no traffic. Inserting it redirects new connections of the edge to it, inside the
+cloud's namespace, and resets the ones that were open, so that clients come back through it. Toxics are toxiproxy's
+own: latency, bandwidth, timeout, reset_peer, slow_close, slicer, limit_data.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab import network
+from aks_flex_node.lab.errors import PartError, UsageError
+from aks_flex_node.lab.parts.part import Part
+from aks_flex_node.lab.parts.probes import accepts
+from aks_flex_node.lab.processes import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.lab.kernel.namespaces import Namespace
+
+CONTROL = 8474
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the proxy can stand before."""
+
+    name: str
+    addresses: tuple[str, ...]
+    port: int
+    proxy_port: int
+
+
+SERVICES = (
+    Service("api", (network.API, network.API_SERVICE), 443, 10443),
+    Service("registry", (network.REGISTRY,), 443, 10444),
+    Service("mirror", (network.MIRROR,), 443, 10445),
+)
+
+
+def part(program: Path, cloud: Namespace) -> Part:
+    argv = (program, "-host=127.0.0.1", f"-port={CONTROL}")
+    return Part("toxiproxy", argv, f"http://127.0.0.1:{CONTROL}", accepts(cloud, "127.0.0.1", CONTROL), cloud)
+
+
+def service(name: str) -> Service:
+    for known in SERVICES:
+        if known.name == name:
+            return known
+    names = ", ".join(known.name for known in SERVICES)
+    raise UsageError(
+        "service-unknown", f"There is no service {name!r} to put a fault before.", f"There are: {names}."
+    )
+
+
+@dataclass(frozen=True)
+class Faults:
+    """A client of the proxy, and the redirection of traffic to it."""
+
+    cloud: Namespace
+
+    def ensure(self) -> None:
+        """Tell a fresh proxy of every service; one that knows them keeps its toxics."""
+        proxies = [
+            {
+                "name": known.name,
+                "listen": f"0.0.0.0:{known.proxy_port}",
+                "upstream": f"{known.addresses[0]}:{known.port}",
+                "enabled": True,
+            }
+            for known in SERVICES
+        ]
+        there = self._call("GET", "/proxies")
+        for proxy in proxies:
+            if proxy["name"] not in there:
+                self._call("POST", "/proxies", proxy)
+
+    def add(self, name: str, kind: str, attributes: dict[str, float], stream: str = "downstream") -> str:
+        """Make a service misbehave; returns the name of the toxic."""
+        self.insert(service(name))
+        body = {"type": kind, "stream": stream, "attributes": attributes}
+        return str(self._call("POST", f"/proxies/{name}/toxics", body)["name"])
+
+    def switch(self, name: str, *, on: bool) -> None:
+        """Refuse all connections to a service, or take them again."""
+        self.insert(service(name))
+        self._call("POST", f"/proxies/{name}", {"enabled": on})
+
+    def clear(self, name: str) -> None:
+        """No more faults: the proxy steps aside."""
+        known = service(name)
+        for toxic in self._call("GET", f"/proxies/{name}")["toxics"]:
+            self._call("DELETE", f"/proxies/{name}/toxics/{toxic['name']}")
+        for table, rule in _rules(known):
+            if self._has(table, rule):
+                self._tables("-t", table, "-D", *rule)
+        # Connections that still run through the proxy end here, and come back straight.
+        self._call("POST", f"/proxies/{name}", {"enabled": False})
+        self._call("POST", f"/proxies/{name}", {"enabled": True})
+
+    def list(self) -> list[dict[str, Any]]:
+        proxies = self._call("GET", "/proxies")
+        return [
+            {
+                "service": known.name,
+                "inserted": all(self._has(table, rule) for table, rule in _rules(known)),
+                "enabled": proxies[known.name]["enabled"],
+                "toxics": proxies[known.name]["toxics"],
+            }
+            for known in SERVICES
+            if known.name in proxies
+        ]
+
+    def insert(self, known: Service) -> None:
+        for table, rule in _rules(known):
+            if not self._has(table, rule):
+                self._tables("-t", table, "-I", *rule)
+
+    def _has(self, table: str, rule: tuple[str, ...]) -> bool:
+        return run(*self.cloud.command("iptables", "-w", "-t", table, "-C", *rule), check=False).ok
+
+    def _tables(self, *words: str) -> None:
+        run(*self.cloud.command("iptables", "-w", *words))
+
+    def _call(self, method: str, path: str, body: object = None) -> Any:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", CONTROL, timeout=5)
+            connection.sock = self.cloud.connect("127.0.0.1", CONTROL)
+            connection.request(method, path, json.dumps(body) if body is not None else None)
+            answer = connection.getresponse()
+            text = answer.read()
+        except OSError as error:
+            raise PartError(
+                "fault-proxy-away", f"The fault proxy does not answer: {error}.", "Run `aks-flex-lab up`."
+            ) from error
+        if answer.status >= 400:
+            raise UsageError("fault-refused", f"The fault proxy refused {path}: {_reason(text)}.")
+        return json.loads(text) if text else None
+
+
+def _rules(known: Service) -> list[tuple[str, tuple[str, ...]]]:
+    """New connections from the edge go to the proxy; what was open before gets a reset."""
+    rules: list[tuple[str, tuple[str, ...]]] = []
+    for address in known.addresses:
+        match = ("-i", "eth0", "-d", address, "-p", "tcp", "--dport", str(known.port))
+        rules.append(("nat", ("PREROUTING", *match, "-j", "REDIRECT", "--to-ports", str(known.proxy_port))))
+        rules.append(("filter", ("INPUT", *match, "-j", "REJECT", "--reject-with", "tcp-reset")))
+    return rules
+
+
+def _reason(text: bytes) -> str:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return text.decode(errors="replace").strip()
+    return str(told.get("error") or told.get("title") or told) if isinstance(told, dict) else str(told)

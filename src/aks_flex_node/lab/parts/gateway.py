@@ -1,0 +1,108 @@
+"""Lets the person's own programs reach the lab: a port on loopback, forwarded into the cloud's namespace.
+
+`python -m aks_flex_node.lab.parts.gateway --listen 6443 --namespace FILE --to 198.18.0.10:443`. The listening socket
+is made out here; then the process steps inside for good, and connects from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab import network
+from aks_flex_node.lab.errors import HostError
+from aks_flex_node.lab.files import write_atomically
+from aks_flex_node.lab.kernel.namespaces import enter
+from aks_flex_node.lab.parts.part import Part
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.kernel.namespaces import Namespace
+    from aks_flex_node.lab.layout import Layout
+
+CHUNK = 1 << 16
+
+
+def choose_port(layout: Layout, wanted: int | None) -> int:
+    """The port of this lab: as asked, else as last time, else one that is free."""
+    record = layout.home / "gateway.json"
+    before: int | None = json.loads(record.read_text()) if record.exists() else None
+    port = before or _free_port(0) if wanted is None or wanted == before else _free_port(wanted)
+    write_atomically(record, json.dumps(port))
+    return port
+
+
+def _free_port(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise HostError(
+                "port-taken",
+                f"Port {port} of this machine's loopback address is taken: {error.strerror}.",
+                "Name another with `--api-port`, or leave it out and the lab finds a free one.",
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def part(cloud: Namespace, port: int) -> Part:
+    argv = (
+        *(sys.executable, "-m", __name__),
+        f"--listen={port}",
+        f"--namespace={cloud.path}",
+        f"--to={network.API}:443",
+    )
+
+    def ready() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    return Part("gateway", argv, f"https://127.0.0.1:{port}", ready)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+async def serve(listener: socket.socket, host: str, port: int) -> None:
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection(host, port)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+
+    server = await asyncio.start_server(forward, sock=listener)
+    await server.serve_forever()
+
+
+def main() -> None:
+    words = argparse.ArgumentParser()
+    words.add_argument("--listen", type=int, required=True)
+    words.add_argument("--namespace", type=Path, required=True)
+    words.add_argument("--to", required=True)
+    told = words.parse_args()
+    listener = socket.create_server(("127.0.0.1", told.listen))
+    enter(told.namespace)
+    host, _, port = told.to.rpartition(":")
+    asyncio.run(serve(listener, host, int(port)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What the lab asks of the machine it runs on, checked before anything is made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab.errors import HostError
+from aks_flex_node.lab.kernel.cgroups import hierarchies
+from aks_flex_node.lab.machines.bases import free_bytes
+from aks_flex_node.lab.processes import run
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.layout import Layout
+
+# Each program with the Debian and Ubuntu package that brings it.
+PROGRAMS = {
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "sysctl": "procps",
+    "openssl": "openssl",
+    "systemd-nspawn": "systemd-container",
+    "debootstrap": "debootstrap",
+    "dnsmasq": "dnsmasq-base",
+    "etcd": "etcd-server",
+    "docker-registry": "docker-registry",
+    "openvpn": "openvpn",
+    "busybox": "busybox-static",
+}
+MODULES = ("overlay", "bridge", "veth", "br_netfilter", "nf_nat", "tun", "fuse")
+ROOM_NEEDED = 2 << 30
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        raise HostError(
+            "not-root",
+            "The lab makes namespaces and boots machines, which only root may do.",
+            "Run it again with sudo.",
+        )
+
+
+def require_host(layout: Layout) -> None:
+    """All that `up` needs. Nothing is changed but kernel modules, which are loaded where they are missing."""
+    require_root()
+    missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program)})
+    if missing:
+        raise HostError(
+            "program-missing",
+            f"This machine lacks: {', '.join(missing)}.",
+            f"Run `apt-get install --no-install-recommends {' '.join(missing)}`, or `make setup`.",
+        )
+    hierarchies()
+    run("modprobe", "-qa", *MODULES, check=False)  # built-in ones are no modules; what is really missing shows below
+    if "\toverlay\n" not in Path("/proc/filesystems").read_text():
+        raise HostError(
+            "kernel-feature-missing",
+            "This kernel has no overlay file system, on which every machine's /usr stands.",
+            "Load it with `modprobe overlay`, or use a distribution's kernel.",
+        )
+    free = free_bytes(layout.homes)
+    if free < ROOM_NEEDED:
+        raise HostError(
+            "disk-full",
+            f"Only {free >> 20} MB are free below {layout.homes}; a lab needs {ROOM_NEEDED >> 20} MB.",
+            "Make room, or set AKS_FLEX_LAB_HOME to a directory on a larger disk.",
+        )

@@ -1,0 +1,3 @@
+module flexlab/pause
+
+go 1.24.0

@@ -1,0 +1,7 @@
+//go:build commands
+
+package commands
+
+import (
+	_ "github.com/opencontainers/runc"
+)

@@ -1,0 +1,141 @@
+"""Real servers as real processes on free loopback ports, and curl to ask them."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.images.registry import RegistrySettings, registry_argv, registry_config
+from aks_flex_node.lab.mirror.client import Mirror
+from aks_flex_node.lab.pki import Authority, Pair
+from aks_flex_node.lab.processes import Process, Result, run, spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HOSTS = ("dl.k8s.io", "github.com", "registry.lab")
+KUBELET = bytes(range(256)) * 4096  # 1 MiB
+SUM = hashlib.sha256(KUBELET).hexdigest()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    authority = Authority(tmp_path_factory.mktemp("pki"))
+    authority.ensure()
+    return authority
+
+
+@pytest.fixture(scope="session")
+def certificate(authority: Authority) -> Pair:
+    return authority.issue("server", "server", names=HOSTS)
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two publishers, and things that must not get out."""
+    outside = tmp_path_factory.mktemp("mirror")
+    (outside / "secret").write_text("secret")
+    tree = outside / "tree"
+    files = {
+        "dl.k8s.io/v1/kubelet": KUBELET,
+        "dl.k8s.io/v1/kubelet.sha256": SUM.encode(),
+        "dl.k8s.io/v1/empty": b"",
+        "github.com/runc/runc.amd64": b"amd64",
+        "github.com/runc/runc.sha256sum": f"{'a' * 64}  runc.amd64\n{'b' * 64}  runc.arm64\n".encode(),
+        "github.com/runc/a b+c.tar.gz": b"odd name",
+    }
+    for name, content in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes(content)
+    (tree / "dl.k8s.io" / "link").symlink_to(outside / "secret")
+    (tree / "dl.k8s.io" / "door").symlink_to(outside)
+    return tree
+
+
+@pytest.fixture(scope="session")
+def ports() -> tuple[int, int]:
+    """For TLS and for plain HTTP."""
+    return free_port(), free_port()
+
+
+@pytest.fixture(scope="session")
+def mirror_control(
+    tree: Path, certificate: Pair, ports: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A mirror that runs for all tests, by its control socket."""
+    room = tmp_path_factory.mktemp("run")
+    control, log = room / "control.sock", room / "log"
+    where = ("--listen", f"127.0.0.1:{ports[0]}", "--plain", f"127.0.0.1:{ports[1]}", "--control", control)
+    what = ("--root", tree, "--cert", certificate.certificate, "--key", certificate.key)
+    process = spawn((sys.executable, "-m", "aks_flex_node.lab.mirror", *where, *what), log=log)
+    try:
+        wait_until(control.is_socket, process, log)
+        yield control
+    finally:
+        process.stop()
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.fixture
+def mirror(mirror_control: Path) -> Iterator[Mirror]:
+    """The mirror as it is meant to be, before and after each test."""
+    mirror = Mirror(mirror_control)
+    mirror.reset()
+    yield mirror
+    mirror.reset()
+
+
+@pytest.fixture
+def curl(authority: Authority, ports: tuple[int, int]) -> Callable[..., Result]:
+    """`curl(option…, "host/path")` asks the mirror over TLS, and with `plain=True` without."""
+
+    def ask(*words: str | Path, plain: bool = False) -> Result:
+        *options, address = words
+        host, _, path = str(address).partition("/")
+        port = ports[1] if plain else ports[0]
+        url = f"{'http' if plain else 'https'}://{host}:{port}/{path}"
+        resolve = ("--resolve", f"{host}:{port}:127.0.0.1", "--noproxy", "*")
+        return run("curl", "-sS", "--cacert", authority.certificate, *resolve, *options, url, check=False)
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def registry_port(certificate: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Debian's docker-registry, empty, as the lab configures it."""
+    room, port = tmp_path_factory.mktemp("registry"), free_port()
+    settings = RegistrySettings(f"127.0.0.1:{port}", room / "blobs", certificate.certificate, certificate.key)
+    config, log = room / "config.yml", room / "log"
+    config.write_text(registry_config(settings))
+    process = spawn(registry_argv(config), log=log)
+    try:
+        wait_until(lambda: accepts(port), process, log)
+        yield port
+    finally:
+        process.stop()
+
+
+def wait_until(holds: Callable[[], bool], process: Process, log: Path) -> None:
+    """Until a server answers; what it said, when it does not."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert process.alive, f"it ended: {log.read_text()}"
+        assert time.monotonic() < end, f"it did not start in time: {log.read_text()}"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,112 @@
+"""The lab's images in Debian's real docker-registry: pushed by us, pulled by curl."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import socket
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.lab.errors import PartError
+from aks_flex_node.lab.images.contents import PAUSE_NAMES, Named, lab_images
+from aks_flex_node.lab.images.images import MANIFEST_TYPE, this_architecture
+from aks_flex_node.lab.images.pushes import Connect, Held, held, over_socket, push_all
+from aks_flex_node.lab.processes import run
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.pki import Authority
+
+HOST = "registry.lab"
+
+
+@pytest.fixture(scope="module")
+def images() -> tuple[Named, ...]:
+    """Any static program can stand for pause here: nothing is run."""
+    return lab_images(pause=Path("/bin/busybox"), architecture=this_architecture())
+
+
+@pytest.fixture
+def connect(authority: Authority, registry_port: int) -> Connect:
+    """As the lab reaches a registry in a namespace: someone else opens the socket."""
+    trust = ssl.create_default_context(cafile=str(authority.certificate))
+
+    def open_socket() -> socket.socket:
+        return trust.wrap_socket(socket.create_connection(("127.0.0.1", registry_port)), server_hostname=HOST)
+
+    return over_socket(open_socket, HOST)
+
+
+def pull(authority: Authority, port: int, path: str, into: Path) -> bytes:
+    where = ("--resolve", f"{HOST}:{port}:127.0.0.1", "--noproxy", "*", "--cacert", authority.certificate)
+    asked = ("-H", f"Accept: {MANIFEST_TYPE}", "-o", into, f"https://{HOST}:{port}/v2/{path}")
+    run("curl", "-fsS", *where, *asked)
+    return into.read_bytes()
+
+
+def test_an_image_comes_back_as_it_was_pushed(
+    authority: Authority, connect: Connect, registry_port: int, images: tuple[Named, ...], tmp_path: Path
+) -> None:
+    push_all(connect, images)
+    for each in images:
+        manifest = pull(authority, registry_port, f"{each.repository}/manifests/{each.tag}", tmp_path / "m")
+        assert f"sha256:{hashlib.sha256(manifest).hexdigest()}" == each.image.digest
+        parts: dict[str, Any] = json.loads(manifest)
+        for part in (parts["config"], *parts["layers"]):
+            blob = pull(authority, registry_port, f"{each.repository}/blobs/{part['digest']}", tmp_path / "b")
+            assert f"sha256:{hashlib.sha256(blob).hexdigest()}" == part["digest"]
+            assert len(blob) == part["size"]
+
+
+def test_the_test_image_has_a_shell_a_page_and_its_tools(
+    authority: Authority, connect: Connect, registry_port: int, images: tuple[Named, ...], tmp_path: Path
+) -> None:
+    push_all(connect, images)
+    manifest = json.loads(pull(authority, registry_port, "flex/test/manifests/1", tmp_path / "m"))
+    config = json.loads(
+        pull(authority, registry_port, f"flex/test/blobs/{manifest['config']['digest']}", tmp_path / "c")
+    )
+    assert (config["os"], config["architecture"]) == ("linux", this_architecture())
+    pull(authority, registry_port, f"flex/test/blobs/{manifest['layers'][0]['digest']}", tmp_path / "l")
+    root = tmp_path / "root"
+    root.mkdir()
+    run("tar", "-xzf", tmp_path / "l", "-C", root)
+    for tool in ("bin/sh", "usr/sbin/httpd", "usr/bin/wget", "usr/bin/nslookup", "bin/sleep", "usr/bin/nc"):
+        assert (root / tool).resolve() == root / "bin/busybox"
+    assert (root / "sbin/ip").resolve() == (root / "bin/ping").resolve() == root / "bin/busybox"
+    assert "It works" in (root / "www/index.html").read_text()
+    assert run(root / "bin/sh", "-c", "echo hello from $0").out == f"hello from {root}/bin/sh\n"
+
+
+def test_a_second_push_sends_nothing(connect: Connect, images: tuple[Named, ...]) -> None:
+    push_all(connect, images)
+    assert push_all(connect, images) == 0
+
+
+def test_a_changed_image_takes_over_its_tag(connect: Connect, images: tuple[Named, ...]) -> None:
+    push_all(connect, images)
+    pause, test = images[0], images[-1]
+    assert push_all(connect, [Named(pause.repository, pause.tag, test.image)]) == 1
+    assert push_all(connect, images) == 1
+
+
+def test_the_registry_tells_what_it_holds(connect: Connect, images: tuple[Named, ...]) -> None:
+    push_all(connect, images)
+    pauses = {name: tuple(sorted(tags)) for name, tags in PAUSE_NAMES.items()}
+    assert held(connect) == (
+        Held("flex/test", ("1",)),
+        Held("oss/kubernetes/pause", pauses["oss/kubernetes/pause"]),
+        Held("pause", pauses["pause"]),
+    )
+
+
+def test_a_registry_that_is_not_there_is_told_as_such() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        host, port = nobody.getsockname()
+        with pytest.raises(PartError, match="registry does not answer"):
+            held(lambda: http.client.HTTPConnection(host, port))

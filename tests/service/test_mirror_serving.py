@@ -1,0 +1,203 @@
+"""The mirror serves files as the publishers do, asked with curl."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.errors import PartError
+from aks_flex_node.lab.mirror.client import Mirror
+from aks_flex_node.lab.processes import Result, run, spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aks_flex_node.lab.pki import Authority, Pair
+
+    Curl = Callable[..., Result]
+
+pytestmark = pytest.mark.usefixtures("mirror")
+KUBELET = "dl.k8s.io/v1/kubelet"
+
+
+def headers(result: Result) -> dict[str, str]:
+    """The headers of the last answer that `curl -i` or `-I` showed, names in lower case."""
+    head = result.out.replace("\r\n", "\n").partition("\n\n")[0]
+    return {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in head.splitlines()[1:]}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_file_arrives_whole(curl: Curl, tree: Path, tmp_path: Path, plain: bool) -> None:
+    answer = curl("-o", tmp_path / "got", "-w", "%{http_code} %{http_version}", KUBELET, plain=plain)
+    assert answer.out == "200 1.1"
+    assert (tmp_path / "got").read_bytes() == (tree / KUBELET).read_bytes()
+
+
+def test_a_head_tells_what_a_get_would_send(curl: Curl) -> None:
+    told = headers(curl("-I", KUBELET))
+    assert told["content-length"] == str(1 << 20)
+    assert told["accept-ranges"] == "bytes"
+    assert told["content-type"] == "application/octet-stream"
+    assert told["etag"]
+    assert told["last-modified"].endswith("GMT")
+
+
+def test_an_empty_file_and_an_odd_name_are_files_too(curl: Curl) -> None:
+    assert curl("-w", "%{http_code}", "dl.k8s.io/v1/empty").out == "200"
+    assert curl("github.com/runc/a%20b+c.tar.gz").out == "odd name"
+    assert headers(curl("-I", "github.com/runc/a%20b+c.tar.gz?x=1"))["content-type"] == "application/gzip"
+
+
+def test_the_host_is_found_in_any_case_and_with_any_port(curl: Curl) -> None:
+    assert curl("-H", "Host: GitHub.COM:8443", "dl.k8s.io/runc/runc.amd64").out == "amd64"
+
+
+def test_an_unknown_host_is_told_which_hosts_there_are(curl: Curl) -> None:
+    answer = curl("-w", "%{http_code}", "-H", "Host: example.com", KUBELET)
+    assert answer.out == "No host 'example.com' here. The hosts are: dl.k8s.io, github.com.\n404"
+
+
+def test_other_methods_are_refused(curl: Curl) -> None:
+    assert curl("-o", os.devnull, "-w", "%{http_code}", "-d", "x", KUBELET).out == "405"
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "content_range"),
+    [
+        ("0-9", "206", "bytes 0-9/1048576"),
+        ("1048570-", "206", "bytes 1048570-1048575/1048576"),
+        ("-6", "206", "bytes 1048570-1048575/1048576"),
+        ("1048576-", "416", "bytes */1048576"),
+    ],
+)
+def test_a_range_is_served_alone(
+    curl: Curl, tree: Path, tmp_path: Path, asked: str, status: str, content_range: str
+) -> None:
+    answer = curl("-D", "-", "-o", tmp_path / "got", "-r", asked, KUBELET)
+    assert answer.out.split()[1] == status
+    assert headers(answer)["content-range"] == content_range
+    whole = (tree / KUBELET).read_bytes()
+    first, _, last = content_range.removeprefix("bytes ").partition("/")[0].partition("-")
+    if status == "206":
+        assert (tmp_path / "got").read_bytes() == whole[int(first) : int(last) + 1]
+
+
+def test_a_range_of_another_version_gets_the_whole_file(curl: Curl) -> None:
+    etag = headers(curl("-I", KUBELET))["etag"]
+    code = ("-o", os.devnull, "-w", "%{http_code}", "-r", "0-9")
+    assert curl(*code, "-H", f"If-Range: {etag}", KUBELET).out == "206"
+    assert curl(*code, "-H", 'If-Range: "another"', KUBELET).out == "200"
+
+
+def test_a_copy_that_is_still_good_is_not_sent_again(curl: Curl) -> None:
+    told = headers(curl("-I", KUBELET))
+    code = ("-o", os.devnull, "-w", "%{http_code} %{size_download}")
+    assert curl(*code, "-H", f"If-None-Match: {told['etag']}", KUBELET).out == "304 0"
+    assert curl(*code, "-H", f"If-Modified-Since: {told['last-modified']}", KUBELET).out == "304 0"
+    assert curl(*code, "-H", 'If-None-Match: "another"', KUBELET).out == "200 1048576"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../secret",
+        "v1/../../../secret",
+        "%2e%2e/%2e%2e/secret",
+        "..%2f..%2fsecret",
+        "link",
+        "door/secret",
+        "v1",
+        "v1/",
+        "",
+        "v1//kubelet",
+        "v1/kubelet/",
+        "v1/%00kubelet",
+    ],
+)
+def test_there_is_no_way_out_and_no_listing(curl: Curl, path: str) -> None:
+    answer = curl("--path-as-is", "-w", "%{http_code}", f"dl.k8s.io/{path}")
+    assert answer.out == "dl.k8s.io has no such file here.\n404"
+
+
+def test_the_host_is_no_way_out_either(curl: Curl) -> None:
+    for host in ("..", ".", "", "../tree/dl.k8s.io"):
+        assert curl("-o", os.devnull, "-w", "%{http_code}", "-H", f"Host: {host}", "dl.k8s.io/secret").out == "404"
+
+
+def test_a_connection_is_kept_for_several_requests(curl: Curl, ports: tuple[int, int]) -> None:
+    url = f"https://dl.k8s.io:{ports[0]}/v1"
+    more = (f"{url}/nothing", f"{url}/kubelet.sha256")
+    answer = curl("-o", os.devnull, "-o", os.devnull, "-o", os.devnull, "-w", "%{num_connects} ", *more, KUBELET)
+    assert answer.out.split() == ["1", "0", "0"]
+
+
+def test_many_are_served_at_once(curl: Curl, tree: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: curl("-o", tmp_path / str(number), KUBELET), range(24)))
+    expected = (tree / KUBELET).read_bytes()
+    assert all((tmp_path / str(number)).read_bytes() == expected for number in range(24))
+
+
+def test_a_client_that_never_shakes_hands_holds_up_nobody(curl: Curl, ports: tuple[int, int]) -> None:
+    with socket.create_connection(("127.0.0.1", ports[0])):
+        assert curl("github.com/runc/runc.amd64").out == "amd64"
+
+
+def test_clients_that_leave_or_talk_nonsense_do_no_harm(
+    curl: Curl, authority: Authority, ports: tuple[int, int]
+) -> None:
+    assert run("curl", "-sS", f"https://127.0.0.1:{ports[0]}/", check=False).code == 60  # it does not trust our CA
+    for words in (b"\x16\x03\x01garbage", b"GET / HTTP/1.1\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", ports[0])) as connection:
+            connection.sendall(words)
+    trust = ssl.create_default_context(cafile=str(authority.certificate))
+    with (
+        socket.create_connection(("127.0.0.1", ports[0])) as connection,
+        trust.wrap_socket(connection, server_hostname="dl.k8s.io") as secure,
+    ):
+        secure.sendall(b"GET /v1/kubelet HTTP/1.1\r\nHost: dl.k8s.io\r\n\r\n")
+        secure.recv(10)
+    assert curl("github.com/runc/runc.amd64").out == "amd64"
+
+
+def test_what_was_fetched_is_counted_until_the_reset(curl: Curl, mirror: Mirror) -> None:
+    curl("-I", KUBELET)
+    curl("-o", os.devnull, KUBELET)
+    curl("-o", os.devnull, "-r", "0-9", KUBELET)
+    curl("-o", os.devnull, "dl.k8s.io/nothing")
+    fetched = mirror.requests()
+    assert (fetched[KUBELET].requests, fetched[KUBELET].bytes) == (3, (1 << 20) + 10)
+    assert (fetched["dl.k8s.io/nothing"].requests, fetched["dl.k8s.io/nothing"].bytes) == (1, 0)
+    mirror.reset()
+    assert mirror.requests() == {}
+
+
+def test_the_control_socket_is_for_its_owner_alone(mirror: Mirror, curl: Curl) -> None:
+    assert mirror.control.stat().st_mode & 0o777 == 0o600
+    assert curl("-o", os.devnull, "-w", "%{http_code}", "dl.k8s.io/rules").out == "404"
+
+
+def test_a_mirror_starts_at_a_long_path_over_a_dead_one_and_leaves_nothing(
+    tree: Path, certificate: Pair, tmp_path: Path
+) -> None:
+    control = tmp_path / ("long" * 30) / "control.sock"
+    argv = (sys.executable, "-m", "aks_flex_node.lab.mirror", "--root", tree, "--listen", "127.0.0.1:0")
+    files = ("--cert", certificate.certificate, "--key", certificate.key, "--control", control)
+    for sudden in (True, False):
+        process = spawn((*argv, *files), log=tmp_path / "log")
+        while not Mirror(control).answers():
+            assert process.alive, (tmp_path / "log").read_text()
+            time.sleep(0.02)
+        assert run(*argv, *files, check=False).err.startswith("mirror: Another mirror already answers")
+        process.stop(0 if sudden else 5)
+    assert not control.exists()
+    with pytest.raises(PartError, match="does not answer"):
+        Mirror(control).rules()

@@ -1,0 +1,108 @@
+"""Layers and images are made the same every time, and say what is in them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from aks_flex_node.lab.errors import ToolError
+from aks_flex_node.lab.images.contents import busybox_image, link_target, pause_image
+from aks_flex_node.lab.images.images import Start, make_image
+from aks_flex_node.lab.images.layers import Entry, File, Folder, Link, make_layer
+from aks_flex_node.lab.images.pushes import next_page
+from aks_flex_node.lab.images.registry import RegistrySettings, registry_argv, registry_config
+
+ENTRIES: tuple[Entry, ...] = (
+    File("/bin/tool", b"#!", 0o755),
+    Link("bin/alias", "tool"),
+    Folder("/tmp", 0o1777),  # noqa: S108 - the image's own
+)
+
+
+def members(data: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(data))) as tar:
+        return {member.name: member for member in tar.getmembers()}
+
+
+def test_a_layer_is_the_same_whatever_the_order_and_the_time() -> None:
+    assert make_layer(ENTRIES) == make_layer(reversed(ENTRIES))
+
+
+def test_a_layer_holds_its_entries_and_their_parents_owned_by_root() -> None:
+    found = members(make_layer(ENTRIES).data)
+    assert list(found) == ["bin", "bin/alias", "bin/tool", "tmp"]
+    assert [found[name].mode for name in ("bin", "bin/tool", "tmp")] == [0o755, 0o755, 0o1777]
+    assert found["bin/alias"].linkname == "tool"
+    assert {(each.uid, each.gid, each.mtime) for each in found.values()} == {(0, 0, 0)}
+
+
+def test_a_layer_knows_both_its_digests() -> None:
+    layer = make_layer(ENTRIES)
+    assert layer.digest == "sha256:" + hashlib.sha256(layer.data).hexdigest()
+    assert layer.diff_id == "sha256:" + hashlib.sha256(gzip.decompress(layer.data)).hexdigest()
+
+
+def test_a_file_may_come_from_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_bytes(b"#!")
+    assert make_layer([File("tool", tmp_path / "tool")]) == make_layer([File("/tool", b"#!")])
+
+
+def test_an_image_names_its_parts_by_digest() -> None:
+    layer = make_layer(ENTRIES)
+    image = make_image(layer, Start(entrypoint=("/bin/tool",), command=("-v",), env=("A=b",)), "arm64")
+    manifest, config = json.loads(image.manifest.data), json.loads(image.config.data)
+    assert manifest["config"]["digest"] == image.config.digest
+    assert manifest["layers"] == [
+        {"mediaType": image.layer.kind, "digest": layer.digest, "size": len(layer.data)},
+    ]
+    assert (config["architecture"], config["rootfs"]["diff_ids"]) == ("arm64", [layer.diff_id])
+    assert config["config"] == {"Entrypoint": ["/bin/tool"], "Cmd": ["-v"], "Env": ["A=b"], "WorkingDir": "/"}
+
+
+def test_pause_is_one_program_that_root_does_not_run(tmp_path: Path) -> None:
+    (tmp_path / "pause").write_bytes(b"ELF")
+    image = pause_image(tmp_path / "pause", "amd64")
+    assert list(members(image.layer.data)) == ["pause"]
+    assert json.loads(image.config.data)["config"]["User"] == "65535:65535"
+
+
+def test_busybox_is_there_once_and_linked_to_under_its_other_names(tmp_path: Path) -> None:
+    (tmp_path / "busybox").write_bytes(b"ELF")
+    image = busybox_image(tmp_path / "busybox", ["bin/busybox", "bin/sh", "usr/bin/wget", "linuxrc"], "amd64")
+    found = members(image.layer.data)
+    assert found["bin/busybox"].isfile()
+    assert found["usr/bin/wget"].linkname == "../../bin/busybox"
+    assert {"etc/passwd", "www/index.html", "tmp"} <= set(found)
+
+
+def test_links_lead_to_busybox_from_any_depth() -> None:
+    assert [link_target(path) for path in ("linuxrc", "bin/sh", "usr/bin/wget")] == [
+        "bin/busybox",
+        "../bin/busybox",
+        "../../bin/busybox",
+    ]
+
+
+def test_an_image_without_its_program_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="is missing"):
+        pause_image(tmp_path / "pause", "amd64")
+
+
+def test_the_registry_is_told_where_to_listen_store_and_find_its_certificate() -> None:
+    settings = RegistrySettings("198.18.0.5:443", Path("/var/x: y"), Path("/pki/a.crt"), Path("/pki/a.key"))
+    lines = [line.strip() for line in registry_config(settings).splitlines()]
+    assert 'addr: "198.18.0.5:443"' in lines
+    assert 'rootdirectory: "/var/x: y"' in lines
+    assert 'certificate: "/pki/a.crt"' in lines
+    assert registry_argv(Path("/x/config.yml")) == ("docker-registry", "serve", "/x/config.yml")
+
+
+def test_the_next_page_of_a_list_is_found_in_its_link() -> None:
+    assert next_page('</v2/_catalog?last=pause&n=1>; rel="next"') == "/v2/_catalog?last=pause&n=1"
+    assert next_page("") == ""

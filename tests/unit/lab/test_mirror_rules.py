@@ -1,0 +1,189 @@
+"""Which switch applies to which request, and how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.lab.errors import UsageError
+from aks_flex_node.lab.mirror.checksums import falsify, is_checksum, subjects
+from aks_flex_node.lab.mirror.sizes import HALF, Amount, read_size
+from aks_flex_node.lab.mirror.switchboard import Fetched, Request, Rule, Switchboard
+from aks_flex_node.lab.mirror.switches import (
+    Checksum,
+    Corrupt,
+    Cut,
+    Slow,
+    Stall,
+    Status,
+    Switch,
+    read_switch,
+    write_switch,
+)
+
+KUBELET = Request("dl.k8s.io/v1/kubelet", body=True)
+
+
+def struck(board: Switchboard, request: Request) -> str:
+    rule = board.strike(request)
+    return rule.switch.kind if rule else "-"
+
+
+@pytest.mark.parametrize(
+    ("glob", "covers"),
+    [
+        ("dl.k8s.io/v1/kubelet", True),
+        ("dl.k8s.io/*", True),
+        ("*/kubelet", True),
+        ("*", True),
+        ("https://dl.k8s.io/v1/kubelet", True),
+        ("dl.k8s.io/v1", False),
+        ("kubelet", False),
+        ("dl.k8s.io/v1/kube?et", True),
+    ],
+)
+def test_a_pattern_covers_host_and_path(glob: str, covers: bool) -> None:
+    board = Switchboard()
+    board.add(glob, Corrupt())
+    assert (board.strike(KUBELET) is not None) == covers
+
+
+def test_the_first_that_is_not_spent_decides() -> None:
+    board = Switchboard()
+    board.add("*", Corrupt(), times=2)
+    board.add("*/kubelet", Cut(), times=1)
+    board.add("*", Status(404))
+    assert [struck(board, KUBELET) for _ in range(5)] == ["corrupt", "corrupt", "cut", "status", "status"]
+    assert [rule.hits for rule in board.rules()] == [2, 1, 2]
+
+
+def test_switches_for_bodies_let_requests_without_one_pass() -> None:
+    board = Switchboard()
+    for switch in (Slow(1), Stall(), Cut(), Corrupt()):
+        board.add("*", switch)
+    head = Request(KUBELET.path, body=False)
+    assert struck(board, head) == "-"
+    board.add("*", Status(503))
+    assert struck(board, head) == "status"
+
+
+def test_a_checksum_switch_acts_on_checksum_files_alone() -> None:
+    board = Switchboard()
+    board.add("dl.k8s.io/v1/kubelet", Checksum())
+    assert struck(board, KUBELET) == "-"
+    path = "dl.k8s.io/v1/kubelet.sha256"
+    assert struck(board, Request(path, True, subjects(path, b"a" * 64))) == "checksum"
+
+
+def test_removing_and_resetting_switch_off() -> None:
+    board = Switchboard()
+    first, second = board.add("*", Corrupt()), board.add("*", Cut())
+    assert board.remove(first.id)
+    assert not board.remove(first.id)
+    assert (board.is_on(first), board.is_on(second)) == (False, True)
+    board.count("a/b", requests=1)
+    board.reset()
+    assert (board.rules(), board.fetched(), board.is_on(second)) == ((), (), False)
+    assert board.add("*", Cut()).id > second.id  # a number is never used for another rule
+
+
+def test_what_was_fetched_adds_up() -> None:
+    board = Switchboard()
+    board.count("b", requests=1)
+    board.count("a", requests=1)
+    board.count("a", sent=10)
+    board.count("a", requests=1, sent=5)
+    assert board.fetched() == (Fetched("a", 2, 15), Fetched("b", 1, 0))
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        Slow(200),
+        Stall(Amount(10), 3.5),
+        Stall(),
+        Cut(HALF),
+        Cut(Amount(percent=12.5)),
+        Corrupt(),
+        Status(404),
+        Status(503, 7),
+        Checksum(),
+    ],
+)
+def test_a_switch_crosses_the_control_socket_unchanged(switch: Switch) -> None:
+    assert read_switch(write_switch(switch)) == switch
+    rule = Rule(3, "a/*", switch, times=2, hits=1)
+    assert Rule.read(rule.wire()) == rule
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {},
+        {"kind": "explode"},
+        {"kind": "slow"},
+        {"kind": "slow", "rate": 0},
+        {"kind": "slow", "rate": "fast"},
+        {"kind": "status", "code": 200},
+        {"kind": "status", "code": 503, "retry_after": -1},
+        {"kind": "stall", "after": "50%", "hold": 0},
+        {"kind": "cut", "after": "150%"},
+    ],
+)
+def test_a_switch_that_makes_no_sense_is_refused(wire: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        read_switch(wire)
+
+
+def test_a_rule_needs_a_pattern_and_at_least_one_time() -> None:
+    for glob, times in (("", None), ("https://", None), ("*", 0)):
+        with pytest.raises(UsageError, match="needs a pattern"):
+            Switchboard().add(glob, Corrupt(), times)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("200k", 204800),
+        ("200K", 204800),
+        ("1.5M", 1572864),
+        ("1GiB", 1 << 30),
+        (" 2 kB ", 2048),
+    ],
+)
+def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert read_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "k", "-1", "1x", "1,5M", "1e3", "50%"])
+def test_what_is_no_size_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size") as caught:
+        read_size(text)
+    assert "200k" in caught.value.hint
+
+
+def test_an_amount_is_bytes_or_a_share_and_never_more_than_there_is() -> None:
+    assert Amount.read("50%").of(1001) == 500
+    assert Amount.read("100%").of(7) == 7
+    assert Amount.read("1k").of(5000) == 1024
+    assert Amount.read("1k").of(100) == 100
+    with pytest.raises(UsageError, match="more than the whole"):
+        Amount.read("101%")
+
+
+def test_sums_are_falsified_in_every_shape_publishers_use() -> None:
+    right = "0123456789abcdef" * 4
+    wrong = "123456789abcdef0" * 4
+    assert falsify("h/kubelet.sha256", right.encode(), "h/kubelet") == wrong.encode()
+    assert falsify("h/c.tgz.sha512", f"{right * 2}  c.tgz\n".encode(), "*") == f"{wrong * 2}  c.tgz\n".encode()
+    text = f"# sums\n{right} *./runc.amd64\n{right}  runc.arm64\n".encode()
+    partly = f"# sums\n{wrong} *./runc.amd64\n{right}  runc.arm64\n".encode()
+    assert falsify("h/r/runc.sha256sum", text, "h/r/runc.amd64") == partly
+    assert falsify("h/r/runc.sha256sum", text, "h/r/runc.sha256sum").count(wrong.encode()) == 2
+
+
+def test_checksum_files_are_known_by_their_suffix() -> None:
+    assert is_checksum("h/kubelet.sha256")
+    assert is_checksum("h/runc.sha256sum")
+    assert not is_checksum("h/kubelet")

@@ -1,0 +1,78 @@
+"""The catalog is complete, pinned, and can be asked by name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from aks_flex_node.lab.errors import UsageError
+from aks_flex_node.lab.tools import catalog, recipes
+from aks_flex_node.lab.tools.recipes import Tool
+
+
+@pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
+def test_every_tool_has_a_module_that_requires_its_version_and_imports_its_commands(tool: Tool) -> None:
+    go_mod = (tool.recipe.directory / "go.mod").read_text()
+    sources = "".join(path.read_text() for path in tool.recipe.directory.glob("*.go"))
+    if tool.name == "pause":
+        assert "func main()" in sources
+        return
+    assert re.search(rf"^require \S+ v{re.escape(tool.version)}$", go_mod, re.MULTILINE)
+    assert (tool.recipe.directory / "go.sum").exists()
+    for command in tool.commands:
+        assert f'_ "{command.package}"\n' in sources
+
+
+@pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
+def test_every_tool_is_checked_for_its_exact_version_after_it_is_made(tool: Tool) -> None:
+    assert re.fullmatch(r"\d+(\.\d+){1,2}", tool.version)
+    assert tool.says.endswith(tool.version)
+    assert any(command.ask is not None for command in tool.commands)
+
+
+@pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
+def test_a_release_holds_every_command_that_a_build_would_make(tool: Tool) -> None:
+    if tool.release:
+        released = {command for file in tool.release for command in file.commands}
+        assert released == {command.name for command in tool.commands}
+        assert all(file.checksums for file in tool.release)
+        assert {folder for file in tool.release for folder in file.folders} == {f for _, f in tool.recipe.folders}
+
+
+def test_release_addresses_are_made_for_the_architecture() -> None:
+    runc = catalog.find("runc", "1.4.0")
+    assert isinstance(runc, Tool)
+    (file,) = runc.release_for("arm64")
+    assert file.url == "github.com/opencontainers/runc/releases/download/v1.4.0/runc.arm64"
+    assert file.checksums[0].url.endswith("/v1.4.0/runc.sha256sum")
+
+
+def test_module_files_name_no_place_that_modules_come_from() -> None:
+    for path in recipes.MODULES.rglob("*"):
+        if path.is_file():
+            assert not re.search(r"https?://", path.read_text()), path
+
+
+def test_the_default_version_is_the_newest() -> None:
+    for name in {tool.name for tool in catalog.TOOLS}:
+        known = [[int(part) for part in tool.version.split(".")] for tool in catalog.TOOLS if tool.name == name]
+        assert known[0] == max(known), name
+
+
+def test_a_name_means_all_versions_and_a_name_with_a_version_one() -> None:
+    assert [tool.title for tool in catalog.select(["runc", "kubernetes@1.33.13", "runc@1.4.0"])] == [
+        "runc 1.5.2",
+        "runc 1.4.0",
+        "kubernetes 1.33.13",
+    ]
+    assert catalog.select() == catalog.EVERYTHING
+
+
+def test_an_unknown_tool_or_version_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="no tool 'kubelet'") as unknown:
+        catalog.find("kubelet")
+    assert "kubernetes" in unknown.value.hint
+    with pytest.raises(UsageError, match=r"runc 1\.0 is not in the catalog") as version:
+        catalog.select(["runc@1.0"])
+    assert version.value.hint == "It has 1.5.2, 1.4.0."
