@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab import dns, network
 from aks_flex_node.lab.cluster import Cluster
-from aks_flex_node.lab.errors import PartError
+from aks_flex_node.lab.errors import HostError, PartError
 from aks_flex_node.lab.files import locked, write_atomically
 from aks_flex_node.lab.kernel import mounts, sysctls
 from aks_flex_node.lab.kernel.cgroups import Groups
 from aks_flex_node.lab.kernel.namespaces import named
 from aks_flex_node.lab.machines.inventory import Inventory
+from aks_flex_node.lab.machines.machine import TRACES, clear_traces
 from aks_flex_node.lab.mirror.client import Mirror
 from aks_flex_node.lab.network import Network
 from aks_flex_node.lab.parts import faults, gateway
@@ -115,43 +116,58 @@ class Lab:
             yield
 
     def up(self, progress: Progress, api_port: int | None = None) -> None:
-        """Bring up what is not up yet."""
+        """Bring up what is not up yet. A new lab that this machine cannot carry leaves nothing half-made behind."""
         require_host(self.layout)
+        port = gateway.choose_port(self.layout, api_port)
         self.toolbox.install(progress=progress)
         tree = artifact_tree(self.toolbox, progress)
         with self.alone():
-            self._remember_the_machine()
-            with progress.step("network and certificates"):
-                self.network.up()
-                self.authority.ensure()
-                self._write_kubeconfig(gateway.choose_port(self.layout, api_port))
-            with progress.step("etcd, registry, mirror, DNS, fault proxy"):
-                self._run(self.control_plane.etcd(), *self._cloud(tree))
-            with progress.step("Kubernetes API server"):
-                self._run(self.control_plane.api_server(), self._gateway())
-            with progress.step("controller manager, scheduler, images, roles"):
-                self._run(self.control_plane.controller_manager(), self.control_plane.scheduler())
-                self.services.push_images(self.toolbox.path("pause", "pause"), self.toolbox.arch)
-                self.faults.ensure()
-                self.cluster.prepare()
-            for machine in self.inventory.all():
-                if machine.init() is None:
-                    with progress.step(f"machine {machine.name}"):
-                        dns.announce(self.layout, machine.name, machine.record.site, machine.record.address)
-                        machine.start()
+            new = not self.exists
+            try:
+                self._bring_up(progress, tree, port)
+            except (HostError, OSError):
+                if new:
+                    self._clear_away()
+                raise
+
+    def _bring_up(self, progress: Progress, tree: Path, port: int) -> None:
+        self._remember_the_machine()
+        plane = self.control_plane
+        with progress.step("network and certificates"):
+            self.network.up()
+            self.authority.ensure()
+            self._write_kubeconfig(port)
+        with progress.step("etcd, registry, mirror, DNS, fault proxy"):
+            self._run(plane.etcd(), *self._cloud(tree))
+        with progress.step("Kubernetes API server"):
+            self._run(plane.api_server(), gateway.part(self.network.cloud, port))
+        with progress.step("controller manager, scheduler, images, roles"):
+            self._run(plane.controller_manager(), plane.scheduler())
+            self.services.push_images(self.toolbox.path("pause", "pause"), self.toolbox.arch)
+            self.faults.ensure()
+            self.cluster.prepare()
+        for machine in self.inventory.all():
+            if machine.init() is None:
+                with progress.step(f"machine {machine.name}"):
+                    dns.announce(self.layout, machine.name, machine.record.site, machine.record.address)
+                    machine.start()
 
     def down(self) -> list[str]:
         """Take everything away, by its own id, whatever state it is in. Returns what could not be taken away."""
         require_root()
         with self.alone():
-            groups = Groups(self.layout.name)
-            groups.kill()
-            self.network.down()
-            groups.remove()
-            mounts.unmount_below(self.layout.home)
-            mounts.remove_tree(self.layout.home)
-            self._forget_the_machine()
+            self._clear_away()
         return self.leftovers()
+
+    def _clear_away(self) -> None:
+        groups = Groups(self.layout.name)
+        groups.kill()
+        self.network.down()
+        groups.remove()
+        mounts.unmount_below(self.layout.home)
+        mounts.remove_tree(self.layout.home)
+        clear_traces(self.layout.prefix)
+        self._forget_the_machine()
 
     def leftovers(self) -> list[str]:
         """What of this lab can still be seen on the machine."""
@@ -161,19 +177,31 @@ class Lab:
             *(f"control group {top}" for top in groups.tops()),
             *(f"network namespace {namespace.name}" for namespace in named(self.layout.prefix)),
             *(f"mount {point}" for point in mounts.below(self.layout.home)),
-            *([f"directory {self.layout.home}"] if self.layout.home.exists() else []),
+            *(
+                f"directory {path}"
+                for path in (self.layout.home, *TRACES.glob(f"*/{self.layout.prefix}*"))
+                if path.exists()
+            ),
         ]
 
     def watch(self, path: str, seconds: float) -> Iterator[dict[str, Any]]:
-        """The events of a watch on the cluster's API, as they come; ends by itself."""
+        """The events of a watch on the cluster's API, as they come; ends by itself.
+
+        It starts from what the API server's cache holds (version 0): with Debian's etcd, which cannot be asked how
+        far it is, a watch from "now" waits for a write to the same kind of object, and then gives up.
+        """
         admin = self.control_plane.admin()
         trust = trusting(self.authority.certificate)
         trust.load_cert_chain(admin.certificate, admin.key)
         connection = Connection(self.network.cloud, network.API, 443, network.API_NAME, trust)
-        connection.request("GET", f"{path}&timeoutSeconds={int(seconds)}")
-        connection.sock.settimeout(seconds)
-        for line in connection.getresponse():
-            yield json.loads(line)
+        with contextlib.closing(connection):
+            connection.request("GET", f"{path}&resourceVersion=0&timeoutSeconds={int(seconds)}")
+            connection.sock.settimeout(seconds)
+            for line in connection.getresponse():
+                event = json.loads(line)
+                if event.get("type") not in {"ADDED", "MODIFIED", "DELETED"}:
+                    raise PartError("watch-refused", f"The API server ended a watch: {event.get('object', event)}.")
+                yield event
 
     def _run(self, *parts: Part) -> None:
         for part in parts:
@@ -191,12 +219,10 @@ class Lab:
             faults.part(proxy, self.network.cloud),
         ]
 
-    def _gateway(self) -> Part:
-        return gateway.part(self.network.cloud, gateway.choose_port(self.layout, None))
-
     def _write_kubeconfig(self, port: int) -> None:
         text = kubeconfig(f"https://127.0.0.1:{port}", self.authority, self.control_plane.admin())
         write_atomically(self.admin_kubeconfig, text, 0o600)
+        gateway.remember_port(self.layout, port)
 
     @property
     def _sysctls(self) -> Path:
@@ -215,3 +241,6 @@ class Lab:
                 return
             sysctls.restore(self._sysctls)
             homes.rmdir()
+            for room in (*TRACES.glob("*"), TRACES):
+                with contextlib.suppress(OSError):  # someone else's machines live there
+                    room.rmdir()

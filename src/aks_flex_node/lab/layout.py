@@ -52,7 +52,7 @@ class Layout:
     @property
     def prefix(self) -> str:
         """What the names of this lab's kernel objects start with."""
-        return f"fl-{self.name}-"
+        return f"fl.{self.name}."  # no name has a dot in it, so no lab is taken for another
 
 
 def layout(name: str = "default", environ: dict[str, str] | None = None) -> Layout:

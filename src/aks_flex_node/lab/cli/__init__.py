@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from aks_flex_node import __version__
 from aks_flex_node.lab.cli import cloud, fault, machine, mirror, screen, tools
-from aks_flex_node.lab.errors import LabError
+from aks_flex_node.lab.errors import HostError, LabError
 from aks_flex_node.lab.layout import layout
 
 app = typer.Typer(
@@ -55,3 +56,9 @@ def main() -> None:
     except LabError as error:
         screen.complain(error)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        full = HostError("disk-full", f"No space is left to write {error.filename}.", "Make room, then try again.")
+        screen.complain(full)
+        sys.exit(full.exit_code)

@@ -93,7 +93,8 @@ def exec_(
 
     Example: aks-flex-lab machine exec edge-1 -- systemctl status
     """
-    sys.exit(processes.attach(*opened(ctx).inventory.find(name).inside(*command)))
+    words = command[1:] if command[0] == "--" else command
+    sys.exit(processes.attach(*opened(ctx).inventory.find(name).inside(*words)))
 
 
 @app.command()
@@ -167,7 +168,8 @@ def snapshot(ctx: typer.Context, name: Name) -> None:
 def diff(ctx: typer.Context, name: Name, json: Json = False) -> None:
     """Compare a machine with its last snapshot: files, mounts, units, users, sysctls, firewall, network, processes.
 
-    Exits with 0 when nothing differs and with 1 when something does.
+    Exits with 0 when nothing differs and with 1 when something does. What belongs to the kernel, which all machines
+    share, is shown but does not count.
     """
     machine = opened(ctx).inventory.find(name)
     if not _album(machine).exists():
@@ -177,13 +179,22 @@ def diff(ctx: typer.Context, name: Name, json: Json = False) -> None:
             f"Take one first: `{Lab(this_lab(ctx)).command} machine snapshot {name}`.",
         )
     found = snapshots.diff(snapshots.load(_album(machine)), take(machine))
+    own = [difference for difference in found if not difference.shared]
     if json:
         screen.facts([difference.document for difference in found])
-    elif found:
-        screen.out.print("\n".join(snapshots.render(found)), markup=False)
+    else:
+        _show(name, own, [difference for difference in found if difference.shared])
+    sys.exit(1 if own else 0)
+
+
+def _show(name: str, own: list[snapshots.Difference], shared: list[snapshots.Difference]) -> None:
+    if own:
+        screen.out.print("\n".join(snapshots.render(own)), markup=False)
     else:
         screen.say(f"Machine {name} is as it was.")
-    sys.exit(1 if found else 0)
+    if shared:
+        screen.say("The kernel, which all machines here share, is not as it was; any of them may have done it:")
+        screen.say("\n".join(snapshots.render(shared)))
 
 
 def take(machine: Machine) -> snapshots.Snapshot:

@@ -12,6 +12,7 @@ import typer
 
 from aks_flex_node.lab.cli import screen
 from aks_flex_node.lab.cli.options import Json, this_lab
+from aks_flex_node.lab.tools import artifacts
 from aks_flex_node.lab.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def install(
     ctx: typer.Context,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME[@VERSION]]…", help="Which tools, for example `runc@1.4.0`; all by default."),
+        typer.Argument(metavar="NAME[@VERSION]", help="Which tools, for example `runc@1.4.0`; all by default."),
     ] = None,
     source: Annotated[
         str,
@@ -99,7 +100,7 @@ def install(
     start = time.monotonic()
     toolbox.install(names or (), ScreenProgress(), source)
     screen.say(
-        f"All tools are ready, after {time.monotonic() - start:.1f} s. See them with `aks-flex-lab tools list`."
+        f"The tools are ready, after {time.monotonic() - start:.1f} s. See them with `aks-flex-lab tools list`."
     )
 
 
@@ -116,6 +117,7 @@ def path(
 
 @app.command()
 def clean(ctx: typer.Context) -> None:
-    """Remove tools and artifacts that no version in the catalog uses any more, and what was left half-made."""
-    freed = Toolbox(this_lab(ctx).cache).clean()
+    """Remove tools and artifacts that the catalog no longer uses, and what was left half-made. No lab may be up."""
+    toolbox = Toolbox(this_lab(ctx).cache)
+    freed = artifacts.clean(toolbox) + toolbox.clean()
     screen.say(f"{screen.megabytes(freed)} freed.")

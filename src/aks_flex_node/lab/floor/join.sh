@@ -4,28 +4,26 @@ set -euo pipefail
 phase() { printf 'phase %s %s\n' "$1" "$(date +%s.%N)"; }
 phase start
 
-# Fetch: all at once, by the publishers' own addresses.
-mkdir -p /var/tmp/floor && cd /var/tmp/floor
+# Fetch: all at once, by the publishers' own addresses, single programs straight to their places.
+archives=/var/tmp/floor
+mkdir -p $archives /opt/cni/bin /opt/floor/npd /usr/local/bin /usr/local/sbin
 kubernetes="https://dl.k8s.io/v$KUBERNETES/bin/linux/$ARCH"
 releases=https://github.com
 curl --silent --show-error --fail --location --parallel --parallel-immediate --parallel-max 10 \
-    -o kubelet "$kubernetes/kubelet" \
-    -o kubectl "$kubernetes/kubectl" \
-    -o kubeadm "$kubernetes/kubeadm" \
-    -o containerd.tgz "$releases/containerd/containerd/releases/download/v$CONTAINERD/containerd-$CONTAINERD-linux-$ARCH.tar.gz" \
-    -o runc "$releases/opencontainers/runc/releases/download/v$RUNC/runc.$ARCH" \
-    -o cni.tgz "$releases/containernetworking/plugins/releases/download/v$CNI/cni-plugins-linux-$ARCH-v$CNI.tgz" \
-    -o npd.tgz "$releases/kubernetes/node-problem-detector/releases/download/v$NPD/node-problem-detector-v$NPD-linux_$ARCH.tar.gz"
+    -o /usr/local/bin/kubelet "$kubernetes/kubelet" \
+    -o /usr/local/bin/kubectl "$kubernetes/kubectl" \
+    -o /usr/local/bin/kubeadm "$kubernetes/kubeadm" \
+    -o $archives/containerd.tgz "$releases/containerd/containerd/releases/download/v$CONTAINERD/containerd-$CONTAINERD-linux-$ARCH.tar.gz" \
+    -o /usr/local/sbin/runc "$releases/opencontainers/runc/releases/download/v$RUNC/runc.$ARCH" \
+    -o $archives/cni.tgz "$releases/containernetworking/plugins/releases/download/v$CNI/cni-plugins-linux-$ARCH-v$CNI.tgz" \
+    -o $archives/npd.tgz "$releases/kubernetes/node-problem-detector/releases/download/v$NPD/node-problem-detector-v$NPD-linux_$ARCH.tar.gz"
 phase fetch
 
-# Unpack: archives side by side, single programs by a rename within the same disk where that is possible.
-mkdir -p /opt/cni/bin /opt/floor/npd /usr/local/bin /usr/local/sbin
-tar -C /usr/local -xzf containerd.tgz & one=$!
-tar -C /opt/cni/bin -xzf cni.tgz & two=$!
-tar -C /opt/floor/npd -xzf npd.tgz & three=$!
-chmod 0755 kubelet kubectl kubeadm runc
-mv kubelet kubectl kubeadm /usr/local/bin/
-mv runc /usr/local/sbin/
+# Unpack: archives side by side.
+tar -C /usr/local -xzf $archives/containerd.tgz & one=$!
+tar -C /opt/cni/bin -xzf $archives/cni.tgz & two=$!
+tar -C /opt/floor/npd -xzf $archives/npd.tgz & three=$!
+chmod 0755 /usr/local/bin/kube* /usr/local/sbin/runc
 wait $one $two $three
 phase unpack
 

@@ -14,6 +14,7 @@ from aks_flex_node.lab import processes
 from aks_flex_node.lab.errors import PartError
 from aks_flex_node.lab.files import write_atomically
 from aks_flex_node.lab.kernel.cgroups import Groups, groups_of, joining
+from aks_flex_node.lab.kernel.mounts import remove_tree
 from aks_flex_node.lab.machines.bases import Base, System
 from aks_flex_node.lab.machines.disks import Disk
 from aks_flex_node.lab.network import Network, Site
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BOOT_SECONDS = 60
+TRACES = Path("/run/systemd/nspawn")
 RUNNER = (sys.executable, "-m", "aks_flex_node.lab.machines.runner")
 
 
@@ -46,6 +48,11 @@ class Machine:
     @property
     def name(self) -> str:
         return self.record.name
+
+    @property
+    def alias(self) -> str:
+        """What systemd-nspawn knows it by, which no machine of another lab is."""
+        return f"{self.layout.prefix}{self.name}"
 
     @property
     def room(self) -> Path:
@@ -151,7 +158,8 @@ class Machine:
             "-C",
             "-t",
             str(init),
-            "--wd=/root",
+            "-r",
+            "-w",
             "env",
             "-i",
             *environment,
@@ -188,9 +196,16 @@ class Machine:
             self.groups.remove(leaf)
         (self.room / "runner.json").unlink(missing_ok=True)
         Network(self.layout).unplug(self.name)
+        clear_traces(self.alias)
 
     def site(self) -> Site:
         return Network(self.layout).site(self.record.site)
+
+
+def clear_traces(prefix: str) -> None:
+    """systemd-nspawn makes directories for a machine, and does not dare to remove them where /run is a disk."""
+    for trace in TRACES.glob(f"*/{prefix}*"):
+        remove_tree(trace)
 
 
 def load(layout: Layout, name: str) -> Machine | None:

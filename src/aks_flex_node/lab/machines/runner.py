@@ -32,7 +32,7 @@ def boot(machine: Machine, inside: Namespace) -> int:
         "systemd-nspawn",
         "--quiet",
         f"--directory={machine.disk.root}",
-        f"--machine={machine.name}",
+        f"--machine={machine.alias}",
         "--register=no",
         "--keep-unit",
         "--link-journal=no",
@@ -56,6 +56,7 @@ def main() -> int:
         print(f"There is no machine {name} in lab {lab}.")
         return 1
     os.environ["SYSTEMD_NSPAWN_API_VFS_WRITABLE"] = "1"
+    os.environ["SYSTEMD_NSPAWN_LOCK"] = "0"  # its lock files outlive it; the disk is the runner's alone anyway
     machine.disk.mount(machine.base)
     site = machine.site()
     while True:

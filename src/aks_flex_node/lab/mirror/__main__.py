@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.errors import LabError
+from aks_flex_node.lab.errors import LabError, UsageError
 from aks_flex_node.lab.mirror.control import listen_for_control
 from aks_flex_node.lab.mirror.exchange import Site, log
 from aks_flex_node.lab.mirror.server import listen, tls_context
@@ -40,6 +40,8 @@ def address(text: str) -> tuple[str, int]:
 
 
 def serve(options: argparse.Namespace) -> None:
+    if not options.root.is_dir():
+        raise UsageError("mirror-tree-missing", f"{options.root} is no directory to serve.")
     site = Site(options.root, Switchboard())
     servers = [listen(options.listen, site, tls_context(options.cert, options.key))]
     if options.plain:

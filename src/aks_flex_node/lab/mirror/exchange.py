@@ -100,7 +100,7 @@ class Exchange(BaseHTTPRequestHandler):
         with file:
             facts = Facts.of(target.names[-1], os.fstat(file.fileno()))
             reply = answer(facts, self._asked())
-            rule = self._strike(target, file, reply, record)
+            rule = self._strike(self._request(target, file, reply), record)
             if rule and isinstance(rule.switch, Status):
                 self._refuse(rule.switch, record)
                 return
@@ -116,9 +116,8 @@ class Exchange(BaseHTTPRequestHandler):
         return asked
 
     def _answer_without_file(self, target: trees.Target, record: Record) -> None:
-        rule = self.site.board.strike(Request(target.path, body=False))
+        rule = self._strike(Request(target.path, body=False), record)
         if rule and isinstance(rule.switch, Status):
-            record.switch = f"{rule.switch.kind}#{rule.id}"
             self._refuse(rule.switch, record)
             return
         known = trees.hosts(self.site.root)
@@ -127,11 +126,14 @@ class Exchange(BaseHTTPRequestHandler):
         else:
             self._say(record, 404, f"No host {target.host!r} here. The hosts are: {', '.join(known) or 'none'}.")
 
-    def _strike(self, target: trees.Target, file: io.FileIO, reply: Answer, record: Record) -> Rule | None:
-        """The rule for this request, noted in the record."""
+    def _request(self, target: trees.Target, file: io.FileIO, reply: Answer) -> Request:
         body = self.command == "GET" and reply.length > 0
         summed = checksums.subjects(target.path, content(file)) if body and is_sum(target, file) else ()
-        rule = self.site.board.strike(Request(target.path, body, summed))
+        return Request(target.path, body, summed)
+
+    def _strike(self, request: Request, record: Record) -> Rule | None:
+        """The rule for this request, noted in the record."""
+        rule = self.site.board.strike(request)
         if rule:
             record.switch = f"{rule.switch.kind}#{rule.id}"
         return rule

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -129,11 +130,11 @@ class Faults:
 
     def _call(self, method: str, path: str, body: object = None) -> Any:
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", CONTROL, timeout=5)
-            connection.sock = self.cloud.connect("127.0.0.1", CONTROL)
-            connection.request(method, path, json.dumps(body) if body is not None else None)
-            answer = connection.getresponse()
-            text = answer.read()
+            with closing(http.client.HTTPConnection("127.0.0.1", CONTROL, timeout=5)) as connection:
+                connection.sock = self.cloud.connect("127.0.0.1", CONTROL)
+                connection.request(method, path, json.dumps(body) if body is not None else None)
+                answer = connection.getresponse()
+                text = answer.read()
         except OSError as error:
             raise PartError(
                 "fault-proxy-away", f"The fault proxy does not answer: {error}.", "Run `aks-flex-lab up`."

@@ -29,11 +29,19 @@ CHUNK = 1 << 16
 
 def choose_port(layout: Layout, wanted: int | None) -> int:
     """The port of this lab: as asked, else as last time, else one that is free."""
-    record = layout.home / "gateway.json"
+    record = _record(layout)
     before: int | None = json.loads(record.read_text()) if record.exists() else None
-    port = before or _free_port(0) if wanted is None or wanted == before else _free_port(wanted)
-    write_atomically(record, json.dumps(port))
-    return port
+    if before and wanted in {None, before}:
+        return before
+    return _free_port(wanted or 0)
+
+
+def remember_port(layout: Layout, port: int) -> None:
+    write_atomically(_record(layout), json.dumps(port))
+
+
+def _record(layout: Layout) -> Path:
+    return layout.home / "gateway.json"
 
 
 def _free_port(port: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ class Connection(http.client.HTTPSConnection):
     def connect(self) -> None:
         namespace, address, port = self._where
         plain: socket.socket = namespace.connect(address, port)
-        self.sock = self._trust.wrap_socket(plain, server_hostname=self.host)
+        try:
+            self.sock = self._trust.wrap_socket(plain, server_hostname=self.host)
+        except OSError:
+            plain.close()
+            raise
 
 
 def trusting(authority: Path) -> ssl.SSLContext:
@@ -50,11 +55,11 @@ def answers(namespace: Namespace, address: str, port: int, path: str, authority:
 
     def ask() -> bool:
         trust = trusting(authority) if authority else ssl._create_unverified_context()  # noqa: S323 - own loopback
-        try:
-            connection = Connection(namespace, address, port, address, trust)
-            connection.request("GET", path)
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
+        with closing(Connection(namespace, address, port, address, trust)) as connection:
+            try:
+                connection.request("GET", path)
+                return connection.getresponse().status == 200
+            except (OSError, http.client.HTTPException):
+                return False
 
     return ask

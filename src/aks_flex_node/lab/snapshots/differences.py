@@ -19,8 +19,6 @@ SECTIONS = (
     "process",
     "socket",
     "mount",
-    "swap",
-    "module",
     "sysctl",
     "cgroup",
     "link",
@@ -29,7 +27,12 @@ SECTIONS = (
     "firewall",
     "ipset",
     "host",
+    "kernel",
+    "module",
+    "swap",
 )
+# All machines of a lab run on one kernel: these may have been changed by another machine.
+SHARED = frozenset({"kernel", "module", "swap"})
 
 Change = Literal["added", "removed", "changed"]
 
@@ -51,9 +54,20 @@ class Difference:
     attributes: tuple[Attribute, ...]
 
     @property
+    def shared(self) -> bool:
+        """Whether it is the kernel's, and so may come from another machine on it."""
+        return self.section in SHARED
+
+    @property
     def document(self) -> dict[str, Any]:
         attributes = {one.name: {"before": one.before, "after": one.after} for one in self.attributes}
-        return {"section": self.section, "key": self.key, "change": self.change, "attributes": attributes}
+        return {
+            "section": self.section,
+            "key": self.key,
+            "change": self.change,
+            "shared": self.shared,
+            "attributes": attributes,
+        }
 
 
 def diff(before: Snapshot, after: Snapshot) -> list[Difference]:

@@ -35,6 +35,9 @@ module.main()
 
 def text() -> str:
     """A program for `python3 -` that prints what it finds as JSON."""
+    return LOADER.format(package=PACKAGE, sources=sources())
+
+
+def sources() -> dict[str, str]:
     here = resources.files(inside)
-    sources = {f"{PACKAGE}.{part}": (here / f"{part}.py").read_text(encoding="utf-8") for part in PARTS}
-    return LOADER.format(package=PACKAGE, sources=sources)
+    return {f"{PACKAGE}.{part}": (here / f"{part}.py").read_text(encoding="utf-8") for part in PARTS}

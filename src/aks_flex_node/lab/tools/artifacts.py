@@ -19,7 +19,7 @@ from aks_flex_node.lab.tools.archives import Compress, Member, best_compress, ma
 from aks_flex_node.lab.tools.catalog import NODE_COMMANDS
 from aks_flex_node.lab.tools.progress import SILENCE, Progress
 from aks_flex_node.lab.tools.recipes import Checksum, Tool
-from aks_flex_node.lab.tools.shelves import file_hash
+from aks_flex_node.lab.tools.shelves import bytes_freed_by_removing, file_hash
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,14 +39,14 @@ def artifact_tree(toolbox: Toolbox, progress: Progress = SILENCE, compress: Comp
     place = root / tree_key(shelves)
     if place.exists():
         return place
+    tree = Tree(root / f".{place.name}.partial", compress or best_compress())
     start = time.monotonic()
-    with progress.working("artifacts", lambda: "packing the release files"), locked(root / ".lock", "it", wait=True):
+    with progress.working("artifacts", lambda: tree.doing), locked(root / ".lock", "the artifacts", wait=True):
         if not place.exists():
-            bench = root / f".{place.name}.partial"
-            shutil.rmtree(bench, ignore_errors=True)
-            fill(Tree(bench, compress or best_compress()), shelves)
+            shutil.rmtree(tree.root, ignore_errors=True)
+            fill(tree, shelves)
             os.sync()
-            bench.rename(place)
+            tree.root.rename(place)
     progress.done("artifacts", "packed", time.monotonic() - start)
     return place
 
@@ -67,15 +67,22 @@ def tree_key(shelves: list[Shelf]) -> str:
     return digest.hexdigest()[:12]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tree:
+    """A tree in the making."""
+
     root: Path
     compress: Compress
+    doing: str = ""
 
     def at(self, url: str) -> Path:
         path = self.root / url
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def archive(self, members: list[Member], url: str) -> None:
+        self.doing = f"packing {url.rsplit('/', 1)[1]}"
+        make_archive(members, self.at(url), self.compress)
 
     def link(self, source: Path, url: str) -> None:
         """The same file under another name; a copy where the disk knows no links."""
@@ -111,7 +118,7 @@ def publish(tree: Tree, shelf: Shelf, file: ReleaseFile) -> None:
     if file.inside is None:
         tree.link(shelf.command(file.commands[0]), file.url)
     else:
-        make_archive(members(shelf, file), tree.at(file.url), tree.compress)
+        tree.archive(members(shelf, file), file.url)
     for checksum in file.checksums:
         tree.checksum(file.url, checksum)
 
@@ -127,7 +134,7 @@ def publish_node_tarball(tree: Tree, shelf: Shelf) -> None:
     name = f"kubernetes-node-linux-{shelf.arch}.tar.gz"
     url = f"dl.k8s.io/v{shelf.tool.version}/{name}"
     commands = [Member(f"kubernetes/node/bin/{command}", shelf.command(command)) for command in NODE_COMMANDS]
-    make_archive(commands, tree.at(url), tree.compress)
+    tree.archive(commands, url)
     for algorithm in ("sha256", "sha512"):
         tree.checksum(url, Checksum(f"{url}.{algorithm}", algorithm, named=False))
     for mirror in NODE_TARBALL_MIRRORS:
@@ -156,10 +163,11 @@ def announce_stable(tree: Tree, versions: list[str]) -> None:
 def clean(toolbox: Toolbox) -> int:
     """Remove every tree but the one that the present tools make, and say how many bytes that was."""
     root = toolbox.cache / "artifacts"
-    keep = root / tree_key(published(toolbox)) if not toolbox.missing() else None
+    shelves = published(toolbox)
+    keep = root / tree_key(shelves) if all(shelf.manifest() for shelf in shelves) else None
     freed = 0
     with locked(root / ".lock", "the artifacts"):
         for folder in sorted(path for path in root.iterdir() if path.is_dir() and path != keep):
-            freed += sum(file.stat().st_size for file in folder.rglob("*") if file.stat().st_nlink == 1)
+            freed += bytes_freed_by_removing(folder)
             shutil.rmtree(folder)
     return freed

@@ -41,7 +41,7 @@ def kubernetes(version: str, commands: tuple[str, ...]) -> Tool:
         "kubernetes",
         version,
         tuple(Command(name, f"k8s.io/kubernetes/cmd/{name}", asks.get(name, ("--version",))) for name in commands),
-        Recipe(f"kubernetes-{version}", stamps, megabytes=3500),
+        Recipe(f"kubernetes-{version}", stamps, megabytes=3800),
         tuple(kubernetes_file(version, name) for name in commands),
         says=f"v{version}",
     )
@@ -61,7 +61,7 @@ def containerd(version: str, commands: tuple[str, ...]) -> Tool:
         "containerd",
         version,
         tuple(Command(name, f"{package}/cmd/{name}", asks.get(name)) for name in commands),
-        Recipe(f"containerd-{version}", (f"{package}/version.Version=v{version}",), megabytes=900),
+        Recipe(f"containerd-{version}", (f"{package}/version.Version=v{version}",), megabytes=700),
         (ReleaseFile(url, (Checksum(f"{url}.sha256sum"),), commands, inside="bin"),),
         says=f"v{version}",
     )

@@ -55,7 +55,8 @@ class GoBuilder:
             raise ToolError("cross-build", f"{tool.title} for {arch} can only be built on a machine of that kind.")
         go = find_go(needed_go(tool.recipe), self.cache)
         env = go_environment(tool.recipe, arch, go)
-        code = processes.stream(*build_command(go, tool, into), log=log, env=env, cwd=tool.recipe.directory)
+        command = [*dies_with_us(), *build_command(go, tool, into)]
+        code = processes.stream(*command, log=log, env=env, cwd=tool.recipe.directory)
         if code != 0:
             raise failed(tool, "build", last_line(log), log)
         name_commands(tool, into)
@@ -68,6 +69,11 @@ class GoBuilder:
         lines = self.log.read_bytes().splitlines()
         compiled = sum(1 for line in lines if not line.startswith(b"go: "))
         return f"building, {compiled} packages compiled" if compiled else "building, reading modules"
+
+
+def dies_with_us() -> list[str]:
+    """Words before a command that end it when this program is killed: nobody would know of a build left behind."""
+    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
 
 
 def build_command(go: Path, tool: Tool, into: Path) -> list[str]:
@@ -84,6 +90,7 @@ def go_environment(recipe: Recipe, arch: str, go: Path) -> dict[str, str]:
         "GOARCH": arch,
         "GOWORK": "off",
         "GOTOOLCHAIN": "local",
+        "GOROOT": "",  # each Go knows its own
         "PATH": os.pathsep.join((str(go.parent), os.environ.get("PATH", ""))),
     }
 

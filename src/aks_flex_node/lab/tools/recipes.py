@@ -40,7 +40,7 @@ class Recipe:
     cgo: bool = False  # with it, linked statically against the machine's C libraries
     needs: tuple[Need, ...] = ()
     folders: tuple[tuple[str, str], ...] = ()  # (Go module, folder): files that come along, as the release has them
-    megabytes: int = 500  # what a cold build adds to the disk, Go's own caches included
+    megabytes: int = 250  # what a cold build adds to the disk, Go's own caches included
 
     @property
     def directory(self) -> Path:

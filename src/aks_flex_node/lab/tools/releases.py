@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import shutil
 import tarfile
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 DECIDE_SECONDS = 3.0
 READ_SECONDS = 30.0
 TRIES = 4
+PARTIAL = 206
 RANGE_REFUSED = 416
 HASH_LINE = re.compile(r"(?P<hash>[0-9a-f]+)(?:\s+\*?(?:\S*/)?(?P<name>\S+))?")
 DIGITS = {"sha256": 64, "sha512": 128}
@@ -56,9 +58,12 @@ class Https:
         request = urllib.request.Request(f"https://{url}")
         if start:
             request.add_header("Range", f"bytes={start}-")
-        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - https, as written above
-            begins = start if answer.status == 206 else 0
-            yield Answer(answer, begins, begins + int(answer.headers.get("Content-Length") or 0))
+        try:
+            with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - https, as written above
+                begins = start if answer.status == PARTIAL else 0
+                yield Answer(answer, begins, begins + int(answer.headers.get("Content-Length") or 0))
+        except http.client.HTTPException as error:
+            raise OSError(f"the server broke off: {error!r}") from error
 
 
 @dataclass

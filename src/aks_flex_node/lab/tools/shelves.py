@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,14 @@ def read_manifest(path: Path) -> Manifest:
 def files_below(directory: Path) -> list[File]:
     paths = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST)
     return [File(str(path.relative_to(directory)), path.stat().st_size, file_hash(path)) for path in paths]
+
+
+def bytes_freed_by_removing(folder: Path) -> int:
+    """What the files take up that have no other name elsewhere."""
+    files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    names_here = Counter(file.st_ino for file in files)
+    sizes = {file.st_ino: file.st_size for file in files if names_here[file.st_ino] == file.st_nlink}
+    return sum(sizes.values())
 
 
 def file_hash(path: Path, algorithm: str = "sha256") -> str:

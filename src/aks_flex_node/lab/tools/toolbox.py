@@ -16,7 +16,7 @@ from aks_flex_node.lab.tools.install import Installer, check_packages
 from aks_flex_node.lab.tools.progress import SILENCE, Progress
 from aks_flex_node.lab.tools.recipes import Tool, machine_arch
 from aks_flex_node.lab.tools.releases import Publishers
-from aks_flex_node.lab.tools.shelves import Shelf
+from aks_flex_node.lab.tools.shelves import Shelf, bytes_freed_by_removing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,6 +129,6 @@ class Toolbox:
         freed = 0
         with locked(self.root / ".lock", "the tools"):
             for folder in sorted(path for path in self.root.iterdir() if path.is_dir() and path not in keep):
-                freed += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+                freed += bytes_freed_by_removing(folder)
                 shutil.rmtree(folder)
         return freed

@@ -15,6 +15,7 @@ from aks_flex_node.lab.snapshots.inside.firewall import iptables_tables, parse_i
 from aks_flex_node.lab.snapshots.inside.kernel import (
     cgroups,
     file_systems,
+    own_and_shared,
     parse_modules,
     parse_mounts,
     parse_swaps,
@@ -103,9 +104,11 @@ def firewall(texts: Mapping[str, str]) -> Rows:
 
 def told_by_kernel(mountinfo: str) -> dict[str, Rows]:
     mounts = parse_mounts(mountinfo)
+    own, shared = own_and_shared(sysctls())
     return {
         "mount": mounts,
-        "sysctl": sysctls(),
+        "sysctl": own,
+        "kernel": shared,
         "module": parse_modules(read("/proc/modules")),
         "swap": parse_swaps(read("/proc/swaps")),
         "cgroup": cgroups(mounts),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.lab.snapshots.inside.ignored import CONTENTS, FILE_SYSTEMS, FILES, matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from aks_flex_node.lab.snapshots.inside.rows import Row, Rows
 
@@ -123,37 +123,42 @@ def content(path: str) -> Row:
         os.close(handle)
 
 
-def steady(handle: int) -> Row:
+def digest(handle: int, size: int) -> Row:
+    return {"sha256 of blocks": sparse_digest(handle)} if size > BIG else {"sha256": plain_digest(handle, size)}
+
+
+def steady(handle: int, look: Callable[[int, int], Row] = digest) -> Row:
+    """Look until nobody has written meanwhile, but not for ever."""
     for _ in range(TRIES):
         before = os.fstat(handle)
-        name, digest = sparse_digest(handle) if before.st_size > BIG else plain_digest(handle, before.st_size)
+        seen = look(handle, before.st_size)
         after = os.fstat(handle)
         if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
-            return {"size": str(after.st_size), name: digest}
+            return {"size": str(after.st_size), **seen}
     return {"sha256": "changing while it was read"}
 
 
-def plain_digest(handle: int, size: int) -> tuple[str, str]:
-    digest = hashlib.sha256()
+def plain_digest(handle: int, size: int) -> str:
+    found = hashlib.sha256()
     step = min(size + 1, BLOCK)
     offset = 0
     while True:
         block = os.pread(handle, step, offset)
         if not block:
-            return "sha256", digest.hexdigest()
-        digest.update(block)
+            return found.hexdigest()
+        found.update(block)
         offset += len(block)
 
 
-def sparse_digest(handle: int) -> tuple[str, str]:
+def sparse_digest(handle: int) -> str:
     """A hash of each block that is not all zeros, with its place: the same for the same content, holes or not."""
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     for offset in data_blocks(handle):
         block = os.pread(handle, BLOCK, offset)
         if block != ZEROS[: len(block)]:
-            digest.update(offset.to_bytes(8, "big"))
-            digest.update(block)
-    return "sha256 of blocks", digest.hexdigest()
+            found.update(offset.to_bytes(8, "big"))
+            found.update(block)
+    return found.hexdigest()
 
 
 def data_blocks(handle: int) -> Iterator[int]:

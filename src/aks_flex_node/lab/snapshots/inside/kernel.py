@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.snapshots.inside.rows import Row, Rows
 
 SETTINGS = "/proc/sys"
+# Settings that belong to a namespace: network, host name, communication between processes.
+OWN_SETTING = re.compile(r"net\.|fs\.mqueue\.|kernel\.(hostname|domainname|sem|shm|msg|auto_msgmni)")
 ESCAPED = re.compile(r"\\([0-7]{3})")
 NAMESPACE = re.compile(r":\[\d+\]$")
 # Groups that systemd makes for its units are told as units.
@@ -82,6 +84,15 @@ def sysctls(root: str = SETTINGS) -> Rows:
             elif entry.stat().st_mode & 0o444:
                 rows[name] = {"value": " ".join(read(entry.path).split())}
     return rows
+
+
+def own_and_shared(settings: Rows) -> tuple[Rows, Rows]:
+    """The settings of the machine itself, and those that it shares with all machines on the same kernel.
+
+    Each of these machines can change the latter for all, as a kubelet does; so they are told apart.
+    """
+    own = {name: row for name, row in settings.items() if OWN_SETTING.match(name)}
+    return own, {name: row for name, row in settings.items() if name not in own}
 
 
 def dotted(path: str) -> str:

@@ -1,0 +1,45 @@
+"""The lab that the tests of one run share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.machines.bases import System
+from tests.running import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_node.lab.machines.machine import Machine
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """One lab for the whole run."""
+    shared = Lab(layout("test"))
+    shared.down()
+    shared.up(Lines())
+    yield shared
+    assert shared.down() == []
+
+
+@pytest.fixture
+def add_machine(lab: Lab) -> Iterator[Callable[..., Machine]]:
+    """Makes machines, and takes them away after the test."""
+    made: list[Machine] = []
+
+    def add(name: str, system: System = System.BOOKWORM, site: str = "site-1") -> Machine:
+        with lab.alone():
+            made.append(lab.inventory.add(name, system, site, print))
+        return made[-1]
+
+    yield add
+    for machine in made:
+        with lab.alone():
+            lab.inventory.remove(machine)
+        lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+        lab.cluster.run("delete", "pod", f"web-{machine.name}", "--ignore-not-found", "--force", "--grace-period=0")

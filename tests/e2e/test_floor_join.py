@@ -1,0 +1,71 @@
+"""A machine becomes a node by the floor script, runs a pod, and comes back from what happens to machines."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.floor.join import Settings, Versions, join
+from aks_flex_node.lab.machines.bases import System
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+    Add = Callable[..., Machine]
+
+MIXES = {
+    "Debian 12, newest": (System.BOOKWORM, Versions()),
+    "Debian 13, older": (
+        System.TRIXIE,
+        Versions(kubernetes="1.33.13", containerd="1.7.29", runc="1.4.0", cni="1.7.1"),
+    ),
+}
+
+
+def boot_id(lab: Lab, name: str) -> str:
+    return str(lab.cluster.get("node", name)["status"]["nodeInfo"]["bootID"])
+
+
+def until(true: Callable[[], bool], what: str, seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.2)
+
+
+def pod(lab: Lab, name: str) -> dict[str, object]:
+    return dict(lab.cluster.get("pod", f"web-{name}")["status"])
+
+
+def answers(lab: Lab, machine: Machine) -> bool:
+    address = pod(lab, machine.name).get("podIP")
+    return bool(address) and "It works" in machine.run("curl", "-sS", "-m2", f"http://{address}/", check=False).out
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_fresh_machine_joins_and_survives_a_power_cut_and_a_reboot(lab: Lab, add_machine: Add, mix: str) -> None:
+    system, versions = MIXES[mix]
+    name = f"node-{system.value}"
+    machine = add_machine(name, system, "factory")
+
+    joined = join(lab, machine, Settings(versions))
+
+    info = lab.cluster.get("node", name)["status"]["nodeInfo"]
+    assert list(joined.phases) == ["fetch", "unpack", "configure", "containerd", "kubelet", "node", "pod"]
+    assert info["kubeletVersion"] == f"v{versions.kubernetes}"
+    assert info["containerRuntimeVersion"] == f"containerd://{versions.containerd}"
+    until(lambda: answers(lab, machine), "the pod answers")
+    assert "busybox" in lab.cluster.run("exec", f"web-{name}", "--", "ls", "/bin").out
+    assert lab.cluster.run("exec", f"web-{name}", "--", "nslookup", "dl.k8s.io").out.count("198.18.0.30") == 1
+
+    for happens in (machine.cut, machine.reboot):
+        before = boot_id(lab, name)
+        happens()
+        until(lambda before=before: boot_id(lab, name) != before, "the node reports its new boot")  # type: ignore[misc]
+        until(lambda: lab.cluster.node_ready(name), "the node is Ready")
+        until(lambda: answers(lab, machine), "the pod answers again")

@@ -1,0 +1,79 @@
+"""What can be seen of a lab from the machine that it runs on."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from aks_flex_node.lab.kernel import sysctls
+from aks_flex_node.lab.processes import run, start_ticks
+
+OTHER = "test-b"  # the lab that tests bring up and down beside the one they share
+# What belongs to yet another lab, which a person may have up and change meanwhile.
+FOREIGN = re.compile(rf"(?:aks-flex-lab[./]|\\bfl\\.)(?!{OTHER}\\b)[a-z0-9-]+[./]?")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Everything a lab makes, as found on the host at one moment."""
+
+    orphans: frozenset[str]
+    mounts: frozenset[str]
+    namespaces: frozenset[str]
+    links: frozenset[str]
+    groups: frozenset[str]
+    rules: frozenset[str]
+    sysctls: frozenset[str]
+    files: frozenset[str]
+
+    def since(self, before: Listing) -> dict[str, list[str]]:
+        """What is here now and was not before, by kind; empty when nothing is."""
+        news = {}
+        for kind in self.__dataclass_fields__:
+            if new := sorted(one for one in getattr(self, kind) - getattr(before, kind) if not FOREIGN.search(one)):
+                news[kind] = new
+        return news
+
+
+def look() -> Listing:
+    return Listing(
+        orphans=frozenset(_orphans()),
+        mounts=frozenset(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        namespaces=frozenset(run("ip", "netns", "list").out.split("\n")),
+        links=frozenset(line.split(": ")[1] for line in run("ip", "-o", "link").out.splitlines()),
+        groups=frozenset(at for at, _, _ in os.walk("/sys/fs/cgroup")),
+        rules=frozenset(line for line in run("iptables-save").out.splitlines() if line.startswith("-A")),
+        sysctls=frozenset(f"{key} = {value}" for key, value in sysctls.read().items()),
+        files=frozenset(_files()),
+    )
+
+
+def _orphans() -> list[str]:
+    """Processes that nobody waits for: what a lab leaves running belongs to the first process of the machine."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parent = int(stat[stat.rindex(")") + 2 :].split()[1])
+        if parent == 1 and words:
+            found.append(f"{entry.name}@{start_ticks(int(entry.name))} {words} in {_group(entry)}")
+    return found
+
+
+def _group(process: Path) -> str:
+    try:
+        return (process / "cgroup").read_text().split("\n")[0]
+    except OSError:
+        return ""
+
+
+def _files() -> list[str]:
+    rooms = (Path("/run"), Path("/run/netns"), Path("/run/systemd/nspawn"), Path("/var/lib"), Path("/tmp"))  # noqa: S108
+    return [str(path) for room in rooms if room.exists() for path in room.iterdir() if "flex-lab" in path.name]

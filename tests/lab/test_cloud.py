@@ -1,0 +1,202 @@
+"""The cloud side as a machine at the edge sees it: publishers' names, the mirror's switches, images, faults."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.machines.bases import System
+from tests.running import command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_node.lab.processes import Result
+
+RUNC = "https://github.com/opencontainers/runc/releases/download/v1.5.2"
+RUNC_GLOB = "github.com/opencontainers/runc/*/runc.*64"
+API = "https://api.flex.internal/version"
+
+
+@pytest.fixture(scope="module")
+def edge(lab: Lab) -> Iterator[Machine]:
+    with lab.alone():
+        machine = lab.inventory.add("cloud-user", System.BOOKWORM, "site-1", print)
+    yield machine
+    with lab.alone():
+        lab.inventory.remove(machine)
+
+
+@pytest.fixture(autouse=True)
+def _calm(lab: Lab) -> Iterator[None]:
+    yield
+    lab.mirror.reset()
+
+
+def curl(edge: Machine, *words: str) -> Result:
+    return edge.run("curl", "-sS", "--fail", *words, check=False)
+
+
+def size_of(edge: Machine, path: str = "/root/runc") -> int:
+    return int(edge.run("stat", "-c", "%s", path).out)
+
+
+def fetch(edge: Machine, *words: str) -> Result:
+    edge.run("rm", "-f", "/root/runc")
+    return curl(edge, "-o", "/root/runc", *words, f"{RUNC}/runc.{arch(edge)}")
+
+
+def arch(edge: Machine) -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}[edge.run("uname", "-m").out.strip()]
+
+
+def test_publishers_urls_work_unchanged_with_their_checksums(lab: Lab, edge: Machine) -> None:
+    of = arch(edge)
+    kubelet = f"https://dl.k8s.io/v1.34.4/bin/linux/{of}/kubelet"
+    promised = curl(edge, f"{kubelet}.sha256").out.strip()
+    got = edge.run("sh", "-c", f"curl -sSf {kubelet} | sha256sum").out.split()[0]
+    real = hashlib.sha256(lab.toolbox.path("kubernetes", "kubelet").read_bytes()).hexdigest()
+
+    assert promised == got == real
+    for url in (
+        f"https://dl.k8s.io/release/v1.33.13/bin/linux/{of}/kubeadm",
+        "https://dl.k8s.io/release/stable.txt",
+        f"https://github.com/containerd/containerd/releases/download/v1.7.29/containerd-1.7.29-linux-{of}.tar.gz",
+        f"https://github.com/containernetworking/plugins/releases/download/v1.9.1/cni-plugins-linux-{of}-v1.9.1.tgz",
+        f"https://github.com/kubernetes/node-problem-detector/releases/download/v1.34.0/node-problem-detector-v1.34.0-linux_{of}.tar.gz",
+        f"https://acs-mirror.azureedge.net/kubernetes/v1.34.4/binaries/kubernetes-node-linux-{of}.tar.gz",
+    ):
+        assert curl(edge, "--head", url).ok, url
+
+
+def test_a_range_is_answered_with_just_that(edge: Machine) -> None:
+    assert fetch(edge, "--range", "100-199").ok
+    assert size_of(edge) == 100
+
+
+def test_images_are_served_under_the_publishers_name(edge: Machine) -> None:
+    assert '"oss/kubernetes/pause"' in curl(edge, "https://mcr.microsoft.com/v2/_catalog").out
+    assert curl(edge, "https://registry.k8s.io/v2/pause/tags/list").ok
+
+
+def test_slow_makes_a_download_last(edge: Machine) -> None:
+    command("test", "mirror", "slow", RUNC_GLOB, "--rate", "100k")
+
+    assert fetch(edge, "--max-time", "2").code == 28
+    assert 0 < size_of(edge) < 2_000_000
+
+
+def test_stall_sends_a_part_and_then_nothing(edge: Machine) -> None:
+    command("test", "mirror", "stall", RUNC_GLOB, "--after", "1M")
+
+    assert fetch(edge, "--max-time", "2").code == 28
+    assert size_of(edge) == 1 << 20
+
+
+def test_cut_ends_half_way_and_the_rest_can_be_resumed(lab: Lab, edge: Machine) -> None:
+    command("test", "mirror", "cut", RUNC_GLOB, "--times", "1")
+
+    assert fetch(edge).code in {18, 56}
+    assert size_of(edge) == lab.toolbox.path("runc", "runc").stat().st_size // 2
+    again = curl(edge, "-C", "-", "-o", "/root/runc", f"{RUNC}/runc.{arch(edge)}")
+    assert again.ok
+    assert size_of(edge) == lab.toolbox.path("runc", "runc").stat().st_size
+
+
+def test_corrupt_sends_wrong_bytes_of_the_right_length(lab: Lab, edge: Machine) -> None:
+    command("test", "mirror", "corrupt", RUNC_GLOB)
+
+    assert fetch(edge).ok
+    assert size_of(edge) == lab.toolbox.path("runc", "runc").stat().st_size
+    assert edge.run("sha256sum", "/root/runc").out.split()[0] not in curl(edge, f"{RUNC}/runc.sha256sum").out
+
+
+def test_missing_and_unavailable_answer_with_their_status(edge: Machine) -> None:
+    command("test", "mirror", "missing", RUNC_GLOB, "--times", "1")
+    assert "404" in fetch(edge).err
+    command("test", "mirror", "unavailable", RUNC_GLOB, "--times", "1")
+    assert "503" in fetch(edge).err
+    assert fetch(edge).ok
+
+
+def test_a_wrong_checksum_does_not_touch_the_artifact(lab: Lab, edge: Machine) -> None:
+    before = curl(edge, f"{RUNC}/runc.sha256sum").out
+    command("test", "mirror", "checksum", RUNC_GLOB)
+
+    assert fetch(edge).ok
+    assert edge.run("sha256sum", "/root/runc").out.split()[0] in before
+    assert curl(edge, f"{RUNC}/runc.sha256sum").out != before
+
+
+def test_requests_are_counted_and_one_call_resets_everything(lab: Lab, edge: Machine) -> None:
+    command("test", "mirror", "missing", RUNC_GLOB)
+    fetch(edge)
+    fetch(edge)
+    path = f"github.com/opencontainers/runc/releases/download/v1.5.2/runc.{arch(edge)}"
+
+    assert lab.mirror.requests()[path].requests == 2
+    assert [rule.hits for rule in lab.mirror.rules()] == [2]
+    command("test", "mirror", "reset")
+    assert lab.mirror.rules() == ()
+    assert lab.mirror.requests() == {}
+    assert fetch(edge).ok
+
+
+def test_a_fault_stands_before_the_api_server_until_it_is_cleared(lab: Lab, edge: Machine) -> None:
+    try:
+        command("test", "fault", "add", "api", "timeout", "timeout=0")
+        assert curl(edge, "--max-time", "2", API).code == 28
+        assert lab.cluster.run("get", "--raw", "/readyz").out == "ok"  # a person on this machine is not concerned
+        command("test", "fault", "clear", "api")
+        assert curl(edge, "--max-time", "10", API).ok
+
+        command("test", "fault", "refuse", "api")
+        assert curl(edge, "--max-time", "2", API).code == 7
+    finally:
+        command("test", "fault", "clear")
+    assert curl(edge, "--max-time", "10", API).ok
+
+
+# Asks, waits to be told, and asks again on the same connection.
+ASK_TWICE = """
+import http.client, os, time
+api = http.client.HTTPSConnection("api.flex.internal", timeout=5)
+def ask():
+    api.request("GET", "/version")
+    return api.getresponse().read()
+ask()
+open("/root/asked", "w").close()
+while not os.path.exists("/root/go"):
+    time.sleep(0.05)
+try:
+    ask()
+    print("answered")
+except OSError as error:
+    print("broken")
+"""
+
+
+def test_a_connection_that_is_open_already_does_not_escape_a_fault(lab: Lab, edge: Machine) -> None:
+    said: list[str] = []
+    asking = threading.Thread(target=lambda: said.append(edge.run("python3", "-", input=ASK_TWICE).out.strip()))
+    asking.start()
+    edge.run("sh", "-c", "for _ in $(seq 200); do [ -e /root/asked ] && exit 0; sleep 0.05; done; exit 1")
+    try:
+        command("test", "fault", "add", "api", "latency", "latency=1")
+        edge.run("touch", "/root/go")
+        asking.join(30)
+    finally:
+        command("test", "fault", "clear")
+
+    assert said == ["broken"]
+
+
+def test_the_api_server_and_dns_answer_at_their_service_addresses(edge: Machine) -> None:
+    assert curl(edge, "--resolve", "kubernetes:443:198.19.128.1", "https://kubernetes/version").ok
+    edge.run("sh", "-c", "sed -i s/198.18.0.2$/198.19.128.10/ /etc/resolv.conf")
+    assert edge.run("getent", "hosts", "kubernetes.default.svc.cluster.local").out.split()[0] == "198.19.128.1"

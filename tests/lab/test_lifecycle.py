@@ -1,0 +1,164 @@
+"""A lab comes up, survives what is done to it, and goes without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.kernel.cgroups import Groups
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.layout import layout
+from tests.lab.host import OTHER, look
+from tests.running import COMMAND, Lines, command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.host import Listing
+
+
+@pytest.fixture
+def before(lab: Lab) -> Iterator[Listing]:
+    """How the host looks before a second lab comes, beside the one that all tests share."""
+    Lab(layout(OTHER)).down()
+    yield look()
+    Lab(layout(OTHER)).down()
+
+
+def pids(lab: Lab) -> dict[str, int | None]:
+    return {part.name: part.pid for part in lab.supervisor.states()}
+
+
+def test_up_twice_changes_nothing(lab: Lab) -> None:
+    first = pids(lab)
+
+    said = command("test", "up")
+
+    assert pids(lab) == first
+    assert "What to type next" in said.err
+
+
+def test_down_twice_leaves_nothing_and_says_so(before: Listing) -> None:
+    command(OTHER, "up")
+    command(OTHER, "machine", "add", "edge-1")
+
+    first, second = command(OTHER, "down"), command(OTHER, "down")
+
+    assert "nothing of it is left" in first.err
+    assert "There was nothing" in second.err
+    assert look().since(before) == {}
+
+
+def test_two_labs_stand_side_by_side_and_one_goes_without_the_other(lab: Lab, before: Listing) -> None:
+    command(OTHER, "up")
+    command(OTHER, "machine", "add", "edge-1")
+    other = Lab(layout(OTHER))
+
+    lab.cluster.run("create", "namespace", "only-here")
+    assert other.cluster.get("namespace", "only-here") is None
+    assert other.inventory.find("edge-1").run("curl", "-sSf", "https://api.flex.internal/version").ok
+    lab.cluster.run("delete", "namespace", "only-here", "--wait=false")
+
+    command(OTHER, "down")
+    assert command("test", "status").ok
+    assert look().since(before) == {}
+
+
+def test_a_lab_killed_while_it_comes_up_can_be_taken_away(before: Listing) -> None:
+    chance = random.Random(20261115)  # noqa: S311 - a seeded sample of moments
+    for _ in range(4):
+        moment = chance.uniform(0.3, 6)
+        process = subprocess.Popen(
+            [COMMAND, "--lab", OTHER, "up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(moment)
+        process.kill()
+        process.wait()
+
+        command(OTHER, "down")
+
+        assert look().since(before) == {}, f"killed after {moment:.2f} s"
+
+
+def test_a_lab_whose_every_process_was_killed_comes_up_again_with_its_cluster_and_machines(before: Listing) -> None:
+    command(OTHER, "up")
+    command(OTHER, "machine", "add", "edge-1")
+    other = Lab(layout(OTHER))
+    other.cluster.run("create", "namespace", "remembered")
+    for pid in Groups(OTHER).pids():
+        os.kill(pid, signal.SIGKILL)
+
+    other.up(Lines())
+
+    assert other.cluster.get("namespace", "remembered")
+    assert other.inventory.find("edge-1").run("systemctl", "is-system-running").out.strip() == "running"
+    command(OTHER, "down")
+    assert look().since(before) == {}
+
+
+def test_a_dead_part_is_named_with_its_last_words_and_up_repairs_it(lab: Lab) -> None:
+    scheduler = lab.supervisor.process("kube-scheduler")
+    assert scheduler
+    scheduler.kill(signal.SIGKILL)
+    scheduler.wait(5)
+
+    said = command("test", "status", check=False)
+    facts = json.loads(command("test", "status", "--json", check=False).out)
+
+    assert said.code == 1
+    assert "kube-scheduler: " in said.out
+    assert [part["name"] for part in facts["parts"] if not part["up"]] == ["kube-scheduler"]
+    command("test", "up")
+    assert command("test", "status").ok
+
+
+def test_a_taken_port_is_named_and_nothing_is_left_half_made(before: Listing) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = command(OTHER, "up", "--api-port", str(taken.getsockname()[1]), check=False)
+
+    assert said.code == 3
+    assert "is taken" in said.err
+    assert "--api-port" in said.err
+    assert look().since(before) == {}
+
+
+def test_a_disk_that_is_too_small_is_named_and_nothing_is_left_half_made(
+    before: Listing, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    small = tmp_path_factory.mktemp("small")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", small], check=True)
+    try:
+        said = command(OTHER, "up", check=False, env={"AKS_FLEX_LAB_HOME": str(small / "labs")})
+
+        assert said.code == 3
+        assert "AKS_FLEX_LAB_HOME" in said.err
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert look().since(before) == {}
+
+
+def test_two_commands_do_not_change_one_lab_at_a_time(lab: Lab) -> None:
+    with lab.alone():
+        said = command("test", "machine", "add", "late", check=False)
+
+    assert said.code == 1
+    assert "lab-busy" in said.err
+
+
+def test_logs_and_kubeconfig_can_be_had(lab: Lab) -> None:
+    assert "etcd" in command("test", "logs", "etcd", "-n", "5").out
+    assert '"verb"' in command("test", "logs", "audit", "-n", "1").out
+    assert "It has: " in command("test", "logs", "nobody", check=False).err
+    kubeconfig = command("test", "kubeconfig", "--path").out.strip()
+    nodes = command("test", "kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz")
+    assert nodes.out == "ok"
+    assert (lab.admin_kubeconfig.stat().st_mode & 0o777) == 0o600

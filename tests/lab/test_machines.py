@@ -1,0 +1,210 @@
+"""Edge machines are real hosts, each with its own disk, name and network, and can be compared with themselves."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab import snapshots
+from aks_flex_node.lab.cli.machine import take
+from aks_flex_node.lab.machines.bases import System
+from aks_flex_node.lab.processes import run
+from tests.running import command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+    Add = Callable[..., Machine]
+
+
+@pytest.mark.parametrize("system", list(System))
+def test_a_machine_is_a_running_systemd_host_with_a_name_that_resolves(add_machine: Add, system: System) -> None:
+    machine = add_machine("alpha", system)
+
+    assert machine.run("systemctl", "is-system-running").out.strip() == "running"
+    assert f"VERSION_CODENAME={system.value}" in machine.run("cat", "/etc/os-release").out
+    assert machine.run("hostname").out.strip() == "alpha"
+    assert machine.run("getent", "hosts", "alpha").out.split()[0] == machine.record.address
+    assert machine.run("getent", "hosts", "alpha.site-1.flex.internal").out.split()[0] == machine.record.address
+
+
+def test_no_packet_can_leave_the_lab(add_machine: Add) -> None:
+    machine = add_machine("alpha")
+
+    assert not machine.run("ping", "-c1", "-W1", "192.0.2.1", check=False).ok
+    assert not machine.run("getent", "hosts", "example.com", check=False).ok
+    routes = json.loads(machine.run("ip", "-j", "route").out)
+    assert {route.get("dev") for route in routes} == {"eth0"}
+
+
+def test_the_wide_area_has_no_way_out(lab: Lab) -> None:
+    wide = lab.network.wan
+    links = json.loads(run("ip", "-n", wide.name, "-j", "link").out)
+    assert {link["ifname"] for link in links} - {"lo", "br0", "cloud"} <= {f"site{n}" for n in range(256)}
+    assert not run("ip", "-n", wide.name, "route", "get", "192.0.2.1", check=False).ok
+
+
+def test_machines_of_one_site_and_of_two_reach_each_other(add_machine: Add) -> None:
+    one, near, far = add_machine("one", site="a"), add_machine("near", site="a"), add_machine("far", site="b")
+
+    assert one.record.address.rsplit(".", 1)[0] == near.record.address.rsplit(".", 1)[0]
+    assert one.record.address.rsplit(".", 1)[0] != far.record.address.rsplit(".", 1)[0]
+    assert one.run("ping", "-c1", "-W2", "near").ok
+    assert one.run("ping", "-c1", "-W2", "far").ok
+
+
+def test_a_reboot_keeps_the_disk_and_forgets_the_rest(add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    machine.run("sh", "-c", "echo kept >/root/file; echo gone >/run/file; iptables -A INPUT -j ACCEPT")
+    first = machine.run("cat", "/proc/sys/kernel/random/boot_id").out
+
+    machine.reboot()
+
+    assert machine.run("cat", "/proc/sys/kernel/random/boot_id").out != first
+    assert machine.run("cat", "/root/file").out == "kept\n"
+    assert not machine.run("test", "-e", "/run/file", check=False).ok
+    assert "-A INPUT" not in machine.run("iptables-save").out
+
+
+def test_a_power_cut_ends_everything_at_once_and_the_disk_stays(add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    machine.run("sh", "-c", "trap 'echo asked >/root/asked' TERM; echo kept >/root/file; systemd-run -q sleep 1000")
+
+    machine.cut()
+
+    assert machine.run("cat", "/root/file").out == "kept\n"
+    assert not machine.run("test", "-e", "/root/asked", check=False).ok
+    assert "sleep 1000" not in machine.run("ps", "ax").out
+
+
+def test_a_machine_that_was_turned_off_inside_can_be_started(lab: Lab, add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    runner = machine.runner()
+    assert runner
+    machine.run("systemctl", "poweroff", check=False)
+    assert runner.wait(20)
+
+    said = command("test", "machine", "exec", "alpha", "--", "true", check=False)
+    assert said.code == 5
+    assert "machine start alpha" in said.err
+    command("test", "machine", "start", "alpha")
+    assert machine.run("systemctl", "is-system-running").out.strip() == "running"
+
+
+def test_a_copy_has_the_others_disk_and_its_own_identity(lab: Lab, add_machine: Add) -> None:
+    source = add_machine("alpha")
+    source.run("sh", "-c", "echo copied >/root/file; echo copied >/usr/local/file")
+    with lab.alone():
+        copy = lab.inventory.copy(source, "beta")
+    try:
+        assert copy.run("cat", "/root/file", "/usr/local/file").out == "copied\n" * 2
+        assert copy.run("hostname").out.strip() == "beta"
+        assert copy.record.address != source.record.address
+        assert copy.run("cat", "/etc/machine-id").out != source.run("cat", "/etc/machine-id").out
+        copy.run("sh", "-c", "echo changed >/usr/local/file")
+        assert source.run("cat", "/usr/local/file").out == "copied\n"
+    finally:
+        with lab.alone():
+            lab.inventory.remove(copy)
+
+
+def test_exec_passes_output_input_and_exit_code(add_machine: Add) -> None:
+    add_machine("alpha")
+
+    said = command(
+        "test", "machine", "exec", "alpha", "--", "sh", "-c", "echo out; echo err >&2; exit 7", check=False
+    )
+
+    assert (said.out, said.err, said.code) == ("out\n", "err\n", 7)
+
+
+def test_the_environment_of_the_caller_does_not_reach_the_machine(add_machine: Add) -> None:
+    add_machine("alpha")
+
+    said = command("test", "machine", "exec", "alpha", "env", env={"CANARY": "outside"})
+
+    assert "CANARY" not in said.out
+
+
+def test_a_machine_that_is_removed_is_forgotten(lab: Lab) -> None:
+    command("test", "machine", "add", "brief")
+    command("test", "machine", "rm", "brief")
+
+    said = command("test", "machine", "exec", "brief", "true", check=False)
+    assert said.code == 2
+    assert "machine-unknown" in said.err
+    assert "brief" not in command("test", "machine", "list").out
+
+
+@pytest.mark.parametrize("system", list(System))
+def test_an_untouched_machine_shows_no_difference_even_after_a_reboot_and_a_cut(
+    add_machine: Add, system: System
+) -> None:
+    machine = add_machine("alpha", system)
+    before = take(machine)
+
+    assert snapshots.render(own(before, take(machine))) == []
+    machine.reboot()
+    assert snapshots.render(own(before, take(machine))) == []
+    machine.cut()
+    assert snapshots.render(own(before, take(machine))) == []
+
+
+CHANGES = {
+    "a mode bit": ("chmod o-x /usr/bin/less", ("file", "/usr/bin/less")),
+    "an owner": ("chown 1:1 /etc/hostname", ("file", "/etc/hostname")),
+    "content": ("echo x >>/etc/hosts", ("file", "/etc/hosts")),
+    "an extended attribute": (
+        'python3 -c \'import os; os.setxattr("/etc/hosts", "user.x", b"1")\'',
+        ("file", "/etc/hosts"),
+    ),
+    "a link": ("ln -sf /dev/zero /etc/strange", ("file", "/etc/strange")),
+    "a unit": (
+        "printf '[Service]\\nExecStart=/bin/true\\n' >/etc/systemd/system/new.service; systemctl daemon-reload",
+        ("unit", "new.service"),
+    ),
+    "a mount": ("mkdir /mnt/left; mount -t tmpfs left /mnt/left", ("mount", "/mnt/left")),
+    "a user": ("useradd newcomer", ("user", "newcomer")),
+    "a sysctl": ("sysctl -qw net.ipv4.conf.eth0.rp_filter=2", ("sysctl", "net.ipv4.conf.eth0.rp_filter")),
+    "a link of the network": ("ip link add left0 type bridge", ("link", "left0")),
+    "a route": ("ip route add 198.18.99.0/24 dev eth0", ("route", None)),
+    "a firewall rule": ("iptables -A FORWARD -j DROP", ("firewall", None)),
+    "a process": ("systemd-run -q sleep 4242", ("process", None)),
+    "a control group": (
+        "mkdir -p /sys/fs/cgroup/pids/kubepods /sys/fs/cgroup/kubepods 2>/dev/null; true",
+        ("cgroup", None),
+    ),
+}
+
+
+def test_every_kind_of_change_shows_by_itself(add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    before = take(machine)
+    for what, (change, (section, key)) in CHANGES.items():
+        machine.run("sh", "-c", change)
+        after = take(machine)
+        found = own(before, after)
+        assert [one for one in found if one.section == section and key in {None, one.key}], what
+        before = after
+
+
+def test_diff_without_a_snapshot_says_what_to_do_and_with_one_exits_by_what_it_finds(add_machine: Add) -> None:
+    machine = add_machine("alpha")
+
+    assert "machine snapshot alpha" in command("test", "machine", "diff", "alpha", check=False).err
+    command("test", "machine", "snapshot", "alpha")
+    assert command("test", "machine", "diff", "alpha").out == ""
+    machine.run("chmod", "0600", "/etc/hosts")
+    said = command("test", "machine", "diff", "alpha", check=False)
+    assert said.code == 1
+    assert said.out.split() == ["file", "/etc/hosts", "changed", "mode", "0644", "->", "0600"]
+
+
+def own(before: snapshots.Snapshot, after: snapshots.Snapshot) -> list[snapshots.Difference]:
+    """What differs and is the machine's own: other machines of this run change the kernel that all share."""
+    return [one for one in snapshots.diff(before, after) if not one.shared]

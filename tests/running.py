@@ -1,0 +1,40 @@
+"""Running the lab from a test, as a person does or from Python."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab.processes import Result, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+COMMAND = Path(sys.executable).parent / "aks-flex-lab"
+
+
+class Lines:
+    """Progress as plain lines; pytest shows them where a test fails."""
+
+    def working(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:
+        print(what, doing())
+        return nullcontext()
+
+    def done(self, what: str, how: str, seconds: float) -> None:
+        print(what, how, seconds)
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        print(text)
+        yield
+
+    def say(self, text: str) -> None:
+        print(text)
+
+
+def command(name: str, *words: str, check: bool = True, env: dict[str, str] | None = None) -> Result:
+    """Run `aks-flex-lab` as a person does."""
+    return run(COMMAND, "--lab", name, *words, check=check, env=env, timeout=300)

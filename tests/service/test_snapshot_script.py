@@ -1,0 +1,17 @@
+"""The script that takes a snapshot, in a Python that has nothing of ours installed."""
+
+from __future__ import annotations
+
+import sys
+
+from aks_flex_node.lab.processes import run
+from aks_flex_node.lab.snapshots import script
+
+
+def test_the_script_loads_alone_and_writes_nothing() -> None:
+    look = script.text().replace("module.main()", "print(sorted(module.look.__globals__['COMMANDS'])[0])")
+
+    said = run(sys.executable, "-I", "-S", "-", input=look)
+
+    assert said.out == "ipset\n"
+    assert said.err == ""

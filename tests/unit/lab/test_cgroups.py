@@ -1,0 +1,50 @@
+"""How the lab reads the control groups of the machine it runs on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aks_flex_node.lab.kernel.cgroups import joining, parse_hierarchies
+
+OLD_MOUNTS = """\
+tmpfs /sys/fs/cgroup tmpfs rw 0 0
+cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0
+cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0
+cgroup /sys/fs/cgroup/systemd cgroup rw,relatime,name=systemd 0 0
+cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0
+"""
+OLD_OWN = """\
+4:name=systemd:/
+3:memory:/session/7
+2:cpu,cpuacct:/
+0::/
+"""
+
+
+def test_older_hierarchies_are_each_joined_below_the_group_we_are_in() -> None:
+    found = {str(each.mount): each for each in parse_hierarchies(OLD_MOUNTS, OLD_OWN)}
+
+    assert found["/sys/fs/cgroup/memory"].base == Path("/sys/fs/cgroup/memory/session/7")
+    assert found["/sys/fs/cgroup/cpu,cpuacct"].controllers == {"cpu", "cpuacct"}
+    assert found["/sys/fs/cgroup/systemd"].base == Path("/sys/fs/cgroup/systemd")
+    assert len(found) == 4
+
+
+def test_a_unified_hierarchy_beside_older_ones_is_not_the_only_one() -> None:
+    beside = next(each for each in parse_hierarchies(OLD_MOUNTS, OLD_OWN) if each.unified)
+
+    assert not beside.alone
+
+
+def test_a_single_unified_hierarchy_gives_one_group_to_join() -> None:
+    found = list(parse_hierarchies("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "0::/user.slice/session-1.scope\n"))
+
+    assert [each.mount for each in found] == [Path("/sys/fs/cgroup")]
+    assert found[0].current == "/user.slice/session-1.scope"
+
+
+def test_a_command_joins_every_group_before_it_becomes_the_program() -> None:
+    command = joining([Path("/a"), Path("/b")], ["sleep", "1"])
+
+    assert command[:2] == ["sh", "-c"]
+    assert command[3:] == ["join", "/a", "/b", "--", "sleep", "1"]

@@ -1,0 +1,72 @@
+"""What the door says to a person whose words were wrong, and that every command explains itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from aks_flex_node.lab.cli import app
+from aks_flex_node.lab.errors import LabError, UsageError
+
+if TYPE_CHECKING:
+    import click
+
+runner = CliRunner()
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    found: list[tuple[tuple[str, ...], click.Command]] = []
+    for name, command in group.commands.items():
+        inner = commands(cast("click.Group", command), (*path, name)) if hasattr(command, "commands") else []
+        found += [((*path, name), command), *inner]
+    return found
+
+
+EVERY = commands(cast("click.Group", typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize(("path", "command"), EVERY, ids=[" ".join(path) for path, _ in EVERY])
+def test_every_command_and_option_says_what_it_does(path: tuple[str, ...], command: click.Command) -> None:
+    assert command.help, path
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), f"{' '.join(path)}: {parameter.name}"
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (["stauts"], "status"),
+        (["machine", "snapshoot"], "snapshot"),
+        (["machine", "add", "m", "--site-name", "x"], "--site"),
+        (["machine", "add", "m", "--os", "bookwurm"], "bookworm"),
+        (["fault", "add", "apy", "latency"], "api"),
+        (["tools", "instal"], "install"),
+    ],
+)
+def test_a_wrong_word_gets_a_suggestion(words: list[str], suggestion: str) -> None:
+    said = runner.invoke(app, words)
+
+    assert said.exit_code == 2
+    assert suggestion in said.output
+
+
+def test_a_lab_name_that_cannot_be_is_refused_before_anything_happens() -> None:
+    said = runner.invoke(app, ["--lab", "No/Lab", "status"])
+
+    assert isinstance(said.exception, UsageError)
+
+
+@pytest.mark.parametrize("words", [["machine", "list"], ["kubeconfig"], ["token"]])
+def test_a_lab_that_is_not_up_is_named_with_the_command_that_brings_it_up(
+    words: list[str], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AKS_FLEX_LAB_HOME", str(tmp_path_factory.mktemp("labs")))
+    said = runner.invoke(app, ["--lab", "absent", *words])
+
+    if isinstance(said.exception, LabError):
+        assert "aks-flex-lab --lab absent up" in str(said.exception)
+    else:
+        assert "aks-flex-lab machine add" in said.output

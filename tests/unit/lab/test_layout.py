@@ -1,0 +1,36 @@
+"""Where a lab keeps its things, and which names it may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aks_flex_node.lab.errors import UsageError
+from aks_flex_node.lab.layout import layout
+
+
+def test_labs_are_apart_and_share_the_cache() -> None:
+    one, two = layout("one", {"HOME": "/root"}), layout("two", {"HOME": "/root"})
+
+    assert one.home != two.home
+    assert one.lock != two.lock
+    assert one.prefix != two.prefix
+    assert one.cache == two.cache == Path("/root/.cache/aks-flex-lab")
+
+
+def test_the_environment_moves_both_places() -> None:
+    moved = layout("one", {"AKS_FLEX_LAB_HOME": "/big/labs", "AKS_FLEX_LAB_CACHE": "/big/cache"})
+
+    assert moved.home == Path("/big/labs/one")
+    assert moved.cache == Path("/big/cache")
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "a/b", "..", "-a", "a-", "a" * 13, "ü"])
+def test_a_name_that_cannot_be_a_directory_and_a_namespace_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="not a usable name"):
+        layout(name, {})
+
+
+def test_no_lab_can_be_taken_for_another_whose_name_it_starts_with() -> None:
+    assert not layout("a-b", {}).prefix.startswith(layout("a", {}).prefix)

@@ -1,0 +1,51 @@
+"""Addresses: all of one benchmark range, none given twice."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from aks_flex_node.lab import dns, network
+from aks_flex_node.lab.errors import LabError
+from aks_flex_node.lab.layout import layout
+
+
+def test_every_address_is_of_the_range_set_aside_for_benchmarks() -> None:
+    allowed = ipaddress.IPv4Network(network.RANGE)
+    site = network.Site("a", network.LAST_SITE)
+    addresses = [network.DNS, network.API, network.REGISTRY, network.MIRROR, network.API_SERVICE, network.DNS_SERVICE]
+
+    for address in (*addresses, site.gateway, site.uplink, site.address(network.LAST_MACHINE)):
+        assert ipaddress.ip_address(address) in allowed
+    for subnet in (network.PODS, network.SERVICES, site.subnet):
+        assert ipaddress.IPv4Network(subnet).subnet_of(allowed)
+
+
+def test_pods_and_services_do_not_overlap() -> None:
+    assert not ipaddress.ip_network(network.PODS).overlaps(ipaddress.ip_network(network.SERVICES))
+    assert ipaddress.ip_address(network.DNS_SERVICE) in ipaddress.ip_network(network.SERVICES)
+
+
+def test_a_site_that_is_full_says_so() -> None:
+    everything = set(range(network.FIRST_MACHINE, network.LAST_MACHINE + 1))
+
+    assert network.free_machine_number(everything - {42}) == 42
+    with pytest.raises(LabError, match="no room for more machines"):
+        network.free_machine_number(everything)
+
+
+def test_a_machine_keeps_its_network_card_and_no_two_share_one() -> None:
+    one, two = network.Site("a", 10), network.Site("b", 11)
+
+    assert one.hardware(10) == one.hardware(10)
+    assert len({one.hardware(10), one.hardware(11), two.hardware(10)}) == 3
+    assert int(one.hardware(10)[:2], 16) & 0b11 == 0b10  # local, and not multicast
+
+
+def test_the_publishers_own_names_lead_to_the_lab() -> None:
+    command = dns.command(layout("one", {}))
+
+    assert f"--host-record=dl.k8s.io,{network.MIRROR}" in command
+    assert f"--host-record=mcr.microsoft.com,{network.REGISTRY}" in command
+    assert "--no-resolv" in command

@@ -1,0 +1,109 @@
+"""Two snapshots in, differences out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.snapshots import Attribute, Difference, Snapshot, diff
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.snapshots.differences import Change
+    from aks_flex_node.lab.snapshots.model import Rows
+
+
+def snapshot(**sections: Rows) -> Snapshot:
+    return Snapshot(taken=0, seconds=0, sections=sections)
+
+
+FILE = {"type": "file", "mode": "0755", "owner": "0:0", "size": "3", "sha256": "ab"}
+
+# section, rows before, rows after, what is told
+CASES: dict[str, tuple[str, Rows, Rows, tuple[str, Change, list[Attribute]]]] = {
+    "a mode bit": (
+        "file",
+        {"/bin/x": FILE},
+        {"/bin/x": {**FILE, "mode": "0754"}},
+        ("/bin/x", "changed", [Attribute("mode", "0755", "0754")]),
+    ),
+    "an extended attribute that came": (
+        "file",
+        {"/bin/x": FILE},
+        {"/bin/x": {**FILE, "xattr user.a": "00"}},
+        ("/bin/x", "changed", [Attribute("xattr user.a", None, "00")]),
+    ),
+    "an extended attribute that went": (
+        "file",
+        {"/bin/x": {**FILE, "xattr user.a": "00"}},
+        {"/bin/x": FILE},
+        ("/bin/x", "changed", [Attribute("xattr user.a", "00", None)]),
+    ),
+    "a new unit": (
+        "unit",
+        {},
+        {"a.service": {"enabled": "enabled"}},
+        ("a.service", "added", [Attribute("enabled", None, "enabled")]),
+    ),
+    "a mount that is gone": (
+        "mount",
+        {"/mnt": {"type": "tmpfs"}},
+        {},
+        ("/mnt", "removed", [Attribute("type", "tmpfs", None)]),
+    ),
+    "one more of the same process": (
+        "process",
+        {"- sleep 9": {"count": "1"}},
+        {"- sleep 9": {"count": "2"}},
+        ("- sleep 9", "changed", [Attribute("count", "1", "2")]),
+    ),
+    "a row without attributes": ("route", {}, {"ip default": {}}, ("ip default", "added", [])),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_change_is_told_with_what_was_and_what_is(case: str) -> None:
+    section, before, after, (key, change, attributes) = CASES[case]
+
+    (found,) = diff(snapshot(**{section: before}), snapshot(**{section: after}))
+
+    assert found == Difference(section, key, change, tuple(attributes))
+
+
+def test_equal_snapshots_do_not_differ() -> None:
+    same = snapshot(file={"/": {"type": "directory"}, "/x": FILE}, unit={})
+
+    assert diff(same, same) == []
+
+
+def test_times_do_not_count() -> None:
+    assert diff(Snapshot(1, 1, {"file": {"/x": FILE}}), Snapshot(2, 2, {"file": {"/x": FILE}})) == []
+
+
+def test_files_come_first_then_the_other_sections_each_by_key() -> None:
+    after = snapshot(zebra={"z": {}}, host={"h": {}}, unit={"b": {}, "a": {}}, file={"/x": {}})
+
+    told = [(one.section, one.key) for one in diff(snapshot(), after)]
+
+    assert told == [("file", "/x"), ("unit", "a"), ("unit", "b"), ("host", "h"), ("zebra", "z")]
+
+
+def test_what_all_machines_on_a_kernel_share_is_marked() -> None:
+    after = snapshot(sysctl={"net.ipv4.ip_forward": {"value": "1"}}, kernel={"kernel.panic": {"value": "10"}})
+
+    assert {one.key: one.shared for one in diff(snapshot(), after)} == {
+        "net.ipv4.ip_forward": False,
+        "kernel.panic": True,
+    }
+
+
+def test_a_difference_is_also_a_document() -> None:
+    found = Difference("file", "/x", "changed", (Attribute("mode", "0755", "0754"),))
+
+    assert found.document == {
+        "section": "file",
+        "key": "/x",
+        "change": "changed",
+        "shared": False,
+        "attributes": {"mode": {"before": "0755", "after": "0754"}},
+    }

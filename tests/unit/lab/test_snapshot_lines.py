@@ -1,0 +1,114 @@
+"""What a person reads of a difference."""
+
+from __future__ import annotations
+
+from aks_flex_node.lab.snapshots import Attribute, Difference, render
+
+
+def added(section: str, key: str, **attributes: str) -> Difference:
+    return Difference(section, key, "added", tuple(Attribute(name, None, text) for name, text in attributes.items()))
+
+
+def removed(section: str, key: str, **attributes: str) -> Difference:
+    return Difference(
+        section, key, "removed", tuple(Attribute(name, text, None) for name, text in attributes.items())
+    )
+
+
+def changed(section: str, key: str, name: str, before: str | None, after: str | None) -> Difference:
+    return Difference(section, key, "changed", (Attribute(name, before, after),))
+
+
+def test_nothing_is_no_line() -> None:
+    assert render([]) == []
+
+
+def test_lines_stand_in_columns() -> None:
+    lines = render(
+        [
+            changed("file", "/usr/local/bin/foo", "mode", "0755", "0754"),
+            added("unit", "foo.service", enabled="enabled", active="inactive (dead)"),
+            added("mount", "/mnt/x", type="tmpfs", source="tmpfs", options="rw"),
+        ]
+    )
+
+    assert lines == [
+        "file   /usr/local/bin/foo  changed  mode 0755 -> 0754",
+        "unit   foo.service         added    enabled, inactive (dead)",
+        "mount  /mnt/x              added    tmpfs, tmpfs",
+    ]
+
+
+def test_a_tree_that_came_is_one_line_with_a_count() -> None:
+    tree = [added("file", path, type="directory", mode="0755") for path in ("/opt/cni", "/opt/cni/bin", "/opt/cni/x")]
+
+    assert render(tree) == ["file  /opt/cni  added    directory, 0755, with 2 below"]
+
+
+def test_a_tree_that_went_is_one_line_and_its_neighbour_another() -> None:
+    went = [removed("file", path, type="file") for path in ("/a", "/a-b", "/a/b", "/a/b/c")]
+
+    assert render(went) == ["file  /a    removed  file, with 2 below", "file  /a-b  removed  file"]
+
+
+def test_a_changed_file_in_a_new_directory_is_not_hidden_below_it() -> None:
+    lines = render([added("file", "/a", type="directory"), changed("file", "/a/b", "mode", "0600", "0644")])
+
+    assert len(lines) == 2
+
+
+def test_all_below_a_new_mount_is_one_line() -> None:
+    lines = render(
+        [
+            added("file", "/srv/a", type="file"),
+            added("file", "/srv/b", type="file"),
+            added("mount", "/srv", type="ext4", source="/dev/vda"),
+        ]
+    )
+
+    assert lines == ["file   /srv/*  added    2 of them", "mount  /srv    added    ext4, /dev/vda"]
+
+
+def test_the_settings_of_a_new_link_are_one_line() -> None:
+    lines = render([added("sysctl", f"net.ipv4.conf.cni0.{name}", value="0") for name in ("forwarding", "rp_filter")])
+
+    assert lines == ["sysctl  net.ipv4.conf.cni0.*  added    2 of them"]
+
+
+def test_a_changed_setting_of_a_link_stands_alone() -> None:
+    lines = render([changed("sysctl", "net.ipv4.conf.all.rp_filter", "value", "0", "2")])
+
+    assert lines == ["sysctl  net.ipv4.conf.all.rp_filter  changed  value 0 -> 2"]
+
+
+def test_a_hash_is_shortened_and_nothing_is_named() -> None:
+    lines = render(
+        [
+            changed("file", "/a", "sha256", "0" * 64, "f" * 64),
+            changed("file", "/b", "xattr security.capability", None, "01"),
+        ]
+    )
+
+    assert lines == [
+        "file  /a  changed  sha256 000000000000 -> ffffffffffff",
+        "file  /b  changed  xattr security.capability none -> 01",
+    ]
+
+
+def test_one_of_a_kind_needs_no_count() -> None:
+    lines = render([added("process", "- sleep 1", count="1"), added("process", "- sleep 2", count="3")])
+
+    assert lines == ["process  - sleep 1  added", "process  - sleep 2  added    3 times"]
+
+
+def test_names_that_are_no_text_cannot_disturb_the_terminal() -> None:
+    (line,) = render([added("file", "/etc/a\udcffb\n\x1b[31m", type="file")])
+
+    assert line == r"file  /etc/a\xffb\n\x1b[31m  added    file"
+
+
+def test_a_long_key_does_not_push_the_others_away() -> None:
+    lines = render([added("process", "x" * 200, count="2"), added("process", "y", count="2")])
+
+    assert lines[0].endswith("x  added    2 times")
+    assert lines[1] == f"process  {'y':<60}  added    2 times"

@@ -1,0 +1,100 @@
+"""Keeping snapshots, and the script that takes them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.errors import LabError, UsageError
+from aks_flex_node.lab.snapshots import Snapshot, load, save, script, take
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SNAPSHOT = Snapshot(taken=1.5, seconds=0.5, sections={"file": {"/etc/\udcff": {"mode": "0644"}}, "unit": {}})
+
+
+def test_a_snapshot_is_kept_as_it_is(tmp_path: Path) -> None:
+    save(SNAPSHOT, tmp_path / "s")
+
+    assert load(tmp_path / "s") == SNAPSHOT
+
+
+def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    save(SNAPSHOT, tmp_path / "s")
+
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+
+
+def test_a_missing_snapshot_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no snapshot") as caught:
+        load(tmp_path / "s")
+
+    assert caught.value.name == "snapshot-missing"
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip", b"\x1f\x8b\x08"])
+def test_a_broken_snapshot_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "s").write_bytes(content)
+
+    with pytest.raises(LabError, match="not a snapshot") as caught:
+        load(tmp_path / "s")
+
+    assert caught.value.name == "snapshot-unreadable"
+
+
+def test_a_snapshot_of_another_version_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        take(lambda _script, _arguments: json.dumps({"format": 0, "seconds": 1, "sections": {}}))
+
+    assert caught.value.name == "snapshot-outdated"
+
+
+def test_take_runs_the_script_inside_and_reads_what_it_prints() -> None:
+    def run_inside(text: str, arguments: list[str]) -> str:
+        assert text == script.text()
+        assert arguments == []
+        return json.dumps({"format": 1, "seconds": 0.5, "sections": {"unit": {"a": {"active": "yes"}}}})
+
+    taken = take(run_inside)
+
+    assert taken.sections == {"unit": {"a": {"active": "yes"}}}
+    assert taken.seconds == 0.5
+    assert taken.rows == 1
+
+
+@pytest.mark.parametrize("said", ["", "[]", "1", "python3: not found\n"])
+def test_a_machine_that_does_not_answer_is_told_of(said: str) -> None:
+    with pytest.raises(LabError, match="did not tell") as caught:
+        take(lambda _script, _arguments: said)
+
+    assert caught.value.name == "snapshot-failed"
+
+
+def test_the_script_is_one_program_for_python_3_9_that_needs_nothing_of_ours() -> None:
+    ast.parse(script.text(), feature_version=(3, 9))
+    carried = {f"{script.PACKAGE}.{part}" for part in script.PARTS}
+    needed = set()
+    for part in script.PARTS:
+        tree = ast.parse(source(part), feature_version=(3, 9))
+        needed |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+
+    assert {name for name in needed if name.startswith("aks_flex_node")} <= carried
+
+
+def test_parts_come_after_those_they_import() -> None:
+    seen: set[str] = set()
+    for part in script.PARTS:
+        tree = ast.parse(source(part))
+        imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module}
+        ours = {name.rpartition(".")[2] for name in imported if name.startswith(script.PACKAGE)}
+        assert ours <= seen
+        seen.add(part)
+
+
+def source(part: str) -> str:
+    return script.sources()[f"{script.PACKAGE}.{part}"]

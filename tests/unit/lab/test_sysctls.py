@@ -1,0 +1,45 @@
+"""The machine's own settings are put back when the last lab goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.kernel import sysctls
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    settings = {"kernel/panic": "1", "vm/overcommit_memory": "0", "kernel/random/uuid": "a", "fs/file-nr": "7"}
+    for key, value in settings.items():
+        path = tmp_path / "sys" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(value + "\n")
+    return tmp_path / "sys"
+
+
+def test_what_a_kubelet_changed_is_put_back(root: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    sysctls.remember(record, root)
+    (root / "kernel/panic").write_text("10\n")
+
+    assert sysctls.restore(record, root) == ["kernel/panic"]
+    assert (root / "kernel/panic").read_text() == "1"
+    assert not record.exists()
+
+
+def test_a_second_lab_does_not_take_the_first_ones_changes_for_the_machines_own(root: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    sysctls.remember(record, root)
+    (root / "kernel/panic").write_text("10\n")
+    sysctls.remember(record, root)
+
+    assert sysctls.restore(record, root) == ["kernel/panic"]
+
+
+def test_what_moves_by_itself_is_not_a_setting(root: Path) -> None:
+    assert set(sysctls.read(root)) == {"kernel/panic", "vm/overcommit_memory"}
