@@ -34,7 +34,7 @@ def add_machine(lab: Lab) -> Iterator[Callable[..., Machine]]:
 
     def add(name: str, system: System = System.BOOKWORM, site: str = "site-1") -> Machine:
         with lab.alone():
-            made.append(lab.inventory.add(name, system, site, print))
+            made.append(lab.inventory.add(name, system, site))
         return made[-1]
 
     yield add

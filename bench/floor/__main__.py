@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
 def measure(lab: Lab, system: System, settings: Settings, number: int) -> Joined:
     name = f"floor-{number}"
     with lab.alone():
-        machine = lab.inventory.add(name, system, "bench", print)
+        machine = lab.inventory.add(name, system, "bench", Progress())
     try:
         return join(lab, machine, settings)
     finally:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_node.lab.floor.join import Settings, Versions, join
 from aks_flex_node.lab.machines.bases import System
+from tests.waiting import answers, boot_id, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,26 +25,6 @@ MIXES = {
         Versions(kubernetes="1.33.13", containerd="1.7.29", runc="1.4.0", cni="1.7.1"),
     ),
 }
-
-
-def boot_id(lab: Lab, name: str) -> str:
-    return str(lab.cluster.get("node", name)["status"]["nodeInfo"]["bootID"])
-
-
-def until(true: Callable[[], bool], what: str, seconds: float = 90) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.2)
-
-
-def pod(lab: Lab, name: str) -> dict[str, object]:
-    return dict(lab.cluster.get("pod", f"web-{name}")["status"])
-
-
-def answers(lab: Lab, machine: Machine) -> bool:
-    address = pod(lab, machine.name).get("podIP")
-    return bool(address) and "It works" in machine.run("curl", "-sS", "-m2", f"http://{address}/", check=False).out
 
 
 @pytest.mark.parametrize("mix", MIXES)

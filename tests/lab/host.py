@@ -51,7 +51,8 @@ def look() -> Listing:
 
 
 def _orphans() -> list[str]:
-    """Processes that nobody waits for: what a lab leaves running belongs to the first process of the machine."""
+    """Processes that nobody waits for and that have to do with a lab: by their words, group or network."""
+    own_network = Path("/proc/self/ns/net").readlink()
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -59,19 +60,14 @@ def _orphans() -> list[str]:
         try:
             stat = (entry / "stat").read_text()
             words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
+            group = (entry / "cgroup").read_text()
+            elsewhere = (entry / "ns" / "net").readlink() != own_network
+        except OSError:
             continue
         parent = int(stat[stat.rindex(")") + 2 :].split()[1])
-        if parent == 1 and words:
-            found.append(f"{entry.name}@{start_ticks(int(entry.name))} {words} in {_group(entry)}")
+        if parent == 1 and words and ("flex" in words + group or elsewhere):
+            found.append(f"{entry.name}@{start_ticks(int(entry.name))} {words} in {group.splitlines()[0]}")
     return found
-
-
-def _group(process: Path) -> str:
-    try:
-        return (process / "cgroup").read_text().split("\n")[0]
-    except OSError:
-        return ""
 
 
 def _files() -> list[str]:

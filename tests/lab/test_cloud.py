@@ -26,7 +26,7 @@ API = "https://api.flex.internal/version"
 @pytest.fixture(scope="module")
 def edge(lab: Lab) -> Iterator[Machine]:
     with lab.alone():
-        machine = lab.inventory.add("cloud-user", System.BOOKWORM, "site-1", print)
+        machine = lab.inventory.add("cloud-user", System.BOOKWORM, "site-1")
     yield machine
     with lab.alone():
         lab.inventory.remove(machine)

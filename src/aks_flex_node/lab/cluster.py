@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.lab.errors import PartError
 from aks_flex_node.lab.processes import run
 
 if TYPE_CHECKING:
@@ -56,8 +57,18 @@ class Cluster:
         bundle = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.run("apply", "--server-side", "-f", "-", input=json.dumps(bundle))
 
-    def prepare(self) -> None:
+    def prepare(self, seconds: float = 30) -> None:
+        """Grant the roles, and wait until pods can be made: the controller manager makes their account first."""
         self.apply(*BINDINGS)
+        end = time.monotonic() + seconds
+        while not self.get("serviceaccount", "default"):
+            if time.monotonic() > end:
+                raise PartError(
+                    "cluster-not-ready",
+                    f"The controller manager made no service account within {seconds:.0f} s.",
+                    "Look at `aks-flex-lab logs kube-controller-manager`.",
+                )
+            time.sleep(0.1)
 
     def bootstrap_token(self, seconds: int = TOKEN_SECONDS) -> str:
         """A fresh token by which a kubelet may join."""

@@ -49,7 +49,12 @@ class Demo:
 
     def machine(self) -> None:
         with self.lab.alone():
-            machine = self.lab.inventory.add(MACHINE, System.BOOKWORM, "factory", self.progress.say)
+            if before := next((one for one in self.lab.inventory.all() if one.name == MACHINE), None):
+                self.progress.say(f"   {MACHINE} of an earlier try goes first")
+                self.lab.inventory.remove(before)
+                self.lab.cluster.run("delete", "node", MACHINE, "--ignore-not-found", "--wait=false")
+                self.lab.cluster.run("delete", "pod", f"web-{MACHINE}", "--ignore-not-found", "--force")
+            machine = self.lab.inventory.add(MACHINE, System.BOOKWORM, "factory", self.progress)
         self.show(machine.run("hostnamectl").out.rstrip())
 
     def node(self) -> None:
@@ -68,7 +73,9 @@ class Demo:
         answer = self.lab.inventory.find(MACHINE).run("curl", "-sS", f"http://{pod['status']['podIP']}/").out.strip()
         self.show(answer)
         if "It works" not in answer:
-            raise LabError("pod-not-answering", f"The pod did not answer with its page: {json.dumps(answer)}.")
+            raise LabError(
+                "pod-not-answering", f"The pod answered {json.dumps(answer)}.", "Run `make try KEEP=1`, look."
+            )
 
     def away(self) -> None:
         if left := self.lab.down():

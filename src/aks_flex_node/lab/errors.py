@@ -11,6 +11,13 @@ Every error has a kebab-case name, one sentence that says what happened, and a h
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
 DOCS = "docs/troubleshooting.md"
 
 
@@ -22,6 +29,11 @@ class LabError(Exception):
         self.name = name
         self.message = message
         self.hint = hint
+
+    @classmethod
+    def told(cls, document: Mapping[str, str]) -> Self:
+        """An error that another part of the lab raised, and passed on as data."""
+        return cls(document["name"], document["message"], document["hint"])
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()

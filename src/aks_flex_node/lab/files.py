@@ -14,6 +14,8 @@ from aks_flex_node.lab.errors import LabError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+TAIL_BYTES = 1 << 16  # as much of a log's end as anybody wants to see
+
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
     """Write beside the target, sync, and rename. The file has its final mode from the moment it exists."""
@@ -30,6 +32,20 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> Non
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last lines of a log that say anything; none when there is no log."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    return [line.strip() for line in lines if line.strip()][-count:]
+
+
+def last_line(path: Path) -> str:
+    return (last_lines(path, 1) or ["it said nothing"])[0]
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ class Lab:
     @property
     def command(self) -> str:
         """What a person types to reach this very lab."""
-        return "aks-flex-lab" if self.layout.name == "default" else f"aks-flex-lab --lab {self.layout.name}"
+        return self.layout.command
 
     @property
     def exists(self) -> bool:
@@ -200,7 +200,11 @@ class Lab:
             for line in connection.getresponse():
                 event = json.loads(line)
                 if event.get("type") not in {"ADDED", "MODIFIED", "DELETED"}:
-                    raise PartError("watch-refused", f"The API server ended a watch: {event.get('object', event)}.")
+                    raise PartError(
+                        "watch-refused",
+                        f"The API server ended a watch: {event.get('object', event)}.",
+                        "Try again; if it stays, look at `aks-flex-lab logs kube-apiserver`.",
+                    )
                 yield event
 
     def _run(self, *parts: Part) -> None:

@@ -50,6 +50,11 @@ class Layout:
         return Path("/run") / f"aks-flex-lab.{self.name}.lock"
 
     @property
+    def command(self) -> str:
+        """What a person types to reach this very lab."""
+        return "aks-flex-lab" if self.name == "default" else f"aks-flex-lab --lab {self.name}"
+
+    @property
     def prefix(self) -> str:
         """What the names of this lab's kernel objects start with."""
         return f"fl.{self.name}."  # no name has a dot in it, so no lab is taken for another

@@ -69,11 +69,17 @@ def run(
         ) from error
     except subprocess.TimeoutExpired as error:
         raise LabError(
-            "command-too-slow", f"`{' '.join(words)}` did not end within {timeout:.0f} s and was stopped."
+            "command-too-slow",
+            f"`{' '.join(words)}` did not end within {timeout:.0f} s and was stopped.",
+            "Is the machine very busy? Try again, or run that command yourself.",
         ) from error
     result = Result(words, done.returncode, done.stdout, done.stderr)
     if check and not result.ok:
-        raise LabError("command-failed", f"`{' '.join(words)}` failed: {result.last_words}.")
+        raise LabError(
+            "command-failed",
+            f"`{' '.join(words)}` failed: {result.last_words}.",
+            "Run that command yourself to see all it says.",
+        )
     return result
 
 

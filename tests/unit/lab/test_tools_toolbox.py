@@ -136,7 +136,7 @@ def test_a_disk_without_room_is_named_before_the_build(tmp_path: Path) -> None:
     golang.check_space(1, [tmp_path / "not" / "yet" / "there"])
     with pytest.raises(ToolError, match=f"below {tmp_path}") as full:
         golang.check_space(10**9, [tmp_path / "not" / "yet"])
-    assert full.value.name == "disk-too-full"
+    assert full.value.name == "disk-full"
 
 
 def test_a_build_names_the_packages_it_lacks() -> None:

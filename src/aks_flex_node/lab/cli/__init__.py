@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import errno
-import sys
-from typing import Annotated
+import os
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from aks_flex_node import __version__
 from aks_flex_node.lab.cli import cloud, fault, machine, mirror, screen, tools
 from aks_flex_node.lab.errors import HostError, LabError
 from aks_flex_node.lab.layout import layout
 
+
+class Door(TyperGroup):
+    """Where every error comes out: told to the person, and turned into its exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LabError as error:
+            told = error
+        except PermissionError as error:
+            if os.geteuid() == 0:
+                raise
+            told = HostError("not-root", f"{error.filename} is for root alone.", "Run it again with sudo.")
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            told = HostError(
+                "disk-full", f"No space is left to write {error.filename}.", "Make room, then try again."
+            )
+        screen.complain(told, ctx.obj)
+        raise typer.Exit(told.exit_code)
+
+
 app = typer.Typer(
     name="aks-flex-lab",
+    cls=Door,
     help="A whole cloud and edge site on one Linux machine: a real Kubernetes control plane, and edge machines "
     "that are real systemd hosts.",
     epilog="Start with `aks-flex-lab up`. Exit codes: 0 done, 1 failed, 2 wrong words, 3 this machine lacks "
@@ -51,14 +76,4 @@ def version() -> None:
 
 
 def main() -> None:
-    try:
-        app()
-    except LabError as error:
-        screen.complain(error)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        full = HostError("disk-full", f"No space is left to write {error.filename}.", "Make room, then try again.")
-        screen.complain(full)
-        sys.exit(full.exit_code)
+    app()

@@ -17,6 +17,7 @@ from aks_flex_node.lab.demo import Demo
 from aks_flex_node.lab.errors import LabError, PartError, UsageError
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.requirements import require_root
+from aks_flex_node.lab.suggestions import suggest
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -36,7 +37,12 @@ def attach(app: typer.Typer) -> None:
     app.command()(down)
     app.command()(status)
     app.command()(logs)
-    words = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    words = {
+        "allow_extra_args": True,
+        "allow_interspersed_args": False,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    }
     app.command(context_settings=words)(kubectl)
     app.command()(kubeconfig)
     app.command()(token)
@@ -137,9 +143,9 @@ def logs(
     known["audit"] = lab.control_plane.audit_log()
     known |= {machine.name: machine.console for machine in lab.inventory.all()}
     if part not in known:
-        raise UsageError(
-            "part-unknown", f"Lab {lab.layout.name} has no part {part!r}.", f"It has: {', '.join(known)}."
-        )
+        if not lab.exists:
+            raise PartError("lab-not-up", f"Lab {lab.layout.name} is not up.", "Run `aks-flex-lab up` first.")
+        raise UsageError("part-unknown", f"Lab {lab.layout.name} has no part {part!r}.", suggest(part, known))
     sys.exit(processes.attach("tail", f"--lines={lines}", *(["--follow=name"] if follow else []), known[part]))
 
 

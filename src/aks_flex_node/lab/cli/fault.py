@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,33 +10,27 @@ from aks_flex_node.lab.cli import screen
 from aks_flex_node.lab.cli.options import Json, this_lab
 from aks_flex_node.lab.errors import UsageError
 from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.parts.faults import SERVICES, Faults
+from aks_flex_node.lab.parts.faults import SERVICES, TOXICS, Faults
 from aks_flex_node.lab.requirements import require_root
 
 app = typer.Typer(no_args_is_help=True, help="Faults between the edge and the cloud: latency, cuts, refusals.")
 
 
-class Service(str, Enum):
-    """What the proxy can stand before."""
-
-    API = "api"
-    REGISTRY = "registry"
-    MIRROR = "mirror"
+def services(incomplete: str) -> list[str]:
+    """For the shell's completion."""
+    return [known.name for known in SERVICES if known.name.startswith(incomplete)]
 
 
-class Kind(str, Enum):
-    """toxiproxy's own toxics."""
-
-    LATENCY = "latency"
-    BANDWIDTH = "bandwidth"
-    SLOW_CLOSE = "slow_close"
-    TIMEOUT = "timeout"
-    RESET_PEER = "reset_peer"
-    SLICER = "slicer"
-    LIMIT_DATA = "limit_data"
+def kinds(incomplete: str) -> list[str]:
+    return [kind for kind in TOXICS if kind.startswith(incomplete)]
 
 
-ServiceName = Annotated[Service, typer.Argument(metavar="SERVICE", help="Before which service.")]
+Service = Annotated[
+    str, typer.Argument(metavar="SERVICE", help="Before which: api, registry or mirror.", autocompletion=services)
+]
+Kind = Annotated[
+    str, typer.Argument(metavar="KIND", help=f"What goes wrong: {', '.join(TOXICS)}.", autocompletion=kinds)
+]
 
 
 def faults(ctx: typer.Context) -> Faults:
@@ -50,39 +43,44 @@ def faults(ctx: typer.Context) -> Faults:
 @app.command()
 def add(
     ctx: typer.Context,
-    service: ServiceName,
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="What goes wrong.")],
-    attributes: Annotated[list[str] | None, typer.Argument(metavar="KEY=NUMBER", help="How much of it.")] = None,
+    service: Service,
+    kind: Kind,
+    attributes: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=NUMBER", help="How much: milliseconds, KB/s or bytes.")
+    ] = None,
     upstream: Annotated[bool, typer.Option("--upstream", help="On the way to the service, instead of back.")] = False,
 ) -> None:
     """Make a service misbehave for the edge, for connections that are open and for new ones.
 
-    Examples: fault add api latency latency=500 jitter=100 (milliseconds); fault add api timeout timeout=0 (silence);
-    fault add mirror bandwidth rate=100 (KB/s); fault add registry reset_peer timeout=0
+    Half a second each way: aks-flex-lab fault add api latency latency=500 jitter=100
+
+    Silence: aks-flex-lab fault add api timeout timeout=0
+
+    A thin line: aks-flex-lab fault add mirror bandwidth rate=100
     """
-    name = faults(ctx).add(
-        service.value, kind.value, _numbers(attributes or []), "upstream" if upstream else "downstream"
-    )
-    screen.say(f"{name} is in effect. End it with `{Lab(this_lab(ctx)).command} fault clear {service.value}`.")
+    name = faults(ctx).add(service, kind, _numbers(attributes or []), "upstream" if upstream else "downstream")
+    screen.say(f"{name} is in effect. End it with `{this_lab(ctx).command} fault clear {service}`.")
 
 
 @app.command()
-def refuse(ctx: typer.Context, service: ServiceName) -> None:
+def refuse(ctx: typer.Context, service: Service) -> None:
     """Refuse all connections of the edge to a service, as if it were down."""
-    faults(ctx).switch(service.value, on=False)
-    screen.say(f"{service.value} refuses. End it with `{Lab(this_lab(ctx)).command} fault clear {service.value}`.")
+    faults(ctx).switch(service, on=False)
+    screen.say(f"{service} refuses. End it with `{this_lab(ctx).command} fault clear {service}`.")
 
 
 @app.command()
 def clear(
     ctx: typer.Context,
-    service: Annotated[Service | None, typer.Argument(metavar="[SERVICE]", help="All of them when left out.")] = None,
+    service: Annotated[
+        str | None, typer.Argument(metavar="SERVICE", help="All of them when left out.", autocompletion=services)
+    ] = None,
 ) -> None:
     """End all faults; connections run straight again."""
     proxy = faults(ctx)
-    for known in SERVICES:
-        if service is None or known.name == service.value:
-            proxy.clear(known.name)
+    for name in [service] if service else [known.name for known in SERVICES]:
+        proxy.clear(name)
+    screen.say(f"No fault stands before {service or 'any service'} any more.")
 
 
 @app.command("list")
@@ -99,11 +97,15 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
                 row["service"],
                 "in the way" if row["inserted"] else "aside",
                 "yes" if row["enabled"] else "no",
-                "; ".join(f"{toxic['type']} {toxic['attributes']}" for toxic in row["toxics"]) or "none",
+                "; ".join(_words(toxic) for toxic in row["toxics"]) or "none",
             ]
             for row in rows
         ),
     )
+
+
+def _words(toxic: dict[str, Any]) -> str:
+    return " ".join([toxic["type"], *(f"{key}={value}" for key, value in toxic["attributes"].items())])
 
 
 def _numbers(pairs: list[str]) -> dict[str, float]:

@@ -10,9 +10,10 @@ import typer
 from aks_flex_node.lab import processes, snapshots
 from aks_flex_node.lab.cli import screen
 from aks_flex_node.lab.cli.options import Json, this_lab
+from aks_flex_node.lab.cli.tools import ScreenProgress
 from aks_flex_node.lab.errors import UsageError
 from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.machines.bases import System
+from aks_flex_node.lab.machines.bases import Base, System
 from aks_flex_node.lab.requirements import require_root
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ def add(
     Example: aks-flex-lab machine add edge-1 --os trixie --site factory
     """
     lab = opened(ctx)
+    Base(system, lab.layout.cache).build(ScreenProgress())
     with screen.step(f"machine {name} boots {system.value}"), lab.alone():
-        machine = lab.inventory.add(name, system, site, screen.say)
+        machine = lab.inventory.add(name, system, site)
     screen.out.print(machine.record.address)
     screen.say(f"Go inside with `{lab.command} machine shell {name}`.")
 
@@ -68,7 +70,7 @@ def list_(ctx: typer.Context, json: Json = False) -> None:
     elif rows:
         screen.table([key.upper() for key in rows[0]], ([str(value) for value in row.values()] for row in rows))
     else:
-        screen.say("There is none yet. Make one with `aks-flex-lab machine add edge-1`.")
+        screen.say(f"There is none yet. Make one with `{this_lab(ctx).command} machine add edge-1`.")
 
 
 def _facts(machine: Machine) -> dict[str, str | int]:
@@ -87,7 +89,9 @@ def _facts(machine: Machine) -> dict[str, str | int]:
 
 @app.command("exec", context_settings={"allow_interspersed_args": False})
 def exec_(
-    ctx: typer.Context, name: Name, command: Annotated[list[str], typer.Argument(help="What to run, after `--`.")]
+    ctx: typer.Context,
+    name: Name,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run, after `--`.")],
 ) -> None:
     """Run a command in a machine as root, and exit as it does.
 
@@ -135,8 +139,7 @@ def copy(
 ) -> None:
     """Make a new machine on a copy of another's disk, and boot it.
 
-    The copy has its own name, address and machine id; everything else is as on the other's disk, which is held still
-    while it is copied.
+    It has its own name, address and machine id; the rest is as on the other's disk, held still while it is copied.
     """
     lab = opened(ctx)
     source = lab.inventory.find(name)
@@ -168,8 +171,7 @@ def snapshot(ctx: typer.Context, name: Name) -> None:
 def diff(ctx: typer.Context, name: Name, json: Json = False) -> None:
     """Compare a machine with its last snapshot: files, mounts, units, users, sysctls, firewall, network, processes.
 
-    Exits with 0 when nothing differs and with 1 when something does. What belongs to the kernel, which all machines
-    share, is shown but does not count.
+    Exits with 0 when nothing differs, else with 1. What the kernel shares among machines is shown, not counted.
     """
     machine = opened(ctx).inventory.find(name)
     if not _album(machine).exists():

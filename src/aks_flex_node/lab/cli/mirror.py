@@ -143,6 +143,7 @@ def remove(
         raise UsageError(
             "switch-not-found", f"There is no switch with the ID {rule}.", "See `aks-flex-lab mirror list`."
         )
+    screen.say(f"Switch {rule} is off.")
 
 
 @app.command()
@@ -152,6 +153,7 @@ def reset(ctx: typer.Context) -> None:
     Example: aks-flex-lab mirror reset
     """
     mirror(ctx).reset()
+    screen.say("The mirror serves everything as it is, and counts from zero.")
 
 
 @app.command()
@@ -189,7 +191,11 @@ def words(rule: Rule) -> str:
     """A switch with its values, as in `slow rate=204800`."""
     wire = write_switch(rule.switch)
     kind = wire.pop("kind")
-    return " ".join([kind, *(f"{name}={value}" for name, value in wire.items() if value is not None)])
+    return " ".join([kind, *(f"{name}={_plain(value)}" for name, value in wire.items() if value is not None)])
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def row(rule: Rule) -> tuple[str, ...]:

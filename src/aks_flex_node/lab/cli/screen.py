@@ -7,6 +7,7 @@ that output can be piped. Colour only on a terminal.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from contextlib import contextmanager
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from aks_flex_node.lab.errors import LabError
+    from aks_flex_node.lab.layout import Layout
 
-out = Console(highlight=False, soft_wrap=True)
+WIDE = 1000  # for a program that reads, no line is too long
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -57,11 +60,14 @@ def step(text: str) -> Iterator[None]:
     err.print(f"  {text:<58}{time.monotonic() - start:7.1f} s", markup=False)
 
 
-def complain(error: LabError) -> None:
+def complain(error: LabError, lab: Layout | None = None) -> None:
     err.print("[bold red]error:[/] ", end="")
     err.print(error.message, markup=False)
     if error.hint:
-        err.print(f"       {error.hint}", markup=False)
+        # Hints are written for the default lab; a person who named another must be able to copy them.
+        command = lab.command if lab else "aks-flex-lab"
+        hint = re.sub(r"`aks-flex-lab (?!--lab )", f"`{command} ", error.hint)
+        err.print(f"       {hint}", markup=False)
     err.print(f"       [dim]{error.name}, see {error.more}[/]")
 
 

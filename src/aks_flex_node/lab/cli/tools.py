@@ -12,6 +12,8 @@ import typer
 
 from aks_flex_node.lab.cli import screen
 from aks_flex_node.lab.cli.options import Json, this_lab
+from aks_flex_node.lab.errors import UsageError
+from aks_flex_node.lab.machines.bases import Base, System
 from aks_flex_node.lab.tools import artifacts
 from aks_flex_node.lab.tools.toolbox import Toolbox
 
@@ -95,10 +97,19 @@ def install(
         ),
     ] = "auto",
 ) -> None:
-    """Fetch or build what is missing. Can be interrupted and run again at any time."""
-    toolbox = Toolbox(this_lab(ctx).cache)
+    """Fetch or build what is missing: programs, what the mirror serves, and the base systems of machines.
+
+    With names, just those programs. Can be interrupted and run again at any time.
+    """
+    cache = this_lab(ctx).cache
+    toolbox = Toolbox(cache)
     start = time.monotonic()
-    toolbox.install(names or (), ScreenProgress(), source)
+    progress = ScreenProgress()
+    toolbox.install(names or (), progress, source)
+    if not names:
+        artifacts.artifact_tree(toolbox, progress)
+        for system in System:
+            Base(system, cache).build(progress)
     screen.say(
         f"The tools are ready, after {time.monotonic() - start:.1f} s. See them with `aks-flex-lab tools list`."
     )
@@ -107,8 +118,8 @@ def install(
 @app.command()
 def path(
     ctx: typer.Context,
-    tool: Annotated[str, typer.Argument(help="For example kubernetes, or kubernetes@1.33.13.")],
-    command: Annotated[str, typer.Argument(help="For example kubelet.")],
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="For example kubernetes, or kubernetes@1.33.13.")],
+    command: Annotated[str, typer.Argument(metavar="COMMAND", help="For example kubelet.")],
 ) -> None:
     """Print where a program of a tool is."""
     name, _, version = tool.partition("@")
@@ -118,6 +129,11 @@ def path(
 @app.command()
 def clean(ctx: typer.Context) -> None:
     """Remove tools and artifacts that the catalog no longer uses, and what was left half-made. No lab may be up."""
-    toolbox = Toolbox(this_lab(ctx).cache)
+    layout = this_lab(ctx)
+    if layout.homes.exists() and (labs := [path.name for path in layout.homes.iterdir() if path.is_dir()]):
+        raise UsageError(
+            "lab-up", f"These labs are up and use the tools: {', '.join(labs)}.", "Take them down first."
+        )
+    toolbox = Toolbox(layout.cache)
     freed = artifacts.clean(toolbox) + toolbox.clean()
     screen.say(f"{screen.megabytes(freed)} freed.")

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab import network
-from aks_flex_node.lab.errors import PartError
+from aks_flex_node.lab.errors import LabError, PartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,6 +113,7 @@ class Watch:
     def __init__(self, lab: Lab, node: str) -> None:
         self._lab = lab
         self._seen: dict[str, float] = {}
+        self._broken: LabError | OSError | None = None
         self._paths: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
             "node": (f"/api/v1/nodes?watch=1&fieldSelector=metadata.name%3D{node}", is_ready),
             "pod": (f"/api/v1/namespaces/default/pods?watch=1&fieldSelector=metadata.name%3Dweb-{node}", is_running),
@@ -124,14 +125,19 @@ class Watch:
 
     def _look(self, what: str) -> None:
         path, good = self._paths[what]
-        for event in self._lab.watch(path, SECONDS):
-            if good(event["object"]):
-                self._seen[what] = time.time()
-                return
+        try:
+            for event in self._lab.watch(path, SECONDS):
+                if good(event["object"]):
+                    self._seen[what] = time.time()
+                    return
+        except (LabError, OSError) as error:
+            self._broken = error
 
     def wait(self, what: str, machine: Machine) -> float:
         end = time.monotonic() + SECONDS
         while what not in self._seen:
+            if self._broken:
+                raise self._broken
             if time.monotonic() > end:
                 raise PartError(
                     "node-not-ready",

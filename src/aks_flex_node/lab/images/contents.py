@@ -82,6 +82,6 @@ def require(binary: Path) -> Path:
         raise ToolError(
             "image-source-missing",
             f"{binary} is missing, and an image of the lab is made from it.",
-            "Run `make setup` for busybox-static and `aks-flex-lab tools` for pause.",
+            "Run `make setup` for busybox-static and `aks-flex-lab tools install pause` for pause.",
         )
     return binary

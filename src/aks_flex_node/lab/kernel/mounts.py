@@ -43,7 +43,11 @@ def remove_tree(directory: Path) -> None:
 def _remove(path: Path, device: int) -> None:
     facts = path.lstat()
     if facts.st_dev != device:
-        raise LabError("mount-in-the-way", f"{path} was not removed, because it lies on another file system.")
+        raise LabError(
+            "mount-in-the-way",
+            f"{path} was not removed, because it lies on another file system.",
+            f"Run `umount {path}`, then try again.",
+        )
     if stat.S_ISDIR(facts.st_mode):
         with os.scandir(path) as entries:
             children = [Path(entry.path) for entry in entries]

@@ -136,4 +136,8 @@ def _ip(*argv: str, text: str | None = None) -> None:
             f"This kernel cannot make a network object the lab needs: {done.err.splitlines()[0]}.",
             "Load the modules bridge and veth (`modprobe -a bridge veth br_netfilter`), then try again.",
         )
-    raise HostError("network-refused", f"`ip {' '.join(argv)}` failed: {done.last_words}.")
+    raise HostError(
+        "network-refused",
+        f"`ip {' '.join(argv)}` failed: {done.last_words}.",
+        "Run `aks-flex-lab down`, then try again.",
+    )

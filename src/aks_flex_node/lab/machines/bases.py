@@ -11,18 +11,16 @@ import json
 import os
 import platform
 import shutil
+import time
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.errors import ToolError
-from aks_flex_node.lab.files import locked, write_atomically
+from aks_flex_node.lab.files import last_line, locked, write_atomically
 from aks_flex_node.lab.kernel.mounts import remove_tree, unmount_below
 from aks_flex_node.lab.processes import run, stream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from aks_flex_node.lab.tools.progress import SILENCE, Progress
 
 
 class System(str, Enum):
@@ -91,25 +89,35 @@ class Base:
     def ready(self) -> bool:
         return (self.room / "ready").exists()
 
-    def build(self, progress: Callable[[str], None]) -> None:
+    @property
+    def log(self) -> Path:
+        return self.cache / "logs" / f"debootstrap-{self.system.value}.log"
+
+    def build(self, progress: Progress = SILENCE) -> None:
         """Build it unless it is there. An interrupted build starts over; a finished one is never touched."""
         if self.ready:
             return
         with locked(self.cache / "bases" / f"{self.system.value}.lock", f"the {self.system.value} base", wait=True):
             if self.ready:
                 return
-            progress(f"building the {self.system.value} base system (debootstrap, one to two minutes)")
-            unmount_below(self.room)
-            remove_tree(self.room)
-            self.root.mkdir(parents=True)
-            self._bootstrap()
-            self._settle()
-            write_atomically(self.room / "ready", "")
+            start = time.monotonic()
+            title = f"{self.system.value} base system"
+            with progress.working(title, self._doing):
+                unmount_below(self.room)
+                remove_tree(self.room)
+                self.root.mkdir(parents=True)
+                self._bootstrap()
+                self._settle()
+                write_atomically(self.room / "ready", "")
+            progress.done(title, "built", time.monotonic() - start)
+
+    def _doing(self) -> str:
+        """What debootstrap says it is at."""
+        return last_line(self.log).removeprefix("I: ")[:43]
 
     def _bootstrap(self) -> None:
-        log = self.cache / "logs" / f"debootstrap-{self.system.value}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.write_text("")
         source = package_source()
         code = stream(
             "debootstrap",
@@ -118,15 +126,14 @@ class Base:
             self.system.value,
             self.root,
             *([source] if source else []),
-            log=log,
+            log=self.log,
         )
         if code != 0:
             unmount_below(self.room)
-            last = ["no output", *(line for line in log.read_text(errors="replace").splitlines() if line.strip())][-1]
             raise ToolError(
                 "base-failed",
-                f"The {self.system.value} base system could not be built: {last}.",
-                f"Its log is {log}. Check that this machine can install Debian packages, then try again.",
+                f"The {self.system.value} base system could not be built: {last_line(self.log)}.",
+                f"Its log is {self.log}. Check that this machine can install Debian packages, then try again.",
             )
 
     def _settle(self) -> None:

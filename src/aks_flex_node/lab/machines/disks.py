@@ -61,6 +61,8 @@ class Disk:
         for directory in (self.root / "usr", self.upper, self.work):
             directory.mkdir(parents=True)
             shutil.copymode(base.root / "usr", directory)
+        hosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+        write_atomically(self.root / "etc" / "hosts", hosts)
 
     def copy(self, other: Disk) -> None:
         """Become a copy of another machine's disk."""
@@ -86,7 +88,6 @@ class Disk:
         domain = f"{site.name}.{network.DOMAIN}"
         write_atomically(etc / "hostname", f"{name}\n")
         write_atomically(etc / "machine-id", f"{secrets.token_hex(16)}\n", 0o444)
-        write_atomically(etc / "hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
         write_atomically(etc / "resolv.conf", f"search {domain} {network.DOMAIN}\nnameserver {network.DNS}\n")
         self._trust(authority)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.lab import dns
-from aks_flex_node.lab.errors import UsageError
+from aks_flex_node.lab.errors import LabError, UsageError
+from aks_flex_node.lab.files import write_atomically
 from aks_flex_node.lab.kernel.mounts import remove_tree
 from aks_flex_node.lab.machines.bases import Base, System
 from aks_flex_node.lab.machines.machine import Machine, Record, load
 from aks_flex_node.lab.network import Network, free_machine_number
 from aks_flex_node.lab.pki import Authority
+from aks_flex_node.lab.suggestions import suggest
+from aks_flex_node.lab.tools.progress import SILENCE, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,17 +38,9 @@ class Inventory:
         if machine := load(self.layout, name):
             return machine
         known = [machine.name for machine in self.all()]
-        near = difflib.get_close_matches(name, known, 1)
-        hint = (
-            f"Did you mean {near[0]}?"
-            if near
-            else f"There are: {', '.join(known)}."
-            if known
-            else "There is none yet."
-        )
-        raise UsageError("machine-unknown", f"Lab {self.layout.name} has no machine {name!r}.", hint)
+        raise UsageError("machine-unknown", f"Lab {self.layout.name} has no machine {name!r}.", suggest(name, known))
 
-    def add(self, name: str, system: System, site_name: str, progress: Callable[[str], None]) -> Machine:
+    def add(self, name: str, system: System, site_name: str, progress: Progress = SILENCE) -> Machine:
         """A new machine on a fresh disk, booted."""
         self._require_new(name, site_name)
         Base(system, self.layout.cache).build(progress)
@@ -68,6 +62,14 @@ class Inventory:
         machine.stop()
         dns.forget(self.layout, machine.name)
         remove_tree(machine.room)
+
+    def _give_up(self, machine: Machine, error: BaseException) -> None:
+        """Leave nothing of the machine but what its console said, for whoever wants to know why."""
+        if machine.console.exists() and isinstance(error, LabError):
+            kept = self.layout.cache / "logs" / f"machine-{machine.name}.log"
+            write_atomically(kept, machine.console.read_bytes())
+            error.hint = f"What its console said is in {kept}."
+        self.remove(machine)
 
     def _require_new(self, name: str, site: str) -> None:
         if not NAME.fullmatch(name):
@@ -104,7 +106,7 @@ class Inventory:
             machine.disk.identify(machine.name, machine.site(), Authority(self.layout.pki))
             dns.announce(self.layout, machine.name, machine.record.site, machine.record.address)
             machine.start()
-        except BaseException:
-            self.remove(machine)
+        except BaseException as error:
+            self._give_up(machine, error)
             raise
         return machine

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab import processes
 from aks_flex_node.lab.errors import PartError
-from aks_flex_node.lab.files import write_atomically
+from aks_flex_node.lab.files import last_line, write_atomically
 from aks_flex_node.lab.kernel.cgroups import Groups, groups_of, joining
 from aks_flex_node.lab.kernel.mounts import remove_tree
 from aks_flex_node.lab.machines.bases import Base, System
@@ -123,7 +123,9 @@ class Machine:
                     return
             if self.runner() is None:
                 raise PartError(
-                    "machine-ended", f"Machine {self.name} ended while it was booting: {last_line(self.console)}"
+                    "machine-ended",
+                    f"Machine {self.name} ended while it was booting: {last_line(self.console)}",
+                    f"Look at `aks-flex-lab logs {self.name}`.",
                 )
             time.sleep(0.03)
         raise PartError(
@@ -214,11 +216,6 @@ def load(layout: Layout, name: str) -> Machine | None:
         return None
     fields = json.loads(record.read_text())
     return Machine(layout, Record(**{**fields, "system": System(fields["system"])}))
-
-
-def last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def _innermost_pid(pid: int) -> int | None:

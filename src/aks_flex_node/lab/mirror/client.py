@@ -108,5 +108,5 @@ class Mirror:
                 "Start the lab with `aks-flex-lab up`, or see `aks-flex-lab logs mirror`.",
             ) from error
         if answer.status != 200:
-            raise UsageError(value["name"], value["message"], value["hint"])
+            raise UsageError.told(value)
         return value

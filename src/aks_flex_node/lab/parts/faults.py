@@ -18,6 +18,7 @@ from aks_flex_node.lab.errors import PartError, UsageError
 from aks_flex_node.lab.parts.part import Part
 from aks_flex_node.lab.parts.probes import accepts
 from aks_flex_node.lab.processes import run
+from aks_flex_node.lab.suggestions import suggest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.kernel.namespaces import Namespace
 
 CONTROL = 8474
+# toxiproxy's toxics with their attributes: milliseconds, KB/s and bytes.
+TOXICS = {
+    "latency": ("latency", "jitter"),
+    "bandwidth": ("rate",),
+    "slow_close": ("delay",),
+    "timeout": ("timeout",),
+    "reset_peer": ("timeout",),
+    "slicer": ("average_size", "size_variation", "delay"),
+    "limit_data": ("bytes",),
+}
 
 
 @dataclass(frozen=True)
@@ -53,10 +64,8 @@ def service(name: str) -> Service:
     for known in SERVICES:
         if known.name == name:
             return known
-    names = ", ".join(known.name for known in SERVICES)
-    raise UsageError(
-        "service-unknown", f"There is no service {name!r} to put a fault before.", f"There are: {names}."
-    )
+    hint = suggest(name, [known.name for known in SERVICES])
+    raise UsageError("service-unknown", f"There is no service {name!r} to put a fault before.", hint)
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,14 @@ class Faults:
 
     def add(self, name: str, kind: str, attributes: dict[str, float], stream: str = "downstream") -> str:
         """Make a service misbehave; returns the name of the toxic."""
-        self.insert(service(name))
+        known = service(name)
+        if kind not in TOXICS:
+            raise UsageError("fault-unknown", f"There is no fault {kind!r}.", suggest(kind, TOXICS))
+        if wrong := sorted(set(attributes) - set(TOXICS[kind])):
+            raise UsageError(
+                "fault-invalid", f"{kind} has no {', '.join(wrong)}.", f"It has: {', '.join(TOXICS[kind])}."
+            )
+        self.insert(known)
         body = {"type": kind, "stream": stream, "attributes": attributes}
         return str(self._call("POST", f"/proxies/{name}/toxics", body)["name"])
 
@@ -140,7 +156,11 @@ class Faults:
                 "fault-proxy-away", f"The fault proxy does not answer: {error}.", "Run `aks-flex-lab up`."
             ) from error
         if answer.status >= 400:
-            raise UsageError("fault-refused", f"The fault proxy refused {path}: {_reason(text)}.")
+            raise UsageError(
+                "fault-refused",
+                f"The fault proxy refused this: {_reason(text)}.",
+                "End what is in effect with `aks-flex-lab fault clear`, then try again.",
+            )
         return json.loads(text) if text else None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab import processes
 from aks_flex_node.lab.errors import PartError
-from aks_flex_node.lab.files import write_atomically
+from aks_flex_node.lab.files import last_lines, write_atomically
 from aks_flex_node.lab.kernel.cgroups import Groups
 
 if TYPE_CHECKING:
@@ -108,13 +108,13 @@ class Supervisor:
                 raise PartError(
                     "part-ended",
                     f"{part.name} ended while it was starting: {self._cause(part.name)}",
-                    f"Read all of it with `aks-flex-lab --lab {self.layout.name} logs {part.name}`.",
+                    f"Read all of it with `aks-flex-lab logs {part.name}`.",
                 )
             if time.monotonic() > end:
                 raise PartError(
                     "part-not-ready",
                     f"{part.name} did not answer at {part.address} within {seconds:.0f} s.",
-                    f"Read what it said with `aks-flex-lab --lab {self.layout.name} logs {part.name}`.",
+                    f"Read what it said with `aks-flex-lab logs {part.name}`.",
                 )
             time.sleep(0.05)
 
@@ -146,6 +146,4 @@ class Supervisor:
         return next((line for line in reversed(lines) if ERROR.search(line)), lines[-1])
 
     def _last_words(self, name: str, count: int) -> tuple[str, ...]:
-        log = self.log(name)
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        return tuple(line for line in lines if line.strip())[-count:] or ("it said nothing",)
+        return tuple(last_lines(self.log(name), count)) or ("it said nothing",)

@@ -68,7 +68,7 @@ def package_version(package: str, status: Path = STATUS) -> str:
 
 def packages_missing(packages: list[str], what: str) -> ToolError:
     return ToolError(
-        "package-missing",
+        "program-missing",
         f"{what} {'is' if len(packages) == 1 else 'are'} not installed.",
         f"Run `apt-get install --no-install-recommends {' '.join(packages)}`.",
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab import processes
 from aks_flex_node.lab.errors import LabError, ToolError
+from aks_flex_node.lab.files import last_line
 from aks_flex_node.lab.tools.debian import packages_missing
 from aks_flex_node.lab.tools.recipes import machine_arch
 
@@ -58,7 +59,9 @@ class GoBuilder:
         command = [*dies_with_us(), *build_command(go, tool, into)]
         code = processes.stream(*command, log=log, env=env, cwd=tool.recipe.directory)
         if code != 0:
-            raise failed(tool, "build", last_line(log), log)
+            raise ToolError(
+                "tool-build-failed", f"{tool.title}: the build failed: {last_line(log)}.", f"The log is {log}."
+            )
         name_commands(tool, into)
         copy_folders(go, tool, env, into)
 
@@ -190,16 +193,7 @@ def check_space(megabytes: int, places: Iterable[Path]) -> None:
         free = shutil.disk_usage(there).free >> 20
         if free < megabytes:
             raise ToolError(
-                "disk-too-full",
+                "disk-full",
                 f"Building needs about {megabytes / 1000:.1f} GB below {there}; {free / 1000:.1f} GB are free.",
                 "Make room, or set AKS_FLEX_LAB_CACHE, GOCACHE and GOMODCACHE to a larger disk.",
             )
-
-
-def last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "no output"
-
-
-def failed(tool: Tool, step: str, why: str, log: Path) -> ToolError:
-    return ToolError(f"tool-{step}-failed", f"{tool.title}: {step} failed: {why}.", f"The log is {log}.")

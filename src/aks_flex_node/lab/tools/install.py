@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_node.lab import processes
-from aks_flex_node.lab.errors import LabError, UsageError
+from aks_flex_node.lab.errors import LabError, ToolError, UsageError
 from aks_flex_node.lab.files import locked
 from aks_flex_node.lab.tools import debian, releases
-from aks_flex_node.lab.tools.golang import failed
 from aks_flex_node.lab.tools.recipes import Tool, machine_arch
 
 if TYPE_CHECKING:
@@ -107,7 +106,11 @@ class Installer:
                 log.parent.mkdir(parents=True, exist_ok=True)
                 with log.open("a") as out:
                     out.write(f"\n$ {command.name} {' '.join(command.ask)}\n{said}\n")
-                raise failed(shelf.tool, "version-check", f"{command.name} does not say {shelf.tool.says!r}", log)
+                raise ToolError(
+                    "tool-version-check-failed",
+                    f"{shelf.tool.title}: {command.name} does not say {shelf.tool.says!r} of itself.",
+                    f"The log is {log}.",
+                )
 
     def log(self, shelf: Shelf) -> Path:
         return self.logs / f"{shelf.tool.name}-{shelf.tool.version}-{shelf.arch}.log"

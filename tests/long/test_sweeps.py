@@ -1,0 +1,75 @@
+"""The sweeps that are too long for every change: many moments instead of a few. Bounded, seeded, and as strict."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.floor.join import join
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.layout import layout
+from tests.lab.host import OTHER, look
+from tests.running import COMMAND, command
+from tests.waiting import answers, boot_id, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.machines.machine import Machine
+
+MOMENTS = [0.1 * step for step in range(1, 121)]
+CUTS = 20
+
+
+@pytest.mark.timeout(1800)
+def test_a_lab_killed_at_any_moment_of_coming_up_leaves_nothing_after_down() -> None:
+    Lab(layout(OTHER)).down()
+    before = look()
+    for moment in MOMENTS:
+        process = subprocess.Popen(
+            [COMMAND, "--lab", OTHER, "up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(moment)
+        process.kill()
+        process.wait()
+
+        command(OTHER, "down")
+
+        assert look().since(before) == {}, f"killed after {moment:.1f} s"
+
+
+@pytest.mark.timeout(1800)
+def test_a_lab_killed_at_any_moment_comes_up_by_the_next_try() -> None:
+    other = Lab(layout(OTHER))
+    for moment in MOMENTS[::8]:
+        other.down()
+        process = subprocess.Popen(
+            [COMMAND, "--lab", OTHER, "up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(moment)
+        process.kill()
+        process.wait()
+
+        command(OTHER, "up")
+
+        assert command(OTHER, "status").ok, f"killed after {moment:.1f} s"
+    assert other.down() == []
+
+
+@pytest.mark.timeout(1800)
+def test_a_node_comes_back_from_a_series_of_power_cuts(lab: Lab, add_machine: Callable[..., Machine]) -> None:
+    chance = random.Random(1)  # noqa: S311 - a seeded series
+    machine = add_machine("series")
+    join(lab, machine)
+    for number in range(CUTS):
+        before = boot_id(lab, machine.name)
+        machine.cut()
+        time.sleep(chance.uniform(0, 3))
+        machine.cut()  # once more, while it is still coming back
+        until(lambda before=before: boot_id(lab, machine.name) != before, f"cut {number}: it reports a new boot")  # type: ignore[misc]
+        until(lambda: lab.cluster.node_ready(machine.name), f"cut {number}: the node is Ready")
+        until(lambda: answers(lab, machine), f"cut {number}: the pod answers")

@@ -1,0 +1,32 @@
+"""Waiting for the cluster to say what a test expects, with a bound and the name of what did not come."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+
+def boot_id(lab: Lab, name: str) -> str:
+    return str(lab.cluster.get("node", name)["status"]["nodeInfo"]["bootID"])
+
+
+def until(true: Callable[[], bool], what: str, seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.2)
+
+
+def pod(lab: Lab, name: str) -> dict[str, object]:
+    return dict(lab.cluster.get("pod", f"web-{name}")["status"])
+
+
+def answers(lab: Lab, machine: Machine) -> bool:
+    address = pod(lab, machine.name).get("podIP")
+    return bool(address) and "It works" in machine.run("curl", "-sS", "-m2", f"http://{address}/", check=False).out
