@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,3 +40,11 @@ class Lines:
 def command(name: str, *words: str, check: bool = True, env: dict[str, str] | None = None) -> Result:
     """Run `aks-flex-lab` as a person does."""
     return run(COMMAND, "--lab", name, *words, check=check, env=env, timeout=300)
+
+
+def kill_while_coming_up(name: str, seconds: float) -> None:
+    """Start `up`, and kill it after so many seconds, as no program can expect it."""
+    process = subprocess.Popen([COMMAND, "--lab", name, "up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(seconds)
+    process.kill()
+    process.wait()

@@ -7,7 +7,7 @@ import json
 import statistics
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.cli.cloud import Progress
+from aks_flex_node.lab.cli.progress import ScreenProgress
 from aks_flex_node.lab.floor.join import Joined, Settings, Versions, join
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.layout import layout
@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
 def measure(lab: Lab, system: System, settings: Settings, number: int) -> Joined:
     name = f"floor-{number}"
     with lab.alone():
-        machine = lab.inventory.add(name, system, "bench", Progress())
+        machine = lab.inventory.add(name, system, "bench", ScreenProgress())
     try:
         return join(lab, machine, settings)
     finally:
@@ -65,7 +65,7 @@ def main() -> None:
     )
     lab = Lab(layout(told.lab))
     was_up = lab.exists
-    lab.up(Progress())
+    lab.up(ScreenProgress())
     try:
         rounds = []
         for number in range(1, told.rounds + 1):

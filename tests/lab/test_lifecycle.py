@@ -8,7 +8,6 @@ import random
 import signal
 import socket
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,7 @@ from aks_flex_node.lab.kernel.cgroups import Groups
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.layout import layout
 from tests.lab.host import OTHER, look
-from tests.running import COMMAND, Lines, command
+from tests.running import Lines, command, kill_while_coming_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,12 +75,7 @@ def test_a_lab_killed_while_it_comes_up_can_be_taken_away(before: Listing) -> No
     chance = random.Random(20261115)  # noqa: S311 - a seeded sample of moments
     for _ in range(4):
         moment = chance.uniform(0.3, 6)
-        process = subprocess.Popen(
-            [COMMAND, "--lab", OTHER, "up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        time.sleep(moment)
-        process.kill()
-        process.wait()
+        kill_while_coming_up(OTHER, moment)
 
         command(OTHER, "down")
 
@@ -157,7 +151,7 @@ def test_two_commands_do_not_change_one_lab_at_a_time(lab: Lab) -> None:
 def test_logs_and_kubeconfig_can_be_had(lab: Lab) -> None:
     assert "etcd" in command("test", "logs", "etcd", "-n", "5").out
     assert '"verb"' in command("test", "logs", "audit", "-n", "1").out
-    assert "It has: " in command("test", "logs", "nobody", check=False).err
+    assert "There are: " in command("test", "logs", "nobody", check=False).err
     kubeconfig = command("test", "kubeconfig", "--path").out.strip()
     nodes = command("test", "kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz")
     assert nodes.out == "ok"

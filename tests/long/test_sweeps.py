@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from aks_flex_node.lab.floor.join import join
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.layout import layout
 from tests.lab.host import OTHER, look
-from tests.running import COMMAND, command
+from tests.running import command, kill_while_coming_up
 from tests.waiting import answers, boot_id, until
 
 if TYPE_CHECKING:
@@ -30,12 +29,7 @@ def test_a_lab_killed_at_any_moment_of_coming_up_leaves_nothing_after_down() -> 
     Lab(layout(OTHER)).down()
     before = look()
     for moment in MOMENTS:
-        process = subprocess.Popen(
-            [COMMAND, "--lab", OTHER, "up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        time.sleep(moment)
-        process.kill()
-        process.wait()
+        kill_while_coming_up(OTHER, moment)
 
         command(OTHER, "down")
 
@@ -47,12 +41,7 @@ def test_a_lab_killed_at_any_moment_comes_up_by_the_next_try() -> None:
     other = Lab(layout(OTHER))
     for moment in MOMENTS[::8]:
         other.down()
-        process = subprocess.Popen(
-            [COMMAND, "--lab", OTHER, "up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        time.sleep(moment)
-        process.kill()
-        process.wait()
+        kill_while_coming_up(OTHER, moment)
 
         command(OTHER, "up")
 

@@ -14,7 +14,8 @@ from aks_flex_node.lab.machines.bases import System
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab, Progress
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.progress import Progress
 
 MACHINE = "edge-1"
 

@@ -35,18 +35,9 @@ from aks_flex_node.lab.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Protocol
 
     from aks_flex_node.lab.layout import Layout
-    from aks_flex_node.lab.tools.progress import Progress as ToolProgress
-
-    class Progress(ToolProgress, Protocol):
-        def step(self, text: str) -> contextlib.AbstractContextManager[None]:
-            """A piece of work that takes a moment."""
-
-        def say(self, text: str) -> None:
-            """A line."""
-
+    from aks_flex_node.lab.progress import Progress
 
 MACHINE_LOCK = Path("/run/aks-flex-lab.lock")
 

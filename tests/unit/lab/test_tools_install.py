@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.lab.errors import ToolError, UsageError
+from aks_flex_node.lab.progress import Silence
 from aks_flex_node.lab.tools.fakes import FakeBuilder, FakeWeb, read_program
 from aks_flex_node.lab.tools.install import Installer
 from aks_flex_node.lab.tools.recipes import Checksum, Command, Recipe, ReleaseFile, Tool, machine_arch
@@ -32,7 +33,7 @@ COMMANDS = (Command("first", "example/first", ("--version",)), Command("second",
 TOOL = Tool("example", "1.2.3", COMMANDS, Recipe("pause"), (release("first"), release("second")), says="1.2.3")
 
 
-class Told:
+class Told(Silence):
     """A progress that remembers what it was told."""
 
     def __init__(self) -> None:

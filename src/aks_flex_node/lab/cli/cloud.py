@@ -12,7 +12,7 @@ import typer
 from aks_flex_node.lab import processes
 from aks_flex_node.lab.cli import screen
 from aks_flex_node.lab.cli.options import Json, this_lab
-from aks_flex_node.lab.cli.tools import ScreenProgress
+from aks_flex_node.lab.cli.progress import ScreenProgress
 from aks_flex_node.lab.demo import Demo
 from aks_flex_node.lab.errors import LabError, PartError, UsageError
 from aks_flex_node.lab.lab import Lab
@@ -20,16 +20,7 @@ from aks_flex_node.lab.requirements import require_root
 from aks_flex_node.lab.suggestions import suggest
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from pathlib import Path
-
-
-class Progress(ScreenProgress):
-    def step(self, text: str) -> AbstractContextManager[None]:
-        return screen.step(text)
-
-    def say(self, text: str) -> None:
-        screen.say(text)
 
 
 def attach(app: typer.Typer) -> None:
@@ -64,7 +55,7 @@ def up(
     """
     lab = Lab(this_lab(ctx))
     start = time.monotonic()
-    lab.up(Progress(), api_port)
+    lab.up(ScreenProgress(), api_port)
     screen.say(f"Lab {lab.layout.name} is up ({time.monotonic() - start:.1f} s). What to type next:")
     for command, what in (
         ("machine add edge-1", "an edge machine"),
@@ -187,7 +178,7 @@ def demo(
 ) -> None:
     """See the main job for real: a lab comes up, a machine joins, a pod runs on it, and all of it goes away."""
     lab = Lab(this_lab(ctx))
-    progress = Progress()
+    progress = ScreenProgress()
     times = Demo(lab, progress, lambda text: screen.out.print(text, markup=False)).run(keep=keep)
     screen.say("")
     for title, seconds in times.items():

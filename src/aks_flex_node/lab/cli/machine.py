@@ -10,7 +10,7 @@ import typer
 from aks_flex_node.lab import processes, snapshots
 from aks_flex_node.lab.cli import screen
 from aks_flex_node.lab.cli.options import Json, this_lab
-from aks_flex_node.lab.cli.tools import ScreenProgress
+from aks_flex_node.lab.cli.progress import ScreenProgress
 from aks_flex_node.lab.errors import UsageError
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.machines.bases import Base, System

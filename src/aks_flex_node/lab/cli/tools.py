@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from aks_flex_node.lab.cli import screen
 from aks_flex_node.lab.cli.options import Json, this_lab
+from aks_flex_node.lab.cli.progress import ScreenProgress
 from aks_flex_node.lab.errors import UsageError
 from aks_flex_node.lab.machines.bases import Base, System
 from aks_flex_node.lab.tools import artifacts
 from aks_flex_node.lab.tools.toolbox import Toolbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-HEARTBEAT_SECONDS = 30.0
 
 app = typer.Typer(
     name="tools",
@@ -28,38 +22,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-
-
-class ScreenProgress:
-    """On a terminal one line that lives; elsewhere a line for each result, and now and then one for a long wait."""
-
-    @contextmanager
-    def working(self, what: str, doing: Callable[[], str]) -> Iterator[None]:
-        start = time.monotonic()
-        over = threading.Event()
-
-        def line() -> str:
-            return f"{what:<30}{doing():<44}{time.monotonic() - start:7.0f} s"
-
-        def live() -> None:
-            with screen.err.status(line()) as status:
-                while not over.wait(0.5):
-                    status.update(line())
-
-        def heartbeat() -> None:
-            while not over.wait(HEARTBEAT_SECONDS):
-                screen.say(f"  {line()}")
-
-        thread = threading.Thread(target=live if screen.err.is_terminal else heartbeat, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
-    def done(self, what: str, how: str, seconds: float) -> None:
-        screen.say(f"  {what:<30}{how:<44}{seconds:7.1f} s")
 
 
 @app.command("list")

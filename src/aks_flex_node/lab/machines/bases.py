@@ -20,7 +20,7 @@ from aks_flex_node.lab.errors import ToolError
 from aks_flex_node.lab.files import last_line, locked, write_atomically
 from aks_flex_node.lab.kernel.mounts import remove_tree, unmount_below
 from aks_flex_node.lab.processes import run, stream
-from aks_flex_node.lab.tools.progress import SILENCE, Progress
+from aks_flex_node.lab.progress import SILENCE, Progress
 
 
 class System(str, Enum):

@@ -14,8 +14,8 @@ from aks_flex_node.lab.machines.bases import Base, System
 from aks_flex_node.lab.machines.machine import Machine, Record, load
 from aks_flex_node.lab.network import Network, free_machine_number
 from aks_flex_node.lab.pki import Authority
+from aks_flex_node.lab.progress import SILENCE, Progress
 from aks_flex_node.lab.suggestions import suggest
-from aks_flex_node.lab.tools.progress import SILENCE, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.errors import ToolError
 from aks_flex_node.lab.files import locked
+from aks_flex_node.lab.progress import SILENCE, Progress
 from aks_flex_node.lab.tools.archives import Compress, Member, best_compress, make_archive
 from aks_flex_node.lab.tools.catalog import NODE_COMMANDS
-from aks_flex_node.lab.tools.progress import SILENCE, Progress
 from aks_flex_node.lab.tools.recipes import Checksum, Tool
 from aks_flex_node.lab.tools.shelves import bytes_freed_by_removing, file_hash
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from aks_flex_node.lab.progress import Progress
     from aks_flex_node.lab.tools.catalog import AnyTool
-    from aks_flex_node.lab.tools.progress import Progress
     from aks_flex_node.lab.tools.shelves import Shelf
 
 SOURCES = ("auto", "release", "build")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.errors import ToolError, UsageError
 from aks_flex_node.lab.files import locked
+from aks_flex_node.lab.progress import SILENCE, Progress
 from aks_flex_node.lab.tools import catalog, debian
 from aks_flex_node.lab.tools.debian import DebianTool
 from aks_flex_node.lab.tools.golang import GoBuilder
 from aks_flex_node.lab.tools.install import Installer, check_packages
-from aks_flex_node.lab.tools.progress import SILENCE, Progress
 from aks_flex_node.lab.tools.recipes import Tool, machine_arch
 from aks_flex_node.lab.tools.releases import Publishers
 from aks_flex_node.lab.tools.shelves import Shelf, bytes_freed_by_removing

@@ -1,4 +1,4 @@
-"""How the makers of tools and artifacts say what they are doing, without knowing who listens."""
+"""How whoever does long work says how far it is, without knowing who listens."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ class Progress(Protocol):
     def done(self, what: str, how: str, seconds: float) -> None:
         """A piece of work came to its end."""
 
+    def step(self, text: str) -> AbstractContextManager[None]:
+        """A piece of work that takes a moment."""
+
+    def say(self, text: str) -> None:
+        """A line."""
+
 
 class Silence:
     """Nobody listens."""
@@ -25,6 +31,12 @@ class Silence:
         return nullcontext()
 
     def done(self, what: str, how: str, seconds: float) -> None:
+        pass
+
+    def step(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002
+        return nullcontext()
+
+    def say(self, text: str) -> None:
         pass
 
 
