@@ -141,6 +141,18 @@ def test_a_machine_that_is_removed_is_forgotten(lab: Lab) -> None:
     assert "brief" not in command("test", "machine", "list").out
 
 
+def test_a_machine_whose_maker_was_killed_half_way_does_not_stand_in_the_way(lab: Lab, add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    machine.stop()
+    machine.made.unlink()  # as if its disk had never been finished
+    (machine.disk.root / "etc" / "machine-id").unlink()
+
+    command("test", "up")
+    assert "alpha" not in command("test", "machine", "list").out
+    command("test", "machine", "add", "alpha")
+    assert machine.run("systemctl", "is-system-running").out.strip() == "running"
+
+
 @pytest.mark.parametrize("system", list(System))
 def test_an_untouched_machine_shows_no_difference_even_after_a_reboot_and_a_cut(
     add_machine: Add, system: System

@@ -137,6 +137,7 @@ class Lab:
             self.services.push_images(self.toolbox.path("pause", "pause"), self.toolbox.arch)
             self.faults.ensure()
             self.cluster.prepare()
+        self.inventory.sweep()
         for machine in self.inventory.all():
             if machine.init() is None:
                 with progress.step(f"machine {machine.name}"):
@@ -225,7 +226,7 @@ class Lab:
 
     def _remember_the_machine(self) -> None:
         with locked(MACHINE_LOCK, "this machine", wait=True):
-            self.layout.home.mkdir(parents=True, exist_ok=True)
+            self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys and disks are nobody else's
             sysctls.remember(self._sysctls)
 
     def _forget_the_machine(self) -> None:

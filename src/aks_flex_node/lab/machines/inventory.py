@@ -71,7 +71,14 @@ class Inventory:
             error.hint = f"What its console said is in {kept}."
         self.remove(machine)
 
+    def sweep(self) -> None:
+        """Remove machines that were never finished, because whoever made them was killed."""
+        for machine in self.all():
+            if not machine.made.exists():
+                self.remove(machine)
+
     def _require_new(self, name: str, site: str) -> None:
+        self.sweep()
         if not NAME.fullmatch(name):
             raise UsageError(
                 "machine-name-invalid",
@@ -104,6 +111,7 @@ class Inventory:
         try:
             make_disk()
             machine.disk.identify(machine.name, machine.site(), Authority(self.layout.pki))
+            machine.made.touch()
             dns.announce(self.layout, machine.name, machine.record.site, machine.record.address)
             machine.start()
         except BaseException as error:

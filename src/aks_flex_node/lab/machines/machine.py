@@ -80,8 +80,17 @@ class Machine:
         return Groups(self.layout.name)
 
     @property
+    def made(self) -> Path:
+        """Stands when the disk is whole. A machine without it was given up half-way, and never booted."""
+        return self.room / "made"
+
+    @property
     def leaf(self) -> str:
         return f"machine-{self.name}"
+
+    @property
+    def _runner_leaf(self) -> str:
+        return f"runner-{self.name}"
 
     def save(self) -> None:
         write_atomically(self.room / "machine.json", json.dumps(asdict(self.record)))
@@ -102,10 +111,12 @@ class Machine:
     def start(self) -> None:
         """Boot the machine, and return when systemd has finished starting."""
         if self.runner() is None:
+            # A runner that was never written down, because we were killed just then, would fight with the new one.
+            self.groups.kill(self._runner_leaf)
             self.groups.kill(self.leaf)
             argv = ["unshare", "--mount", "--propagation", "private", *RUNNER, self.layout.name, self.name]
             process = processes.spawn(
-                self.groups.joining(f"runner-{self.name}", argv),
+                self.groups.joining(self._runner_leaf, argv),
                 log=self.console,
                 env={"AKS_FLEX_LAB_HOME": str(self.layout.homes), "AKS_FLEX_LAB_CACHE": str(self.layout.cache)},
             )
@@ -193,7 +204,7 @@ class Machine:
         """Turn it off, without asking it."""
         if runner := self.runner():
             runner.kill(signal.SIGKILL)
-        for leaf in (f"runner-{self.name}", self.leaf):
+        for leaf in (self._runner_leaf, self.leaf):
             self.groups.kill(leaf)
             self.groups.remove(leaf)
         (self.room / "runner.json").unlink(missing_ok=True)
