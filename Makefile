@@ -30,5 +30,6 @@ bench: setup ## measure: how fast a node can join at all
 lock: setup ## pin the dependencies anew
 	@scripts/lock
 
-clean: ## remove what make made here (the lab's cache stays; `aks-flex-lab tools clean` empties it)
+clean: ## remove what make made here (the lab's cache, outside the checkout, stays)
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

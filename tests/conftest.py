@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.lab.kernel import sysctls
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.machines.bases import System
@@ -22,9 +23,15 @@ def lab() -> Iterator[Lab]:
     """One lab for the whole run."""
     shared = Lab(layout("test"))
     shared.down()
-    shared.up(Lines())
-    yield shared
-    assert shared.down() == []
+    settings = sysctls.read()
+    try:
+        shared.up(Lines())
+        yield shared
+    finally:
+        left = shared.down()
+    assert left == []
+    if not shared.layout.homes.exists():  # else a person's lab is up, and will put them back
+        assert sysctls.read() == settings
 
 
 @pytest.fixture

@@ -65,9 +65,9 @@ def main() -> None:
     )
     lab = Lab(layout(told.lab))
     was_up = lab.exists
-    lab.up(ScreenProgress())
+    rounds = []
     try:
-        rounds = []
+        lab.up(ScreenProgress())
         for number in range(1, told.rounds + 1):
             joined = measure(lab, System(told.os), settings, number)
             rounds.append(joined)

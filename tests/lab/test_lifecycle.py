@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +16,9 @@ import pytest
 from aks_flex_node.lab.kernel.cgroups import Groups
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.processes import run
 from tests.lab.host import OTHER, look
-from tests.running import Lines, command, kill_while_coming_up
+from tests.running import COMMAND, Lines, command, kill_while_coming_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,6 +124,72 @@ def test_a_taken_port_is_named_and_nothing_is_left_half_made(before: Listing) ->
     assert "is taken" in said.err
     assert "--api-port" in said.err
     assert look().since(before) == {}
+
+
+def test_a_lab_that_never_came_up_whole_is_not_called_well(before: Listing) -> None:
+    other = Lab(layout(OTHER))
+    command(OTHER, "up")
+    for name in ("kube-scheduler", "gateway"):
+        process = other.supervisor.process(name)
+        assert process
+        process.stop()
+        (other.supervisor.room(name) / "process.json").unlink()
+
+    said = command(OTHER, "status", check=False)
+
+    assert said.code == 1
+    assert any(line.split()[:2] == ["kube-scheduler", "down"] for line in said.out.splitlines())
+
+
+def test_a_port_that_was_taken_meanwhile_is_named(before: Listing) -> None:
+    other = Lab(layout(OTHER))
+    command(OTHER, "up")
+    gateway = other.supervisor.process("gateway")
+    assert gateway
+    gateway.stop()
+    port = json.loads((other.layout.home / "gateway.json").read_text())
+    with socket.create_server(("127.0.0.1", port)):
+        said = command(OTHER, "up", check=False)
+
+    assert said.code == 3
+    assert "--api-port" in said.err
+    command(OTHER, "up")
+    assert command(OTHER, "status").ok
+
+
+def test_a_network_that_a_killed_command_left_half_made_is_finished(before: Listing) -> None:
+    other = Lab(layout(OTHER))
+    command(OTHER, "up")
+    command(OTHER, "machine", "add", "edge-1")
+    # As if `ip` had been stopped between two of its commands.
+    other.network.cloud.ip("addr flush dev eth0")
+    other.network.of_site(other.network.site("site-1")).ip("addr flush dev uplink", "link set uplink down")
+
+    command(OTHER, "up")
+
+    assert other.inventory.find("edge-1").run("curl", "-sSf", "https://api.flex.internal/version").ok
+
+
+def test_neither_a_proxy_nor_the_callers_directory_reaches_the_parts(before: Listing, tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("raise SystemExit('a stranger in the current directory')")
+    proxy = {"HTTPS_PROXY": "http://192.0.2.1:1", "https_proxy": "http://192.0.2.1:1", "CANARY": "secret"}
+    said = run("sh", "-c", f"cd {tmp_path} && exec {COMMAND} --lab {OTHER} up", env=proxy)
+
+    assert said.ok
+    for pid in Groups(OTHER).pids():
+        assert b"CANARY" not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+
+
+def test_a_demo_does_not_take_a_persons_machines_away(lab: Lab, before: Listing) -> None:
+    command(OTHER, "up")
+    command(OTHER, "machine", "add", "mine")
+
+    said = command(OTHER, "demo", check=False)
+
+    assert said.code == 2
+    assert "lab-in-use" in said.err
+    assert command(OTHER, "status").ok
 
 
 def test_a_disk_that_is_too_small_is_named_and_nothing_is_left_half_made(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_node.lab import snapshots
-from aks_flex_node.lab.cli.machine import take
 from aks_flex_node.lab.machines.bases import System
+from aks_flex_node.lab.machines.machine import TRACES
 from aks_flex_node.lab.processes import run
 from tests.running import command
 
@@ -36,10 +38,18 @@ def test_a_machine_is_a_running_systemd_host_with_a_name_that_resolves(add_machi
 def test_no_packet_can_leave_the_lab(add_machine: Add) -> None:
     machine = add_machine("alpha")
 
-    assert not machine.run("ping", "-c1", "-W1", "192.0.2.1", check=False).ok
+    for address in outside_addresses():
+        assert not machine.run("ping", "-c1", "-W1", address, check=False).ok, address
     assert not machine.run("getent", "hosts", "example.com", check=False).ok
     routes = json.loads(machine.run("ip", "-j", "route").out)
     assert {route.get("dev") for route in routes} == {"eth0"}
+
+
+def outside_addresses() -> list[str]:
+    """Where this very machine, the nearest thing outside, can be reached from its own network."""
+    links = json.loads(run("ip", "-j", "-4", "addr").out)
+    found = [one["local"] for link in links for one in link["addr_info"] if not one["local"].startswith("127.")]
+    return found or ["192.0.2.1"]
 
 
 def test_the_wide_area_has_no_way_out(lab: Lab) -> None:
@@ -73,13 +83,82 @@ def test_a_reboot_keeps_the_disk_and_forgets_the_rest(add_machine: Add) -> None:
 
 def test_a_power_cut_ends_everything_at_once_and_the_disk_stays(add_machine: Add) -> None:
     machine = add_machine("alpha")
-    machine.run("sh", "-c", "trap 'echo asked >/root/asked' TERM; echo kept >/root/file; systemd-run -q sleep 1000")
+    asked = "trap 'echo asked >/root/asked; exit' TERM; while :; do sleep 0.1; done"
+    machine.run("systemd-run", "-q", "--unit=polite", "sh", "-c", asked)
+    machine.run("sh", "-c", "echo kept >/root/file")
 
     machine.cut()
 
     assert machine.run("cat", "/root/file").out == "kept\n"
     assert not machine.run("test", "-e", "/root/asked", check=False).ok
-    assert "sleep 1000" not in machine.run("ps", "ax").out
+    assert not machine.run("systemctl", "is-active", "polite", check=False).ok
+
+
+def test_a_reboot_asks_first_which_a_power_cut_does_not(add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    asked = "trap 'echo asked >/root/asked; exit' TERM; while :; do sleep 0.1; done"
+    machine.run("systemd-run", "-q", "--unit=polite", "sh", "-c", asked)
+
+    machine.reboot()
+
+    assert machine.run("cat", "/root/asked").out == "asked\n"
+
+
+def test_a_container_inside_is_not_taken_for_the_machine(add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    init = machine.init()
+    # Its first process is number 1 in a namespace of its own, and has a lower number out here than the machine's.
+    last = Path("/proc/sys/kernel/ns_last_pid")
+    last.write_text("300")
+    machine.run("systemd-run", "-q", "--unit=box", "unshare", "--pid", "--fork", "sleep", "1000")
+
+    assert machine.init() == init
+    assert machine.run("cat", "/proc/1/comm").out == "systemd\n"
+    machine.cut()
+    assert machine.init() != init
+
+
+def test_two_commands_cannot_boot_one_machine_twice(lab: Lab, add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    machine.stop()
+    with ThreadPoolExecutor() as both:
+        said = list(both.map(lambda _: command("test", "machine", "start", "alpha", check=False), range(2)))
+
+    assert sorted(one.code for one in said) in ([0, 0], [0, 1])
+    runners = machine.groups.pids("runner-alpha")
+    assert machine.runner()
+    assert len(runners) == 1
+
+
+def test_a_machine_that_a_killed_copy_left_frozen_can_be_removed(lab: Lab, add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    frozen = machine.groups.frozen(machine.leaf)
+    frozen.__enter__()  # and nobody ever thaws it
+
+    with lab.alone():
+        lab.inventory.remove(machine)
+
+    assert machine.init() is None
+
+
+def test_removing_a_machine_leaves_one_whose_name_starts_alike_alone(lab: Lab, add_machine: Add) -> None:
+    longer = add_machine("alpha-10")
+    shorter = add_machine("alpha-1")
+    before = set(TRACES.glob("*/*alpha-10"))
+
+    with lab.alone():
+        lab.inventory.remove(shorter)
+
+    assert set(TRACES.glob("*/*alpha-10")) == before
+    assert longer.run("true").ok
+
+
+@pytest.mark.parametrize("name", ["api", "etcd", "Upper", "a/b", "-a"])
+def test_a_name_that_a_machine_cannot_have_is_refused(lab: Lab, name: str) -> None:
+    said = command("test", "machine", "add", "--", name, check=False)
+
+    assert said.code == 2
+    assert "machine-name-invalid" in said.err
 
 
 def test_a_machine_that_was_turned_off_inside_can_be_started(lab: Lab, add_machine: Add) -> None:
@@ -158,13 +237,13 @@ def test_an_untouched_machine_shows_no_difference_even_after_a_reboot_and_a_cut(
     add_machine: Add, system: System
 ) -> None:
     machine = add_machine("alpha", system)
-    before = take(machine)
+    before = machine.snapshot()
 
-    assert snapshots.render(own(before, take(machine))) == []
+    assert snapshots.render(own(before, machine.snapshot())) == []
     machine.reboot()
-    assert snapshots.render(own(before, take(machine))) == []
+    assert snapshots.render(own(before, machine.snapshot())) == []
     machine.cut()
-    assert snapshots.render(own(before, take(machine))) == []
+    assert snapshots.render(own(before, machine.snapshot())) == []
 
 
 CHANGES = {
@@ -196,10 +275,10 @@ CHANGES = {
 
 def test_every_kind_of_change_shows_by_itself(add_machine: Add) -> None:
     machine = add_machine("alpha")
-    before = take(machine)
+    before = machine.snapshot()
     for what, (change, (section, key)) in CHANGES.items():
         machine.run("sh", "-c", change)
-        after = take(machine)
+        after = machine.snapshot()
         found = own(before, after)
         assert [one for one in found if one.section == section and key in {None, one.key}], what
         before = after

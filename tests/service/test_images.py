@@ -14,20 +14,22 @@ import pytest
 
 from aks_flex_node.lab.errors import PartError
 from aks_flex_node.lab.images.contents import PAUSE_NAMES, Named, lab_images
-from aks_flex_node.lab.images.images import MANIFEST_TYPE, this_architecture
+from aks_flex_node.lab.images.images import MANIFEST_TYPE
 from aks_flex_node.lab.images.pushes import Connect, Held, held, over_socket, push_all
 from aks_flex_node.lab.processes import run
+from aks_flex_node.lab.tools.recipes import machine_arch
 
 if TYPE_CHECKING:
     from aks_flex_node.lab.pki import Authority
 
 HOST = "registry.lab"
+BUSYBOX = Path("/bin/busybox")
 
 
 @pytest.fixture(scope="module")
 def images() -> tuple[Named, ...]:
     """Any static program can stand for pause here: nothing is run."""
-    return lab_images(pause=Path("/bin/busybox"), architecture=this_architecture())
+    return lab_images(pause=BUSYBOX, architecture=machine_arch(), busybox=BUSYBOX)
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def test_the_test_image_has_a_shell_a_page_and_its_tools(
     config = json.loads(
         pull(authority, registry_port, f"flex/test/blobs/{manifest['config']['digest']}", tmp_path / "c")
     )
-    assert (config["os"], config["architecture"]) == ("linux", this_architecture())
+    assert (config["os"], config["architecture"]) == ("linux", machine_arch())
     pull(authority, registry_port, f"flex/test/blobs/{manifest['layers'][0]['digest']}", tmp_path / "l")
     root = tmp_path / "root"
     root.mkdir()

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.errors import LabError
+from aks_flex_node.lab.errors import LabError, UsageError
 from aks_flex_node.lab.floor.join import Versions, join
 from aks_flex_node.lab.machines.bases import System
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.lab import Lab
     from aks_flex_node.lab.progress import Progress
 
-MACHINE = "edge-1"
+MACHINE = "demo-1"
 
 
 @dataclass
@@ -29,6 +29,12 @@ class Demo:
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
         """Tell the story; whatever happens, everything goes away again unless it is to be kept."""
+        if others := [machine.name for machine in self.lab.inventory.all() if machine.name != MACHINE]:
+            raise UsageError(
+                "lab-in-use",
+                f"Lab {self.lab.layout.name} has machines ({', '.join(others)}), and a demo takes its lab away.",
+                "Show it in a lab of its own: `aks-flex-lab --lab try demo`.",
+            )
         try:
             self.phase("The cloud comes up", self.cloud)
             self.phase("An edge machine boots", self.machine)

@@ -62,8 +62,9 @@ def locked(path: Path, who: str, *, wait: bool = False) -> Iterator[None]:
                 "lab-busy", f"Another command is changing {who} right now.", "Wait for it to end, then try again."
             ) from error
         # The one before us removed the file it held; a lock on a removed file holds nothing.
-        if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
-            break
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(handle).st_ino == path.stat().st_ino:
+                break
         os.close(handle)
     try:
         yield

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab import dns, network
 from aks_flex_node.lab.cluster import Cluster
-from aks_flex_node.lab.errors import HostError, PartError
+from aks_flex_node.lab.errors import PartError
 from aks_flex_node.lab.files import locked, write_atomically
 from aks_flex_node.lab.kernel import mounts, sysctls
 from aks_flex_node.lab.kernel.cgroups import Groups
 from aks_flex_node.lab.kernel.namespaces import named
+from aks_flex_node.lab.layout import NAME
 from aks_flex_node.lab.machines.inventory import Inventory
 from aks_flex_node.lab.machines.machine import TRACES, clear_traces
 from aks_flex_node.lab.mirror.client import Mirror
@@ -109,14 +110,16 @@ class Lab:
     def up(self, progress: Progress, api_port: int | None = None) -> None:
         """Bring up what is not up yet. A new lab that this machine cannot carry leaves nothing half-made behind."""
         require_host(self.layout)
-        port = gateway.choose_port(self.layout, api_port)
+        port = gateway.choose_port(self.layout, api_port, alive=self.supervisor.process("gateway") is not None)
         self.toolbox.install(progress=progress)
         tree = artifact_tree(self.toolbox, progress)
         with self.alone():
             new = not self.exists
             try:
                 self._bring_up(progress, tree, port)
-            except (HostError, OSError):
+            except PartError:
+                raise  # its log is worth reading; `up` goes on from here, and `down` takes it away
+            except BaseException:
                 if new:
                     self._clear_away()
                 raise
@@ -134,12 +137,12 @@ class Lab:
             self._run(plane.api_server(), gateway.part(self.network.cloud, port))
         with progress.step("controller manager, scheduler, images, roles"):
             self._run(plane.controller_manager(), plane.scheduler())
-            self.services.push_images(self.toolbox.path("pause", "pause"), self.toolbox.arch)
+            self.services.push_images(self.toolbox)
             self.faults.ensure()
             self.cluster.prepare()
         self.inventory.sweep()
         for machine in self.inventory.all():
-            if machine.init() is None:
+            if machine.init() is None or machine.runner() is None:
                 with progress.step(f"machine {machine.name}"):
                     dns.announce(self.layout, machine.name, machine.record.site, machine.record.address)
                     machine.start()
@@ -158,7 +161,7 @@ class Lab:
         groups.remove()
         mounts.unmount_below(self.layout.home)
         mounts.remove_tree(self.layout.home)
-        clear_traces(self.layout.prefix)
+        clear_traces(f"{self.layout.prefix}*")
         self._forget_the_machine()
 
     def leftovers(self) -> list[str]:
@@ -233,10 +236,9 @@ class Lab:
         """The last lab to go puts the machine back as the first one found it."""
         with locked(MACHINE_LOCK, "this machine", wait=True):
             homes = self.layout.homes
-            if not homes.exists() or any(path.is_dir() for path in homes.iterdir()):
+            if homes.exists() and any(path.is_dir() and NAME.fullmatch(path.name) for path in homes.iterdir()):
                 return
             sysctls.restore(self._sysctls)
-            homes.rmdir()
-            for room in (*TRACES.glob("*"), TRACES):
-                with contextlib.suppress(OSError):  # someone else's machines live there
+            for room in (homes, *TRACES.glob("*"), TRACES):
+                with contextlib.suppress(OSError):  # something else is in there, and stays
                     room.rmdir()

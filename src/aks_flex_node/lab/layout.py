@@ -74,4 +74,5 @@ def layout(name: str = "default", environ: dict[str, str] | None = None) -> Layo
     if not cache:
         base = env.get("XDG_CACHE_HOME") or str(Path(env.get("HOME") or "/root") / ".cache")
         cache = str(Path(base) / "aks-flex-lab")
-    return Layout(name, Path(home), Path(cache))
+    # Resolved, because what is mounted below is known to the kernel by its real path.
+    return Layout(name, Path(home).resolve(), Path(cache).resolve())

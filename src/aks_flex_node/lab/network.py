@@ -90,31 +90,21 @@ class Network:
         return Namespace(f"{self.layout.prefix}machine-{name}")
 
     def up(self) -> None:
-        """The cloud and the wide area, joined."""
-        for namespace in (self.cloud, self.wan):
-            namespace.make()
-        if not self.wan.has_link("br0"):
-            self.wan.ip("link add br0 type bridge", f"addr add {WIDE}.1/24 dev br0", "link set br0 up")
-        if not (self.wan.has_link("cloud") and self.cloud.has_link("eth0")):
-            self._join_cloud()
-        _forward(self.wan)
-        for path in sorted(self.layout.sites.glob("*.json")):
-            self._site_up(Site(**json.loads(path.read_text())))
-
-    def _join_cloud(self) -> None:
+        """The cloud and the wide area, joined; whatever of it a killed command left out is done now."""
+        self.cloud.make()
+        _make_router(self.wan, f"{WIDE}.1")
+        _join(self.wan, "cloud", self.cloud, "eth0")
         self.wan.ip(
-            f"link add cloud type veth peer name eth0 netns {self.cloud.name}",
-            f"addr add {CLOUD}.1/24 dev cloud",
-            "link set cloud up",
-            f"route add {SERVICES} dev cloud",
+            f"addr replace {CLOUD}.1/24 dev cloud", "link set cloud up", f"route replace {SERVICES} dev cloud"
         )
-        own = [f"addr add {address}/24 dev eth0" for address in (DNS, API, REGISTRY, MIRROR)]
-        service = [f"addr add {address}/32 dev eth0" for address in (API_SERVICE, DNS_SERVICE)]
-        self.cloud.ip(*own, *service, "link set eth0 up", f"route add default via {CLOUD}.1")
+        own = [f"addr replace {address}/24 dev eth0" for address in (DNS, API, REGISTRY, MIRROR)]
+        service = [f"addr replace {address}/32 dev eth0" for address in (API_SERVICE, DNS_SERVICE)]
+        self.cloud.ip(*own, *service, "link set eth0 up", f"route replace default via {CLOUD}.1")
         # What kube-proxy would do on a node: the API server answers at its service address.
         match = ("-d", API_SERVICE, "-p", "tcp", "--dport", "443")
-        nat = ("-t", "nat", "-A", "PREROUTING", *match, "-j", "DNAT", "--to-destination", f"{API}:443")
-        run(*self.cloud.command("iptables", "-w", *nat))
+        self.cloud.rule("nat", "PREROUTING", *match, "-j", "DNAT", "--to-destination", f"{API}:443")
+        for path in sorted(self.layout.sites.glob("*.json")):
+            self._site_up(Site(**json.loads(path.read_text())))
 
     def site(self, name: str) -> Site:
         """The site of that name, made when it is new."""
@@ -129,28 +119,22 @@ class Network:
         return site
 
     def _site_up(self, site: Site) -> None:
-        inside = self.of_site(site)
-        inside.make()
-        if not inside.has_link("br0"):
-            inside.ip("link add br0 type bridge", f"addr add {site.gateway}/24 dev br0", "link set br0 up")
-        if not inside.has_link("uplink"):
-            port = f"site{site.number}"
-            self.wan.ip(
-                f"link add {port} type veth peer name uplink netns {inside.name}",
-                f"link set {port} master br0 up",
-                f"route replace {site.subnet} via {site.uplink}",
-            )
-            inside.ip(
-                f"addr add {site.uplink}/24 dev uplink", "link set uplink up", f"route add default via {WIDE}.1"
-            )
-        _forward(inside)
+        inside, port = self.of_site(site), f"site{site.number}"
+        _make_router(inside, site.gateway)
+        _join(self.wan, port, inside, "uplink")
+        self.wan.ip(f"link set {port} master br0 up")
+        inside.ip(
+            f"addr replace {site.uplink}/24 dev uplink",
+            "link set uplink up",
+            f"route replace default via {WIDE}.1",
+        )
+        self.wan.ip(f"route replace {site.subnet} via {site.uplink}")
 
     def plug(self, name: str, site: Site, number: int) -> Namespace:
         """A fresh network for a machine, as after a boot: nothing of an earlier one is left in it."""
         outside, inside = self.of_site(site), self.of_machine(name)
         port = f"port{number}"
-        if outside.has_link(port):
-            outside.ip(f"link del {port}")
+        outside.remove_link(port)
         inside.remove()
         inside.make()
         outside.ip(
@@ -172,8 +156,22 @@ class Network:
             namespace.remove()
 
 
-def _forward(namespace: Namespace) -> None:
+def _make_router(namespace: Namespace, address: str) -> None:
+    """A namespace with a bridge that forwards."""
+    namespace.make()
+    if not namespace.has_link("br0"):
+        namespace.ip("link add br0 type bridge")
+    namespace.ip(f"addr replace {address}/24 dev br0", "link set br0 up")
     run(*namespace.command("sysctl", "-qw", "net.ipv4.ip_forward=1"))
+
+
+def _join(one: Namespace, one_end: str, other: Namespace, other_end: str) -> None:
+    """A link between two namespaces; one that lost its other end is made anew."""
+    if one.has_link(one_end) and other.has_link(other_end):
+        return
+    one.remove_link(one_end)
+    other.remove_link(other_end)
+    one.ip(f"link add {one_end} type veth peer name {other_end} netns {other.name}")
 
 
 def _free(taken: set[int], first: int, last: int, what: str) -> int:

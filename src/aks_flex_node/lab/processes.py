@@ -7,6 +7,7 @@ that the lab left running is known by its id *and* its start time, so that a reu
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ from aks_flex_node.lab.errors import LabError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+KEPT = ("PATH", "HOME", "LANG", "TZ")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -100,7 +102,13 @@ def stream(*argv: str | Path, log: Path, env: Mapping[str, str] | None = None, c
 
 def attach(*argv: str | Path) -> int:
     """Run a command on this program's own terminal and return its exit code."""
-    return subprocess.run([str(word) for word in argv], check=False).returncode
+    code = subprocess.run([str(word) for word in argv], check=False).returncode
+    return code if code >= 0 else 128 - code
+
+
+def dies_with_us() -> list[str]:
+    """The words before a command that end it when this program is killed, so that it does not go on alone."""
+    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
 
 
 def replace(*argv: str | Path) -> None:
@@ -160,9 +168,11 @@ def spawn(
     *,
     log: Path | IO[bytes],
     env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
 ) -> Process:
-    """Start a program in a session of its own, its output in a log, and leave it running."""
+    """Start a program in a session of its own, its output in a log, and leave it running.
+
+    Of our environment it gets the least: neither a proxy nor a secret of the caller's is its business.
+    """
     out = log.open("ab") if isinstance(log, Path) else log
     with out:
         child = subprocess.Popen(
@@ -170,8 +180,8 @@ def spawn(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **env} if env else None,
-            cwd=cwd,
+            env={**{key: os.environ[key] for key in KEPT if key in os.environ}, **(env or {})},
+            cwd="/",  # nobody's directory is kept busy, and Python finds no module there
             start_new_session=True,
         )
     child.returncode = 0  # it is not ours to wait for: this program ends before it does

@@ -8,6 +8,7 @@ import pytest
 
 from aks_flex_node.lab.errors import UsageError
 from aks_flex_node.lab.layout import layout
+from tests.lab.host import FOREIGN
 
 
 def test_labs_are_apart_and_share_the_cache() -> None:
@@ -34,3 +35,20 @@ def test_a_name_that_cannot_be_a_directory_and_a_namespace_is_refused(name: str)
 
 def test_no_lab_can_be_taken_for_another_whose_name_it_starts_with() -> None:
     assert not layout("a-b", {}).prefix.startswith(layout("a", {}).prefix)
+
+
+@pytest.mark.parametrize(
+    ("text", "foreign"),
+    [
+        ("/sys/fs/cgroup/pids/aks-flex-lab.test-b/part-etcd", False),
+        ("/sys/fs/cgroup/pids/aks-flex-lab.try/part-etcd", True),
+        ("/run/aks-flex-lab.test-b.lock", False),
+        ("/run/aks-flex-lab.lock", False),
+        ("/run/netns/fl.test-b.cloud", False),
+        ("/run/netns/fl.test.cloud", True),
+        ("etcd --data-dir=/var/lib/aks-flex-lab/test-b/parts", False),
+        ("etcd --data-dir=/var/lib/aks-flex-lab/mine/parts", True),
+    ],
+)
+def test_the_search_for_leftovers_sees_its_own_lab_and_no_other(text: str, foreign: bool) -> None:
+    assert bool(FOREIGN.search(text)) == foreign

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    settings = {"kernel/panic": "1", "vm/overcommit_memory": "0", "kernel/random/uuid": "a", "fs/file-nr": "7"}
+    settings = {"kernel/panic": "1", "vm/overcommit_memory": "0", "kernel/random/boot_id": "a", "fs/file-nr": "7"}
     for key, value in settings.items():
         path = tmp_path / "sys" / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,6 +39,16 @@ def test_a_second_lab_does_not_take_the_first_ones_changes_for_the_machines_own(
     sysctls.remember(record, root)
 
     assert sysctls.restore(record, root) == ["kernel/panic"]
+
+
+def test_a_machine_that_was_started_anew_keeps_its_new_settings(root: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    sysctls.remember(record, root)
+    (root / "kernel/random/boot_id").write_text("b\n")
+    (root / "kernel/panic").write_text("10\n")
+
+    assert sysctls.restore(record, root) == []
+    assert (root / "kernel/panic").read_text() == "10\n"
 
 
 def test_what_moves_by_itself_is_not_a_setting(root: Path) -> None:

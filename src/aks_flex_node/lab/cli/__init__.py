@@ -28,13 +28,19 @@ class Door(TyperGroup):
                 raise
             told = HostError("not-root", f"{error.filename} is for root alone.", "Run it again with sudo.")
         except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            told = HostError(
-                "disk-full", f"No space is left to write {error.filename}.", "Make room, then try again."
-            )
+            told = _told(error)
         screen.complain(told, ctx.obj)
         raise typer.Exit(told.exit_code)
+
+
+def _told(error: OSError) -> LabError:
+    if error.errno == errno.ENOSPC:
+        return HostError("disk-full", f"No space is left to write {error.filename}.", "Make room, then try again.")
+    return HostError(
+        "file-refused",
+        f"{error.filename or 'The system'}: {error.strerror or error}.",
+        "Check AKS_FLEX_LAB_HOME and AKS_FLEX_LAB_CACHE, and what is at that place.",
+    )
 
 
 app = typer.Typer(

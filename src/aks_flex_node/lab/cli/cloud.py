@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from aks_flex_node.lab import processes
 from aks_flex_node.lab.cli import screen
@@ -16,6 +17,7 @@ from aks_flex_node.lab.cli.progress import ScreenProgress
 from aks_flex_node.lab.demo import Demo
 from aks_flex_node.lab.errors import LabError, PartError, UsageError
 from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.parts.part import PART_NAMES
 from aks_flex_node.lab.requirements import require_root
 from aks_flex_node.lab.suggestions import suggest
 
@@ -98,7 +100,7 @@ def status(ctx: typer.Context, json: Json = False) -> None:
     elif not parts:
         screen.say(f"Lab {lab.layout.name} is not up. Run `{lab.command} up`.")
     else:
-        rows = [
+        rows: list[list[str | Text]] = [
             [part.name, _state(part.up), part.address, screen.megabytes(part.memory), _since(part.since)]
             for part in parts
         ]
@@ -114,8 +116,8 @@ def status(ctx: typer.Context, json: Json = False) -> None:
     sys.exit(0 if well else 1)
 
 
-def _state(up: bool) -> str:
-    return "[green]up[/]" if up else "[red]down[/]"
+def _state(up: bool) -> Text:
+    return Text("up", "green") if up else Text("down", "red")
 
 
 def _since(moment: float | None) -> str:
@@ -130,7 +132,7 @@ def logs(
 ) -> None:
     """Print what a part wrote: its log, a machine's console, or the API server's audit log."""
     lab = Lab(this_lab(ctx))
-    known: dict[str, Path] = {name: lab.supervisor.log(name) for name in lab.supervisor.names()}
+    known: dict[str, Path] = {name: log for name in PART_NAMES if (log := lab.supervisor.log(name)).exists()}
     known["audit"] = lab.control_plane.audit_log()
     known |= {machine.name: machine.console for machine in lab.inventory.all()}
     if part not in known:

@@ -26,7 +26,10 @@ def kinds(incomplete: str) -> list[str]:
 
 
 Service = Annotated[
-    str, typer.Argument(metavar="SERVICE", help="Before which: api, registry or mirror.", autocompletion=services)
+    str,
+    typer.Argument(
+        metavar="SERVICE", help="Before which: api, registry, mirror, mirror-http.", autocompletion=services
+    ),
 ]
 Kind = Annotated[
     str, typer.Argument(metavar="KIND", help=f"What goes wrong: {', '.join(TOXICS)}.", autocompletion=kinds)

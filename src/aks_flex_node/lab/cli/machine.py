@@ -54,6 +54,7 @@ def add(
     Example: aks-flex-lab machine add edge-1 --os trixie --site factory
     """
     lab = opened(ctx)
+    lab.inventory.require_new(name, site)
     Base(system, lab.layout.cache).build(ScreenProgress())
     with screen.step(f"machine {name} boots {system.value}"), lab.alone():
         machine = lab.inventory.add(name, system, site)
@@ -112,25 +113,25 @@ def shell(ctx: typer.Context, name: Name) -> None:
 @app.command()
 def start(ctx: typer.Context, name: Name) -> None:
     """Boot a machine that is off."""
-    machine = opened(ctx).inventory.find(name)
-    with screen.step(f"machine {name} boots"):
-        machine.start()
+    lab = opened(ctx)
+    with screen.step(f"machine {name} boots"), lab.alone():
+        lab.inventory.find(name).start()
 
 
 @app.command()
 def reboot(ctx: typer.Context, name: Name) -> None:
     """Let a machine restart itself in an orderly way."""
-    machine = opened(ctx).inventory.find(name)
-    with screen.step(f"machine {name} restarts"):
-        machine.reboot()
+    lab = opened(ctx)
+    with screen.step(f"machine {name} restarts"), lab.alone():
+        lab.inventory.find(name).reboot()
 
 
 @app.command()
 def cut(ctx: typer.Context, name: Name) -> None:
     """Cut a machine's power: everything in it ends at once, then it boots again on the same disk."""
-    machine = opened(ctx).inventory.find(name)
-    with screen.step(f"machine {name} loses its power and boots again"):
-        machine.cut()
+    lab = opened(ctx)
+    with screen.step(f"machine {name} loses its power and boots again"), lab.alone():
+        lab.inventory.find(name).cut()
 
 
 @app.command()
@@ -142,9 +143,8 @@ def copy(
     It has its own name, address and machine id; the rest is as on the other's disk, held still while it is copied.
     """
     lab = opened(ctx)
-    source = lab.inventory.find(name)
     with screen.step(f"machine {new} boots a copy of {name}"), lab.alone():
-        machine = lab.inventory.copy(source, new)
+        machine = lab.inventory.copy(lab.inventory.find(name), new)
     screen.out.print(machine.record.address)
 
 
@@ -152,9 +152,8 @@ def copy(
 def rm(ctx: typer.Context, name: Name) -> None:
     """Turn a machine off and remove it with its disk."""
     lab = opened(ctx)
-    machine = lab.inventory.find(name)
     with screen.step(f"machine {name} goes"), lab.alone():
-        lab.inventory.remove(machine)
+        lab.inventory.remove(lab.inventory.find(name))
 
 
 @app.command()
@@ -162,8 +161,7 @@ def snapshot(ctx: typer.Context, name: Name) -> None:
     """Write down everything that makes a machine what it is, to compare it with later."""
     machine = opened(ctx).inventory.find(name)
     with screen.step(f"machine {name} is looked at"):
-        taken = take(machine)
-        snapshots.save(taken, _album(machine))
+        snapshots.save(machine.snapshot(), _album(machine))
     screen.say(f"Compare with it by `{Lab(this_lab(ctx)).command} machine diff {name}`.")
 
 
@@ -180,7 +178,7 @@ def diff(ctx: typer.Context, name: Name, json: Json = False) -> None:
             f"Machine {name} has no snapshot to compare with.",
             f"Take one first: `{Lab(this_lab(ctx)).command} machine snapshot {name}`.",
         )
-    found = snapshots.diff(snapshots.load(_album(machine)), take(machine))
+    found = snapshots.diff(snapshots.load(_album(machine)), machine.snapshot())
     own = [difference for difference in found if not difference.shared]
     if json:
         screen.facts([difference.document for difference in found])
@@ -197,10 +195,6 @@ def _show(name: str, own: list[snapshots.Difference], shared: list[snapshots.Dif
     if shared:
         screen.say("The kernel, which all machines here share, is not as it was; any of them may have done it:")
         screen.say("\n".join(snapshots.render(shared)))
-
-
-def take(machine: Machine) -> snapshots.Snapshot:
-    return snapshots.take(lambda script, words: machine.run("python3", "-", *words, input=script).out)
 
 
 def _album(machine: Machine) -> Path:

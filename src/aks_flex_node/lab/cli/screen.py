@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.layout import Layout
 
 WIDE = 1000  # for a program that reads, no line is too long
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def facts(value: Any) -> None:
@@ -33,13 +34,13 @@ def facts(value: Any) -> None:
     sys.stdout.write("\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     """Aligned columns without lines around them."""
     sheet = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         sheet.add_column(column, no_wrap=True)
     for row in rows:
-        sheet.add_row(*row)
+        sheet.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     out.print(sheet)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import shlex
 import threading
@@ -99,12 +100,19 @@ def _variables(lab: Lab, machine: Machine, settings: Settings) -> str:
         "CA": lab.authority.certificate.read_text(),
         "TOKEN": lab.cluster.bootstrap_token(),
         "DNS": network.DNS_SERVICE,
-        "POD_SUBNET": f"198.19.{64 + machine.record.number % 60}.0/24",
+        "POD_SUBNET": pod_subnet(machine.site().number, machine.record.number),
         "CGROUP_DRIVER": "systemd" if settings.systemd_cgroup else "cgroupfs",
         "SYSTEMD_CGROUP": "true" if settings.systemd_cgroup else "false",
         "KUBELET_FLAGS": flags,
     }
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+def pod_subnet(site: int, machine: int) -> str:
+    """Thirty addresses of a machine's own, above what the controller manager gives out: sixteen machines a site."""
+    first = int(ipaddress.IPv4Address("198.19.144.0"))
+    place = ((site - network.FIRST_SITE) * 16 + machine - network.FIRST_MACHINE) % 896
+    return f"{ipaddress.IPv4Address(first + 32 * place)}/27"
 
 
 class Watch:

@@ -24,7 +24,7 @@ tar -C /usr/local -xzf $archives/containerd.tgz & one=$!
 tar -C /opt/cni/bin -xzf $archives/cni.tgz & two=$!
 tar -C /opt/floor/npd -xzf $archives/npd.tgz & three=$!
 chmod 0755 /usr/local/bin/kube* /usr/local/sbin/runc
-wait $one $two $three
+for job in $one $two $three; do wait "$job"; done
 phase unpack
 
 # Configure: the fewest files.

@@ -14,7 +14,6 @@ from aks_flex_node.lab.processes import run
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-BUSYBOX = Path("/bin/busybox")
 NOBODY = "65535:65535"  # whom the published pause image runs as
 
 PAUSE_NAMES = {
@@ -37,7 +36,7 @@ class Named:
     image: Image
 
 
-def lab_images(pause: Path, architecture: str, busybox: Path = BUSYBOX) -> tuple[Named, ...]:
+def lab_images(pause: Path, architecture: str, busybox: Path) -> tuple[Named, ...]:
     """All the lab's images, made from a static `pause` and a static busybox."""
     small = pause_image(pause, architecture)
     test = busybox_image(busybox, applets(busybox), architecture)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +86,3 @@ def config_of(layer: Layer, start: Start, architecture: str) -> dict[str, Any]:
 
 def as_json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-
-
-def this_architecture() -> str:
-    """This machine's architecture as Go and image configs name it."""
-    machine = platform.machine()
-    return ARCHITECTURES.get(machine, machine)

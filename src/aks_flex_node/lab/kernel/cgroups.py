@@ -21,6 +21,9 @@ from aks_flex_node.lab.errors import HostError, LabError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+PREFIX = "aks-flex-lab."
+# What a kubelet in a machine cannot do without.
+NEEDED = {"cpu", "memory", "pids"}
 # Joins every group named before `--`, then becomes the program named after it.
 JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
 
@@ -87,6 +90,36 @@ def groups_of(pid: int) -> list[Path]:
 
 
 @dataclass(frozen=True)
+class Freezer:
+    """How one kind of hierarchy holds a group still."""
+
+    switch: str
+    on: str
+    off: str
+    state: str  # the file that tells whether it has come into effect
+    frozen: str
+
+    def freeze(self, group: Path, seconds: float = 5) -> None:
+        if not (group / self.switch).exists():
+            return
+        (group / self.switch).write_text(self.on)
+        end = time.monotonic() + seconds
+        while self.frozen not in (group / self.state).read_text() and time.monotonic() < end:
+            time.sleep(0.005)
+
+    def thaw(self, group: Path) -> None:
+        with contextlib.suppress(OSError):  # it was never frozen, or has gone by itself
+            if (group / self.switch).read_text().strip() != self.off:
+                (group / self.switch).write_text(self.off)
+
+
+FREEZERS = (
+    Freezer("freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"),
+    Freezer("cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"),
+)
+
+
+@dataclass(frozen=True)
 class Groups:
     """The control groups of one lab."""
 
@@ -94,13 +127,20 @@ class Groups:
 
     @property
     def name(self) -> str:
-        return f"aks-flex-lab.{self.lab}"
+        return f"{PREFIX}{self.lab}"
 
     def tops(self) -> list[Path]:
         """The lab's group in each hierarchy, wherever an earlier command may have made it."""
         found = []
         for hierarchy in hierarchies():
-            found += [Path(at) / self.name for at, groups, _ in os.walk(hierarchy.mount) if self.name in groups]
+            if hierarchy.alone:
+                found += [top for top in [hierarchy.base / self.name] if top.exists()]
+                continue
+            for at, groups, _ in os.walk(hierarchy.mount):
+                if self.name in groups:
+                    found.append(Path(at) / self.name)
+                # What is inside a lab, this one or another, is never another lab of ours.
+                groups[:] = [group for group in groups if not group.startswith(PREFIX)]
         return found
 
     def make(self, leaf: str) -> list[Path]:
@@ -133,6 +173,7 @@ class Groups:
         while pids := self.pids(leaf) - {os.getpid()}:
             for pid in pids:
                 _signal(pid, signal.SIGKILL)
+            self._thaw(leaf)  # the dead of a frozen group do not die before it is thawed
             if time.monotonic() > end:
                 raise LabError(
                     "process-stays",
@@ -144,19 +185,19 @@ class Groups:
     @contextlib.contextmanager
     def frozen(self, leaf: str) -> Iterator[None]:
         """Hold everything in a leaf still, as a photograph would."""
-        switches = [
-            (top / leaf / file, on, off)
-            for top in self.tops()
-            for file, on, off in (("freezer.state", "FROZEN", "THAWED"), ("cgroup.freeze", "1", "0"))
-            if (top / leaf / file).exists()
-        ]
         try:
-            for path, on, _ in switches:
-                path.write_text(on)
+            for top in self.tops():
+                for freezer in FREEZERS:
+                    freezer.freeze(top / leaf)
             yield
         finally:
-            for path, _, off in switches:
-                path.write_text(off)
+            self._thaw(leaf)
+
+    def _thaw(self, leaf: str) -> None:
+        for top in self.tops():
+            for at, _, _ in os.walk(top / leaf):
+                for freezer in FREEZERS:
+                    freezer.thaw(Path(at))
 
     def remove(self, leaf: str = "") -> None:
         """Take the groups away; they must be empty of processes by now."""
@@ -181,12 +222,22 @@ def _make(group: Path, hierarchy: Hierarchy) -> None:
         for key in ("cpuset.cpus", "cpuset.mems"):
             (group / key).write_text((group.parent / key).read_text())
     if hierarchy.alone:
-        # Passed on as far as the kernel lets us: a group with processes of its own cannot.
-        wanted = " ".join(f"+{name}" for name in (group.parent / "cgroup.controllers").read_text().split())
-        try:
-            (group.parent / "cgroup.subtree_control").write_text(wanted)
-        except OSError:
-            return
+        _pass_controllers_on(group)
+
+
+def _pass_controllers_on(group: Path) -> None:
+    """Give a new group what its parent has, each controller by itself: some cannot be passed on everywhere."""
+    for name in (group.parent / "cgroup.controllers").read_text().split():
+        with contextlib.suppress(OSError):
+            (group.parent / "cgroup.subtree_control").write_text(f"+{name}")
+    missing = NEEDED - set((group / "cgroup.controllers").read_text().split())
+    if missing:
+        group.rmdir()
+        raise HostError(
+            "cgroup-refused",
+            f"The control group {group} lacks the controllers {', '.join(sorted(missing))}.",
+            "Run the lab on the machine itself; in a container the top control group must hold no process.",
+        )
 
 
 def _procs(group: Path) -> set[int]:
@@ -210,10 +261,14 @@ def _rmdir(group: Path) -> None:
             group.rmdir()
         except FileNotFoundError:
             return
-        except OSError:
+        except OSError as error:
             # The kernel lets go of a dead process's group a moment after the process.
             if time.monotonic() > end:
-                raise
+                raise LabError(
+                    "process-stays",
+                    f"The control group {group} cannot be removed: something is still in it.",
+                    "Run the same command again.",
+                ) from error
             time.sleep(0.01)
         else:
             return

@@ -53,9 +53,12 @@ def _remove(path: Path, device: int) -> None:
             children = [Path(entry.path) for entry in entries]
         for child in children:
             _remove(child, device)
-        path.rmdir()
-    else:
-        path.unlink()
+    try:
+        path.rmdir() if stat.S_ISDIR(facts.st_mode) else path.unlink()
+    except PermissionError:
+        # Someone inside made it, or what it is in, immutable.
+        run("chattr", "-ia", path.parent, path)
+        path.rmdir() if stat.S_ISDIR(facts.st_mode) else path.unlink()
 
 
 def _unescape(text: str) -> str:

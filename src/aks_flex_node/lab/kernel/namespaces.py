@@ -6,6 +6,7 @@ part of the lab: a thread steps inside, makes the socket, connects, and hands it
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -49,6 +50,23 @@ class Namespace:
     def has_link(self, name: str) -> bool:
         return run("ip", "-n", self.name, "link", "show", name, check=False).ok
 
+    def remove_link(self, name: str) -> None:
+        if self.has_link(name):
+            self.ip(f"link del {name}")
+
+    def rule(self, table: str, chain: str, *words: str) -> None:
+        """Have a firewall rule inside, once."""
+        there = run(*self.command("iptables", "-w", "-t", table, "-C", chain, *words), check=False)
+        if there.ok:
+            return
+        done = run(*self.command("iptables", "-w", "-t", table, "-A", chain, *words), check=False)
+        if not done.ok:
+            raise HostError(
+                "kernel-feature-missing",
+                f"This kernel does not take a firewall rule that the lab needs: {done.last_words}.",
+                "Load the modules (`modprobe -a nf_nat iptable_nat nft_chain_nat xt_nat`), then try again.",
+            )
+
     def command(self, *argv: str | Path) -> tuple[str, ...]:
         """The command that runs `argv` inside, under the same process id."""
         return ("nsenter", f"--net={self.path}", "--", *(str(word) for word in argv))
@@ -56,10 +74,6 @@ class Namespace:
     def connect(self, host: str, port: int, seconds: float = 2) -> socket.socket:
         """A connected socket of this namespace. Raises OSError as `socket` does."""
         return _inside(self.path, host, port, seconds)
-
-    def enter(self) -> None:
-        """Move the calling thread inside, for good."""
-        enter(self.path)
 
     def pids(self) -> list[int]:
         """The processes that live inside."""
@@ -80,7 +94,8 @@ class Namespace:
         if is_namespace(self.path):
             for pid in self.pids():
                 if pid != os.getpid():
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
         _ip("netns", "del", self.name)
 
 

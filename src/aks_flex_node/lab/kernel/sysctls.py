@@ -13,6 +13,7 @@ from pathlib import Path
 from aks_flex_node.lab.files import write_atomically
 
 ROOT = Path("/proc/sys")
+BOOT = "kernel/random/boot_id"
 # Where a booting system and a kubelet write. The rest of /proc/sys is per namespace, or counts by itself.
 ROOMS = ("kernel", "vm", "fs")
 # They move by themselves, or answer something new at every look.
@@ -55,15 +56,20 @@ def read(root: Path = ROOT) -> dict[str, str]:
 
 def remember(record: Path, root: Path = ROOT) -> None:
     """Write down how the machine was, unless a lab before us has."""
-    if not record.exists():
-        write_atomically(record, json.dumps(read(root), indent=1))
+    boot = (root / BOOT).read_text().strip()
+    if not record.exists() or json.loads(record.read_text())["boot"] != boot:
+        write_atomically(record, json.dumps({"boot": boot, "values": read(root)}, indent=1))
 
 
 def restore(record: Path, root: Path = ROOT) -> list[str]:
     """Put back what differs from the record, and forget the record. Returns what was put back."""
     if not record.exists():
         return []
-    before: dict[str, str] = json.loads(record.read_text())
+    told = json.loads(record.read_text())
+    if told["boot"] != (root / BOOT).read_text().strip():
+        record.unlink()  # the machine has started anew since, with settings of its own
+        return []
+    before: dict[str, str] = told["values"]
     now = read(root)
     changed = [key for key, value in before.items() if now.get(key, value) != value]
     for key in changed:

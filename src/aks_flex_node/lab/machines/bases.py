@@ -19,7 +19,7 @@ from pathlib import Path
 from aks_flex_node.lab.errors import ToolError
 from aks_flex_node.lab.files import last_line, locked, write_atomically
 from aks_flex_node.lab.kernel.mounts import remove_tree, unmount_below
-from aks_flex_node.lab.processes import run, stream
+from aks_flex_node.lab.processes import dies_with_us, run, stream
 from aks_flex_node.lab.progress import SILENCE, Progress
 
 
@@ -97,19 +97,19 @@ class Base:
         """Build it unless it is there. An interrupted build starts over; a finished one is never touched."""
         if self.ready:
             return
-        with locked(self.cache / "bases" / f"{self.system.value}.lock", f"the {self.system.value} base", wait=True):
+        start = time.monotonic()
+        title = f"{self.system.value} base system"
+        lock = self.cache / "bases" / f"{self.system.value}.lock"
+        with progress.working(title, self._doing), locked(lock, f"the {title}", wait=True):
             if self.ready:
                 return
-            start = time.monotonic()
-            title = f"{self.system.value} base system"
-            with progress.working(title, self._doing):
-                unmount_below(self.room)
-                remove_tree(self.room)
-                self.root.mkdir(parents=True)
-                self._bootstrap()
-                self._settle()
-                write_atomically(self.room / "ready", "")
-            progress.done(title, "built", time.monotonic() - start)
+            unmount_below(self.room)
+            remove_tree(self.room)
+            self.root.mkdir(parents=True)
+            self._bootstrap()
+            self._settle()
+            write_atomically(self.room / "ready", "")
+        progress.done(title, "built", time.monotonic() - start)
 
     def _doing(self) -> str:
         """What debootstrap says it is at."""
@@ -120,6 +120,7 @@ class Base:
         self.log.write_text("")
         source = package_source()
         code = stream(
+            *dies_with_us(),
             "debootstrap",
             "--variant=minbase",
             f"--include={','.join(PACKAGES)}",

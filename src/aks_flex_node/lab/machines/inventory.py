@@ -13,6 +13,7 @@ from aks_flex_node.lab.kernel.mounts import remove_tree
 from aks_flex_node.lab.machines.bases import Base, System
 from aks_flex_node.lab.machines.machine import Machine, Record, load
 from aks_flex_node.lab.network import Network, free_machine_number
+from aks_flex_node.lab.parts.part import PART_NAMES
 from aks_flex_node.lab.pki import Authority
 from aks_flex_node.lab.progress import SILENCE, Progress
 from aks_flex_node.lab.suggestions import suggest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.layout import Layout
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
+RESERVED = {"api", "audit", "kubernetes", "localhost", *PART_NAMES}
 SITE = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")
 
 
@@ -42,14 +44,14 @@ class Inventory:
 
     def add(self, name: str, system: System, site_name: str, progress: Progress = SILENCE) -> Machine:
         """A new machine on a fresh disk, booted."""
-        self._require_new(name, site_name)
+        self.require_new(name, site_name)
         Base(system, self.layout.cache).build(progress)
         machine = self._register(name, system, site_name)
         return self._first_boot(machine, lambda: machine.disk.make(machine.base))
 
     def copy(self, source: Machine, name: str) -> Machine:
         """A new machine on a copy of another's disk: same system, same site, its own name, id and address."""
-        self._require_new(name, source.record.site)
+        self.require_new(name, source.record.site)
         machine = self._register(name, source.record.system, source.record.site)
 
         def copy_disk() -> None:
@@ -59,6 +61,7 @@ class Inventory:
         return self._first_boot(machine, copy_disk)
 
     def remove(self, machine: Machine) -> None:
+        machine.made.unlink(missing_ok=True)  # if we are killed now, the next sweep goes on
         machine.stop()
         dns.forget(self.layout, machine.name)
         remove_tree(machine.room)
@@ -77,7 +80,8 @@ class Inventory:
             if not machine.made.exists():
                 self.remove(machine)
 
-    def _require_new(self, name: str, site: str) -> None:
+    def require_new(self, name: str, site: str) -> None:
+        """Refuse what cannot be a new machine."""
         self.sweep()
         if not NAME.fullmatch(name):
             raise UsageError(
@@ -91,6 +95,12 @@ class Inventory:
                 f"{site!r} is not a usable site name.",
                 "Use 1 to 12 lower-case letters, digits and dashes, for example factory.",
             )
+        if name in RESERVED:
+            raise UsageError(
+                "machine-name-invalid",
+                f"{name!r} is the name of a part of the lab.",
+                "Choose another, for example edge-1.",
+            )
         if load(self.layout, name):
             raise UsageError(
                 "machine-exists",
@@ -103,6 +113,7 @@ class Inventory:
         taken = {machine.record.number for machine in self.all() if machine.record.site == site_name}
         number = free_machine_number(taken)
         machine = Machine(self.layout, Record(name, system, site_name, number, site.address(number)))
+        remove_tree(machine.room)  # what a killed removal may have left
         machine.save()
         return machine
 

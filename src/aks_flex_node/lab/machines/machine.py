@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab import processes
-from aks_flex_node.lab.errors import PartError
+from aks_flex_node.lab import processes, snapshots
+from aks_flex_node.lab.errors import LabError, PartError
 from aks_flex_node.lab.files import last_line, write_atomically
 from aks_flex_node.lab.kernel.cgroups import Groups, groups_of, joining
 from aks_flex_node.lab.kernel.mounts import remove_tree
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BOOT_SECONDS = 60
+TIMED_OUT = 124  # how coreutils' timeout says so
 TRACES = Path("/run/systemd/nspawn")
 RUNNER = (sys.executable, "-m", "aks_flex_node.lab.machines.runner")
 
@@ -105,8 +106,8 @@ class Machine:
 
     def init(self) -> int | None:
         """The machine's own first process, by its id out here."""
-        pids = (pid for pid in self.groups.pids(self.leaf) if _innermost_pid(pid) == 1)
-        return min(pids, default=None)
+        # A container inside has a first process, too, but one level further in.
+        return next((pid for pid in self.groups.pids(self.leaf) if _pids_inside(pid) == [1]), None)
 
     def start(self) -> None:
         """Boot the machine, and return when systemd has finished starting."""
@@ -180,19 +181,41 @@ class Machine:
         return joining(groups_of(init), [*enter, *(str(word) for word in argv)])
 
     def run(self, *argv: str | Path, check: bool = True, input: str | None = None, timeout: float = 120) -> Result:  # noqa: A002
-        """Run a command in the machine to its end."""
-        return processes.run(*self.inside(*argv), check=check, input=input, timeout=timeout)
+        """Run a command in the machine to its end, which comes at the time limit at the latest."""
+        bound = ("timeout", "--kill-after=5", f"{timeout:g}")
+        done = processes.run(*self.inside(*bound, *argv), check=False, input=input, timeout=timeout + 30)
+        words = " ".join(str(word) for word in argv)
+        if done.code == TIMED_OUT:
+            raise LabError(
+                "command-too-slow",
+                f"`{words}` did not end within {timeout:g} s in {self.name} and was stopped.",
+                "Is the machine very busy? Try again.",
+            )
+        if check and not done.ok:
+            raise LabError(
+                "command-failed",
+                f"`{words}` failed in {self.name}: {done.last_words}.",
+                f"Look around with `aks-flex-lab machine shell {self.name}`.",
+            )
+        return done
+
+    def snapshot(self) -> snapshots.Snapshot:
+        """Everything that makes the machine what it is."""
+        return snapshots.take(lambda script, words: self.run("python3", "-", *words, input=script).out)
 
     def reboot(self) -> None:
         """Ask the machine to restart itself."""
+        if self.runner() is None:
+            return self.start()  # nobody would boot it again
         before = self.init()
         self.run("systemctl", "reboot", check=False)
         self.wait_booted(other_than=before)
+        return None
 
     def cut(self) -> None:
         """Power loss: everything in the machine ends at once, and it boots again on the same disk."""
         before = self.init()
-        if before is None:
+        if before is None or self.runner() is None:
             return self.start()
         self.again.touch()
         # The death of its first process is the death of all, in one instant and without a word to anybody.
@@ -215,9 +238,9 @@ class Machine:
         return Network(self.layout).site(self.record.site)
 
 
-def clear_traces(prefix: str) -> None:
+def clear_traces(pattern: str) -> None:
     """systemd-nspawn makes directories for a machine, and does not dare to remove them where /run is a disk."""
-    for trace in TRACES.glob(f"*/{prefix}*"):
+    for trace in TRACES.glob(f"*/{pattern}"):
         remove_tree(trace)
 
 
@@ -229,12 +252,12 @@ def load(layout: Layout, name: str) -> Machine | None:
     return Machine(layout, Record(**{**fields, "system": System(fields["system"])}))
 
 
-def _innermost_pid(pid: int) -> int | None:
-    """What a process calls itself inside its own namespace."""
+def _pids_inside(pid: int) -> list[int]:
+    """What a process is called in each namespace below ours, the outermost first."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("NSpid:"):
-                return int(line.split()[-1])
+                return [int(word) for word in line.split()[2:]]
     except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None
+        return []
+    return []

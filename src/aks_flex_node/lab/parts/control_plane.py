@@ -55,10 +55,6 @@ class ControlPlane:
     def authority(self) -> Authority:
         return Authority(self.layout.pki)
 
-    def parts(self) -> list[Part]:
-        """In the order in which each finds what it needs."""
-        return [self.etcd(), self.api_server(), self.controller_manager(), self.scheduler()]
-
     def admin(self) -> Pair:
         return self.authority.issue("admin", "lab-admin", "system:masters")
 

@@ -52,6 +52,7 @@ SERVICES = (
     Service("api", (network.API, network.API_SERVICE), 443, 10443),
     Service("registry", (network.REGISTRY,), 443, 10444),
     Service("mirror", (network.MIRROR,), 443, 10445),
+    Service("mirror-http", (network.MIRROR,), 80, 10446),
 )
 
 

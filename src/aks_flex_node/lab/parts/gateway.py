@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 
 
-def choose_port(layout: Layout, wanted: int | None) -> int:
-    """The port of this lab: as asked, else as last time, else one that is free."""
+def choose_port(layout: Layout, wanted: int | None, *, alive: bool) -> int:
+    """The port of this lab: as asked, else as last time (a live gateway holds it), else one that is free."""
     record = _record(layout)
     before: int | None = json.loads(record.read_text()) if record.exists() else None
     if before and wanted in {None, before}:
-        return before
+        return before if alive else _free_port(before)
     return _free_port(wanted or 0)
 
 
@@ -53,7 +53,7 @@ def _free_port(port: int) -> int:
             raise HostError(
                 "port-taken",
                 f"Port {port} of this machine's loopback address is taken: {error.strerror}.",
-                "Name another with `--api-port`, or leave it out and the lab finds a free one.",
+                "Name another with `aks-flex-lab up --api-port PORT`.",
             ) from error
         return int(probe.getsockname()[1])
 

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.layout import Layout
     from aks_flex_node.lab.processes import Process
 
+# Every part of a lab that is up, in the order of their starts.
+PART_NAMES = (
+    *("etcd", "dns", "registry", "mirror", "toxiproxy"),
+    *("kube-apiserver", "gateway", "kube-controller-manager", "kube-scheduler"),
+)
 READY_SECONDS = 60
 ERROR = re.compile(r"^[EF]\d{4} |error|fatal|panic|failed|cannot", re.IGNORECASE)
 
@@ -103,13 +108,16 @@ class Supervisor:
     def wait(self, part: Part, seconds: float = READY_SECONDS) -> None:
         """Wait until a part answers; one that ended, or never answers, is named with its own last words."""
         end = time.monotonic() + seconds
-        while not part.ready():
+        while True:
+            # First whether it lives: someone else may answer at its address.
             if self.process(part.name) is None:
                 raise PartError(
                     "part-ended",
                     f"{part.name} ended while it was starting: {self._cause(part.name)}",
                     f"Read all of it with `aks-flex-lab logs {part.name}`.",
                 )
+            if part.ready():
+                return
             if time.monotonic() > end:
                 raise PartError(
                     "part-not-ready",
@@ -118,16 +126,13 @@ class Supervisor:
                 )
             time.sleep(0.05)
 
-    def names(self) -> list[str]:
-        """Every part that was ever started here, in the order of their starts."""
-        records = self.layout.parts.glob("*/process.json")
-        return [path.parent.name for path in sorted(records, key=lambda path: path.stat().st_ctime_ns)]
-
     def states(self) -> list[State]:
-        return [self.state(name) for name in self.names()]
+        """Every part that a lab has, also one that was never started; none when there is no lab."""
+        return [self.state(name) for name in PART_NAMES] if self.layout.parts.exists() else []
 
     def state(self, name: str) -> State:
-        told = json.loads((self.room(name) / "process.json").read_text())
+        record = self.room(name) / "process.json"
+        told = json.loads(record.read_text()) if record.exists() else {"address": "-"}
         process = self.process(name)
         pids = sorted(Groups(self.layout.name).pids(f"part-{name}"))
         return State(

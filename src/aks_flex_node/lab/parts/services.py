@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.lab.kernel.namespaces import Namespace
     from aks_flex_node.lab.layout import Layout
+    from aks_flex_node.lab.tools.toolbox import Toolbox
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ class Services:
             files={config: registry_config(settings)},
         )
 
-    def push_images(self, pause: Path, architecture: str) -> None:
+    def push_images(self, toolbox: Toolbox) -> None:
         """Bring the lab's own images into the registry; what is there already is not sent again."""
         trust = trusting(Authority(self.layout.pki).certificate)
         push_all(
             lambda: Connection(self.cloud, network.REGISTRY, 443, f"registry.{network.DOMAIN}", trust),
-            lab_images(pause, architecture),
+            lab_images(toolbox.path("pause", "pause"), toolbox.arch, toolbox.path("busybox", "busybox")),
         )

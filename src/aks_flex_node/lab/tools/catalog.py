@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from aks_flex_node.lab.errors import UsageError
+from aks_flex_node.lab.suggestions import suggest
 from aks_flex_node.lab.tools.debian import DebianTool
 from aks_flex_node.lab.tools.recipes import Checksum, Command, Need, Recipe, ReleaseFile, Tool
 
@@ -188,7 +189,7 @@ def versions(name: str) -> tuple[AnyTool, ...]:
     """All versions of a tool, the default first."""
     known = tuple(tool for tool in EVERYTHING if tool.name == name)
     if not known:
-        raise UsageError("tool-unknown", f"There is no tool {name!r}.", f"Known are {', '.join(names())}.")
+        raise UsageError("tool-unknown", f"There is no tool {name!r}.", suggest(name, names()))
     return known
 
 

@@ -56,7 +56,7 @@ class GoBuilder:
             raise ToolError("cross-build", f"{tool.title} for {arch} can only be built on a machine of that kind.")
         go = find_go(needed_go(tool.recipe), self.cache)
         env = go_environment(tool.recipe, arch, go)
-        command = [*dies_with_us(), *build_command(go, tool, into)]
+        command = [*processes.dies_with_us(), *build_command(go, tool, into)]
         code = processes.stream(*command, log=log, env=env, cwd=tool.recipe.directory)
         if code != 0:
             raise ToolError(
@@ -72,11 +72,6 @@ class GoBuilder:
         lines = self.log.read_bytes().splitlines()
         compiled = sum(1 for line in lines if not line.startswith(b"go: "))
         return f"building, {compiled} packages compiled" if compiled else "building, reading modules"
-
-
-def dies_with_us() -> list[str]:
-    """Words before a command that end it when this program is killed: nobody would know of a build left behind."""
-    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
 
 
 def build_command(go: Path, tool: Tool, into: Path) -> list[str]:

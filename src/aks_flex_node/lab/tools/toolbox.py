@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.lab.errors import ToolError, UsageError
 from aks_flex_node.lab.files import locked
 from aks_flex_node.lab.progress import SILENCE, Progress
+from aks_flex_node.lab.suggestions import suggest
 from aks_flex_node.lab.tools import catalog, debian
 from aks_flex_node.lab.tools.debian import DebianTool
 from aks_flex_node.lab.tools.golang import GoBuilder
@@ -62,7 +63,7 @@ class Toolbox:
         entry = catalog.find(tool, version)
         known = [name if isinstance(name, str) else name.name for name in entry.commands]
         if command not in known:
-            raise UsageError("command-unknown", f"{tool} has no command {command!r}.", f"It has {', '.join(known)}.")
+            raise UsageError("command-unknown", f"{tool} has no command {command!r}.", suggest(command, known))
         if isinstance(entry, DebianTool):
             return self.debian_path(entry, command)
         return self.folder(tool, version) / command
