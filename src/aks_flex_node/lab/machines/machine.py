@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.layout import Layout
     from aks_flex_node.lab.processes import Process, Result
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENVIRONMENT = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root USER=root LANG=C.UTF-8"
 BOOT_SECONDS = 60
 TIMED_OUT = 124  # how coreutils' timeout says so
 TRACES = Path("/run/systemd/nspawn")
@@ -129,10 +129,8 @@ class Machine:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             init = self.init()
-            if init and init != other_than:
-                state = self.run("systemctl", "is-system-running", check=False).out.strip()
-                if state in {"running", "degraded"}:
-                    return
+            if init and init != other_than and self._has_started():
+                return
             if self.runner() is None:
                 raise PartError(
                     "machine-ended",
@@ -146,6 +144,13 @@ class Machine:
             f"Look at `aks-flex-lab logs {self.name}`.",
         )
 
+    def _has_started(self) -> bool:
+        try:
+            state = self.run("systemctl", "is-system-running", check=False).out.strip()
+        except (PartError, OSError):
+            return False  # it went while we asked: it is still on its way down
+        return state in {"running", "degraded"}
+
     def inside(self, *argv: str | Path, tty: bool = False) -> list[str]:
         """The command that runs `argv` in the machine, with the environment of a root login and nothing of ours."""
         init = self.init()
@@ -155,29 +160,8 @@ class Machine:
                 f"Machine {self.name} is not running.",
                 f"Start it with `aks-flex-lab machine start {self.name}`.",
             )
-        environment = [
-            f"PATH={PATH}",
-            "HOME=/root",
-            "USER=root",
-            "LANG=C.UTF-8",
-            *(["TERM=xterm-256color"] if tty else []),
-        ]
-        enter = [
-            "nsenter",
-            "-m",
-            "-u",
-            "-i",
-            "-n",
-            "-p",
-            "-C",
-            "-t",
-            str(init),
-            "-r",
-            "-w",
-            "env",
-            "-i",
-            *environment,
-        ]
+        terminal = " TERM=xterm-256color" if tty else ""
+        enter = f"nsenter -t {init} -m -u -i -n -p -C -r -w env -i {ENVIRONMENT}{terminal}".split()
         return joining(groups_of(init), [*enter, *(str(word) for word in argv)])
 
     def run(self, *argv: str | Path, check: bool = True, input: str | None = None, timeout: float = 120) -> Result:  # noqa: A002
