@@ -16,7 +16,7 @@ from aks_flex_node.lab import dns, network
 from aks_flex_node.lab.cluster import Cluster
 from aks_flex_node.lab.errors import PartError
 from aks_flex_node.lab.files import locked, write_atomically
-from aks_flex_node.lab.kernel import mounts, sysctls
+from aks_flex_node.lab.kernel import host, mounts, sysctls
 from aks_flex_node.lab.kernel.cgroups import Groups
 from aks_flex_node.lab.kernel.namespaces import named
 from aks_flex_node.lab.layout import NAME
@@ -30,7 +30,7 @@ from aks_flex_node.lab.parts.part import Part, Supervisor
 from aks_flex_node.lab.parts.probes import Connection, trusting
 from aks_flex_node.lab.parts.services import Services
 from aks_flex_node.lab.pki import Authority, kubeconfig
-from aks_flex_node.lab.requirements import require_host, require_root
+from aks_flex_node.lab.requirements import require_host, require_kernel, require_root
 from aks_flex_node.lab.tools.artifacts import artifact_tree
 from aks_flex_node.lab.tools.toolbox import Toolbox
 
@@ -126,6 +126,7 @@ class Lab:
 
     def _bring_up(self, progress: Progress, tree: Path, port: int) -> None:
         self._remember_the_machine()
+        require_kernel()
         plane = self.control_plane
         with progress.step("network and certificates"):
             self.network.up()
@@ -227,10 +228,16 @@ class Lab:
     def _sysctls(self) -> Path:
         return self.layout.homes / ".sysctls.json"
 
+    @property
+    def _host(self) -> Path:
+        return self.layout.homes / ".host.json"
+
     def _remember_the_machine(self) -> None:
         with locked(MACHINE_LOCK, "this machine", wait=True):
             self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys and disks are nobody else's
             sysctls.remember(self._sysctls)
+            host.remember(self._host)
+            sysctls.make_room()
 
     def _forget_the_machine(self) -> None:
         """The last lab to go puts the machine back as the first one found it."""
@@ -239,6 +246,7 @@ class Lab:
             if homes.exists() and any(path.is_dir() and NAME.fullmatch(path.name) for path in homes.iterdir()):
                 return
             sysctls.restore(self._sysctls)
+            host.restore(self._host)
             for room in (homes, *TRACES.glob("*"), TRACES):
                 with contextlib.suppress(OSError):  # something else is in there, and stays
                     room.rmdir()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.errors import HostError
 from aks_flex_node.lab.kernel.cgroups import hierarchies
+from aks_flex_node.lab.kernel.host import load_modules
 from aks_flex_node.lab.machines.bases import free_bytes
-from aks_flex_node.lab.processes import run
 
 if TYPE_CHECKING:
     from aks_flex_node.lab.layout import Layout
@@ -45,7 +45,7 @@ def require_root() -> None:
 
 
 def require_host(layout: Layout) -> None:
-    """All that `up` needs. Nothing is changed but kernel modules, which are loaded where they are missing."""
+    """All that `up` needs before it changes anything."""
     require_root()
     missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program)})
     if missing:
@@ -55,17 +55,21 @@ def require_host(layout: Layout) -> None:
             f"Run `apt-get install --no-install-recommends {' '.join(missing)}`, or `make setup`.",
         )
     hierarchies()
-    run("modprobe", "-qa", *MODULES, check=False)  # built-in ones are no modules; what is really missing shows below
-    if "\toverlay\n" not in Path("/proc/filesystems").read_text():
-        raise HostError(
-            "kernel-feature-missing",
-            "This kernel has no overlay file system, on which every machine's /usr stands.",
-            "Load it with `modprobe overlay`, or use a distribution's kernel.",
-        )
     free = free_bytes(layout.homes)
     if free < ROOM_NEEDED:
         raise HostError(
             "disk-full",
             f"Only {free >> 20} MB are free below {layout.homes}; a lab needs {ROOM_NEEDED >> 20} MB.",
             "Make room, or set AKS_FLEX_LAB_HOME to a directory on a larger disk.",
+        )
+
+
+def require_kernel() -> None:
+    """Load the modules that are missing; to be called once the machine's state is written down."""
+    load_modules(MODULES)
+    if "\toverlay\n" not in Path("/proc/filesystems").read_text():
+        raise HostError(
+            "kernel-feature-missing",
+            "This kernel has no overlay file system, on which every machine's /usr stands.",
+            "Load it with `modprobe overlay`, or use a distribution's kernel.",
         )

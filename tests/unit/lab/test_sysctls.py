@@ -53,3 +53,15 @@ def test_a_machine_that_was_started_anew_keeps_its_new_settings(root: Path, tmp_
 
 def test_what_moves_by_itself_is_not_a_setting(root: Path) -> None:
     assert set(sysctls.read(root)) == {"kernel/panic", "vm/overcommit_memory"}
+
+
+def test_limits_that_many_machines_would_reach_are_raised_and_put_back(root: Path, tmp_path: Path) -> None:
+    limit = root / "fs/inotify/max_user_instances"
+    limit.parent.mkdir()
+    limit.write_text("128\n")
+    sysctls.remember(tmp_path / "record.json", root)
+
+    sysctls.make_room(root)
+    assert int(limit.read_text()) == 8192
+    sysctls.restore(tmp_path / "record.json", root)
+    assert limit.read_text() == "128"

@@ -13,6 +13,7 @@ from aks_flex_node import __version__
 from aks_flex_node.lab.cli import cloud, fault, machine, mirror, screen, tools
 from aks_flex_node.lab.errors import HostError, LabError
 from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.tools.debian import SYSTEM_PATHS
 
 
 class Door(TyperGroup):
@@ -82,4 +83,6 @@ def version() -> None:
 
 
 def main() -> None:
+    # A plain `su` leaves root without sbin, where half of what the lab runs lives.
+    os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", os.defpath), *SYSTEM_PATHS))
     app()

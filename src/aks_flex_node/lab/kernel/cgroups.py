@@ -77,6 +77,23 @@ def hierarchies() -> list[Hierarchy]:
     return list({hierarchy.mount: hierarchy for hierarchy in found}.values())
 
 
+def passed_on() -> list[str]:
+    """The controllers that the top of an only hierarchy passes on; none where the hierarchies are older."""
+    return sorted(name for top in _only() for name in (top / "cgroup.subtree_control").read_text().split())
+
+
+def pass_on_only(controllers: Iterable[str]) -> None:
+    """Pass on no others than these at the top, except what the machine itself has come to use below."""
+    for top in _only():
+        for name in set(passed_on()) - set(controllers):
+            with contextlib.suppress(OSError):
+                (top / "cgroup.subtree_control").write_text(f"-{name}")
+
+
+def _only() -> list[Path]:
+    return [hierarchy.mount for hierarchy in hierarchies() if hierarchy.alone]
+
+
 def joining(groups: Iterable[Path], argv: Iterable[str | Path]) -> list[str]:
     """The command that joins these groups, then becomes `argv` under the same process id."""
     return ["sh", "-c", JOIN, "join", *(str(group) for group in groups), "--", *(str(word) for word in argv)]

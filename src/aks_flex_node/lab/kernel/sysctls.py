@@ -36,6 +36,9 @@ LOCAL = (
     "fs/binfmt_misc",
 )
 
+# Every machine counts against the limits of one and the same root: a joined node holds about 14, and 128 are allowed.
+LEAST = {"fs/inotify/max_user_instances": 8192, "fs/inotify/max_user_watches": 524288}
+
 
 def read(root: Path = ROOT) -> dict[str, str]:
     """Every setting that can be read and written again."""
@@ -56,9 +59,21 @@ def read(root: Path = ROOT) -> dict[str, str]:
 
 def remember(record: Path, root: Path = ROOT) -> None:
     """Write down how the machine was, unless a lab before us has."""
-    boot = (root / BOOT).read_text().strip()
-    if not record.exists() or json.loads(record.read_text())["boot"] != boot:
-        write_atomically(record, json.dumps({"boot": boot, "values": read(root)}, indent=1))
+    if not record.exists() or json.loads(record.read_text())["boot"] != boot(root):
+        write_atomically(record, json.dumps({"boot": boot(root), "values": read(root)}, indent=1))
+
+
+def boot(root: Path = ROOT) -> str:
+    """Another one after every start of the machine."""
+    return (root / BOOT).read_text().strip()
+
+
+def make_room(root: Path = ROOT) -> None:
+    """Raise the limits that several machines together would reach; `restore` puts them back."""
+    for key, least in LEAST.items():
+        path = root / key
+        if path.exists() and int(path.read_text()) < least:
+            path.write_text(str(least))
 
 
 def restore(record: Path, root: Path = ROOT) -> list[str]:
@@ -66,7 +81,7 @@ def restore(record: Path, root: Path = ROOT) -> list[str]:
     if not record.exists():
         return []
     told = json.loads(record.read_text())
-    if told["boot"] != (root / BOOT).read_text().strip():
+    if told["boot"] != boot(root):
         record.unlink()  # the machine has started anew since, with settings of its own
         return []
     before: dict[str, str] = told["values"]
