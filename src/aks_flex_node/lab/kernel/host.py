@@ -1,7 +1,7 @@
 """What a lab changes on the machine itself, besides sysctls; the last lab to go puts it back.
 
-That is: the directory that `ip netns` mounts for names; the controllers that are on at the top of a unified hierarchy;
-and br_netfilter, which makes every bridge of the machine obey the firewall. Other modules do nothing unless used.
+The directory that `ip netns` mounts for names, the controllers that are on at the top of a unified hierarchy, and
+br_netfilter, which makes every bridge of the machine obey the firewall. Other modules do nothing until used.
 """
 
 from __future__ import annotations
