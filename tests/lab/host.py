@@ -11,7 +11,7 @@ from aks_flex_node.lab.processes import run, start_ticks
 
 OTHER = "test-b"  # the lab that tests bring up and down beside the one they share
 # What belongs to yet another lab, which a person may have up and change meanwhile.
-FOREIGN = re.compile(rf"(?:aks-flex-lab[./]|\bfl\.)(?!{OTHER}\b|lock\b)[a-z0-9-]+[./]")
+FOREIGN = re.compile(rf"(?:aks-flex-lab[./]|\bfl\.)(?!{OTHER}\b|lock\b)[a-z0-9-]+(?:[./]|$)")
 
 
 @dataclass(frozen=True)
@@ -71,5 +71,6 @@ def _orphans() -> list[str]:
 
 
 def _files() -> list[str]:
-    rooms = (Path("/run"), Path("/run/netns"), Path("/run/systemd/nspawn"), Path("/var/lib"), Path("/tmp"))  # noqa: S108
-    return [str(path) for room in rooms if room.exists() for path in room.iterdir() if "flex-lab" in path.name]
+    rooms = ("/run", "/run/netns", "/run/systemd/nspawn", "/tmp")  # noqa: S108
+    found = [path for room in map(Path, rooms) if room.exists() for path in room.iterdir() if "flex-lab" in path.name]
+    return [str(path) for path in (*found, *Path("/var/lib/aks-flex-lab").glob("[a-z0-9]*"))]

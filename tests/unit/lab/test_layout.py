@@ -44,6 +44,8 @@ def test_no_lab_can_be_taken_for_another_whose_name_it_starts_with() -> None:
         ("/sys/fs/cgroup/pids/aks-flex-lab.try/part-etcd", True),
         ("/run/aks-flex-lab.test-b.lock", False),
         ("/run/aks-flex-lab.lock", False),
+        ("/sys/fs/cgroup/pids/aks-flex-lab.test-b", False),
+        ("/sys/fs/cgroup/pids/aks-flex-lab.try", True),
         ("/run/netns/fl.test-b.cloud", False),
         ("/run/netns/fl.test.cloud", True),
         ("etcd --data-dir=/var/lib/aks-flex-lab/test-b/parts", False),
