@@ -15,15 +15,27 @@ import pytest
 from aks_flex_node.lab.errors import PartError
 from aks_flex_node.lab.images.contents import PAUSE_NAMES, Named, lab_images
 from aks_flex_node.lab.images.images import MANIFEST_TYPE
-from aks_flex_node.lab.images.pushes import Connect, Held, held, over_socket, push_all
+from aks_flex_node.lab.images.pushes import Connect, Held, held, push_all
 from aks_flex_node.lab.processes import run
 from aks_flex_node.lab.tools.recipes import machine_arch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aks_flex_node.lab.pki import Authority
 
 HOST = "registry.lab"
 BUSYBOX = Path("/bin/busybox")
+
+
+def over_socket(open_socket: Callable[[], socket.socket], host: str) -> Connect:
+    """Connections over sockets that someone else opens, TLS included."""
+
+    class Opened(http.client.HTTPConnection):
+        def connect(self) -> None:
+            self.sock = open_socket()
+
+    return lambda: Opened(host)
 
 
 @pytest.fixture(scope="module")

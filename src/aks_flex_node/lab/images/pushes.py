@@ -1,7 +1,7 @@
 """Bring images into a registry by its HTTP API, and see what it holds.
 
 The registry lives in a network namespace, so the caller says how to reach it: any function that returns an
-`http.client` connection will do, and `over_socket` makes one from a function that returns a connected socket.
+`http.client` connection will do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from aks_flex_node.lab.errors import PartError
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterable, Iterator, Mapping
 
     from aks_flex_node.lab.images.contents import Named
@@ -39,16 +38,6 @@ class Reply:
     status: int
     headers: Mapping[str, str]  # names in lower case
     body: bytes
-
-
-def over_socket(open_socket: Callable[[], socket.socket], host: str) -> Connect:
-    """Connections over sockets that someone else opens, TLS included."""
-
-    class Opened(http.client.HTTPConnection):
-        def connect(self) -> None:
-            self.sock = open_socket()
-
-    return lambda: Opened(host)
 
 
 def push_all(connect: Connect, images: Iterable[Named]) -> int:
