@@ -50,3 +50,5 @@ def add_machine(lab: Lab) -> Iterator[Callable[..., Machine]]:
             lab.inventory.remove(machine)
         lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
         lab.cluster.run("delete", "pod", f"web-{machine.name}", "--ignore-not-found", "--force", "--grace-period=0")
+        bound = f"--field-selector=spec.nodeName={machine.name}"
+        lab.cluster.run("delete", "pod", "--all-namespaces", bound, "--force", "--grace-period=0", check=False)

@@ -7,17 +7,22 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aks_flex_node.lab import agents, processes, snapshots
 from aks_flex_node.lab.errors import LabError, UsageError
-from aks_flex_node.lab.floor.join import Versions, join
+from aks_flex_node.lab.floor.join import test_pod
 from aks_flex_node.lab.machines.bases import System
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
     from aks_flex_node.lab.progress import Progress
+    from aks_flex_node.lab.snapshots import Snapshot
 
 MACHINE = "demo-1"
+POD_SECONDS = 60
+DRIFT = "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kubelet; sysctl -qw kernel.panic=0"
 
 
 @dataclass
@@ -26,6 +31,7 @@ class Demo:
     progress: Progress
     show: Callable[[str], None]  # prints what a command answered
     times: dict[str, float] = field(default_factory=dict)
+    before: Snapshot | None = None
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
         """Tell the story; whatever happens, everything goes away again unless it is to be kept."""
@@ -37,9 +43,14 @@ class Demo:
             )
         try:
             self.phase("The cloud comes up", self.cloud)
-            self.phase("An edge machine boots", self.machine)
-            self.phase("It becomes a node", self.node)
+            self.phase("An edge machine boots, and gets the agent", self.boot)
+            self.phase("What would change", self.plan)
+            self.phase("It becomes a node", self.join)
             self.phase("A pod on it answers", self.pod)
+            self.phase("Its configuration changes", self.update)
+            self.phase("Somebody breaks it by hand, and it is repaired", self.drift)
+            if not keep:
+                self.phase("It leaves, and is as it was", self.leave)
         finally:
             if not keep:
                 self.phase("Everything goes away again", self.away)
@@ -51,10 +62,27 @@ class Demo:
         act()
         self.times[title] = time.monotonic() - start
 
+    @property
+    def machine(self) -> Machine:
+        return self.lab.inventory.find(MACHINE)
+
+    def agent(self, *words: str) -> None:
+        """Run the agent in the machine, before everybody's eyes."""
+        line = f"aks-flex-node {' '.join(words)}"
+        self.progress.say(f"   {MACHINE}# {line}")
+        if code := processes.attach(*self.machine.inside("aks-flex-node", *words)):
+            raise LabError(
+                "agent-failed", f"`{line}` ended with exit code {code}.", "Run `make try KEEP=1`, and look around."
+            )
+
+    def kubectl(self, *words: str) -> None:
+        self.progress.say(f"   $ kubectl {' '.join(words)}")
+        self.show(self.lab.cluster.run(*words).out.rstrip())
+
     def cloud(self) -> None:
         self.lab.up(self.progress)
 
-    def machine(self) -> None:
+    def boot(self) -> None:
         with self.lab.alone():
             if before := next((one for one in self.lab.inventory.all() if one.name == MACHINE), None):
                 self.progress.say(f"   {MACHINE} of an earlier try goes first")
@@ -63,26 +91,58 @@ class Demo:
                 self.lab.cluster.run("delete", "pod", f"web-{MACHINE}", "--ignore-not-found", "--force")
             machine = self.lab.inventory.add(MACHINE, System.BOOKWORM, "factory", self.progress)
         self.show(machine.run("hostnamectl").out.rstrip())
+        agents.install(machine)
+        self._configure()
+        self.before = machine.snapshot()
 
-    def node(self) -> None:
-        versions = Versions()
-        self.progress.say(
-            f"   by hand, at the physical limit: kubelet {versions.kubernetes}, containerd {versions.containerd}"
-        )
-        joined = join(self.lab, self.lab.inventory.find(MACHINE))
-        for name, seconds in joined.phases.items():
-            self.progress.say(f"   {name:<12}{seconds:6.2f} s")
-        self.show(self.lab.cluster.run("get", "nodes", "-o", "wide").out.rstrip())
+    def _configure(self, **changes: dict[str, object]) -> None:
+        agents.give(self.machine, agents.configuration(self.lab, changes=changes))
+
+    def plan(self) -> None:
+        said = self.machine.run("aks-flex-node", "plan").out.splitlines()
+        self.progress.say(f"   {MACHINE}# aks-flex-node plan")
+        lines = [line for line in said if not line.startswith("      ")]  # the diffs are long
+        self.show("\n".join([*lines[:14], f"  … and {len(lines) - 14} more"]))
+
+    def join(self) -> None:
+        self.agent("bootstrap")
+        self.kubectl("get", "nodes", "-o", "wide")
 
     def pod(self) -> None:
-        self.show(self.lab.cluster.run("get", "pods", "-o", "wide").out.rstrip())
+        self.lab.cluster.apply(test_pod(MACHINE))
+        name = f"pod/web-{MACHINE}"
+        self.lab.cluster.run(
+            "wait", "--for=condition=Ready", name, f"--timeout={POD_SECONDS}s", timeout=POD_SECONDS + 30
+        )
+        self.kubectl("get", "pods", "-o", "wide")
         pod = self.lab.cluster.get("pod", f"web-{MACHINE}")
-        answer = self.lab.inventory.find(MACHINE).run("curl", "-sS", f"http://{pod['status']['podIP']}/").out.strip()
+        answer = self.machine.run("curl", "-sS", f"http://{pod['status']['podIP']}/").out.strip()
         self.show(answer)
         if "It works" not in answer:
             raise LabError(
                 "pod-not-answering", f"The pod answered {json.dumps(answer)}.", "Run `make try KEEP=1`, look."
             )
+
+    def update(self) -> None:
+        self._configure(node={"maxPods": 50})
+        self.agent("bootstrap")
+        self.kubectl("get", "node", MACHINE, "-o", "custom-columns=NODE:.metadata.name,PODS:.status.capacity.pods")
+
+    def drift(self) -> None:
+        self.progress.say(f"   {MACHINE}# {DRIFT}")
+        self.machine.run("sh", "-c", DRIFT)
+        self.show(self.machine.run("aks-flex-node", "verify", check=False).out.rstrip())
+        self.agent("bootstrap")
+        self.agent("verify")
+
+    def leave(self) -> None:
+        self.agent("unbootstrap", "--yes")
+        self.lab.cluster.run("delete", "node", MACHINE, "--wait=false")
+        assert self.before  # noqa: S101 - an earlier phase took it
+        changed = [one for one in snapshots.diff(self.before, self.machine.snapshot()) if not one.shared]
+        if changed:
+            raise LabError("machine-changed", f"{MACHINE} is not as it was: {'; '.join(map(str, changed))}.")
+        self.progress.say("   compared file by file with before: nothing differs")
 
     def away(self) -> None:
         if left := self.lab.down():

@@ -1,30 +1,25 @@
-"""The door `aks-flex-node`."""
+"""The door `aks-flex-node`. What needs nothing is answered before anything is imported."""
 
 from __future__ import annotations
 
-import typer
-
-from aks_flex_node import __version__
-
-app = typer.Typer(
-    name="aks-flex-node",
-    help="Turn this machine into a worker node of an AKS cluster, and keep it one.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback()
-def root() -> None:
-    """Turn this machine into a worker node of an AKS cluster, and keep it one."""
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
+import os
+import sys
 
 
 def main() -> None:
-    app()
+    words = sys.argv[1:]
+    if words in (["version"], ["--version"]):
+        from aks_flex_node import __version__
+
+        print(__version__)
+        return
+    if "_AKS_FLEX_NODE_COMPLETE" not in os.environ:
+        from aks_flex_node.agent.cli.pages import page
+
+        text = page(words)
+        if text is not None:
+            print(text)
+            return
+    from aks_flex_node.agent.cli.app import run
+
+    run()

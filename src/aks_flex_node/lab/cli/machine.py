@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aks_flex_node.lab import processes, snapshots
+from aks_flex_node.lab import agents, processes, snapshots
 from aks_flex_node.lab.cli import screen
 from aks_flex_node.lab.cli.options import Json, this_lab
 from aks_flex_node.lab.cli.progress import ScreenProgress
@@ -86,6 +86,20 @@ def _facts(machine: Machine) -> dict[str, str | int]:
         "processes": len(pids),
         "memory": screen.megabytes(processes.resident_bytes(pids)),
     }
+
+
+@app.command()
+def agent(ctx: typer.Context, name: Name) -> None:
+    """Put the agent of this checkout into a machine, and a configuration for this lab's cluster beside it.
+
+    Example: aks-flex-lab machine agent edge-1
+    """
+    lab = opened(ctx)
+    machine = lab.inventory.find(name)
+    with screen.step(f"the agent comes to {name}"):
+        agents.install(machine)
+        agents.give(machine, agents.configuration(lab))
+    screen.say(f"Make it a node with `{lab.command} machine exec {name} -- aks-flex-node bootstrap`.")
 
 
 @app.command("exec", context_settings={"allow_interspersed_args": False})

@@ -1,0 +1,1 @@
+"""How fast the agent makes a node, beside the floor: `python -m bench.join`."""

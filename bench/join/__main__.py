@@ -1,0 +1,110 @@
+"""Joins fresh machines through the agent and by hand, in turn, and compares; the last line is one JSON object.
+
+Also measured on the same machines: a second bootstrap, a reset, and the most memory that the agent took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab import agents
+from aks_flex_node.lab.cli.progress import ScreenProgress
+from aks_flex_node.lab.floor.join import Settings, Versions, Watch, join
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.machines.bases import System
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.machines.machine import Machine
+
+TIMED = ("/usr/bin/python3", "-c")
+# Runs a command and says how much memory it took at its highest, and how much processor time.
+MEASURE = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"peak {used.ru_maxrss} KiB cpu {used.ru_utime + used.ru_stime:.2f} s")
+sys.exit(code)
+"""
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.join", description=__doc__)
+    words.add_argument("--rounds", type=int, default=5, help="how many machines of each kind, one after another")
+    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
+    words.add_argument("--os", choices=[system.value for system in System], default=System.BOOKWORM.value)
+    words.add_argument("--containerd", default=Versions.containerd)
+    return words.parse_args()
+
+
+def with_machine(lab: Lab, name: str, system: System, act: Callable[[Machine], dict[str, float]]) -> dict[str, float]:
+    with lab.alone():
+        machine = lab.inventory.add(name, system, "bench", ScreenProgress())
+    try:
+        return act(machine)
+    finally:
+        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
+        lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
+        with lab.alone():
+            lab.inventory.remove(machine)
+
+
+def floor(lab: Lab, machine: Machine, settings: Settings) -> dict[str, float]:
+    return {"floor": join(lab, machine, settings).ready}
+
+
+def agent(lab: Lab, machine: Machine, settings: Settings) -> dict[str, float]:
+    """A join as a person types it, then what comes after."""
+    agents.install(machine)
+    agents.give(machine, agents.configuration(lab, settings.versions))
+    watch = Watch(lab, machine.name)
+    watch.start()
+    start = time.time()
+    memory = timed(machine, "bootstrap")
+    found = {"join": watch.wait("node", machine) - start, "join_peak_mib": memory}
+    for name, words in {"again": ("bootstrap",), "verify": ("verify",), "reset": ("unbootstrap", "--yes")}.items():
+        start = time.time()
+        found[f"{name}_peak_mib"] = timed(machine, *words)
+        found[name] = time.time() - start
+    return found
+
+
+def timed(machine: Machine, *words: str) -> float:
+    said = machine.run(*TIMED, MEASURE, "aks-flex-node", *words, timeout=240).out
+    found = re.search(r"peak (\d+) KiB", said)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def main() -> None:
+    told = arguments()
+    settings = Settings(Versions(containerd=told.containerd))
+    lab = Lab(layout(told.lab))
+    was_up = lab.exists
+    rounds: list[dict[str, float]] = []
+    try:
+        lab.up(ScreenProgress())
+        for number in range(1, told.rounds + 1):
+            system = System(told.os)
+            bare = with_machine(lab, f"floor-{number}", system, lambda one: floor(lab, one, settings))
+            ours = with_machine(lab, f"agent-{number}", system, lambda one: agent(lab, one, settings))
+            rounds.append({**bare, **ours, "ratio": ours["join"] / bare["floor"]})
+            print(
+                f"round {number}:  " + "  ".join(f"{key} {value:.2f}" for key, value in rounds[-1].items()),
+                flush=True,
+            )
+    finally:
+        if not was_up:
+            lab.down()
+    medians = {key: round(statistics.median(one[key] for one in rounds), 3) for key in rounds[0]}
+    print(json.dumps({"bench": "join", "rounds": len(rounds), "os": told.os, "median": medians}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The bytes of an archive, inflated in large blocks and read once, forward; bombs are defused in here."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.agent.artifacts.caches import Blob
+
+READ = 64 << 10  # deflate makes at most 1032 times as much of it, which fits into memory
+GZIP = 16 + zlib.MAX_WBITS
+MAGIC = b"\x1f\x8b"
+LARGEST_HEADER = 1 << 20  # a name or a pax header of a member
+MOST_BYTES = 4 << 30
+MOST_RATIO = 200  # real programs reach about 4
+HARMLESS = 64 << 20  # bytes that may be inflated from however little
+
+
+class Broken(Exception):  # noqa: N818 - told as an ArtifactError by whoever knows the artifact
+    """The archive cannot be read."""
+
+
+class Hostile(Exception):  # noqa: N818 - told as an ArtifactError by whoever knows the artifact
+    """The archive tries something that no honest archive does."""
+
+
+class Inflated(io.RawIOBase):
+    """As much of a file object as `tarfile` needs for reading headers, and `pieces` for what is between them."""
+
+    def __init__(self, blob: Blob) -> None:
+        self._file = blob.path.open("rb", buffering=0)
+        self._file.seek(blob.offset)
+        self._left = blob.size
+        self._limit = min(MOST_BYTES, max(HARMLESS, MOST_RATIO * blob.size))
+        self._ready = memoryview(b"")
+        self._position = self._made = 0
+        first = self._file.read(len(MAGIC))
+        self._file.seek(blob.offset)
+        self._inflater = zlib.decompressobj(GZIP) if first == MAGIC else None
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """A header. What is longer than any honest header is refused before it is in memory."""
+        if not 0 <= size <= LARGEST_HEADER:
+            raise Hostile(f"has a header of {size} bytes")
+        return b"".join(bytes(piece) for piece in self._available(size))
+
+    def pieces(self, size: int) -> Iterator[memoryview]:
+        """So many bytes, in pieces as they are inflated."""
+        end = self._position + size
+        yield from self._available(size)
+        if self._position < end:
+            raise Broken("ends in the middle of a file")
+
+    def skip(self, size: int) -> None:
+        for _ in self.pieces(size):
+            pass
+
+    def drain(self) -> None:
+        """To the end, where gzip's own checksum is."""
+        while self._fill():
+            pass
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def _available(self, size: int) -> Iterator[memoryview]:
+        while size and (self._ready or self._fill()):
+            piece, self._ready = self._ready[:size], self._ready[size:]
+            self._position += len(piece)
+            size -= len(piece)
+            yield piece
+
+    def _fill(self) -> bool:
+        """Make the next block ready, and say whether there was one."""
+        while True:
+            packed = self._file.read(min(READ, self._left))
+            self._left -= len(packed)
+            if not packed:
+                if self._inflater and not self._inflater.eof:
+                    raise Broken("is cut off")
+                return False
+            block = self._inflate(packed)
+            if block:
+                self._ready = memoryview(block)
+                return True
+
+    def _inflate(self, packed: bytes) -> bytes:
+        block = self._unzip(packed) if self._inflater else packed
+        self._made += len(block)
+        if self._made > self._limit:
+            raise Hostile(f"inflates to more than {self._limit >> 20} MiB, as a bomb does")
+        return block
+
+    def _unzip(self, packed: bytes) -> bytes:
+        """One block. A gzip file may be several, one after another, with zeros at the end."""
+        blocks = []
+        while packed and self._inflater:
+            if self._inflater.eof:
+                packed = packed.lstrip(b"\0")
+                if not packed:
+                    break
+                self._inflater = zlib.decompressobj(GZIP)
+            try:
+                blocks.append(self._inflater.decompress(packed))
+            except zlib.error as error:
+                raise Broken(f"is not sound gzip ({error})") from error
+            packed = self._inflater.unused_data
+        return blocks[0] if len(blocks) == 1 else b"".join(blocks)

@@ -1,0 +1,55 @@
+"""When a certificate ends, read from its bytes: the one thing that we want of it does not need a library."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import datetime, timezone
+
+SEQUENCE, EXPLICIT_VERSION, UTC_TIME = 0x30, 0xA0, 0x17
+PEM = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
+
+
+def expiry(pem: bytes) -> datetime | None:
+    """When the first certificate of a PEM file ends; None when there is none that can be read."""
+    found = PEM.search(pem)
+    if found is None:
+        return None
+    try:
+        return _not_after(base64.b64decode(found[1]))
+    except (IndexError, ValueError, binascii.Error):
+        return None
+
+
+def _not_after(der: bytes) -> datetime:
+    _, certificate, _ = _element(der)
+    _, body, _ = _element(certificate)
+    fields = _elements(body)
+    if fields[0][0] == EXPLICIT_VERSION:
+        fields = fields[1:]
+    # Serial number, signature algorithm, issuer, validity.
+    _, (tag, value) = _elements(fields[3][1])
+    text = value.decode("ascii")
+    if tag == UTC_TIME:
+        text = ("20" if int(text[:2]) < 50 else "19") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=timezone.utc)
+
+
+def _elements(data: bytes) -> list[tuple[int, bytes]]:
+    found = []
+    while data:
+        tag, value, data = _element(data)
+        found.append((tag, value))
+    return found
+
+
+def _element(data: bytes) -> tuple[int, bytes, bytes]:
+    """The first element of DER data: its tag, its value, and what comes after it."""
+    tag, length, start = data[0], data[1], 2
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(data[2:start], "big")
+    if start + length > len(data):
+        raise ValueError("cut off")
+    return tag, data[start : start + length], data[start + length :]

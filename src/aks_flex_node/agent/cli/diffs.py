@@ -1,0 +1,50 @@
+"""A plan, as a person reads it: what would be done, and how files would differ."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.cli import screen
+from aks_flex_node.host.actions import WriteFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aks_flex_node.agent.engine.engine import Plan
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
+
+
+def show(plans: Iterable[Plan], host: Host) -> int:
+    """Print all plans; how many actions there are."""
+    count = 0
+    for plan in plans:
+        if plan.actions:
+            screen.show(f"{plan.component}:")
+        for action in plan.actions:
+            screen.show(f"  {action}")
+            for line in file_diff(action, host):
+                screen.show(f"      {line}")
+            count += 1
+    return count
+
+
+def file_diff(action: Action, host: Host) -> list[str]:
+    """How a file would change; of a secret one, only that it would."""
+    if not isinstance(action, WriteFile):
+        return []
+    if action.secret:
+        return ["(its content is secret)"]
+    before = (host.read(action.path) or b"").decode(errors="replace").splitlines()
+    after = action.content.decode(errors="replace").splitlines()
+    lines = difflib.unified_diff(before, after, lineterm="", n=1)
+    return [line for line in lines if not line.startswith(("---", "+++"))]
+
+
+def as_data(plans: Iterable[Plan]) -> list[dict[str, Any]]:
+    return [
+        {"component": plan.component, "action": type(action).__name__, "what": str(action)}
+        for plan in plans
+        for action in plan.actions
+    ]

@@ -1,0 +1,99 @@
+"""Where the pieces meet: the real host, the configuration, the ledger, and the log."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.config.derived import log_file
+from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.engine import state
+from aks_flex_node.agent.engine.engine import Engine
+from aks_flex_node.agent.engine.events import Events, Journal, LogFile
+from aks_flex_node.agent.engine.ledger import Ledger
+from aks_flex_node.agent.machine import survey
+from aks_flex_node.errors import ConfigError, MachineError, WordsError
+from aks_flex_node.host.real import RealHost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_node.agent.config.loader import Loaded
+    from aks_flex_node.host.host import Host
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the words of a command say about the configuration."""
+
+    config: Path | None = None
+    sets: tuple[str, ...] = ()
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        raise MachineError(
+            "not-root", "Only root can make this machine a node.", "Run the same command again with `sudo`."
+        )
+
+
+def load(given: Given) -> Loaded:
+    return loader.load(given.config, os.environ, pairs(given.sets))
+
+
+def pairs(words: Sequence[str]) -> dict[str, object]:
+    """`key.path=value` words, as a mapping."""
+    found: dict[str, object] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise WordsError("set-malformed", f"--set {key} has no value.", "Write --set node.maxPods=50.")
+        found[key] = value
+    return found
+
+
+def load_leniently(given: Given) -> NodeConfig:
+    """For commands that must work whatever became of the configuration: it, else what was applied, else defaults."""
+    applied = Path("/var/lib/aks-flex-node/applied-config.json")
+    for path in (given.config, None):
+        try:
+            return loader.load(path, os.environ, pairs(given.sets)).config
+        except ConfigError:
+            if given.config is not None and path is given.config and given.config.exists():
+                continue
+    try:
+        return loader.load_text(applied.read_text(), str(applied), {}, {}).config
+    except (ConfigError, OSError):
+        return NodeConfig()
+
+
+def ledger_places(config: NodeConfig) -> tuple[str, ...]:
+    return (f"{config.paths.data_dir}/ledger.json", f"{config.paths.install_dir}/ledger.json")
+
+
+def engine(config: NodeConfig, host: Host | None = None) -> Engine:
+    """An engine for this machine."""
+    host = host or RealHost()
+    events = Events(Journal(), level=config.agent.log_level)
+    known = state.read(host, f"{config.paths.data_dir}/state.json")
+    machine = survey(host, config, known.pod_cidr)
+    return Engine(host, config, machine, Ledger(host, ledger_places(config)), events)
+
+
+def open_log(engine: Engine) -> None:
+    """From now on, events go to the log file, too."""
+    path = log_file(engine.config)
+    Path(path).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    engine.events.add(LogFile(path))
+
+
+def stay() -> None:
+    """Wait until somebody tells us to end."""
+    import signal
+
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit(0)))
+    while True:
+        signal.pause()

@@ -1,0 +1,86 @@
+"""One join, from the words of a command to a line that says how it ended."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.cli import door, progress, screen
+from aks_flex_node.agent.cluster.proof import LiveProof
+from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.engine.locking import alone
+from aks_flex_node.agent.engine.workshop import StoreWorkshop
+from aks_flex_node.agent.joining import Join
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import WriteFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_node.agent.cli.door import Given
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.engine.component import Component
+    from aks_flex_node.agent.engine.engine import Engine
+
+
+def join(given: Given, skip: Sequence[str], components: Sequence[Component] | None = None) -> NodeConfig:
+    """Check the configuration and the machine, then do it."""
+    start = time.monotonic()
+    door.require_root()
+    loaded = door.load(given)
+    loader.check_join(loaded.config)
+    for warning in loaded.warnings:
+        screen.say(screen.coloured("warning: ", screen.YELLOW) + warning)
+    with alone():
+        engine = door.engine(loaded.config)
+        check(engine, skip)
+        door.open_log(engine)
+        _run(engine, components or SEQUENCE)
+        _keep(engine, loaded.config)
+    took = time.monotonic() - start
+    screen.say(f"Node {engine.machine.node_name(loaded.config)} is Ready ({took:.1f} s).")
+    return loaded.config
+
+
+def _run(engine: Engine, components: Sequence[Component]) -> None:
+    workshop = StoreWorkshop(engine.config)
+    engine.workshop = workshop
+    name = engine.machine.node_name(engine.config)
+    try:
+        with progress.watching(workshop.transfers) as watcher:
+            Join(engine, LiveProof(engine.host, engine.config, name, watcher.note), watcher).run(components)
+    finally:
+        workshop.close()
+
+
+def check(engine: Engine, skip: Sequence[str]) -> None:
+    """Refuse before anything is changed what could not end well."""
+    if "all" in skip:
+        return
+    from aks_flex_node.agent import preflight
+
+    situation = preflight.situation(engine.host, engine.config, engine.machine, engine.ledger)
+    findings = preflight.run_all(situation, set(skip))
+    wrong = [finding for finding in findings if finding.severity == "error"]
+    for finding in findings:
+        if finding.severity == "warning":
+            screen.say(screen.coloured("warning: ", screen.YELLOW) + f"{finding.message} ({finding.check})")
+    if wrong:
+        lines = [f"{finding.check}: {finding.message} {finding.remedy}" for finding in wrong]
+        raise MachineError(
+            "preflight-failed",
+            "\n".join([f"This machine is not ready to become a node ({len(wrong)} problems):", *lines]),
+            "Nothing was changed. To go on in spite of a finding: --skip NAME.",
+        )
+
+
+def _keep(engine: Engine, config: NodeConfig) -> None:
+    """Remember what was applied, without its secrets, for commands that come without a configuration."""
+    document = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    document.get("azure", {}).pop("bootstrapToken", None)
+    document.get("azure", {}).pop("servicePrincipal", None)
+    document.get("proxy", {}).clear()
+    text = json.dumps({"config": document}, indent=1) + "\n"
+    engine.host.do(WriteFile(f"{config.paths.data_dir}/applied-config.json", text.encode(), 0o600))

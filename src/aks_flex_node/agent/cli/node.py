@@ -1,0 +1,157 @@
+"""`agent`, `bootstrap`, `plan`, `verify`, `unbootstrap`: what makes this machine a node, and a machine again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aks_flex_node.agent.cli.options import Config, DryRun, From, Json, Only, Sets, Skip, Yes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_node.agent.cli.door import Given
+    from aks_flex_node.agent.engine.component import Component
+    from aks_flex_node.agent.engine.engine import Engine
+
+
+def agent(
+    config: Config = None,
+    sets: Sets = None,
+    skip: Skip = None,
+    bootstrap_only: Annotated[bool, typer.Option("--bootstrap-only", help="Join, then end.")] = False,
+) -> None:
+    """Join the cluster, then stay and follow the configuration where it asks for that.
+
+    Example: aks-flex-node agent --config /etc/aks-flex-node/config.json
+    """
+    from aks_flex_node.agent.cli import door, screen
+
+    given = door.Given(config, tuple(sets or ()))
+    settings = _join(given, skip or [])
+    if settings.continuous_monitoring and not bootstrap_only:
+        screen.say("Staying: this configuration asks for continuous monitoring.")
+        door.stay()
+
+
+def bootstrap(
+    config: Config = None,
+    sets: Sets = None,
+    skip: Skip = None,
+    only: Only = None,
+    start: From = "",
+    steps: Annotated[bool, typer.Option("--list", help="Show the steps, and where each lives.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Make this machine a node: install, configure, start, and prove that it is Ready.
+
+    Safe to run again: it does what is missing, restarts only what changed, and nothing when all is well.
+    """
+    from aks_flex_node.agent.cli import door, screen
+    from aks_flex_node.agent.components import sequence
+
+    if steps:
+        rows = [(str(step.number), step.title, step.home, step.what) for step in sequence.STEPS]
+        return screen.table(("STEP", "TITLE", "COMPONENT", "WHAT"), rows)
+    given, chosen = door.Given(config, tuple(sets or ())), sequence.choose(only or (), start)
+    if dry_run:
+        _show_plan(door.engine(door.load(given).config), chosen, json=False)
+    else:
+        _join(given, skip or [], chosen)
+    return None
+
+
+def plan(config: Config = None, sets: Sets = None, only: Only = None, start: From = "", json: Json = False) -> None:
+    """Show what `bootstrap` would change on this machine, as a diff. Changes nothing."""
+    from aks_flex_node.agent.cli import door
+    from aks_flex_node.agent.components import sequence
+
+    engine = door.engine(door.load(door.Given(config, tuple(sets or ()))).config)
+    _show_plan(engine, sequence.choose(only or (), start), json=json)
+
+
+def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
+    """Compare this machine with its configuration: exit 0 when nothing differs, 1 when something does."""
+    from aks_flex_node.agent.cli import diffs, door, screen
+    from aks_flex_node.agent.components.sequence import SEQUENCE
+
+    door.require_root()
+    engine = door.engine(door.load(door.Given(config, tuple(sets or ()))).config)
+    found = diffs.as_data(engine.plan(component) for component in SEQUENCE)
+    if json:
+        screen.facts({"clean": not found, "differences": found})
+    else:
+        for difference in found:
+            screen.show(f"{difference['component']:<12} {difference['what']}")
+        screen.say(
+            f"{len(found)} differences; `aks-flex-node bootstrap` repairs them." if found else "Nothing differs."
+        )
+    raise typer.Exit(1 if found else 0)
+
+
+def unbootstrap(
+    config: Config = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    keep_artifacts: Annotated[
+        bool, typer.Option("--keep-artifacts", help="Keep what was downloaded, for the next join.")
+    ] = False,
+    drain: Annotated[
+        float, typer.Option("--drain-timeout", metavar="SECONDS", help="How long pods may take to go.")
+    ] = 60.0,
+) -> None:
+    """Take this machine out of the cluster and leave it as it was before: nothing of the node stays.
+
+    Works from any half-done state, twice, and without a network.
+    """
+    from aks_flex_node.agent.cli import door, screen
+    from aks_flex_node.agent.cli.resets import reset, show_reset
+
+    door.require_root()
+    settings = door.load_leniently(door.Given(config))
+    if dry_run:
+        return show_reset(settings)
+    if not yes and not _agreed():
+        screen.say("Nothing was done.")
+        raise typer.Exit(1)
+    return reset(settings, keep_artifacts=keep_artifacts, seconds=drain)
+
+
+def _agreed() -> bool:
+    import sys
+
+    if not sys.stdin.isatty():
+        from aks_flex_node.errors import WordsError
+
+        raise WordsError(
+            "not-confirmed", "Taking a node apart needs a yes.", "There is no terminal to ask on: add --yes."
+        )
+    return typer.confirm("Take this machine out of its cluster, and remove all that made it a node?")
+
+
+def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -> None:
+    from aks_flex_node.agent.cli import diffs, door, screen
+
+    door.require_root()
+    plans = [engine.plan(component) for component in components]
+    if json:
+        screen.facts(diffs.as_data(plans))
+    elif not diffs.show(plans, engine.host):
+        screen.show("Nothing to do.")
+
+
+def _join(given: Given, skip: list[str], components: Sequence[Component] | None = None):  # type: ignore[no-untyped-def]
+    from aks_flex_node.agent.cli.joins import join
+
+    return join(given, skip, components)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(agent)
+    app.command()(bootstrap)
+    app.command("bootstrap-node", hidden=True)(bootstrap)
+    app.command()(plan)
+    app.command()(verify)
+    app.command()(unbootstrap)
+    app.command("reset", help="The same as unbootstrap.")(unbootstrap)

@@ -1,0 +1,114 @@
+"""Reads what containerd and the kubelet said, and tells what it means. Pure, but for the one question."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import ClusterError, FlexError, MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.host.host import Host, UnitState
+
+TOKEN_HINT = "Get a new token, put it into the configuration, and run the same command again."  # noqa: S105
+# klog begins a line with its severity and the date; logrus writes level=.
+BAD_LINE = re.compile(r'^[EF]\d{4} |level=(?:error|fatal)|"level":"(?:error|fatal)"|^panic:|^Error:|^containerd: ')
+SYSTEMD = re.compile(r"^(?:\S+\.service: |Start(?:ed|ing) |Stopp(?:ed|ing) |Failed to start )")
+KLOG = re.compile(r"^[A-Z]\d{4} [\d:.]+\s+\d+ \S+\] ?")
+
+
+def journal(host: Host, unit: UnitState, lines: int = 60) -> list[str]:
+    """The last words of a unit since it was first started by us, without the journal's own columns."""
+    said = host.ask("journalctl", "--unit", unit.name, "--lines", str(lines), "--output", "cat", "--no-pager")
+    return [line for line in said.out.splitlines() if line.strip()]
+
+
+def fatal(unit: str, state: UnitState, lines: Sequence[str], *, joining: bool) -> FlexError | None:
+    """The cause that a unit's own words name and that waiting does not cure; None when there is none."""
+    text = "\n".join(lines)
+    if unit == "kubelet.service" and (found := _refused_by_cluster(text, joining=joining)):
+        return found
+    if state.active == "failed" or state.restarts >= 3 or (state.restarts and state.active != "active"):
+        return _failed(unit, lines)
+    return None
+
+
+def _refused_by_cluster(text: str, *, joining: bool) -> FlexError | None:
+    if "certificate signed by unknown authority" in text or "certificate verify failed" in text:
+        return ClusterError(
+            "api-server-untrusted",
+            "The API server does not show a certificate that the cluster's CA has signed.",
+            "Compare node.kubelet.caCertData with the certificate-authority-data of a kubeconfig that works.",
+        )
+    if joining and re.search(
+        r"(?:cannot create certificate signing request|failed to run Kubelet): Unauthorized", text
+    ):
+        return ClusterError(
+            "token-refused",
+            "The API server does not accept the bootstrap token: it expired, was used up, or is another cluster's.",
+            TOKEN_HINT,
+        )
+    if joining and re.search(r"cannot create certificate signing request.*forbidden", text):
+        return ClusterError(
+            "token-powerless",
+            "The bootstrap token may not ask this cluster for a node's certificate.",
+            "Bind its group to the role system:node-bootstrapper, or get a token from `az aks flex-node create`.",
+        )
+    return None
+
+
+def _failed(unit: str, lines: Sequence[str]) -> FlexError:
+    name = unit.removesuffix(".service")
+    return MachineError(
+        "service-failed",
+        f"{name} does not stay up: {worst_line(lines)}",
+        f"Look at `journalctl -u {name} -n 50`; then run the same command again.",
+    )
+
+
+def worst_line(lines: Sequence[str]) -> str:
+    """The one line that says most about why a program ended."""
+    bad = [line for line in lines if BAD_LINE.search(line)]
+    own = [line for line in lines if not SYSTEMD.match(line)]
+    line = (bad or own or ["it said nothing"])[-1]
+    if found := re.search(r'\berr(?:or)?="((?:[^"\\]|\\.)*)"', line):
+        return found[1].replace('\\"', '"')
+    if found := re.search(r'msg="((?:[^"\\]|\\.)*)"', line):
+        return found[1].replace('\\"', '"')
+    return KLOG.sub("", line)[:400]
+
+
+def last_resort(unit: str, lines: Sequence[str], otherwise: str, node: Node | None) -> FlexError:
+    """What to say when time is up and nothing plain is wrong."""
+    if node is not None and not node.ready:
+        return ClusterError(
+            "node-not-ready",
+            f"Node {node.name} is not Ready: {node.message or node.reason or 'the kubelet has not reported yet'}",
+            _ready_hint(node),
+            again=True,
+        )
+    if "certificate" in otherwise:
+        return ClusterError(
+            "certificate-not-issued",
+            f"The kubelet asked for its certificate, but {otherwise}.",
+            "Approve it (`kubectl get csr`, `kubectl certificate approve NAME`), then run the same command again.",
+            again=True,
+        )
+    return ClusterError(
+        "node-not-registered",
+        f"{otherwise[0].upper()}{otherwise[1:]}. The last words of {unit}: {worst_line(lines)}",
+        f"Look at `journalctl -u {unit.removesuffix('.service')} -n 50`; then run the same command again.",
+        again=True,
+    )
+
+
+def _ready_hint(node: Node) -> str:
+    if "cni" in node.message.lower() and not node.pod_cidr:
+        return (
+            "The cluster gave this node no pod addresses (podCIDR), so it waits for the cluster's own network plugin."
+            " Look at `kubectl get pods -n kube-system -o wide`."
+        )
+    return f"Look at `kubectl describe node {node.name}` and `journalctl -u kubelet -n 50`."

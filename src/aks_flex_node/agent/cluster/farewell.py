@@ -1,0 +1,41 @@
+"""The node takes its leave of the cluster, as far as its own certificate may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.cluster import nodes
+from aks_flex_node.agent.cluster.api import Refused
+from aks_flex_node.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.api import Api
+
+
+@dataclass(frozen=True)
+class Farewell:
+    api: Api
+    node: str
+    seconds: float = 30.0  # for pods to go
+
+    def say(self, note: Callable[[str], None]) -> list[str]:
+        """Drain, say that we leave, take the Node away; what is left for a person to type."""
+        by_hand = [f"kubectl delete node {self.node}"]
+        try:
+            node = nodes.find(self.api, self.node)
+            if node is None:
+                note(f"the cluster has no node {self.node}")
+                return []
+            if stayed := nodes.drain(self.api, self.node, self.seconds, note):
+                note(f"these pods did not go within {self.seconds:.0f} s: {', '.join(stayed)}")
+            nodes.say_left(self.api, self.node)
+            if nodes.delete(self.api, self.node):
+                note(f"node {self.node} is out of the cluster")
+                return []
+            note(f"a node's own certificate may not delete node {self.node}; it is cordoned and marked as left")
+        except (ClusterError, Refused) as error:
+            note(f"the cluster was not told: {error}")
+        return by_hand

@@ -1,0 +1,189 @@
+"""Proves that a node works, within a bound, and names the real cause when it does not.
+
+containerd runs, the kubelet is well, the cluster knows the Node, the Node is Ready: each is waited for, and as soon
+as waiting cannot help any more the waiting ends.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Protocol
+
+from aks_flex_node.agent.cluster import causes, nodes
+from aks_flex_node.agent.cluster.api import Api, Refused
+from aks_flex_node.agent.config.derived import token
+from aks_flex_node.errors import ClusterError, FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.host.host import Host
+
+HEALTH = "http://127.0.0.1:10248/healthz"
+TICK = 0.03
+SERVICE_SECONDS = 60.0
+PATIENCE = 5.0  # how long a thing may be wrong before we look for a cause
+
+
+class Proof(Protocol):
+    def registered(self) -> Node:
+        """Wait until the cluster knows this node."""
+        ...
+
+    def ready(self, seen: Callable[[Node], None]) -> Node:
+        """Wait until the node is Ready, and show it each time that it is looked at."""
+        ...
+
+
+def kubelet_answers() -> bool:
+    """Whether the kubelet says that it is well. It is asked directly, whatever proxy leads out of this machine."""
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(HEALTH, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (OSError, HTTPException):
+        return False
+
+
+@dataclass(frozen=True)
+class World:
+    """What a proof looks at besides the host."""
+
+    healthy: Callable[[], bool] = kubelet_answers
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    api: Api | None = None  # made from the configuration when left out
+
+
+class LiveProof:
+    def __init__(
+        self, host: Host, config: NodeConfig, node: str, say: Callable[[str], None], world: World | None = None
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._node = node
+        self._say = say
+        self._world = world or World()
+        self._api = self._world.api
+
+    @property
+    def _seconds(self) -> float:
+        return self._config.agent.join_seconds
+
+    @property
+    def certificate(self) -> str:
+        return f"{self._config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
+
+    @property
+    def api(self) -> Api:
+        if self._api is None:
+            self._api = node_api(self._config)
+        return self._api
+
+    def registered(self) -> Node:
+        self._until(self._containerd_runs, "containerd.service", SERVICE_SECONDS, "containerd is not running")
+        self._say("containerd runs")
+        self._until(self._kubelet_is_well, "kubelet.service", SERVICE_SECONDS, "the kubelet does not answer")
+        self._say("the kubelet is well")
+        self._until(self._has_certificate, "kubelet.service", self._seconds, "the cluster issued no certificate")
+        self._say("the cluster issued a certificate")
+        node = self._until(self._find, "kubelet.service", self._seconds, "the cluster does not know the node")
+        assert isinstance(node, nodes.Node)  # noqa: S101 - _find gives nothing else
+        self._say(f"node {self._node} is registered")
+        if node.left:
+            nodes.come_back(self.api, self._node)
+            self._say("it had left this cluster before, and is welcome again")
+        return node
+
+    def ready(self, seen: Callable[[Node], None]) -> Node:
+        def look() -> Node | None:
+            node = self._find()
+            if node:
+                seen(node)
+            return node if node and node.ready else None
+
+        node = self._until(look, "kubelet.service", self._seconds, "the node does not get Ready")
+        assert isinstance(node, nodes.Node)  # noqa: S101
+        return node
+
+    def _containerd_runs(self) -> bool:
+        return self._host.unit("containerd.service").active == "active"
+
+    def _kubelet_is_well(self) -> bool:
+        if self._world.healthy():
+            return True
+        # A kubelet that waits for its first certificate does not answer yet.
+        return self._host.look(self.certificate) is None and self._kubelet_runs()
+
+    def _kubelet_runs(self) -> bool:
+        unit = self._host.unit("kubelet.service")
+        return unit.active == "active" and unit.restarts == 0
+
+    def _has_certificate(self) -> bool:
+        return self._host.look(self.certificate) is not None
+
+    def _find(self) -> Node | None:
+        try:
+            return nodes.find(self.api, self._node)
+        except Refused as refusal:
+            if refusal.status == 401:
+                return None  # a certificate of another day; the kubelet is about to ask for a new one
+            raise
+        except ClusterError as error:
+            if error.again:
+                return None
+            raise
+
+    def _until(
+        self, look: Callable[[], Node | bool | None], unit: str, seconds: float, otherwise: str
+    ) -> Node | bool | None:
+        """What `look` finds, as soon as it does; the cause, as soon as it is plain that it will not."""
+        start = asked = self._world.clock()
+        while not (found := look()):
+            now = self._world.clock()
+            if now - asked > PATIENCE:
+                asked = now
+                if cause := self._cause(unit):
+                    raise cause
+            if now - start > seconds:
+                raise self._timed_out(unit, seconds, otherwise)
+            self._world.sleep(TICK)
+        return found
+
+    def _cause(self, unit: str) -> FlexError | None:
+        """Why it will not come, if the unit's own words say so."""
+        state = self._host.unit(unit)
+        return causes.fatal(unit, state, causes.journal(self._host, state), joining=token(self._config) is not None)
+
+    def _unreachable(self) -> ClusterError | None:
+        """Why the API server cannot be asked from here, if it cannot."""
+        places = self._config.paths.kubernetes
+        try:
+            Api(self._config.node.kubelet.server_url or "", f"{places.certs_dir}/ca.crt").get("/version")
+        except ClusterError as error:
+            return error
+        except Refused:
+            return None
+        return None
+
+    def _timed_out(self, unit: str, seconds: float, otherwise: str) -> FlexError:
+        state = self._host.unit(unit)
+        words = causes.journal(self._host, state)
+        if unreachable := self._unreachable():
+            return unreachable
+        node = self._find() if self._has_certificate() else None
+        return causes.last_resort(unit, words, f"{otherwise}, after {seconds:.0f} s", node)
+
+
+def node_api(config: NodeConfig) -> Api:
+    """The API server, spoken to with the node's own certificate."""
+    places = config.paths.kubernetes
+    return Api(
+        config.node.kubelet.server_url or "",
+        f"{places.certs_dir}/ca.crt",
+        f"{places.kubelet_dir}/pki/kubelet-client-current.pem",
+    )

@@ -1,0 +1,27 @@
+"""The agent's own directories."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.engine.component import Component
+from aks_flex_node.agent.engine.resources import Directory, Spec
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
+
+
+def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
+    paths = config.paths
+    return Spec(
+        (
+            Directory(paths.data_dir, 0o700),
+            Directory(f"{paths.data_dir}/artifacts", ours=True),
+            Directory(paths.install_dir),
+            Directory(paths.log_dir, 0o750),
+        )
+    )
+
+
+COMPONENT = Component("agent", "the agent's own directories", desired)

@@ -1,0 +1,110 @@
+"""containerd: what keeps images and runs pods."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.components.containerd.registries import hosts_toml
+from aks_flex_node.agent.components.environment import proxy_lines
+from aks_flex_node.agent.components.sources import artifact, filled, plain
+from aks_flex_node.agent.components.templates import filled as template
+from aks_flex_node.agent.engine.component import Component
+from aks_flex_node.agent.marks import MARK
+from aks_flex_node.agent.engine.resources import Directory, File, Found, Link, Program, Spec, service
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
+
+CONFIG = "/etc/containerd/config.toml"
+REGISTRIES = "/etc/containerd/certs.d"
+UNIT = "/etc/systemd/system/containerd.service"
+PROXIES = "/etc/containerd/proxy.env"
+STATE = "/run/containerd"
+PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
+OLDER_PROGRAMS = ("containerd-shim", "containerd-shim-runc-v1")  # up to 1.7
+# Only root can raise these; where even root may not, systemd would refuse to start the unit.
+LIMITS = "LimitNPROC=infinity\nLimitCORE=infinity\nLimitNOFILE=1048576\nOOMScoreAdjust=-999\n"
+
+
+def desired(config: NodeConfig, machine: Machine) -> Spec:
+    version, paths = plain(config.containerd.version), config.paths
+    programs = PROGRAMS if generation(version) >= (2, 0) else PROGRAMS + OLDER_PROGRAMS
+    place = f"{paths.install_dir}/containerd/{version}"
+    links = tuple(Link(f"{paths.bin_dir}/{name}", f"{place}/bin/{name}") for name in programs)
+    inputs: tuple[File | Link, ...] = (
+        File(CONFIG, config_toml(config, machine)),
+        File(UNIT, template(__name__, "containerd.service", **unit_values(config, machine))),
+        *proxies(config),
+        *links,
+    )
+    # containerd looks at these at each pull, so they are none of the inputs that it is restarted for.
+    registries = tuple(
+        File(f"{REGISTRIES}/{registry}/hosts.toml", hosts_toml(mirrors))
+        for registry, mirrors in sorted(config.registry_mirrors.items())
+    )
+    return Spec(
+        (
+            Directory(f"{paths.install_dir}/containerd", ours=True),
+            Directory(paths.containerd_dir, 0o700, ours=True),
+            Found(STATE),
+            Found("/run/nri"),
+            Directory("/etc/containerd"),
+            Directory(REGISTRIES),
+            *(Directory(f"{REGISTRIES}/{registry}") for registry in sorted(config.registry_mirrors)),
+            Program(place, "containerd", version, (release(config, machine, version, programs),)),
+            *registries,
+            *inputs,
+            service("containerd.service", inputs, f"runc {plain(config.runc.version)}", wait=False),
+        )
+    )
+
+
+def release(config: NodeConfig, machine: Machine, version: str, programs: tuple[str, ...]) -> Artifact:
+    url = filled(config.containerd.url, version, version, machine.arch)
+    wanted = tuple(Wanted(f"bin/{name}", f"bin/{name}") for name in programs)
+    return artifact("containerd", version, url, wanted, config.containerd.sha256)
+
+
+def generation(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("-", maxsplit=1)[0].split(".")[:2])
+
+
+def config_toml(config: NodeConfig, machine: Machine) -> bytes:
+    """Its configuration, in the syntax of its generation."""
+    made = generation(plain(config.containerd.version))
+    plugins = json.dumps(config.paths.cni.bin_dir)
+    values = {
+        "root": json.dumps(config.paths.containerd_dir),
+        "state": json.dumps(STATE),
+        "opt": json.dumps(f"{config.paths.containerd_dir}/opt"),
+        "metrics": json.dumps(config.containerd.metrics_address),
+        "pause": json.dumps(config.containerd.pause_image),
+        "restrict": "false" if machine.may_raise else "true",
+        "cni_bin": f"bin_dirs = [{plugins}]" if made >= (2, 1) else f"bin_dir = {plugins}",
+        "cni_conf": json.dumps(config.paths.cni.conf_dir),
+        "runc": json.dumps(f"{config.paths.sbin_dir}/runc"),
+        "systemd": "true" if machine.cgroup_driver(config) == "systemd" else "false",
+        "registries": json.dumps(REGISTRIES),
+    }
+    return template(__name__, "config-2.toml" if made >= (2, 0) else "config-1.toml", **values)
+
+
+def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
+    return {
+        "program": f"{config.paths.bin_dir}/containerd",
+        "limits": LIMITS if machine.may_raise else "",
+        "environment": f"EnvironmentFile={PROXIES}\n" if proxies(config) else "",
+    }
+
+
+def proxies(config: NodeConfig) -> tuple[File, ...]:
+    """They may hold a password."""
+    lines = proxy_lines(config.proxy)
+    return (File(PROXIES, f"# {MARK}\n{lines}".encode(), 0o600, secret=True),) if lines else ()
+
+
+COMPONENT = Component("containerd", "containerd", desired)

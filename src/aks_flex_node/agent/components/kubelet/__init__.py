@@ -1,0 +1,79 @@
+"""The kubelet: its configuration, its unit, and itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.components.environment import proxy_lines
+from aks_flex_node.agent.components.kubelet.configuration import configuration
+from aks_flex_node.agent.components.sources import plain
+from aks_flex_node.agent.components.templates import filled
+from aks_flex_node.agent.config.derived import token
+from aks_flex_node.agent.engine.component import Component
+from aks_flex_node.agent.engine.resources import Directory, File, Found, Spec, service
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
+
+UNIT = "/etc/systemd/system/kubelet.service"
+DROPINS = f"{UNIT}.d"
+DEFAULTS = "/etc/default/kubelet"
+MANAGED = {"kubernetes.azure.com/managed": "false"}  # every flex node bears it
+
+
+def desired(config: NodeConfig, machine: Machine) -> Spec:
+    places = config.paths.kubernetes
+    values = unit_values(config, machine)
+    inputs = (
+        File(f"{places.kubelet_dir}/config.yaml", configuration(config, machine), 0o600),
+        # The proxies in it may hold a password.
+        File(DEFAULTS, filled(__name__, "defaults", **values), 0o600, secret=bool(values["environment"])),
+        File(UNIT, filled(__name__, "kubelet.service", **values), 0o600),
+        File(f"{DROPINS}/10-containerd.conf", filled(__name__, "10-containerd.conf", **values), 0o600),
+        File(f"{DROPINS}/10-kubeadm.conf", filled(__name__, "10-kubeadm.conf", **values), 0o600),
+    )
+    return Spec(
+        (
+            Directory(places.manifests_dir),
+            Directory(places.volume_plugin_dir),
+            Directory(f"{places.kubelet_dir}/pods", 0o750),
+            Found("/var/log/pods"),
+            Found("/var/log/containers"),
+            Directory(DROPINS),
+            *inputs,
+            service("kubelet.service", inputs, f"kubelet {plain(config.kubernetes.version or '')}"),
+        )
+    )
+
+
+def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
+    labels = {**config.node.labels, **MANAGED}
+    kubelet_dir = config.paths.kubernetes.kubelet_dir
+    bootstrap = f" --bootstrap-kubeconfig={kubelet_dir}/bootstrap-kubeconfig" if token(config) else ""
+    return {
+        "program": f"{config.paths.bin_dir}/kubelet",
+        "labels": ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+        "flags": " ".join(flags(config, machine)),
+        "credentials": f"--kubeconfig={kubelet_dir}/kubeconfig --cert-dir={kubelet_dir}/pki{bootstrap}",
+        "environment": proxy_lines(config.proxy),
+    }
+
+
+def flags(config: NodeConfig, machine: Machine) -> list[str]:
+    """The few settings that have no place in the configuration file."""
+    kubelet_dir = config.paths.kubernetes.kubelet_dir
+    chosen = [
+        f"--config={kubelet_dir}/config.yaml",
+        f"--root-dir={kubelet_dir}",
+        f"--v={config.node.kubelet.verbosity}",
+    ]
+    if machine.address:
+        # A kubelet that is not told looks its own name up first, and waits half a minute where nobody answers.
+        chosen.append(f"--node-ip={machine.address}")
+    if config.node.name and config.node.name != machine.hostname.lower():
+        chosen.append(f"--hostname-override={config.node.name}")
+    return chosen
+
+
+COMPONENT = Component("kubelet", "the kubelet", desired)

@@ -1,0 +1,58 @@
+"""kubelet, kubectl and kubeadm, from single files or from a node tarball."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.components.sources import artifact, filled, plain
+from aks_flex_node.agent.engine.component import Component
+from aks_flex_node.agent.engine.resources import Directory, Link, Program, Spec
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
+
+PROGRAMS = ("kubelet", "kubectl", "kubeadm")
+INSIDE = "kubernetes/node/bin"
+
+
+def desired(config: NodeConfig, machine: Machine) -> Spec:
+    version, paths = plain(config.kubernetes.version or ""), config.paths
+    place = f"{paths.install_dir}/kubernetes/{version}"
+    return Spec(
+        (
+            Directory(f"{paths.install_dir}/kubernetes", ours=True),
+            Program(place, "kubernetes", version, releases(config, machine, version)),
+            *(Link(f"{paths.bin_dir}/{name}", f"{place}/bin/{name}") for name in PROGRAMS),
+        )
+    )
+
+
+def releases(config: NodeConfig, machine: Machine, version: str) -> tuple[Artifact, ...]:
+    template, hashes = config.kubernetes.url_template, config.kubernetes.sha256
+    if template.endswith((".tar.gz", ".tgz")):
+        wanted = tuple(Wanted(f"{INSIDE}/{name}", f"bin/{name}") for name in PROGRAMS)
+        return (artifact("kubernetes", version, filled(template, version, machine.arch), wanted, hashes),)
+    if template.count("%s") < 3:
+        template = template.rstrip("/") + "/%s"  # an address of the directory that holds them
+    return tuple(
+        artifact(
+            "kubernetes",
+            version,
+            _single(template, version, machine.arch, name),
+            (Wanted("", f"bin/{name}"),),
+            hashes,
+        )
+        for name in PROGRAMS
+    )
+
+
+def _single(template: str, version: str, arch: str, name: str) -> str:
+    """The program comes last; before it the version, and before that the architecture, as far as there is room."""
+    words = {1: (name,), 2: (version, name)}.get(template.count("%s"), (version, arch, name))
+    return filled(template, *words)
+
+
+COMPONENT = Component("kubernetes", "kubelet, kubectl, kubeadm", desired)

@@ -1,0 +1,58 @@
+"""node-problem-detector: tells the cluster what is wrong with the machine itself, as conditions of its Node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.components.sources import artifact, plain
+from aks_flex_node.agent.components.sources import filled as address
+from aks_flex_node.agent.components.templates import filled
+from aks_flex_node.agent.engine.component import Component
+from aks_flex_node.agent.engine.resources import Directory, File, Link, Program, Spec, service
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
+
+UNIT = "/etc/systemd/system/node-problem-detector.service"
+MONITORS = ("config/kernel-monitor.json", "config/readonly-monitor.json")
+
+
+def desired(config: NodeConfig, machine: Machine) -> Spec:
+    if not config.npd.enabled:
+        return Spec()
+    version, paths = plain(config.npd.version), config.paths
+    place = f"{paths.install_dir}/npd/{version}"
+    url = address(config.npd.url, version, version, machine.arch)
+    wanted = (Wanted("bin/node-problem-detector", "bin/node-problem-detector"), Wanted("config/", "config/"))
+    kubeconfig = f"{paths.kubernetes.kubelet_dir}/kubeconfig"
+    unit = File(UNIT, filled(__name__, "node-problem-detector.service", **unit_values(config, machine, place)))
+    link = Link(f"{paths.bin_dir}/node-problem-detector", f"{place}/bin/node-problem-detector")
+    return Spec(
+        (
+            Directory(f"{paths.install_dir}/npd", ours=True),
+            Program(place, "npd", version, (artifact("npd", version, url, wanted, config.npd.sha256),)),
+            link,
+            unit,
+            # It speaks with the node's own certificate, so it waits until there is one.
+            service("node-problem-detector.service", (unit, link), needs=kubeconfig, wait=False),
+        )
+    )
+
+
+def unit_values(config: NodeConfig, machine: Machine, place: str) -> dict[str, str]:
+    server = config.node.kubelet.server_url or ""
+    kubeconfig = f"{config.paths.kubernetes.kubelet_dir}/kubeconfig"
+    return {
+        "program": f"{config.paths.bin_dir}/node-problem-detector",
+        "node": machine.node_name(config),
+        # A percent sign in a unit is the start of one of systemd's own names.
+        "server": f"{server}?inClusterConfig=false&auth={quote(kubeconfig)}".replace("%", "%%"),
+        "monitors": ",".join(f"{place}/{name}" for name in MONITORS),
+        "kubeconfig": kubeconfig,
+    }
+
+
+COMPONENT = Component("npd", "node-problem-detector", desired, again=True)

@@ -1,0 +1,67 @@
+"""All components, in the order of the eleven steps that the first design names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.components import (
+    cni,
+    containerd,
+    credentials,
+    kubelet,
+    kubernetes,
+    npd,
+    runc,
+    system,
+)
+from aks_flex_node.errors import WordsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_node.agent.engine.component import Component
+
+SEQUENCE: tuple[Component, ...] = tuple(
+    room.COMPONENT for room in (system, runc, containerd, kubernetes, cni, npd, credentials, kubelet)
+)
+NAMES = tuple(component.name for component in SEQUENCE)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the first design, and where it lives here."""
+
+    number: int
+    title: str
+    home: str
+    what: str
+
+
+STEPS = (
+    Step(1, "Arc registration", "arc", "only where azure.arc is enabled"),
+    Step(
+        2, "Service stop", "kubelet, containerd, npd", "a service is restarted when its inputs changed, never before"
+    ),
+    Step(3, "Directories", "every component", "each makes the directories it needs"),
+    Step(4, "System configuration", "system", "kernel modules, settings, swap"),
+    Step(5, "runc", "runc", "the low-level runtime"),
+    Step(6, "containerd", "containerd", "configuration, unit, started at once"),
+    Step(7, "Kubernetes components", "kubernetes", "kubelet, kubectl, kubeadm"),
+    Step(8, "CNI", "cni", "plugins; the node's network once the cluster gave it addresses; then npd"),
+    Step(9, "Cluster credentials", "credentials", "the cluster's CA and the bootstrap credentials"),
+    Step(10, "Kubelet configuration", "kubelet", "configuration, unit, started at once"),
+    Step(11, "Service start", "proof", "containerd runs, the kubelet is well, the Node is registered and Ready"),
+)
+
+
+def choose(only: Sequence[str] = (), start: str = "") -> tuple[Component, ...]:
+    """The components that are meant by `--only` and `--from`; all of them by neither."""
+    for name in (*only, *([start] if start else [])):
+        if name not in NAMES:
+            raise WordsError(
+                "component-unknown", f"There is no component {name!r}.", f"There are: {', '.join(NAMES)}."
+            )
+    if only:
+        return tuple(component for component in SEQUENCE if component.name in only)
+    return SEQUENCE[NAMES.index(start) :] if start else SEQUENCE

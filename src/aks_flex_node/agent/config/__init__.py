@@ -1,0 +1,1 @@
+"""Files, environment and flags become one frozen NodeConfig, or all of their problems at once."""

@@ -1,0 +1,213 @@
+"""Which rule holds for which setting; and what settings must be together. Pure: a NodeConfig in, problems out."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.config import kubernetes_rules as kubernetes
+from aks_flex_node.agent.config import rules
+from aks_flex_node.agent.config.derived import clusters
+from aks_flex_node.agent.config.keys import Key, keys
+from aks_flex_node.agent.config.problems import Problem, shown
+from aks_flex_node.agent.config.secret import MASK, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from aks_flex_node.agent.config.models import NodeConfig
+
+    Rule = Callable[[str], str | None]
+
+LINK_DIRECTORIES = ("paths.binDir", "paths.sbinDir")
+
+TEXTS: dict[str, Rule] = {
+    "node.name": kubernetes.node_name,
+    "node.ip": rules.ip,
+    "node.kubelet.serverURL": rules.https_url,
+    "node.kubelet.dnsServiceIP": rules.ip,
+    "node.kubelet.clusterDomain": kubernetes.domain,
+    "node.kubelet.nodeStatusUpdateFrequency": kubernetes.duration,
+    "kubernetes.urlTemplate": rules.kubernetes_template,
+    "containerd.pauseImage": kubernetes.image,
+    "containerd.metricsAddress": rules.listen_address,
+    "azure.subscriptionId": rules.azure_name,
+    "azure.tenantId": rules.azure_name,
+    "azure.resourceGroup": rules.azure_name,
+    "azure.servicePrincipal.tenantId": rules.azure_name,
+    "azure.servicePrincipal.clientId": rules.azure_name,
+    "azure.managedIdentity.clientId": rules.azure_name,
+    "azure.arc.resourceGroup": rules.azure_name,
+    "azure.arc.machineName": rules.azure_name,
+    "azure.arc.targetCluster.name": rules.azure_name,
+    "azure.arc.targetCluster.resourceGroup": rules.azure_name,
+    "azure.targetCluster.resourceId": rules.cluster_id,
+    "azure.targetCluster.name": rules.azure_name,
+    "azure.targetCluster.resourceGroup": rules.azure_name,
+    "azure.vpn.p2sGatewayCIDR": rules.network,
+    "artifacts.baseURL": rules.url,
+    "proxy.http": rules.proxy,
+    "proxy.https": rules.proxy,
+    **{f"{part}.url": rules.template for part in ("containerd", "runc", "cni", "npd")},
+    **{f"{part}.version": kubernetes.version for part in ("kubernetes", "containerd", "runc", "cni", "npd")},
+}
+SECRETS: dict[str, tuple[Rule, ...]] = {"azure.bootstrapToken.token": (kubernetes.bootstrap_token,)}
+# Of maps: the rules for names, and the rule for values.
+MAPS: dict[str, tuple[tuple[Rule, ...], Rule]] = {
+    "node.labels": ((kubernetes.label_key, kubernetes.own_label), kubernetes.label_value),
+    "node.kubelet.kubeReserved": ((kubernetes.reservable,), kubernetes.quantity),
+    "node.kubelet.systemReserved": ((kubernetes.reservable,), kubernetes.quantity),
+    "node.kubelet.evictionHard": ((kubernetes.eviction_signal,), kubernetes.eviction_threshold),
+    "azure.arc.tags": ((rules.plain,), rules.plain),
+    **{
+        f"{part}.sha256": ((rules.plain,), rules.sha256)
+        for part in ("kubernetes", "containerd", "runc", "cni", "npd")
+    },
+}
+
+
+def value_at(config: NodeConfig, key: Key) -> object:
+    """The value of a key; None when a section on the way is left out."""
+    place: object = config
+    for attribute in key.attributes:
+        place = getattr(place, attribute, None)
+    return place
+
+
+def check_values(config: NodeConfig) -> Iterator[Problem]:
+    """Each setting by itself."""
+    for key in keys():
+        value = value_at(config, key)
+        if isinstance(value, Secret):
+            yield from _check_secret(key, value)
+        elif isinstance(value, str):
+            yield from _told(key.path, value, (rules.placeholder, *_text_rules(key.path)))
+        elif key.path == "node.kubelet.extraConfig":
+            yield from _check_free(key.path, value)
+        elif isinstance(value, dict) and key.path in MAPS:
+            yield from _check_map(key.path, value)
+    yield from _check_taints(config)
+    yield from _check_lists(config)
+
+
+def _text_rules(path: str) -> tuple[Rule, ...]:
+    if path == "node.kubelet.caCertData":
+        return (rules.certificate,)  # the one text with line breaks
+    if path.startswith("paths."):
+        return (rules.link_directory if path in LINK_DIRECTORIES else rules.directory,)
+    return (rules.plain, TEXTS[path]) if path in TEXTS else (rules.plain,)
+
+
+def _told(path: str, value: str, of: Iterable[Rule]) -> Iterator[Problem]:
+    """The first rule that the value breaks is enough; more would say the same in other words."""
+    reason = next((reason for rule in of if (reason := rule(value)) is not None), None)
+    if reason is not None:
+        yield Problem(path, reason, "" if path.endswith("caCertData") else shown(value, path))
+
+
+def _check_secret(key: Key, secret: Secret) -> Iterator[Problem]:
+    """Like the check of a text, but for the value, which is not told."""
+    of = (_mask, rules.placeholder, rules.plain, *SECRETS.get(key.path, ()))
+    reason = next((reason for rule in of if (reason := rule(secret.reveal())) is not None), None)
+    if reason is not None:
+        yield Problem(key.path, reason)
+
+
+def _mask(text: str) -> str | None:
+    return f"is {MASK}, which stands where a secret was hidden; give the secret itself." if text == MASK else None
+
+
+def _check_map(path: str, entries: Mapping[str, str]) -> Iterator[Problem]:
+    of_name, of_value = MAPS[path]
+    for name, value in entries.items():
+        reason = next((reason for rule in of_name if (reason := rule(name)) is not None), None)
+        if reason is not None:
+            yield Problem(f"{path}.{name}", reason)
+        yield from _told(f"{path}.{name}", value, (of_value,))
+
+
+def _check_free(path: str, value: object) -> Iterator[Problem]:
+    """It is written as JSON, which knows no dates, no infinity, and nothing that contains itself."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        yield Problem(path, "holds something that JSON does not know, such as a date: put it in quotes.")
+
+
+def _check_taints(config: NodeConfig) -> Iterator[Problem]:
+    for index, taint in enumerate(config.node.taints):
+        yield from _told(f"node.taints[{index}].key", taint.key, (kubernetes.label_key,))
+        yield from _told(f"node.taints[{index}].value", taint.value, (kubernetes.label_value,))
+    for (_, first), (index, second) in combinations(enumerate(config.node.taints), 2):
+        if (first.key, first.effect) == (second.key, second.effect):
+            yield Problem(
+                f"node.taints[{index}]", f"has key {second.key} and effect {second.effect}, as an earlier one."
+            )
+
+
+def _check_lists(config: NodeConfig) -> Iterator[Problem]:
+    for index, entry in enumerate(config.proxy.no_proxy):
+        yield from _told(f"proxy.noProxy[{index}]", entry, (rules.no_proxy,))
+    for name, mirrors in config.registry_mirrors.items():
+        path = f"registryMirrors.{name}"
+        if (reason := rules.registry(name)) is not None:
+            yield Problem(path, reason)
+        for index, mirror in enumerate(mirrors):
+            yield from _told(f"{path}[{index}]", mirror, (rules.url,))
+
+
+def check_together(config: NodeConfig) -> Iterator[Problem]:
+    """What settings say together."""
+    yield from _check_thresholds(config)
+    yield from _check_sign_in(config)
+    yield from _check_cluster(config)
+    yield from _check_directories(config)
+
+
+def _check_thresholds(config: NodeConfig) -> Iterator[Problem]:
+    kubelet = config.node.kubelet
+    if kubelet.image_gc_low_threshold >= kubelet.image_gc_high_threshold:
+        reason = f"must be lower than node.kubelet.imageGCHighThreshold, which is {kubelet.image_gc_high_threshold}."
+        yield Problem("node.kubelet.imageGCLowThreshold", reason, str(kubelet.image_gc_low_threshold))
+
+
+def _check_sign_in(config: NodeConfig) -> Iterator[Problem]:
+    """A bootstrap token may stand beside any of them: it is for Kubernetes, they are for Azure."""
+    azure = config.azure
+    if azure.managed_identity is None:
+        return
+    if azure.service_principal is not None:
+        yield Problem("azure.managedIdentity", "is given, and azure.servicePrincipal too; sign in to Azure one way.")
+    if azure.arc.enabled:
+        reason = "is for Azure's own VMs, and azure.arc for machines elsewhere; take one of them."
+        yield Problem("azure.managedIdentity", reason)
+
+
+def _check_cluster(config: NodeConfig) -> Iterator[Problem]:
+    names = ("subscription", "resource group", "name")
+    for (_, first), (path, second) in combinations(clusters(config), 2):
+        for what, one, two in zip(names, first, second, strict=True):
+            if one and two and one.lower() != two.lower():
+                yield Problem(path, f"says {what} {two}, and the cluster's is {one} elsewhere; make them the same.")
+
+
+def _check_directories(config: NodeConfig) -> Iterator[Problem]:
+    """State that programs of Kubernetes mount things in must not lie inside of what the agent removes."""
+    paths = config.paths
+    ours = {
+        "paths.configDir": paths.config_dir,
+        "paths.dataDir": paths.data_dir,
+        "paths.logDir": paths.log_dir,
+        "paths.installDir": paths.install_dir,
+    }
+    theirs = {
+        "paths.kubernetes.kubeletDir": paths.kubernetes.kubelet_dir,
+        "paths.containerdDir": paths.containerd_dir,
+        "paths.cni.libDir": paths.cni.lib_dir,
+    }
+    for (first, one), (second, two) in combinations((*ours.items(), *theirs.items()), 2):
+        if rules.overlap(one, two) and (second in theirs or one == two):
+            yield Problem(
+                second, f"overlaps with {first}, {one}; give them directories apart from each other.", shown(two)
+            )

@@ -1,0 +1,52 @@
+"""What follows from a configuration. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.config import rules
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.config.secret import Secret
+
+Cluster = tuple[str, str, str]
+
+
+def cluster(config: NodeConfig) -> Cluster | None:
+    """Subscription, resource group and name of the cluster; None when the configuration does not name it in full."""
+    return next((parts for _, parts in clusters(config) if all(parts)), None)
+
+
+def clusters(config: NodeConfig) -> list[tuple[str, Cluster]]:
+    """Each key that names the cluster, with the subscription, resource group and name, as far as it says them."""
+    azure = config.azure
+    target, arc = azure.target_cluster, azure.arc.target_cluster
+    found: list[tuple[str, Cluster]] = []
+    if target and target.resource_id and (parts := rules.resource_id(target.resource_id)):
+        found.append(("azure.targetCluster.resourceId", parts))
+        found.append(("azure.targetCluster", ("", target.resource_group or "", target.name or "")))
+        found.append(("azure.subscriptionId", (azure.subscription_id or "", "", "")))
+    elif target and target.name:
+        group = target.resource_group or azure.resource_group or ""
+        found.append(("azure.targetCluster", (azure.subscription_id or "", group, target.name)))
+    if arc:
+        group = arc.resource_group or azure.resource_group or ""
+        subscription = "" if found else azure.subscription_id or ""  # it has been said already
+        found.append(("azure.arc.targetCluster", (subscription, group, arc.name)))
+    return found
+
+
+def ca_certificate(config: NodeConfig) -> bytes | None:
+    """The cluster's CA certificate in PEM. Loading has put that of `caCertFile` in place."""
+    data = config.node.kubelet.ca_cert_data
+    return rules.read_certificate(data) if data else None
+
+
+def token(config: NodeConfig) -> Secret | None:
+    """The bootstrap token. Loading has put that of `tokenFile` in place."""
+    return config.azure.bootstrap_token.token if config.azure.bootstrap_token else None
+
+
+def log_file(config: NodeConfig) -> str:
+    return config.agent.log_file or f"{config.paths.log_dir.rstrip('/')}/agent.log"

@@ -1,0 +1,137 @@
+"""Reading configuration files and the files that hold secrets, with an eye on who else can read them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.config.problems import Problem
+from aks_flex_node.agent.config.rules import read_certificate
+from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.agent.config.sources import Source
+
+DIRECTORY = Path("/etc/aks-flex-node")
+NAMES = ("config.json", "config.yaml", "config.yml")
+LARGEST = 1 << 20
+
+# A file, and the setting that its content becomes.
+SECRET_FILES = (
+    ("azure.bootstrapToken.tokenFile", "azure.bootstrapToken.token"),
+    ("azure.servicePrincipal.clientSecretFile", "azure.servicePrincipal.clientSecret"),
+)
+CERTIFICATE_FILE = ("node.kubelet.caCertFile", "node.kubelet.caCertData")
+
+
+class _Unreadable(Exception):  # noqa: N818 - it never leaves this module
+    pass
+
+
+def choose(path: Path | None, environment: Mapping[str, str], directory: Path) -> Path | None:
+    """The file that was named, else the one in the usual place; None when there is none."""
+    named = path or (Path(environment["AKS_FLEX_NODE_CONFIG"]) if environment.get("AKS_FLEX_NODE_CONFIG") else None)
+    if named is not None:
+        return named
+    there = [directory / name for name in NAMES if (directory / name).exists()]
+    if len(there) > 1:
+        raise ConfigError(
+            "config-ambiguous",
+            f"There are {' and '.join(str(each) for each in there)}, and only one can be meant.",
+            "Remove one of them, or name the file with `--config`.",
+        )
+    return there[0] if there else None
+
+
+def missing(path: Path) -> ConfigError:
+    return ConfigError(
+        "config-missing",
+        f"There is no configuration at {path}.",
+        f"Make one with `aks-flex-node config init > {path}`, or name another with `--config`.",
+    )
+
+
+def read_config(path: Path) -> tuple[str, int]:
+    """The text of a configuration file, and its mode."""
+    if not path.exists():
+        raise missing(path)
+    try:
+        content, mode = _read(path)
+        return content.decode("utf-8-sig"), mode
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8 text"
+    except _Unreadable as error:
+        reason = str(error)
+    raise ConfigError(
+        "config-unreadable", f"{path} cannot be read: {reason}.", f"Look with `ls -l {path}`, and run as root."
+    )
+
+
+def _read(path: Path) -> tuple[bytes, int]:
+    try:
+        with os.fdopen(
+            os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+        ) as file:  # a pipe must not block
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode):
+                raise _Unreadable("it is not a file")
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise _Unreadable((error.strerror or "it cannot be opened").lower()) from None
+    if len(content) > LARGEST:
+        raise _Unreadable("it is larger than a megabyte")
+    return content, stat.S_IMODE(info.st_mode)
+
+
+def judge_mode(path: Path, mode: int, source: Source) -> None:
+    """Who else can read the file is a warning; who else can write it decides what runs as root here."""
+    if mode & 0o002:
+        reason = f"{path} can be written by everybody, who could run anything as root. Type `chmod 600 {path}`."
+        source.problems.append(Problem("", reason, origin=str(path)))
+    holds_secret = any(isinstance(value, Secret) for value in source.settings.values())
+    if mode & 0o004 or (mode & 0o040 and holds_secret):
+        why = " and holds a secret" if holds_secret else ""
+        source.warnings.append(f"{path} can be read by others{why}; type `chmod 600 {path}`.")
+
+
+def fill_from_files(source: Source) -> None:
+    """Put the content of each `…File` in the place of the setting it stands for."""
+    for file_key, key in SECRET_FILES:
+        if content := _content(source, file_key):
+            source.settings[key] = Secret(content)
+            _set_origin(source, file_key, key)
+    if content := _content(source, CERTIFICATE_FILE[0], secret=False):
+        pem = read_certificate(content) or content.encode()  # what is neither is found out when it is checked
+        source.settings[CERTIFICATE_FILE[1]] = base64.b64encode(pem).decode()
+        _set_origin(source, *CERTIFICATE_FILE)
+
+
+def _set_origin(source: Source, file_key: str, key: str) -> None:
+    source.origins[key] = f"{source.settings[file_key]}, named by {source.origins[file_key]}"
+
+
+def _content(source: Source, key: str, *, secret: bool = True) -> str | None:
+    name = source.settings.get(key)
+    if not isinstance(name, str) or not name.startswith("/"):
+        return None  # left out, or wrong in a way that is told elsewhere
+    path, origin = Path(name), source.origins.get(key, "")
+    try:
+        content, mode = _read(path)
+        text = content.decode().strip()
+    except UnicodeDecodeError:
+        source.problems.append(Problem(key, f"names {path}, which is not UTF-8 text.", origin=origin))
+        return None
+    except _Unreadable as error:
+        source.problems.append(Problem(key, f"names {path}, which cannot be read: {error}.", origin=origin))
+        return None
+    if not text:
+        source.problems.append(Problem(key, f"names {path}, which is empty.", origin=origin))
+    if secret and mode & 0o077:
+        source.warnings.append(f"{path} holds a secret and is open to others; type `chmod 600 {path}`.")
+    return text or None

@@ -1,0 +1,350 @@
+"""Every setting, with its meaning and its default. The reference in docs/ is made from these models."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic_core import PydanticCustomError
+
+from aks_flex_node.agent.config.masking import public
+from aks_flex_node.agent.config.secret import Secret  # noqa: TC001
+
+ACRONYMS = frozenset(("url", "ip", "cidr", "sku", "gc", "tls"))
+
+
+def camel(attribute: str) -> str:
+    """How an attribute is spelled in a file: `server_url` is `serverURL`, as Kubernetes and Azure write it."""
+    first, *words = attribute.split("_")
+    return first + "".join(word.upper() if word in ACRONYMS else word.capitalize() for word in words)
+
+
+def _without_v(version: str) -> str:
+    return version.removeprefix("v")
+
+
+Path = Annotated[str, Field(pattern=r"^/")]
+Version = Annotated[str, Field(pattern=r"^v?\d+\.\d+(\.\d+)?([-+.][0-9A-Za-z.-]+)?$"), AfterValidator(_without_v)]
+ProxyURL = Annotated[str, PlainSerializer(public)]  # it may hold a password, which no dump shows
+
+
+def _add_spellings(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """A schema knows one name per field; the older names that are accepted are added to it."""
+    known = schema.get("properties", {})
+    for field in model.model_fields.values():
+        if isinstance(field.validation_alias, AliasChoices):
+            first, *others = [str(choice) for choice in field.validation_alias.choices if "_" not in str(choice)]
+            known.update({other: {**known[first], "deprecated": True} for other in others})
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        hide_input_in_errors=True,
+        json_schema_extra=_add_spellings,
+    )
+
+
+class ServicePrincipal(Settings):
+    tenant_id: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("tenantId", "clientTenant", "tenant_id"),
+        description="Tenant of the service principal; azure.tenantId when left out.",
+    )
+    client_id: str = Field(description="Application (client) id.")
+    client_secret: Secret | None = Field(default=None, description="Its secret. Better: clientSecretFile.")
+    client_secret_file: Path | None = Field(default=None, description="A file, mode 0600, that holds the secret.")
+
+
+class ManagedIdentity(Settings):
+    client_id: str | None = Field(
+        default=None, description="Which user-assigned identity; the system's own when left out."
+    )
+
+
+class BootstrapToken(Settings):
+    token: Secret | None = Field(default=None, description="Kubernetes bootstrap token, `abcdef.0123456789abcdef`.")
+    token_file: Path | None = Field(default=None, description="A file, mode 0600, that holds the token.")
+
+
+class ArcTargetCluster(Settings):
+    name: str = Field(description="Name of the AKS cluster.")
+    resource_group: str | None = Field(
+        default=None, description="Its resource group; azure.resourceGroup when left out."
+    )
+
+
+class Arc(Settings):
+    enabled: bool = Field(default=False, description="Register this machine with Azure Arc.")
+    auto_register: bool | None = Field(default=None, description="The older name of `enabled`.")
+    machine_name: str | None = Field(
+        default=None, description="Name of the Arc machine; the host name when left out."
+    )
+    resource_group: str | None = Field(
+        default=None, description="Its resource group; azure.resourceGroup when left out."
+    )
+    location: str | None = Field(default=None, description="Its region; azure.location when left out.")
+    tags: dict[str, str] = Field(default={}, description="Tags of the Arc machine.")
+    auto_role_assignment: bool = Field(
+        default=False, description="Give the machine's identity its roles on the cluster."
+    )
+    target_cluster: ArcTargetCluster | None = Field(
+        default=None, description="The cluster, named as in the first release."
+    )
+
+
+class Vpn(Settings):
+    enabled: bool = Field(default=False, description="Reach the cluster's network through a point-to-site VPN.")
+    auto_provision: bool = Field(default=False, description="Make the VPN gateway when there is none.")
+    p2s_gateway_cidr: str = Field(default="192.168.100.0/24", description="Addresses that VPN clients get.")
+    gateway_sku: str = Field(default="VpnGw2AZ", description="Size of a gateway that is made.")
+
+
+class TargetCluster(Settings):
+    resource_id: str | None = Field(default=None, description="ARM id of the AKS cluster.")
+    name: str | None = Field(default=None, description="Its name, when there is no resourceId.")
+    resource_group: str | None = Field(default=None, description="Its resource group, when there is no resourceId.")
+    location: str | None = Field(default=None, description="Its region.")
+
+
+class Azure(Settings):
+    subscription_id: str | None = Field(default=None, description="Subscription of the cluster.")
+    tenant_id: str | None = Field(default=None, description="Entra tenant.")
+    cloud: str = Field(default="AzurePublicCloud", description="Which Azure: AzurePublicCloud, AzureChinaCloud, …")
+    location: str | None = Field(default=None, description="Region for what is made in Azure.")
+    resource_group: str | None = Field(default=None, description="Resource group for what is made in Azure.")
+    service_principal: ServicePrincipal | None = Field(default=None, description="Sign in as a service principal.")
+    managed_identity: ManagedIdentity | None = Field(default=None, description="Sign in as this Azure VM's identity.")
+    bootstrap_token: BootstrapToken | None = Field(default=None, description="Join by a Kubernetes bootstrap token.")
+    arc: Arc = Field(default_factory=Arc, description="Azure Arc.")
+    vpn: Vpn = Field(default_factory=Vpn, description="VPN to the cluster's network.")
+    target_cluster: TargetCluster | None = Field(default=None, description="The cluster to join.")
+
+
+class Kubelet(Settings):
+    server_url: str | None = Field(default=None, description="The API server, `https://…:443`.")
+    ca_cert_data: str | None = Field(default=None, description="The cluster's CA certificate: PEM in base64.")
+    ca_cert_file: Path | None = Field(default=None, description="A file with the cluster's CA certificate (PEM).")
+    dns_service_ip: str | None = Field(default=None, description="Address of the cluster's DNS service.")
+    cluster_domain: str = Field(default="cluster.local", description="The cluster's DNS domain.")
+    kube_reserved: dict[str, str] = Field(default={}, description="Kept back for Kubernetes, e.g. `cpu: 100m`.")
+    system_reserved: dict[str, str] = Field(default={}, description="Kept back for the system.")
+    eviction_hard: dict[str, str] = Field(
+        default={
+            "memory.available": "100Mi",
+            "nodefs.available": "10%",
+            "imagefs.available": "15%",
+            "nodefs.inodesFree": "5%",
+        },
+        description="When pods are evicted.",
+    )
+    verbosity: Annotated[int, Field(ge=0, le=10)] = Field(default=2, description="How much the kubelet logs.")
+    image_gc_high_threshold: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=85, description="Disk use in percent above which images are removed."
+    )
+    image_gc_low_threshold: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=80, description="Disk use in percent down to which they are removed."
+    )
+    node_status_update_frequency: str = Field(default="10s", description="How often the kubelet reports.")
+    pod_pids_limit: Annotated[int, Field(ge=-1)] = Field(default=4096, description="Processes that one pod may have.")
+    cgroup_driver: Literal["auto", "systemd", "cgroupfs"] = Field(
+        default="auto", description="`auto` looks at the machine."
+    )
+    server_tls_bootstrap: bool = Field(
+        default=False,
+        description="Ask the cluster for a serving certificate; somebody there must approve it.",
+    )
+    extra_config: dict[str, object] = Field(
+        default={}, description="Further keys of the KubeletConfiguration, as they are."
+    )
+
+
+class Taint(Settings):
+    key: str = Field(description="Its key.")
+    value: str = Field(default="", description="Its value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="What it does.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_text(cls, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        parts = re.fullmatch(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(?P<effect>[^=:]+)", given)
+        if parts is None:
+            raise PydanticCustomError("taint", "is not a taint; write `key=value:Effect` or `key:Effect`")
+        return {name: text for name, text in parts.groupdict().items() if text is not None}
+
+
+class Node(Settings):
+    name: str | None = Field(
+        default=None, description="Name of the node; the host name, in lower case, when left out."
+    )
+    ip: str | None = Field(
+        default=None, description="Its address; the one that reaches the API server when left out."
+    )
+    labels: dict[str, str] = Field(default={}, description="Labels of the node.")
+    taints: tuple[Taint, ...] = Field(
+        default=(), description="Taints it registers with; `key=value:Effect` works too."
+    )
+    max_pods: Annotated[int, Field(ge=1, le=1024)] = Field(default=110, description="How many pods it may run.")
+    kubelet: Kubelet = Field(default_factory=Kubelet, description="The kubelet.")
+
+
+class Kubernetes(Settings):
+    version: Version | None = Field(
+        default=None, description="Version of kubelet, kubectl and kubeadm, with its patch level."
+    )
+    url_template: str = Field(
+        default="https://dl.k8s.io/v%s/bin/linux/%s/%s",
+        description="Version, architecture, program; or version and architecture of a kubernetes-node tarball.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+
+
+class Containerd(Settings):
+    version: Version = Field(default="2.4.2", description="Version of containerd: 1.7 or 2.x.")
+    url: str = Field(
+        default="https://github.com/containerd/containerd/releases/download/v%s/containerd-%s-linux-%s.tar.gz",
+        validation_alias=AliasChoices("url", "urlTemplate"),
+        description="Where it is: version, version, architecture.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+    pause_image: str = Field(
+        default="mcr.microsoft.com/oss/kubernetes/pause:3.9", description="Image of pod sandboxes."
+    )
+    metrics_address: str = Field(
+        default="127.0.0.1:10257", description="Where containerd serves its metrics; empty for nowhere."
+    )
+
+
+class Runc(Settings):
+    version: Version = Field(default="1.5.2", description="Version of runc.")
+    url: str = Field(
+        default="https://github.com/opencontainers/runc/releases/download/v%s/runc.%s",
+        validation_alias=AliasChoices("url", "urlTemplate"),
+        description="Where it is: version, architecture.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+
+
+class Cni(Settings):
+    version: Version = Field(default="1.9.1", description="Version of the CNI plugins.")
+    url: str = Field(
+        default="https://github.com/containernetworking/plugins/releases/download/v%s/cni-plugins-linux-%s-v%s.tgz",
+        validation_alias=AliasChoices("url", "urlTemplate"),
+        description="Where they are: version, architecture, version.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+    bridge: bool = Field(
+        default=True, description="Make a bridge network until the cluster's own network plugin brings its own."
+    )
+
+
+class Npd(Settings):
+    enabled: bool = Field(default=True, description="Run node-problem-detector.")
+    version: Version = Field(default="1.34.0", description="Version of node-problem-detector.")
+    url: str = Field(
+        default="https://github.com/kubernetes/node-problem-detector/releases/download/v%s/node-problem-detector-v%s-linux_%s.tar.gz",
+        validation_alias=AliasChoices("url", "urlTemplate"),
+        description="Where it is: version, version, architecture.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+
+
+class KubernetesPaths(Settings):
+    config_dir: Path = Field(default="/etc/kubernetes", description="Kubernetes' configuration.")
+    certs_dir: Path = Field(default="/etc/kubernetes/certs", description="The cluster's CA certificate.")
+    manifests_dir: Path = Field(default="/etc/kubernetes/manifests", description="Static pods.")
+    volume_plugin_dir: Path = Field(default="/etc/kubernetes/volumeplugins", description="Volume plugins.")
+    kubelet_dir: Path = Field(default="/var/lib/kubelet", description="The kubelet's state.")
+
+
+class CniPaths(Settings):
+    bin_dir: Path = Field(default="/opt/cni/bin", description="CNI plugins.")
+    conf_dir: Path = Field(default="/etc/cni/net.d", description="CNI networks.")
+    lib_dir: Path = Field(default="/var/lib/cni", description="What CNI plugins remember.")
+
+
+class Paths(Settings):
+    config_dir: Path = Field(default="/etc/aks-flex-node", description="The agent's configuration.")
+    data_dir: Path = Field(
+        default="/var/lib/aks-flex-node", description="The agent's state, and artifacts it has fetched."
+    )
+    log_dir: Path = Field(default="/var/log/aks-flex-node", description="The agent's log.")
+    install_dir: Path = Field(
+        default="/opt/aks-flex-node", description="Programs, each version in a directory of its own."
+    )
+    bin_dir: Path = Field(default="/usr/local/bin", description="Links to programs.")
+    sbin_dir: Path = Field(default="/usr/local/sbin", description="Link to runc.")
+    containerd_dir: Path = Field(default="/var/lib/containerd", description="Images and containers.")
+    kubernetes: KubernetesPaths = Field(default_factory=KubernetesPaths, description="Kubernetes.")
+    cni: CniPaths = Field(default_factory=CniPaths, description="CNI.")
+
+
+class Agent(Settings):
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What goes to the log."
+    )
+    log_file: Path | None = Field(default=None, description="The log file; agent.log in paths.logDir when left out.")
+    log_dir: Path | None = Field(default=None, description="Another way to say paths.logDir.")
+    join_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=180.0, description="How long the cluster may take to know the node and to find it Ready."
+    )
+
+
+class Artifacts(Settings):
+    base_url: str | None = Field(
+        default=None, description="A mirror: asked for `<baseURL>/<host>/<path>` instead of the publisher."
+    )
+    bundle: Path | None = Field(
+        default=None, description="An offline bundle (directory or tar); nothing is fetched then."
+    )
+    ca_file: Path | None = Field(default=None, description="Trust this CA for downloads, besides the system's.")
+    parallel: Annotated[int, Field(ge=1, le=32)] = Field(default=8, description="Downloads at a time.")
+    attempts: Annotated[int, Field(ge=1, le=20)] = Field(default=5, description="How often a download is tried.")
+    stall_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=30.0, description="Silence after which it is tried again."
+    )
+
+
+class Proxy(Settings):
+    http: ProxyURL | None = Field(
+        default=None, repr=False, description="Proxy for http: `http://[user:password@]host:port`."
+    )
+    https: ProxyURL | None = Field(default=None, repr=False, description="Proxy for https.")
+    no_proxy: tuple[str, ...] = Field(default=(), description="Hosts, domains and networks reached without a proxy.")
+
+
+class NodeConfig(Settings):
+    """Everything that makes this machine a node."""
+
+    azure: Azure = Field(default_factory=Azure, description="Azure and the cluster.")
+    node: Node = Field(default_factory=Node, description="The node.")
+    kubernetes: Kubernetes = Field(default_factory=Kubernetes, description="Kubernetes.")
+    containerd: Containerd = Field(default_factory=Containerd, description="containerd.")
+    runc: Runc = Field(default_factory=Runc, description="runc.")
+    cni: Cni = Field(default_factory=Cni, description="CNI plugins and the node's own network.")
+    npd: Npd = Field(default_factory=Npd, description="node-problem-detector.")
+    paths: Paths = Field(default_factory=Paths, description="Where everything is.")
+    agent: Agent = Field(default_factory=Agent, description="The agent.")
+    artifacts: Artifacts = Field(default_factory=Artifacts, description="Where programs come from.")
+    proxy: Proxy = Field(default_factory=Proxy, description="Proxies, for downloads, containerd and kubelet.")
+    registry_mirrors: dict[str, tuple[str, ...]] = Field(
+        default={}, description="Mirrors of image registries: `mcr.microsoft.com: [https://mirror.example]`."
+    )
+    continuous_monitoring: bool = Field(default=False, description="Stay and follow the configuration in Azure.")

@@ -1,0 +1,209 @@
+"""A file, the environment and flags each become settings by their dotted path, with where each came from.
+
+Nothing is checked here but names: whether a value is right is asked once, when all have been put together.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.config.keys import PREFIX, Key, Section, by_path, everything, find, keys, tree
+from aks_flex_node.agent.config.problems import Problem, closest, section_expected, unknown_key
+from aks_flex_node.agent.config.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from aks_flex_node.agent.config.documents import Document, Way
+
+CONFIG_VARIABLE = "AKS_FLEX_NODE_CONFIG"  # names the file; it is no setting
+
+# Two ways to say one thing: in one place only one may be used, and a stronger place replaces either.
+EITHER = (
+    ("azure.bootstrapToken.token", "azure.bootstrapToken.tokenFile"),
+    ("azure.servicePrincipal.clientSecret", "azure.servicePrincipal.clientSecretFile"),
+    ("node.kubelet.caCertData", "node.kubelet.caCertFile"),
+)
+# The older key, and the one that the agent reads.
+OLDER = (("azure.arc.autoRegister", "azure.arc.enabled"), ("agent.logDir", "paths.logDir"))
+
+
+@dataclass
+class Source:
+    """The settings of one place: whole values, single entries of maps, and what is wrong with the names."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    entries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def put(self, key: Key, value: object, origin: str) -> None:
+        if value == "" and key.kind == "text" and key.default is None:
+            return  # left out
+        if key.path in self.settings:
+            self.problems.append(Problem(key.path, "is given twice, under two of its names.", origin=origin))
+        self.settings[key.path] = (
+            Secret(value) if key.kind == "secret" and isinstance(value, str) and value else value
+        )
+        self.origins[key.path] = origin
+
+
+def from_document(document: Document, name: str) -> Source:
+    source = Source()
+
+    def origin(way: Way) -> str:
+        return f"{name}:{document.lines[way]}" if way in document.lines else name
+
+    for way in document.repeated:
+        path = ".".join(str(each) for each in way)
+        source.problems.append(Problem(path, "is in the file twice.", origin=origin(way)))
+    _flatten(document.data, tree(), (), source, origin)
+    return finish(source)
+
+
+def from_environment(environment: Mapping[str, str]) -> Source:
+    source = Source()
+    known: dict[str, Key | Section] = {each.variable: each for each in everything()}
+    for name, text in environment.items():
+        if not name.startswith(PREFIX) or name == CONFIG_VARIABLE or not text:
+            continue
+        if name in known:
+            _put_text(source, known[name], text, f"environment {name}")
+        else:
+            near = closest(name, known)
+            hint = f"Did you mean {near}?" if near else "`aks-flex-node config show` lists them."
+            source.problems.append(Problem(name, f"is not a variable of the agent. {hint}", origin="environment"))
+    return finish(source)
+
+
+def from_flags(flags: Mapping[str, object]) -> Source:
+    source = Source()
+    for path, value in flags.items():
+        place, rest = find(path)
+        origin = f"flag --set {place.path if isinstance(place, Key) else path}"
+        if place is None:
+            source.problems.append(_unknown_flag(path))
+        elif isinstance(place, Key) and rest:
+            entry = _read_json(value) if not place.holds_text or place.path == "registryMirrors" else value
+            source.entries.setdefault(place.path, {})[rest] = entry
+            source.origins[f"{place.path}.{rest}"] = f"{origin}.{rest}"
+        else:
+            _put_text(source, place, value, origin)
+    return finish(source)
+
+
+def _unknown_flag(path: str) -> Problem:
+    parent, _, name = path.rpartition(".")
+    section, _ = find(parent)
+    if isinstance(section, Section):
+        return unknown_key(section, name, "flag --set")
+    near = closest(path, [key.path for key in keys()])
+    return Problem(path, "is not a setting." + (f" Did you mean {near}?" if near else ""), origin="flag --set")
+
+
+def _put_text(source: Source, place: Key | Section, value: object, origin: str) -> None:
+    """A text from outside of a file: lists, maps and sections are JSON, the rest is as it is."""
+    if isinstance(place, Key) and place.kind not in ("list", "map"):
+        source.put(place, value, origin)
+        return
+    read = _read_json(value)
+    if isinstance(read, str):
+        example = '["a", "b"]' if isinstance(place, Key) and place.kind == "list" else '{"name": "value"}'
+        source.problems.append(Problem(place.path, f"must be JSON here, like {example}.", origin=origin))
+    elif isinstance(place, Key):
+        source.put(place, read, origin)
+    elif isinstance(read, dict):
+        _flatten(read, place, (), source, lambda _: origin)
+    else:
+        source.problems.append(section_expected(place, origin))
+
+
+def _read_json(value: object) -> object:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (json.JSONDecodeError, RecursionError):
+        return value
+
+
+def _flatten(
+    data: Mapping[str, Any], section: Section, way: Way, source: Source, origin: Callable[[Way], str]
+) -> None:
+    if not data and section.path:
+        source.settings.setdefault(section.path, {})
+        source.origins[section.path] = origin(way)
+    for name, value in data.items():
+        here = (*way, name)
+        member = section.member(str(name))
+        if member is None:
+            source.problems.append(unknown_key(section, str(name), origin(here)))
+        elif value is None:
+            _leave_out(member, source)
+        elif isinstance(member, Key):
+            source.put(member, value, origin(here))
+            if member.kind == "map" and isinstance(value, dict):
+                source.origins |= {f"{member.path}.{entry}": origin((*here, entry)) for entry in value}
+        elif isinstance(value, dict):
+            _flatten(value, member, here, source, origin)
+        else:
+            source.problems.append(section_expected(member, origin(here)))
+
+
+def _leave_out(member: Key | Section, source: Source) -> None:
+    if isinstance(member, Section) and member.optional:
+        source.warnings.append(f"{member.path} is empty and counts as left out; `{{}}` says that it is meant.")
+
+
+def finish(source: Source) -> Source:
+    """What two keys of the same place say together."""
+    for first, second in EITHER:
+        if first in source.settings and second in source.settings:
+            reason = f"is given, and {second} too; give one of them."
+            source.problems.append(Problem(first, reason, origin=source.origins[first]))
+    for older, key in OLDER:
+        if older not in source.settings:
+            continue
+        if source.settings.setdefault(key, source.settings[older]) != source.settings[older]:
+            reason = f"is the older name of {key}, which says something else; leave it out."
+            source.problems.append(Problem(older, reason, origin=source.origins[older]))
+        source.origins.setdefault(key, source.origins[older])
+    return source
+
+
+def merge(weaker_first: list[Source]) -> Source:
+    """One source out of several; of two that give a setting, the later one is taken."""
+    merged = Source()
+    for source in weaker_first:
+        for pair in EITHER:
+            if any(path in source.settings for path in pair):
+                _forget(merged, pair)
+        for path in source.settings:
+            _forget(merged, [path, *(each for each in merged.origins if each.startswith(f"{path}."))])
+        merged.settings |= source.settings
+        for path, entries in source.entries.items():
+            below = merged.settings.get(path, by_path()[path].default)
+            merged.settings[path] = {**below, **entries} if isinstance(below, dict) else entries
+        merged.origins |= source.origins
+        merged.problems += source.problems
+        merged.warnings += source.warnings
+    return merged
+
+
+def _forget(source: Source, paths: Iterable[str]) -> None:
+    for path in paths:
+        source.settings.pop(path, None)
+        source.origins.pop(path, None)
+
+
+def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted paths become sections again."""
+    nested: dict[str, Any] = {}
+    for path, value in settings.items():
+        *way, name = path.split(".")
+        place = nested
+        for each in way:
+            place = place.setdefault(each, {})
+        place[name] = place.get(name, {}) if value == {} else value
+    return nested

@@ -1,0 +1,1 @@
+"""What turns four functions of a component into install, verify, repair, dry run and removal."""

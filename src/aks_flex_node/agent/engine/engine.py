@@ -1,0 +1,141 @@
+"""Brings a machine from what is true to what should be, one component after another."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.engine.observing import damage, sightings
+from aks_flex_node.agent.engine.resources import Spec
+from aks_flex_node.agent.engine.workshop import Clock
+from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.host.actions import MakeDirectory, PlaceTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.engine.component import Component
+    from aks_flex_node.agent.engine.events import Events
+    from aks_flex_node.agent.engine.ledger import Ledger
+    from aks_flex_node.agent.engine.observing import Facts
+    from aks_flex_node.agent.engine.resources import Program
+    from aks_flex_node.agent.engine.workshop import Workshop
+    from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one component would do."""
+
+    component: str
+    spec: Spec = field(repr=False)
+    facts: Facts = field(repr=False)
+    actions: tuple[Action, ...]
+
+
+@dataclass
+class Engine:
+    host: Host
+    config: NodeConfig
+    machine: Machine
+    ledger: Ledger
+    events: Events
+    workshop: Workshop | None = None
+    sync: Callable[[], None] = os.sync
+    changed: list[Action] = field(default_factory=list)
+
+    @property
+    def originals(self) -> str:
+        return f"{self.config.paths.data_dir}/originals"
+
+    def plan(self, component: Component) -> Plan:
+        spec = component.desired(self.config, self.machine)
+        facts = component.observe(self.host, spec, self.ledger.owned(component.name))
+        return Plan(component.name, spec, facts, tuple(component.plan(spec, facts)))
+
+    def prepare(self, components: Sequence[Component]) -> None:
+        """Begin to fetch everything that these will need and the machine does not have."""
+        if self.workshop is None:
+            return
+        missing: list[Program] = []
+        for component in components:
+            spec, owned = component.desired(self.config, self.machine), self.ledger.owned(component.name)
+            self.ledger.before(component.name, spec, (), self.originals)
+            missing += [program for program in spec.programs if damage(self.host, program, owned)]
+        for program in missing:
+            self._make_room(program)
+        self.workshop.prepare(missing)
+
+    def _make_room(self, program: Program) -> None:
+        """A program is made ready beside its place, so there must be one."""
+        folder = program.place.rpartition("/")[0]
+        if self.host.look(folder) is None:
+            self.host.do(MakeDirectory(folder))
+
+    def apply(self, component: Component) -> tuple[Action, ...]:
+        """Make true what the component wants. Nothing is done, and nothing restarted, when it is."""
+        start = time.monotonic()
+        plan, clock = self.plan(component), Clock(component.seconds)
+        self.ledger.before(component.name, plan.spec, plan.actions, self.originals)
+        done: list[Action] = []
+        for action in plan.actions:
+            if clock.left <= 0:
+                raise MachineError(
+                    "step-too-slow",
+                    f"{component.title} did not get done within {component.seconds:.0f} s.",
+                    "Run the same command again: it goes on where it stopped.",
+                    again=True,
+                )
+            self._do(action, plan, clock)
+            done.append(action)
+        self.ledger.after(component.name, plan.spec, plan.actions)
+        self.changed += done
+        self.events.say(
+            "component-applied",
+            f"{component.title}: {len(done)} changes" if done else f"{component.title}: nothing to do",
+            "info" if done else "debug",
+            component=component.name,
+            changes=len(done),
+            seconds=round(time.monotonic() - start, 3),
+        )
+        return tuple(done)
+
+    def _do(self, action: Action, plan: Plan, clock: Clock) -> None:
+        if isinstance(action, PlaceTree) and self.workshop:
+            program = next(one for one in plan.spec.programs if one.place == action.path)
+            self.workshop.finish(program, clock.left)
+        self.events.say("action", str(action), "debug", component=plan.component)
+        self.host.do(action)
+
+    def settle(self) -> None:
+        """Let all that was written reach the disk, and remember that it did."""
+        if self.host.live and any(isinstance(action, PlaceTree) for action in self.changed):
+            self.sync()
+        self.ledger.synced(lambda place: sightings(self.host, place))
+
+    def remove(self, component: Component, report: Callable[[str], None]) -> tuple[Action, ...]:
+        """Take away what the component owns. What cannot be taken away now is reported, and the rest goes on."""
+        facts = component.observe(self.host, Spec(), self.ledger.owned(component.name))
+        return self.clear(component.name, component.removal(facts), report)
+
+    def clear(self, name: str, actions: Iterable[Action], report: Callable[[str], None]) -> tuple[Action, ...]:
+        done: list[Action] = []
+        failed = False
+        for action in actions:
+            self.events.say("action", str(action), "debug", component=name)
+            try:
+                self.host.do(action)
+            except FlexError as error:
+                failed = True
+                report(error.message)
+                continue
+            done.append(action)
+        if not failed:
+            self.ledger.forget(name)
+        self.changed += done
+        return tuple(done)

@@ -1,0 +1,98 @@
+"""What happened, one structured line each: to the journal, to the log file, and to whoever watches.
+
+Values that are secret never get here: an event says what was done, not with what.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+JOURNAL = "/run/systemd/journal/socket"
+LEVELS = ("debug", "info", "warning", "error")
+PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
+MOST_BYTES = 8 << 20  # then the file gets a new name, once
+
+
+class Sink(Protocol):
+    def __call__(self, level: str, line: str, text: str) -> None: ...
+
+
+class Events:
+    """Every event of one command bears the same request id."""
+
+    def __init__(
+        self, *sinks: Sink, level: str = "info", watch: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
+        self._sinks = list(sinks)
+        self._least = LEVELS.index(level)
+        self._watch = watch
+        self.request_id = str(uuid.uuid4())
+
+    def add(self, sink: Sink) -> None:
+        self._sinks.append(sink)
+
+    def say(self, event: str, message: str, level: str = "info", **fields: Any) -> None:
+        now = time.time()
+        record = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z",
+            "level": level,
+            "event": event,
+            "message": message,
+            "requestId": self.request_id,
+            **fields,
+        }
+        if self._watch:
+            self._watch(record)
+        if LEVELS.index(level) >= self._least:
+            for sink in self._sinks:
+                with contextlib.suppress(OSError):  # a full disk must not keep us from what matters
+                    sink(level, json.dumps(record, default=str), message)
+
+
+class LogFile:
+    """Lines at the end of a file that only root reads."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def __call__(self, level: str, line: str, text: str) -> None:  # noqa: ARG002
+        if self._path.exists() and self._path.stat().st_size > MOST_BYTES:
+            self._path.replace(f"{self._path}.1")
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        with os.fdopen(handle, "a") as file:
+            file.write(line + "\n")
+
+
+class Journal:
+    """systemd's journal, by its own protocol."""
+
+    def __init__(self, path: str = JOURNAL) -> None:
+        self._path = path
+
+    def __call__(self, level: str, line: str, text: str) -> None:
+        message = text.replace("\n", " ")
+        fields = (
+            f"PRIORITY={PRIORITIES[level]}\nSYSLOG_IDENTIFIER=aks-flex-node\nMESSAGE={message}\nFLEX_EVENT={line}\n"
+        )
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+            channel.sendto(fields.encode(), self._path)
+
+
+def last(path: str, count: int) -> list[dict[str, Any]]:
+    """The last events in a log file; a line that a crash cut off is passed over."""
+    found: list[dict[str, Any]] = []
+    with contextlib.suppress(OSError):
+        for line in Path(path).read_text(errors="replace").splitlines()[-count:]:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return [record for record in found if isinstance(record, dict)]

@@ -1,0 +1,213 @@
+"""What is ours on this machine, and what was there before: the memory that makes leaving without a trace possible.
+
+It is written before an action and after it, whole, to two places. Between the two it says more than is true, never
+less, so whoever reads it after a crash finds everything that may be ours.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.host.actions import (
+    EditFile,
+    EnableUnit,
+    LoadModule,
+    MakeDirectory,
+    MakeLink,
+    PlaceTree,
+    Remove,
+    RemoveTree,
+    RestartUnit,
+    SetSysctl,
+    StartUnit,
+    StopUnit,
+    SwapOff,
+    WriteFile,
+)
+from aks_flex_node.host.host import Entry, Host, Kind
+from aks_flex_node.host.system import sysctl_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aks_flex_node.agent.engine.resources import Spec
+    from aks_flex_node.host.actions import Action
+
+FORMAT = 1
+KINDS = ("paths", "sysctls", "modules", "swaps", "services")
+Record = dict[str, Any]
+
+
+@dataclass
+class Owned:
+    """What one component owns."""
+
+    paths: dict[str, Record] = field(default_factory=dict)
+    sysctls: dict[str, Record] = field(default_factory=dict)
+    modules: dict[str, Record] = field(default_factory=dict)
+    swaps: dict[str, Record] = field(default_factory=dict)
+    services: dict[str, Record] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        return not any(getattr(self, kind) for kind in KINDS)
+
+
+class Ledger:
+    def __init__(self, host: Host, places: tuple[str, ...]) -> None:
+        """Read it from the first of its places that can be read."""
+        self._host = host
+        self.places = places
+        self.damaged: tuple[str, ...] = ()
+        self.components: dict[str, Owned] = {}
+        for place in places:
+            content = host.read(place)
+            try:
+                if content is not None:
+                    self.components = _parsed(content)
+                    return
+            except (ValueError, KeyError, TypeError, AttributeError):
+                self.damaged += (place,)
+
+    @property
+    def exists(self) -> bool:
+        return bool(self.components)
+
+    def owned(self, component: str) -> Owned:
+        return self.components.setdefault(component, Owned())
+
+    def owner(self, path: str) -> str | None:
+        return next((name for name, owned in self.components.items() if path in owned.paths), None)
+
+    def before(self, component: str, spec: Spec, actions: Iterable[Action], originals: str) -> None:
+        """Note what is about to become ours, and what stands there now."""
+        owned, at_first = self.owned(component), self._text()
+        for path in spec.ours:
+            if path not in owned.paths:
+                owned.paths[path] = {**self._original(path, originals), "ours": True}
+        for action in actions:
+            self._note(owned, action, originals)
+        if self._text() != at_first:
+            self.save()
+
+    def _note(self, owned: Owned, action: Action, originals: str) -> None:
+        match action:
+            case EditFile() | RemoveTree() | Remove():
+                pass
+            case MakeDirectory(path) | WriteFile(path) | MakeLink(path) | PlaceTree(_, path):
+                if path not in owned.paths:
+                    owned.paths[path] = self._original(path, originals)
+                if isinstance(action, PlaceTree):  # what it is must be known even if we are cut off now
+                    owned.paths[path].update(kind="program", synced=False)
+            case SetSysctl(key):
+                was = self._host.read(sysctl_path(key))
+                owned.sysctls.setdefault(key, {"original": was.decode().strip() if was is not None else None})
+            case LoadModule(name):
+                owned.modules.setdefault(name, {})
+            case SwapOff(device):
+                owned.swaps.setdefault(device, {"priority": _priority(self._host, device)})
+            case EnableUnit(name):
+                owned.services.setdefault(name, {"started_with": ""})
+            case StartUnit(name) | RestartUnit(name) | StopUnit(name):
+                owned.services[name] = {"started_with": ""}
+
+    def _original(self, path: str, originals: str) -> Record:
+        entry = self._host.look(path)
+        if entry is None:
+            return {"original": None}
+        return {"original": self._kept(path, entry, originals)}
+
+    def _kept(self, path: str, entry: Entry, originals: str) -> Record:
+        kept: Record = {"kind": entry.kind.value, "mode": entry.mode}
+        if entry.kind in {Kind.DIRECTORY, Kind.LINK}:  # a link may lead to a directory with things in it
+            kept["names"] = list(self._host.names(path))
+        if entry.kind is Kind.LINK:
+            kept["target"] = entry.target
+        elif entry.kind is Kind.FILE:
+            kept["copy"] = f"{originals}/{self._host.digest(path)}"
+            self._host.do(MakeDirectory(originals, 0o700))
+            self._host.do(WriteFile(kept["copy"], self._host.read(path) or b"", 0o600))
+        return kept
+
+    def after(self, component: str, spec: Spec, actions: Iterable[Action]) -> None:
+        """Note what is in effect now."""
+        owned, at_first = self.owned(component), self._text()
+        started = spec.fingerprints
+        for action in actions:
+            match action:
+                case PlaceTree(_, path) if path in owned.paths:
+                    owned.paths[path].update(kind="program", synced=False)
+                case MakeDirectory(path) | WriteFile(path) | MakeLink(path) if path in owned.paths:
+                    owned.paths[path]["kind"] = KIND_OF[type(action)]
+                case Remove(path) | RemoveTree(path):
+                    owned.paths.pop(path, None)
+                case StartUnit(name) | RestartUnit(name):
+                    owned.services[name] = {"started_with": started.get(name, "")}
+        wanted = spec.paths | spec.folders
+        for path in [path for path, record in owned.paths.items() if path not in wanted]:
+            if owned.paths[path].get("kind") != "program":
+                del owned.paths[path]
+        for name in [name for name in owned.services if name not in started]:
+            del owned.services[name]
+        if self._text() != at_first:
+            self.save()
+
+    def synced(self, sightings: Callable[[str], dict[str, int]]) -> None:
+        """All that was written has reached the disk; remember what it looks like, to see quickly that it stays so."""
+        at_first = self._text()
+        for owned in self.components.values():
+            for path, record in owned.paths.items():
+                if record.get("kind") == "program":
+                    record.update(synced=True, seen=sightings(path))
+        if self._text() != at_first:
+            self.save()
+
+    def forget(self, component: str) -> None:
+        self.components.pop(component, None)
+        self.save()
+
+    def save(self) -> None:
+        for place in self.places:
+            self._make_room(place)
+            self._host.do(WriteFile(place, self._text(), 0o600))
+
+    def _make_room(self, place: str) -> None:
+        parts = place.split("/")
+        for count in range(2, len(parts)):
+            folder = "/".join(parts[:count])
+            if self._host.look(folder) is None:
+                self._host.do(MakeDirectory(folder, 0o755))
+
+    def _text(self) -> bytes:
+        components = {
+            name: {kind: getattr(owned, kind) for kind in KINDS if getattr(owned, kind)}
+            for name, owned in self.components.items()
+            if not owned.empty
+        }
+        return (json.dumps({"format": FORMAT, "components": components}, indent=1) + "\n").encode()
+
+    def copy(self, host: Host) -> Ledger:
+        """The same knowledge about another host, for trying things out."""
+        other = Ledger.__new__(Ledger)
+        other._host, other.places, other.damaged = host, self.places, self.damaged
+        other.components = copy.deepcopy(self.components)
+        return other
+
+
+KIND_OF = {MakeDirectory: "directory", WriteFile: "file", MakeLink: "link"}
+
+
+def _priority(host: Host, device: str) -> int:
+    """The last column of /proc/swaps; below zero it is the kernel's own choice."""
+    lines = (host.read("/proc/swaps") or b"").decode(errors="replace").splitlines()
+    return next((int(line.split()[-1]) for line in lines[1:] if line.split()[:1] == [device]), -2)
+
+
+def _parsed(content: bytes) -> dict[str, Owned]:
+    document = json.loads(content)
+    if document["format"] != FORMAT:
+        raise ValueError(f"format {document['format']}")
+    return {name: Owned(**kinds) for name, kinds in document["components"].items()}

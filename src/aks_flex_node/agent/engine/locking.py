@@ -1,0 +1,46 @@
+"""Two agents never work on one machine at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import BusyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOCK = "/run/aks-flex-node.lock"
+
+
+@contextlib.contextmanager
+def alone(path: str = LOCK) -> Iterator[None]:
+    """Hold the lock; the kernel lets it go when we end, however that comes."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
+            os.close(handle)
+            raise BusyError(
+                "machine-busy",
+                f"Another aks-flex-node (process {holder or 'unknown'}) is changing this machine right now.",
+                "Wait for it to end, then run the same command again.",
+                again=True,
+            ) from error
+        # Whoever held it before us has removed the file; a lock on a removed file holds nothing.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(handle).st_ino == Path(path).stat().st_ino:
+                break
+        os.close(handle)
+    try:
+        os.truncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        Path(path).unlink(missing_ok=True)
+        os.close(handle)

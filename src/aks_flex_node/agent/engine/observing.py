@@ -1,0 +1,135 @@
+"""Looks at everything that a component wants or owns, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.engine.ledger import Owned
+from aks_flex_node.agent.engine.resources import Directory, File, Link, Program, Service, Spec, Sysctl
+from aks_flex_node.host.system import sysctl_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.host.host import Entry, Host, UnitState
+
+MANIFEST = ".manifest.json"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is true of a component's things."""
+
+    live: bool = True
+    entries: Mapping[str, Entry | None] = field(default_factory=dict)
+    contents: Mapping[str, bytes | None] = field(default_factory=dict)
+    damage: Mapping[str, str] = field(default_factory=dict)  # place of a program -> what is wrong with it
+    sysctls: Mapping[str, str | None] = field(default_factory=dict)
+    modules: frozenset[str] = frozenset()
+    swaps: tuple[str, ...] = ()
+    units: Mapping[str, UnitState] = field(default_factory=dict)
+    replaced: frozenset[str] = frozenset()  # units whose running program is no longer the one on the disk
+    owned: Owned = field(default_factory=Owned)
+    originals: Mapping[str, bytes] = field(default_factory=dict)  # contents of files that stood here before us
+    children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of directories that are ours
+
+
+def observe(host: Host, spec: Spec, owned: Owned) -> Facts:
+    paths = {one.path for one in spec.resources if isinstance(one, Directory | File | Link)}
+    paths |= spec.folders | {one.needs for one in spec.resources if isinstance(one, Service) and one.needs} | set(owned.paths)
+    services = {one.name for one in spec.resources if isinstance(one, Service)} | set(owned.services)
+    keys = {one.key for one in spec.resources if isinstance(one, Sysctl)} | set(owned.sysctls)
+    units = {name: host.unit(name) for name in sorted(services)}
+    return Facts(
+        live=host.live,
+        entries={path: host.look(path) for path in sorted(paths)},
+        contents={one.path: host.read(one.path) for one in spec.resources if isinstance(one, File)},
+        damage={one.place: damage(host, one, owned) for one in spec.resources if isinstance(one, Program)},
+        sysctls={key: _sysctl(host, key) for key in sorted(keys)},
+        modules=loaded_modules(host),
+        swaps=swaps(host),
+        units=units,
+        replaced=frozenset(name for name, unit in units.items() if _replaced(host, unit)),
+        owned=owned,
+        originals=_originals(host, owned),
+        children={path: host.names(path) for path, record in owned.paths.items() if record.get("ours")},
+    )
+
+
+def damage(host: Host, program: Program, owned: Owned) -> str:
+    """What is wrong with installed programs; nothing when they are whole."""
+    text = host.read(f"{program.place}/{MANIFEST}")
+    if text is None:
+        return "not installed"
+    try:
+        files = json.loads(text)["files"]
+        recorded = owned.paths.get(program.place, {})
+        seen = recorded.get("seen", {}) if recorded.get("synced") else {}
+        for name, expected in files.items():
+            if wrong := _wrong(host, f"{program.place}/{name}", expected, seen.get(name)):
+                return f"{name} {wrong}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "its manifest is damaged"
+    return ""
+
+
+def _wrong(host: Host, path: str, expected: dict[str, object], seen: int | None) -> str:
+    entry = host.look(path)
+    if entry is None:
+        return "is missing"
+    if expected.get("link"):
+        return "" if entry.target == expected["link"] else "is not the link it should be"
+    if entry.size != expected["size"]:
+        return "has another size"
+    if entry.mode != expected["mode"]:
+        return f"has mode {entry.mode:04o}"
+    # A file that has not been touched since it was last hashed need not be hashed again.
+    if entry.changed != seen and host.digest(path) != expected["sha256"]:
+        return "has other content"
+    return ""
+
+
+def sightings(host: Host, place: str) -> dict[str, int]:
+    """When each installed file was last changed: as long as that stays, so does its content."""
+    text = host.read(f"{place}/{MANIFEST}")
+    try:
+        names = json.loads(text or b"{}").get("files", {})
+    except ValueError:
+        return {}
+    entries = {name: host.look(f"{place}/{name}") for name in names}
+    return {name: entry.changed for name, entry in entries.items() if entry}
+
+
+def _sysctl(host: Host, key: str) -> str | None:
+    content = host.read(sysctl_path(key))
+    return None if content is None else " ".join(content.decode(errors="replace").split())
+
+
+def loaded_modules(host: Host) -> frozenset[str]:
+    """Modules that the kernel has, loaded or built in; `-` and `_` are the same to it."""
+    loaded = {line.split()[0] for line in (host.read("/proc/modules") or b"").decode().splitlines() if line}
+    known = {name for name in ("overlay", "br_netfilter") if _built_in(host, name)}
+    return frozenset(name.replace("-", "_") for name in loaded | known)
+
+
+def _built_in(host: Host, name: str) -> bool:
+    if name == "overlay":
+        return b"\toverlay\n" in (host.read("/proc/filesystems") or b"")
+    return host.look("/proc/sys/net/bridge/bridge-nf-call-iptables") is not None
+
+
+def swaps(host: Host) -> tuple[str, ...]:
+    lines = (host.read("/proc/swaps") or b"").decode().splitlines()[1:]
+    return tuple(line.split()[0] for line in lines if line)
+
+
+def _replaced(host: Host, unit: UnitState) -> bool:
+    entry = host.look(f"/proc/{unit.pid}/exe") if unit.pid else None
+    return entry is not None and entry.target.endswith(" (deleted)")
+
+
+def _originals(host: Host, owned: Owned) -> dict[str, bytes]:
+    copies = {path: (record.get("original") or {}).get("copy") for path, record in owned.paths.items()}
+    return {path: host.read(copy) or b"" for path, copy in copies.items() if copy and host.look(copy)}

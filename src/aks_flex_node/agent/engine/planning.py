@@ -1,0 +1,199 @@
+"""From what should be true and what is true to what to do about it. Pure: the same facts, the same plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.engine.resources import (
+    Directory,
+    File,
+    Link,
+    Module,
+    NoSwap,
+    Program,
+    Service,
+    Spec,
+    Sysctl,
+    above,
+)
+from aks_flex_node.host.actions import (
+    DisableUnit,
+    EnableUnit,
+    LoadModule,
+    MakeDirectory,
+    MakeLink,
+    PlaceTree,
+    ReloadUnits,
+    Remove,
+    RemoveTree,
+    RestartUnit,
+    SetSysctl,
+    StartUnit,
+    StopUnit,
+    SwapOff,
+    SwapOn,
+    UnloadModule,
+    WriteFile,
+)
+from aks_flex_node.host.host import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.agent.engine.ledger import Record
+    from aks_flex_node.agent.engine.observing import Facts
+    from aks_flex_node.agent.engine.resources import Resource
+    from aks_flex_node.host.actions import Action
+
+UNIT_DIRECTORY = "/etc/systemd/system/"
+
+
+def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
+    """What to do so that the spec is true. Nothing, when it is."""
+    touched: set[str] = set()
+    folders = {one.path for one in spec.resources if isinstance(one, Directory)}
+    for resource in spec.resources:
+        for action in _plan_one(resource, facts, touched):
+            if isinstance(action, MakeDirectory | WriteFile | MakeLink | PlaceTree):
+                yield from _make_room(action.path, facts, folders)
+            if isinstance(action, WriteFile | MakeLink):
+                touched.add(action.path)
+            yield action
+    yield from _leftovers(spec, facts)
+
+
+def _make_room(path: str, facts: Facts, made: set[str]) -> Iterator[Action]:
+    """The directories above a path that nobody has made yet, and that no resource of the spec stands for."""
+    for folder in above(path):
+        if folder not in made and folder in facts.entries and facts.entries[folder] is None:
+            made.add(folder)
+            yield MakeDirectory(folder)
+
+
+def _plan_one(resource: Resource, facts: Facts, touched: set[str]) -> Iterator[Action]:
+    match resource:
+        case Directory() | File() | Link() | Program():
+            yield from _plan_path(resource, facts)
+        case Service():
+            yield from _plan_service(resource, facts, touched)
+        case Sysctl() | Module() | NoSwap() if facts.live:
+            yield from _plan_kernel(resource, facts)
+
+
+def _plan_path(resource: Directory | File | Link | Program, facts: Facts) -> Iterator[Action]:
+    match resource:
+        case Directory(path, mode):
+            entry = facts.entries[path]
+            # Behind a link is a directory of somebody else's choice. Anything else in its place is refused by name.
+            if entry is None or (entry.kind is not Kind.LINK and (entry.kind, entry.mode) != (Kind.DIRECTORY, mode)):
+                yield MakeDirectory(path, mode)
+        case File(path, content, mode, secret):
+            entry = facts.entries[path]
+            same = entry and entry.kind is Kind.FILE and entry.mode == mode and entry.uid == entry.gid == 0
+            if not same or facts.contents[path] != content:
+                yield WriteFile(path, content, mode, secret)
+        case Link(path, target):
+            entry = facts.entries[path]
+            if entry is None or entry.target != target:
+                yield MakeLink(path, target)
+        case Program(place):
+            if facts.damage[place]:
+                yield PlaceTree(resource.staging, place)
+
+
+def _plan_kernel(resource: Sysctl | Module | NoSwap, facts: Facts) -> Iterator[Action]:
+    match resource:
+        case Sysctl(key, value):
+            if facts.sysctls[key] != value:
+                yield SetSysctl(key, value)
+        case Module(name):
+            if name not in facts.modules:
+                yield LoadModule(name)
+        case NoSwap():
+            yield from (SwapOff(device) for device in facts.swaps)
+
+
+def _plan_service(service: Service, facts: Facts, touched: set[str]) -> Iterator[Action]:
+    unit = facts.units[service.name]
+    fresh = touched & set(service.inputs)
+    # A unit that rests may still be in systemd's memory as it was; one that never existed cannot be.
+    if unit.stale or (unit.exists and any(path.startswith(UNIT_DIRECTORY) for path in fresh)):
+        yield ReloadUnits()
+    if not unit.enabled:
+        yield EnableUnit(service.name)
+    if not facts.live or (service.needs and facts.entries.get(service.needs) is None):
+        return
+    started_with = facts.owned.services.get(service.name, {}).get("started_with")
+    if not unit.running:
+        yield StartUnit(service.name, service.wait)
+    elif fresh or started_with != service.fingerprint or service.name in facts.replaced:
+        yield RestartUnit(service.name, service.wait)
+
+
+def _leftovers(spec: Spec, facts: Facts) -> Iterator[Action]:
+    """What an earlier configuration wanted here, and this one does not."""
+    wanted, services = spec.paths | spec.folders, spec.fingerprints
+    for name in facts.owned.services:
+        if name not in services:
+            yield from stop(name, facts)
+    for path, record in reversed(facts.owned.paths.items()):
+        # An older version stays until somebody cleans up: it is what one goes back to.
+        if path not in wanted and record.get("kind") != "program" and path in facts.entries:
+            yield from give_back(path, record, facts)
+
+
+def removal(facts: Facts) -> Iterator[Action]:
+    """How a component leaves no trace of itself: what it owns goes, and what was there before comes back."""
+    for name in facts.owned.services:
+        yield from stop(name, facts)
+    for path, record in reversed(facts.owned.paths.items()):
+        yield from give_back(path, record, facts)
+    for key, record in facts.owned.sysctls.items():
+        if facts.live and record.get("original") is not None and facts.sysctls.get(key) != record["original"]:
+            yield SetSysctl(key, record["original"])
+    for name in facts.owned.modules:
+        yield UnloadModule(name)
+    for device, record in facts.owned.swaps.items():
+        if device not in facts.swaps:
+            yield SwapOn(device, record.get("priority", -2))
+
+
+def stop(name: str, facts: Facts) -> Iterator[Action]:
+    unit = facts.units[name]
+    if unit.running or unit.active == "failed":
+        yield StopUnit(name)
+    if unit.enabled:
+        yield DisableUnit(name)
+
+
+def give_back(path: str, record: Record, facts: Facts) -> Iterator[Action]:
+    """Take away what stands at a path of ours, or put back what stood there before."""
+    entry, original = facts.entries.get(path), record.get("original")
+    if record.get("ours") or record.get("kind") == "program":
+        yield from _empty(path, original, facts)
+    elif original is None:
+        if entry is not None:
+            yield Remove(path)
+    elif original["kind"] == "link":
+        yield MakeLink(path, original["target"])
+    elif original["kind"] == "file" and path in facts.originals:
+        yield WriteFile(path, facts.originals[path], original["mode"])
+    elif original["kind"] == "directory" and entry is not None and entry.mode != original["mode"]:
+        yield MakeDirectory(path, original["mode"])
+
+
+def _empty(path: str, original: Record | None, facts: Facts) -> Iterator[Action]:
+    """Take a directory of ours away with all that is in it, but nothing that was in it before us."""
+    entry = facts.entries.get(path)
+    if original is None or "names" not in original:
+        if entry is not None:
+            yield RemoveTree(path)
+        return
+    for name in facts.children.get(path, ()):
+        if name not in original["names"]:
+            yield RemoveTree(f"{path}/{name}")
+    if original["kind"] == "link":
+        if entry is None or entry.target != original["target"]:
+            yield MakeLink(path, original["target"])
+    elif entry is not None and entry.mode != original["mode"]:
+        yield MakeDirectory(path, original["mode"])

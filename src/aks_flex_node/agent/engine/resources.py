@@ -1,0 +1,137 @@
+"""What a component wants to be true, as frozen data. How to see it and how to get there is known once, for all."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.artifacts import Artifact
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory. One that is `ours` goes with all that is ever put into it; another goes only when it is empty."""
+
+    path: str
+    mode: int = 0o755
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """A directory that others make while the node runs, and that goes with all that is in it when the node goes."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class File:
+    path: str
+    content: bytes = field(repr=False)
+    mode: int = 0o644
+    secret: bool = False
+
+
+@dataclass(frozen=True)
+class Link:
+    path: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """One version of a component's programs, in a directory of its own."""
+
+    place: str
+    component: str
+    version: str
+    artifacts: tuple[Artifact, ...]
+
+    @property
+    def staging(self) -> str:
+        """Where it is made ready, beside its place."""
+        folder, _, name = self.place.rpartition("/")
+        return f"{folder}/.{name}.flex-new"
+
+
+@dataclass(frozen=True)
+class Sysctl:
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+
+
+@dataclass(frozen=True)
+class NoSwap:
+    """Nothing is swapped to now. What is at boot is a matter of /etc/fstab."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A unit that runs, and is restarted when one of its inputs has changed since it was started."""
+
+    name: str
+    inputs: tuple[str, ...]  # paths that it reads
+    fingerprint: str  # of what they should hold
+    needs: str = ""  # a path that must exist before it makes sense to start it
+    wait: bool = True
+
+
+Resource: TypeAlias = "Directory | Found | File | Link | Program | Sysctl | Module | NoSwap | Service"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything that one component wants."""
+
+    resources: tuple[Resource, ...] = ()
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Where the things that it wants stand."""
+        plain = {one.path for one in self.resources if isinstance(one, Directory | Found | File | Link)}
+        return frozenset(plain | {one.place for one in self.programs})
+
+    @property
+    def folders(self) -> frozenset[str]:
+        """The directories above the things that it makes, whether it names them or not."""
+        made = {one.path for one in self.resources if isinstance(one, Directory | File | Link)}
+        return frozenset(parent for path in made | {one.place for one in self.programs} for parent in above(path))
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """Directories that go with all that is in them."""
+        return tuple(
+            one.path for one in self.resources if isinstance(one, Found) or (isinstance(one, Directory) and one.ours)
+        )
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return tuple(one for one in self.resources if isinstance(one, Program))
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """What each of its services is to be started with."""
+        return {one.name: one.fingerprint for one in self.resources if isinstance(one, Service)}
+
+
+def above(path: str) -> tuple[str, ...]:
+    """The directories that a path lies in, the outermost first."""
+    parts = path.split("/")
+    return tuple("/".join(parts[:count]) for count in range(2, len(parts)))
+
+
+def service(name: str, inputs: tuple[File | Link, ...], *words: str, needs: str = "", wait: bool = True) -> Service:
+    """A service with the fingerprint of its inputs, and of words that stand for what is installed elsewhere."""
+    total = hashlib.sha256()
+    for one in inputs:
+        content = one.content if isinstance(one, File) else one.target.encode()
+        total.update(f"{one.path}\0{len(content)}\0".encode() + content)
+    total.update("\0".join(words).encode())
+    return Service(name, tuple(one.path for one in inputs), total.hexdigest(), needs, wait)

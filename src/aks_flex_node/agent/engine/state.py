@@ -1,0 +1,67 @@
+"""How far this machine has come, kept over crashes and reboots: the states of the first release's design."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.host import Host
+
+
+class Phase(Enum):
+    NOT_STARTED = "NotStarted"
+    ARC_REGISTERING = "ArcRegistering"
+    ARC_REGISTERED = "ArcRegistered"
+    ARC_FAILED = "ArcFailed"
+    VPN_BOOTSTRAPPING = "VPNBootstrapping"
+    VPN_CONNECTED = "VPNConnected"
+    VPN_FAILED = "VPNFailed"
+    NODE_BOOTSTRAPPING = "NodeBootstrapping"
+    NODE_JOINED = "NodeJoined"
+    NODE_FAILED = "NodeFailed"
+    RESETTING = "Resetting"
+
+
+@dataclass(frozen=True)
+class State:
+    phase: str = Phase.NOT_STARTED.value
+    step: str = ""  # the component at work, or at which it stopped
+    error: str = ""  # its name
+    message: str = ""
+    node: str = ""
+    pod_cidr: str = ""
+    since: str = ""
+    config: str = ""  # the file that was applied
+
+    def at(self, phase: Phase, **changes: Any) -> State:
+        return replace(self, phase=phase.value, since=_now(), **{"step": "", "error": "", "message": "", **changes})
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def read(host: Host, path: str) -> State:
+    """The state that was kept; a machine whose state is lost or damaged has not started as far as we know."""
+    try:
+        document = json.loads(host.read(path) or b"{}")
+        return State(**{key: str(value) for key, value in document.items() if key in State.__dataclass_fields__})
+    except (ValueError, AttributeError):
+        return State()
+
+
+def write(host: Host, path: str, state: State) -> None:
+    folder = path.rpartition("/")[0]
+    if host.look(folder) is None:
+        host.do(MakeDirectory(folder))
+    host.do(WriteFile(path, (json.dumps(asdict(state), indent=1) + "\n").encode(), 0o600))
+
+
+def forget(host: Host, path: str) -> None:
+    host.do(Remove(path))

@@ -1,0 +1,100 @@
+"""A machine becomes a node: the whole way on one page."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.components import agent
+from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.engine import state
+from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.watching import Watcher
+from aks_flex_node.errors import FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.proof import Proof
+    from aks_flex_node.agent.engine.component import Component
+    from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.host.actions import Action
+
+
+@dataclass
+class Join:
+    engine: Engine
+    proof: Proof | None  # none for an image: nothing runs there that could be proven
+    watcher: Watcher = field(default_factory=Watcher)
+    seconds: dict[str, float] = field(default_factory=dict)
+    _given: tuple[str, ...] = ()  # the addresses that components have been told of
+
+    @property
+    def state_file(self) -> str:
+        return f"{self.engine.config.paths.data_dir}/state.json"
+
+    def run(self, components: Sequence[Component] = SEQUENCE) -> Node | None:
+        """Do what is missing, prove that the node works, and remember it."""
+        engine = self.engine
+        engine.apply(agent.COMPONENT)  # where everything else is remembered
+        self._remember(Phase.NODE_BOOTSTRAPPING)
+        engine.prepare(components)
+        for component in components:
+            with self._step(component.name, component.title):
+                engine.apply(component)
+        node = self._prove(components) if self.proof else None
+        engine.settle()
+        self._remember(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr)
+        engine.events.say("joined", f"Node {self._node} is ready", node=self._node, changes=len(engine.changed))
+        return node
+
+    def _prove(self, components: Sequence[Component]) -> Node:
+        """Wait for the cluster to know the node, give it its network, and wait until it is Ready."""
+        assert self.proof  # noqa: S101 - asked by the caller
+        with self._step("proof", "the node is registered and Ready"):
+            self._give_network(self.proof.registered(), components)
+            return self.proof.ready(lambda node: self._give_network(node, components))
+
+    def _give_network(self, node: Node, components: Sequence[Component]) -> None:
+        """The cluster gives a node its addresses some moments after it got to know it."""
+        engine = self.engine
+        if self._given == (node.pod_cidr,):
+            return
+        self._given = (node.pod_cidr,)
+        engine.machine = replace(engine.machine, pod_cidr=node.pod_cidr or engine.machine.pod_cidr)
+        for component in components:
+            if component.again:
+                engine.apply(component)
+
+    @property
+    def _node(self) -> str:
+        return self.engine.machine.node_name(self.engine.config)
+
+    @contextmanager
+    def _step(self, name: str, title: str) -> Iterator[None]:
+        start, changes = time.monotonic(), len(self.engine.changed)
+        self.watcher.begins(name, title)
+        try:
+            yield
+        except FlexError as error:
+            self.watcher.fails(name, error)
+            self._remember(Phase.NODE_FAILED, step=name, error=error.name, message=error.message)
+            self.engine.events.say(
+                "failed", error.message, "error", component=name, error=error.name, hint=error.hint
+            )
+            raise
+        self.seconds[name] = time.monotonic() - start
+        self.watcher.ends(name, len(self.engine.changed) - changes, self.seconds[name])
+
+    def _remember(self, phase: Phase, **changes: str) -> None:
+        known = state.read(self.engine.host, self.state_file)
+        state.write(self.engine.host, self.state_file, known.at(phase, node=self._node, **changes))
+
+
+def differences(engine: Engine, components: Sequence[Component] = SEQUENCE) -> list[tuple[str, Action]]:
+    """Everything that a run would do now: empty when the machine is as it should be."""
+    return [(component.name, action) for component in components for action in engine.plan(component).actions]
+

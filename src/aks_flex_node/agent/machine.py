@@ -1,0 +1,106 @@
+"""What this machine is: looked up once, and no matter of ours to change."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import platform
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.host.host import Host
+
+ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+CAP_SYS_RESOURCE = 24
+RESOLVED = "/run/systemd/resolve/resolv.conf"
+
+
+@dataclass(frozen=True)
+class Machine:
+    arch: str = "amd64"
+    hostname: str = "localhost"
+    system: str = ""  # ID of /etc/os-release
+    release: str = ""  # and its VERSION_ID
+    kernel: str = ""
+    cgroups: int = 2
+    systemd: bool = True  # it is what started the machine
+    may_raise: bool = True  # CAP_SYS_RESOURCE: may raise limits and lower out-of-memory scores
+    resolv_conf: str = "/etc/resolv.conf"
+    address: str = ""  # by which it reaches the API server
+    pod_cidr: str = ""  # what the cluster gave this node, once it has
+    fstab: bytes = b""
+
+    def node_name(self, config: NodeConfig) -> str:
+        """Kubernetes knows lower case alone, and a kubelet makes its host's name so by itself."""
+        return config.node.name or self.hostname.lower()
+
+    def cgroup_driver(self, config: NodeConfig) -> str:
+        """Who makes control groups for pods. containerd and the kubelet must agree; with systemd it is systemd."""
+        chosen = config.node.kubelet.cgroup_driver
+        if chosen != "auto":
+            return chosen
+        return "systemd" if self.systemd else "cgroupfs"
+
+
+def survey(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
+    release = os_release(_text(host, "/etc/os-release"))
+    return Machine(
+        arch=ARCHITECTURES.get(platform.machine(), platform.machine()),
+        hostname=_text(host, "/proc/sys/kernel/hostname").strip() or _text(host, "/etc/hostname").strip(),
+        system=release.get("ID", ""),
+        release=release.get("VERSION_ID", ""),
+        kernel=_text(host, "/proc/sys/kernel/osrelease").strip(),
+        cgroups=2 if host.look("/sys/fs/cgroup/cgroup.controllers") else 1,
+        systemd=not host.live or host.look("/run/systemd/system") is not None,
+        may_raise=may_raise(_text(host, "/proc/self/status")),
+        resolv_conf=RESOLVED if host.look(RESOLVED) else "/etc/resolv.conf",
+        address=config.node.ip or address_towards(host, config.node.kubelet.server_url),
+        pod_cidr=pod_cidr,
+        fstab=host.read("/etc/fstab") or b"",
+    )
+
+
+def _text(host: Host, path: str) -> str:
+    return (host.read(path) or b"").decode(errors="replace")
+
+
+def os_release(text: str) -> dict[str, str]:
+    """The lines of an os-release file."""
+    return {found[1]: found[2].strip("\"'") for found in re.finditer(r"^(\w+)=(.*)$", text, re.MULTILINE)}
+
+
+def may_raise(status: str) -> bool:
+    found = re.search(r"^CapBnd:\s*([0-9a-f]+)", status, re.MULTILINE)
+    return found is None or bool(int(found[1], 16) >> CAP_SYS_RESOURCE & 1)
+
+
+def address_towards(host: Host, url: str | None) -> str:
+    """The address from which this machine would speak to a server; nothing when it cannot be told."""
+    name = urlsplit(url or "").hostname
+    if not name:
+        return ""
+    return source_address(host.ask("ip", "-j", "route", "get", resolve(host, name) or name).out)
+
+
+def resolve(host: Host, name: str) -> str:
+    return first_address(host.ask("getent", "ahosts", name).out)
+
+
+def first_address(text: str) -> str:
+    """What `getent ahosts` says first."""
+    return text.split(maxsplit=1)[0] if text.split() else ""
+
+
+def source_address(text: str) -> str:
+    """What `ip -j route get` says."""
+    try:
+        routes = json.loads(text or "[]")
+    except ValueError:
+        return ""
+    found = str(routes[0].get("prefsrc", "")) if routes else ""
+    # A node that is known by its loopback address is reached by nobody; a kubelet refuses such a one.
+    return "" if found and ipaddress.ip_address(found).is_loopback else found

@@ -1,0 +1,172 @@
+"""Check of the programs that have to be fetched: each can be, and so can its checksum."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.preflight.findings import Finding, error, fine
+from aks_flex_node.agent.preflight.seams import Cause, Request, Unheard
+from aks_flex_node.agent.preflight.threads import Late, at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.artifacts.bundles import BundleManifest
+    from aks_flex_node.agent.artifacts.sources import Place, Sources
+    from aks_flex_node.agent.preflight.situations import Situation
+
+SECONDS = 9.0
+GOOD = (200, 206)
+ELSEWHERE = (
+    "Behind a firewall set proxy.https, a mirror as artifacts.baseURL, or an offline bundle as artifacts.bundle."
+)
+
+REMEDIES = {
+    Cause.NAME: "See what the check dns says.",
+    Cause.UNTRUSTED: "Set artifacts.caFile to the CA of the mirror or proxy, and look at the clock.",
+    Cause.SILENCE: ELSEWHERE,
+}
+
+
+def artifacts(situation: Situation) -> Iterator[Finding]:
+    needed = missing(situation)
+    if bundle := situation.config.artifacts.bundle:
+        yield from _in_bundle(situation, bundle, needed)
+    elif needed:
+        yield from _reachable(situation, needed)
+    else:
+        yield fine("all are on this machine")
+
+
+def missing(situation: Situation) -> list[Artifact]:
+    """What is neither installed nor fetched already."""
+    from aks_flex_node.agent.components.sequence import SEQUENCE  # noqa: PLC0415 - brings every component along
+
+    specs = [component.desired(situation.config, situation.machine) for component in SEQUENCE]
+    programs = [program for spec in specs for program in spec.programs]
+    wanted = [program for program in programs if not situation.exists(f"{program.place}/.manifest.json")]
+    here = cached(situation)
+    return [artifact for program in wanted for artifact in program.artifacts if not _fetched(artifact, here)]
+
+
+def _fetched(artifact: Artifact, here: dict[str, set[str]]) -> bool:
+    from aks_flex_node.agent.artifacts.sources import identity  # noqa: PLC0415
+
+    return artifact.name in here.get(identity(artifact.url), ()) or artifact.name in here.get(artifact.digest, ())
+
+
+def cached(situation: Situation) -> dict[str, set[str]]:
+    """The names of files in the cache, by the URLs they came from and by their digests."""
+    folder = f"{situation.config.paths.data_dir}/artifacts"
+    found: dict[str, set[str]] = {}
+    for name in situation.names(folder):
+        files = {file for file in situation.names(f"{folder}/{name}") if not file.endswith((".partial", ".json"))}
+        for key in (name.replace("-", ":", 1), *urls(situation.text(f"{folder}/{name}/.origin.json"))):
+            found.setdefault(key, set()).update(files)
+    return found
+
+
+def urls(origin: str) -> list[str]:
+    try:
+        return [str(url) for url in json.loads(origin)["urls"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def places(situation: Situation) -> list[str]:
+    """The URLs that will be asked, through the mirror if there is one."""
+    if situation.config.artifacts.bundle:
+        return []
+    return [ways(situation).place(artifact.url).asked for artifact in missing(situation)]
+
+
+def ways(situation: Situation) -> Sources:
+    """How files get here: through a mirror, by a proxy, or straight."""
+    from aks_flex_node.agent.engine.workshop import sources  # noqa: PLC0415 - brings the artifact store along
+
+    return sources(situation.config)
+
+
+def _reachable(situation: Situation, needed: list[Artifact]) -> Iterator[Finding]:
+    end, good = time.monotonic() + SECONDS, 0
+    for artifact, call in at_once(lambda artifact: _trouble(situation, artifact), needed):
+        try:
+            trouble = call.wait(end)
+        except Late:
+            trouble = error(f"{artifact.name} could not be asked for within {SECONDS:g} s.", ELSEWHERE)
+        if trouble:
+            yield trouble
+        else:
+            good += 1
+    if good == len(needed):
+        yield fine(f"{good} files to fetch, all of them there")
+
+
+def _trouble(situation: Situation, artifact: Artifact) -> Finding | None:
+    """What would go wrong with fetching it."""
+    place = ways(situation).place(artifact.url)
+    try:
+        status = situation.network.ask(Request(place.asked, first_byte=True)).status
+        if status not in GOOD:
+            return _refused(place, artifact, status)
+        return None if _has_checksum(situation, artifact) else _unverified(place, artifact)
+    except Unheard as silence:
+        return error(f"{place} cannot be fetched: {silence.words}.", REMEDIES[silence.cause])
+
+
+def _refused(place: Place, artifact: Artifact, status: int) -> Finding:
+    if status in {404, 410}:
+        return error(f"There is no {place}.", f"Check {artifact.component}.version, and what the mirror has.")
+    return error(f"{place} was refused with status {status}.", f"Try `curl -v` on it. {ELSEWHERE}")
+
+
+def _unverified(place: Place, artifact: Artifact) -> Finding:
+    return error(
+        f"There is no checksum of {place}, so nobody could tell that it is the right file.",
+        f"Put the publisher's checksum file beside it, or set {artifact.component}.sha256.",
+    )
+
+
+def _has_checksum(situation: Situation, artifact: Artifact) -> bool:
+    if artifact.digest:
+        return True
+    asked = (Request(ways(situation).place(url).asked, first_byte=True) for url in artifact.checksums)
+    return any(situation.network.ask(request).status in GOOD for request in asked)
+
+
+def _in_bundle(situation: Situation, bundle: str, needed: list[Artifact]) -> Iterator[Finding]:
+    again = "Make it with `aks-flex-node artifacts bundle`, with the configuration of this machine."
+    if not situation.exists(bundle):
+        yield error(f"There is no bundle at {bundle}.", f"{again} Or correct artifacts.bundle.")
+        return
+    if not situation.names(bundle):
+        yield fine(f"{bundle} is there; what is in the archive is checked when it is used")
+        return
+    manifest = read_manifest(situation, bundle)
+    if manifest is None:
+        yield error(f"The manifest.json of the bundle {bundle} is missing or makes no sense.", again)
+        return
+    lacking = _lacking(situation, bundle, manifest, needed)
+    if lacking:
+        yield error(f"The bundle {bundle} does not hold {', '.join(lacking)}.", again)
+    else:
+        yield fine(f"{bundle} holds all that is needed")
+
+
+def read_manifest(situation: Situation, bundle: str) -> BundleManifest | None:
+    from aks_flex_node.agent.artifacts.bundles import BundleManifest  # noqa: PLC0415 - slow to import
+
+    try:
+        return BundleManifest.parse(situation.text(f"{bundle}/manifest.json"))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _lacking(situation: Situation, bundle: str, manifest: BundleManifest, needed: list[Artifact]) -> list[str]:
+    from aks_flex_node.agent.artifacts.sources import identity  # noqa: PLC0415
+
+    held = {entry.url for entry in manifest.artifacts if situation.exists(f"{bundle}/{entry.file}")}
+    return [artifact.name for artifact in needed if identity(artifact.url) not in held]

@@ -1,0 +1,117 @@
+"""Check for another kubelet or container runtime, which would fight with ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.preflight.findings import Finding, error, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.agent.preflight.situations import Situation
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Something that does what a node of ours does."""
+
+    name: str
+    units: tuple[str, ...]
+    processes: tuple[str, ...]  # by the names that /proc gives them, of 15 characters at most
+    stop: str  # what to type when it runs
+    remove: str  # and to be rid of it
+
+    @property
+    def main(self) -> str:
+        return self.units[0]
+
+
+def _packaged(name: str, units: str, processes: str, packages: str) -> Neighbour:
+    return Neighbour(
+        name,
+        tuple(units.split()),
+        tuple(processes.split()),
+        f"sudo systemctl disable --now {units}",
+        f"sudo apt-get remove {packages}",
+    )
+
+
+def _snap(name: str, unit: str, processes: str, snap: str) -> Neighbour:
+    return Neighbour(
+        name, (unit,), tuple(processes.split()), f"sudo snap stop --disable {snap}", f"sudo snap remove {snap}"
+    )
+
+
+def _scripted(name: str, units: str, script: str) -> Neighbour:
+    first = f"{name}-server" if name in {"k3s", "rke2"} else name
+    processes = (name, first, f"{name}-agent")
+    return Neighbour(name, tuple(units.split()), processes, f"sudo systemctl disable --now {units}", f"sudo {script}")
+
+
+NEIGHBOURS = (
+    _packaged("kubelet", "kubelet.service", "kubelet", "kubelet"),
+    _packaged("containerd", "containerd.service", "containerd", "containerd containerd.io"),
+    _packaged("Docker", "docker.service docker.socket", "dockerd", "docker.io docker-ce"),
+    _packaged("CRI-O", "crio.service", "crio", "cri-o"),
+    _scripted("k3s", "k3s.service k3s-agent.service", "k3s-uninstall.sh"),
+    _scripted("rke2", "rke2-server.service rke2-agent.service", "rke2-uninstall.sh"),
+    _scripted("k0s", "k0sworker.service k0scontroller.service", "k0s reset"),
+    _snap("MicroK8s", "snap.microk8s.daemon-kubelite.service", "kubelite", "microk8s"),
+    _snap("the kubelet snap", "snap.kubelet.daemon.service", "", "kubelet"),
+    _snap("the Docker snap", "snap.docker.dockerd.service", "", "docker"),
+)
+
+
+def neighbours(situation: Situation) -> Iterator[Finding]:
+    running = strangers(situation)
+    for neighbour in NEIGHBOURS:
+        found = _by_unit(situation, neighbour) or _by_process(running, neighbour)
+        if found:
+            yield found
+
+
+def _by_unit(situation: Situation, neighbour: Neighbour) -> Finding | None:
+    states = [situation.host.unit(name) for name in neighbour.units if name not in situation.owned_services]
+    here = [state for state in states if state.exists and not situation.owns(f"/etc/systemd/system/{state.name}")]
+    active = next((state for state in here if state.running), None)
+    if active:
+        return error(
+            f"{neighbour.name} runs on this machine ({active.name}), and it is not ours: the two would fight over"
+            " containers, ports and networks.",
+            f"`{neighbour.stop}` stops it, and what runs in it; `{neighbour.remove}` removes it.",
+        )
+    if here:
+        return warning(
+            f"{neighbour.name} is installed here ({here[0].name}), but does not run.",
+            f"`{neighbour.remove}` removes it. If it stays, never start it while this machine is a node.",
+        )
+    return None
+
+
+def _by_process(running: dict[str, int], neighbour: Neighbour) -> Finding | None:
+    name = next((name for name in neighbour.processes if name in running), None)
+    if name is None:
+        return None
+    return error(
+        f"{neighbour.name} runs on this machine (process {running[name]}, {name}), and not as a service of ours.",
+        f"`systemctl status {running[name]}` tells what started it; stop that.",
+    )
+
+
+def strangers(situation: Situation) -> dict[str, int]:
+    """Processes of such names that our own services did not start, by name."""
+    names = {name for neighbour in NEIGHBOURS for name in neighbour.processes}
+    ours = {situation.host.unit(name).pid for name in situation.owned_services}
+    found: dict[str, int] = {}
+    for pid in filter(str.isdigit, situation.names("/proc")):
+        name = situation.text(f"/proc/{pid}/comm").strip()
+        if name in names and int(pid) not in ours and not _in_a_pod(situation, pid):
+            found.setdefault(name, int(pid))
+    return found
+
+
+def _in_a_pod(situation: Situation, pid: str) -> bool:
+    """Whatever a pod of our node runs is the pod's own matter."""
+    return situation.joined and "kubepods" in situation.text(f"/proc/{pid}/cgroup")

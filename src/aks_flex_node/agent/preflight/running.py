@@ -1,0 +1,59 @@
+"""Asks all checks at once."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.preflight.checks import CHECKS
+from aks_flex_node.agent.preflight.findings import Check, Finding, error, fine
+from aks_flex_node.agent.preflight.threads import Call, Late, at_once
+from aks_flex_node.errors import WordsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from aks_flex_node.agent.preflight.situations import Situation
+
+SECONDS = 10.0  # what a check may take
+
+
+def run_all(
+    situation: Situation,
+    skip: AbstractSet[str] = frozenset(),
+    checks: Sequence[Check] = CHECKS,
+    seconds: float = SECONDS,
+    watch: Callable[[Check], None] = lambda _: None,
+) -> list[Finding]:
+    """What all checks find, in their own order; `watch` is told of each check whose findings are in."""
+    refuse_unknown(skip, [check.name for check in checks])
+    chosen = [check for check in checks if check.name not in skip]
+    end = time.monotonic() + seconds
+    findings: list[Finding] = []
+    for check, call in at_once(lambda check: list(check.run(situation)), chosen):
+        found = _ended(check, call, end, seconds)
+        findings += [replace(finding, check=check.name) for finding in found]
+        watch(check)
+    return findings
+
+
+def refuse_unknown(words: Iterable[str], names: Sequence[str]) -> None:
+    for word in sorted(words):
+        if word not in names:
+            near = difflib.get_close_matches(word, names, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
+            raise WordsError("check-unknown", f"There is no check {word!r}.", hint)
+
+
+def _ended(check: Check, call: Call[list[Finding]], end: float, seconds: float) -> list[Finding]:
+    skipping = f"Go on without this check by --skip {check.name}, if you are sure."
+    try:
+        return call.wait(end) or [fine(check.title)]
+    except Late:
+        return [error(f"The check {check.name} did not end within {seconds:g} s.", skipping)]
+    except Exception as raised:  # a mistake in one check must not hide what the others found
+        what = f"{type(raised).__name__}: {raised}".rstrip(": ")
+        return [error(f"The check {check.name} could not be made ({what}).", skipping)]

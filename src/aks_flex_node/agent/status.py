@@ -1,0 +1,115 @@
+"""How this node is, as data: the keys of the first release (arc, vpn, node, timestamp), and more."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent import certificates
+from aks_flex_node.agent.cluster import nodes
+from aks_flex_node.agent.cluster.api import Refused
+from aks_flex_node.agent.cluster.proof import node_api
+from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.config.derived import log_file
+from aks_flex_node.agent.engine import events, state
+from aks_flex_node.errors import ClusterError
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.cluster.api import Api
+    from aks_flex_node.agent.engine.engine import Engine
+
+SERVICES = ("containerd", "kubelet", "node-problem-detector")
+
+
+def status(engine: Engine, api: Api | None = None) -> dict[str, Any]:
+    config = engine.config
+    known = state.read(engine.host, f"{config.paths.data_dir}/state.json")
+    joined = known.phase == state.Phase.NODE_JOINED.value
+    return {
+        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "phase": known.phase,
+        "error": {"name": known.error, "message": known.message, "step": known.step} if known.error else None,
+        "arc": {"status": "disabled" if not config.azure.arc.enabled else "unknown"},
+        "vpn": {"status": "disabled" if not config.azure.vpn.enabled else "unknown"},
+        "node": node(engine, api),
+        "versions": versions(engine),
+        "services": {name: service(engine, name) for name in SERVICES},
+        "certificate": certificate(engine),
+        "drift": drift(engine) if joined else [],
+        "events": events.last(log_file(config), 5),
+    }
+
+
+def node(engine: Engine, api: Api | None = None) -> dict[str, Any]:
+    """What the cluster says of this node."""
+    config, name = engine.config, engine.machine.node_name(engine.config)
+    found: dict[str, Any] = {"name": name, "status": "NotJoined"}
+    if engine.host.look(f"{config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem") is None:
+        return found
+    try:
+        seen = nodes.find(api or node_api(config), name)
+    except (ClusterError, Refused) as error:
+        return {**found, "status": "Unknown", "message": str(error)}
+    if seen is None:
+        return {**found, "status": "NotRegistered"}
+    return {
+        **found,
+        "status": "Ready" if seen.ready else "NotReady",
+        "message": seen.message,
+        "podCIDR": seen.pod_cidr,
+        "schedulable": not seen.cordoned,
+        "conditions": dict(seen.conditions),
+    }
+
+
+def versions(engine: Engine) -> dict[str, str]:
+    """What is installed, by where the links lead."""
+    paths = engine.config.paths
+    links = {
+        "kubernetes": f"{paths.bin_dir}/kubelet",
+        "containerd": f"{paths.bin_dir}/containerd",
+        "runc": f"{paths.sbin_dir}/runc",
+        "cni": f"{paths.cni.bin_dir}/bridge",
+        "npd": f"{paths.bin_dir}/node-problem-detector",
+    }
+    entries = {name: engine.host.look(path) for name, path in links.items()}
+    prefix = f"{paths.install_dir}/"
+    return {
+        name: entry.target.removeprefix(prefix).split("/")[1]
+        for name, entry in entries.items()
+        if entry and entry.target.startswith(prefix)
+    }
+
+
+def service(engine: Engine, name: str) -> dict[str, Any]:
+    unit = engine.host.unit(f"{name}.service")
+    return {"active": unit.active, "enabled": unit.enabled, "restarts": unit.restarts}
+
+
+def certificate(engine: Engine) -> dict[str, Any] | None:
+    path = f"{engine.config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
+    end = certificates.expiry(engine.host.read(path) or b"")
+    if end is None:
+        return None
+    left = end - datetime.now(timezone.utc)
+    return {"expires": end.strftime("%Y-%m-%dT%H:%M:%SZ"), "days": round(left.total_seconds() / 86400, 1)}
+
+
+def drift(engine: Engine) -> list[str]:
+    return [f"{component.name}: {action}" for component in SEQUENCE for action in engine.plan(component).actions]
+
+
+def complaints(found: dict[str, Any]) -> list[str]:
+    """What is not as it should be on a node, in sentences; nothing when it is healthy."""
+    wrong = []
+    if found["phase"] != state.Phase.NODE_JOINED.value:
+        wrong.append(f"the machine is in phase {found['phase']}, not NodeJoined")
+    if found["node"]["status"] != "Ready":
+        wrong.append(f"node {found['node']['name']} is {found['node']['status']}")
+    for name, unit in found["services"].items():
+        if unit["active"] != "active" and (name != "node-problem-detector" or unit["enabled"]):
+            wrong.append(f"{name} is {unit['active']}")
+    if found["certificate"] and found["certificate"]["days"] <= 0:
+        wrong.append(f"the node's certificate ended at {found['certificate']['expires']}")
+    return wrong

@@ -1,0 +1,208 @@
+"""The files of a machine: this one's, or those below a directory.
+
+Whatever is written stands there whole or not at all. The name of a file that is being written follows from its own
+name, so that one which a crash left behind is found, and goes, the next time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host import mounts
+from aks_flex_node.host.actions import MakeDirectory, MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
+from aks_flex_node.host.host import Entry, Kind
+
+MOST_LINKS = 40  # as many as the kernel follows
+KINDS = ((stat.S_ISLNK, Kind.LINK), (stat.S_ISDIR, Kind.DIRECTORY), (stat.S_ISREG, Kind.FILE))
+FILE_ACTIONS = (MakeDirectory, WriteFile, MakeLink, Remove, RemoveTree, PlaceTree)
+
+
+def beside(path: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    return path.with_name(f".{path.name}.flex-new")
+
+
+@dataclass(frozen=True)
+class Disk:
+    root: Path = Path("/")
+
+    def at(self, path: str) -> Path:
+        """Where a path of the machine is for us: links on the way are followed inside it, the last is not."""
+        if self.root == Path("/"):
+            return Path(path)
+        parts, place, links = [part for part in path.split("/") if part], self.root, 0
+        while parts:
+            part = parts.pop(0)
+            if part == "..":
+                place = place.parent if place != self.root else place
+            elif parts and (place / part).is_symlink():
+                links += 1
+                if links > MOST_LINKS:
+                    raise OSError(errno.ELOOP, "Too many links", path)
+                target = str((place / part).readlink())
+                place = self.root if target.startswith("/") else place
+                parts = [*(word for word in target.split("/") if word and word != "."), *parts]
+            elif part != ".":
+                place = place / part
+        return place
+
+    def _followed(self, path: str) -> Path:
+        place = self.at(path)
+        for _ in range(MOST_LINKS):
+            if self.root == Path("/") or not place.is_symlink():
+                return place
+            target = str(place.readlink())
+            inside = "/" + str(place.parent.relative_to(self.root))
+            place = self.at(target if target.startswith("/") else f"{inside}/{target}")
+        raise OSError(errno.ELOOP, "Too many links", path)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return self._followed(path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.EINVAL, errno.EIO, errno.ENODEV}:
+                return None  # a loop of links, or a file of the kernel's that says nothing
+            raise
+
+    def digest(self, path: str) -> str:
+        total = hashlib.sha256()
+        block = memoryview(bytearray(1 << 20))
+        try:
+            with self._followed(path).open("rb", buffering=0) as file:
+                while count := file.readinto(block):
+                    total.update(block[:count])
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return ""
+        return total.hexdigest()
+
+    def look(self, path: str) -> Entry | None:
+        place = self.at(path)
+        try:
+            found = place.lstat()
+            target = str(place.readlink()) if stat.S_ISLNK(found.st_mode) else ""
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        kind = next((kind for test, kind in KINDS if test(found.st_mode)), Kind.OTHER)
+        mode = stat.S_IMODE(found.st_mode)
+        return Entry(kind, mode, found.st_uid, found.st_gid, found.st_size, target, found.st_ctime_ns)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(entry.name for entry in self._followed(path).iterdir()))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+
+    def do(self, action: MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | PlaceTree) -> None:
+        try:
+            self._do(action)
+        except OSError as error:
+            raise _explained(error, str(action)) from error
+
+    def _do(self, action: MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | PlaceTree) -> None:
+        match action:
+            case MakeDirectory(path, mode):
+                self._make_directory(self.at(path), mode)
+            case WriteFile(path, content, mode):
+                self._write(self.at(path), content, mode)
+            case MakeLink(path, target):
+                self._link(self.at(path), target)
+            case Remove(path):
+                self._remove(path)
+            case RemoveTree(path):
+                self._remove_tree(path)
+            case PlaceTree(source, path):
+                self._place(self.at(source), path)
+
+    def _make_directory(self, place: Path, mode: int) -> None:
+        place.mkdir(mode=mode, exist_ok=True)
+        if stat.S_IMODE(place.stat().st_mode) != mode:
+            place.chmod(mode)
+
+    def _write(self, place: Path, content: bytes, mode: int) -> None:
+        new = beside(place)
+        new.unlink(missing_ok=True)
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, mode)
+            file.write(content)
+            file.flush()
+            os.fsync(handle)
+        new.replace(place)
+
+    def _link(self, place: Path, target: str) -> None:
+        new = beside(place)
+        new.unlink(missing_ok=True)
+        new.symlink_to(target)
+        new.replace(place)
+
+    def _remove(self, path: str) -> None:
+        place = self.at(path)
+        beside(place).unlink(missing_ok=True)
+        if place.is_dir() and not place.is_symlink():
+            if not mounts.below(mounts.current(), str(place)):
+                with contextlib.suppress(FileNotFoundError):
+                    _remove_if_empty(place)
+            return
+        with contextlib.suppress(NotADirectoryError):
+            place.unlink(missing_ok=True)
+
+    def _remove_tree(self, path: str) -> None:
+        place = self.at(path)
+        if place.is_symlink() or not place.is_dir():
+            return self._remove(path)
+        if mounted := mounts.below(mounts.current(), str(place)):
+            raise MachineError(
+                "mounted-below",
+                f"{path} was not removed: {', '.join(mounted[:3])} is still mounted there.",
+                "Unmount it, then run the same command again.",
+            )
+        shutil.rmtree(place)
+        return None
+
+    def _place(self, source: Path, path: str) -> None:
+        place = self.at(path)
+        old = place.with_name(f".{place.name}.flex-old")
+        if source.exists():
+            if place.exists():
+                if old.exists():
+                    shutil.rmtree(old)
+                place.rename(old)
+            source.rename(place)
+        if old.exists():
+            shutil.rmtree(old)
+
+
+def _remove_if_empty(place: Path) -> None:
+    try:
+        place.rmdir()
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise  # what is still in it is not ours, and stays
+
+
+def _explained(error: OSError, doing: str) -> MachineError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return MachineError(
+            "disk-full",
+            f"There is no room on the disk to {doing}.",
+            "Make room on that file system, then run the same command again: it goes on where it stopped.",
+        )
+    if error.errno == errno.EROFS:
+        return MachineError(
+            "read-only", f"The file system is read-only: could not {doing}.", "Mount it writable, then run again."
+        )
+    return MachineError(
+        "file-refused",
+        f"Could not {doing}: {error.strerror or error}.",
+        "Look at what stands at that path, and at its owner and mode; then run the same command again.",
+    )

@@ -1,0 +1,114 @@
+"""The host as everybody above sees it: a few questions, and one way to act.
+
+RealHost       this machine: its files, its systemd, its kernel
+RootedHost     a directory that holds a machine's files; systemd and kernel are whatever it is given
+DryHost        looks at another host, and keeps to itself what it is told to do: reads see it, the host does not
+RecordedHost   files and answers that a test wrote down; a DryHost on nothing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.actions import Action
+
+
+class Kind(Enum):
+    FILE = "file"
+    DIRECTORY = "directory"
+    LINK = "link"
+    OTHER = "other"  # devices, sockets, pipes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands at a path; a link is not followed."""
+
+    kind: Kind
+    mode: int = 0o644  # permission bits
+    uid: int = 0
+    gid: int = 0
+    size: int = 0
+    target: str = ""  # of a link
+    changed: int = 0  # nanoseconds; differs after any change to content or mode
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program said that changes nothing."""
+
+    code: int
+    out: str = ""
+    err: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+    @property
+    def last_words(self) -> str:
+        lines = [line for line in (self.err or self.out).splitlines() if line.strip()]
+        return lines[-1].strip() if lines else f"exit code {self.code}"
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """What systemd says of a unit."""
+
+    name: str
+    exists: bool = False
+    enabled: bool = False
+    active: str = "inactive"  # active, activating, failed, inactive …
+    sub: str = "dead"
+    stale: bool = False  # its file has changed since systemd read it
+    restarts: int = 0
+    pid: int = 0
+    result: str = "success"
+    invocation: str = ""  # another one after every start
+
+    @property
+    def running(self) -> bool:
+        return self.active in {"active", "activating", "reloading"}
+
+
+MISSING_PROGRAM = 127  # the code of an Answer when there is no such program here
+
+
+class Host(Protocol):
+    """One machine."""
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a kernel and a systemd to speak to, and not only files for the next boot."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """A file's content; None when there is none."""
+        ...
+
+    def digest(self, path: str) -> str:
+        """The sha256 of a file's content, however large it is; empty when there is none."""
+        ...
+
+    def look(self, path: str) -> Entry | None:
+        """What stands at a path; None when nothing does."""
+        ...
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """What is in a directory, sorted; nothing when there is none."""
+        ...
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+        """What a program says that only looks. A program that is missing answers with code 127."""
+        ...
+
+    def unit(self, name: str) -> UnitState:
+        """What systemd says of a unit."""
+        ...
+
+    def do(self, action: Action) -> None:
+        """Carry an action out, or raise a MachineError that names it."""
+        ...

@@ -1,0 +1,48 @@
+"""The one module of the product that starts processes."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from aks_flex_node.host.host import MISSING_PROGRAM, Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TIMED_OUT = 124
+# Children get what they need to work, and nothing of what a configuration or a shell may have put into ours.
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",
+    "SYSTEMD_PAGER": "",
+    "SYSTEMD_COLORS": "0",
+}
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    seconds: float,
+    text: bytes = b"",
+    env: Mapping[str, str] | None = None,
+) -> Answer:
+    """Run a program to its end, which comes at the time limit at the latest."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            input=text,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+            env={**ENVIRONMENT, **(env or {})},
+        )
+    except FileNotFoundError:
+        return Answer(MISSING_PROGRAM, err=f"{argv[0]}: no such program")
+    except PermissionError as error:
+        return Answer(126, err=str(error))
+    except subprocess.TimeoutExpired as late:
+        said = (late.stderr or b"").decode(errors="replace")
+        return Answer(TIMED_OUT, err=f"{said}\n{argv[0]} did not end within {seconds:g} s")
+    return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))

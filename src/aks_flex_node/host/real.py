@@ -1,0 +1,89 @@
+"""This machine, or a directory that holds the files of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.host.actions import DisableUnit, EnableUnit
+from aks_flex_node.host.disk import FILE_ACTIONS, Disk
+from aks_flex_node.host.host import MISSING_PROGRAM, Answer, Entry, UnitState
+from aks_flex_node.host.system import LiveSystem, System
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.actions import Action
+
+UNITS = "/etc/systemd/system"
+
+
+class RootedHost:
+    """A machine whose files are below a directory, with the system it is given; an image has none that runs."""
+
+    def __init__(self, root: Path, system: System | None = None) -> None:
+        self.disk = Disk(root)
+        self.system: System = system or RestingSystem(self.disk)
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a kernel and a systemd to speak to, and not only files for the next boot."""
+        return self.system.live
+
+    def read(self, path: str) -> bytes | None:
+        return self.disk.read(path)
+
+    def digest(self, path: str) -> str:
+        return self.disk.digest(path)
+
+    def look(self, path: str) -> Entry | None:
+        return self.disk.look(path)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return self.disk.names(path)
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+        return self.system.ask(*argv, seconds=seconds)
+
+    def unit(self, name: str) -> UnitState:
+        return self.system.unit(name)
+
+    def do(self, action: Action) -> None:
+        if isinstance(action, FILE_ACTIONS):
+            self.disk.do(action)
+        else:
+            self.system.do(action)
+
+
+class RealHost(RootedHost):
+    """This machine."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/"), LiveSystem())
+
+
+class RestingSystem:
+    """The system of an image: units can be enabled for its first boot, and nothing runs yet."""
+
+    live = False
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def ask(self, *argv: str, seconds: float) -> Answer:  # noqa: ARG002
+        return Answer(MISSING_PROGRAM, err=f"{argv[0]}: nothing runs in an image")
+
+    def unit(self, name: str) -> UnitState:
+        exists = self._disk.look(f"{UNITS}/{name}") is not None
+        return UnitState(name, exists=exists, enabled=self._wanted(name).is_symlink())
+
+    def do(self, action: Action) -> None:
+        match action:
+            case EnableUnit(name):
+                link = self._wanted(name)
+                link.parent.mkdir(exist_ok=True)
+                if not link.is_symlink():
+                    link.symlink_to(f"{UNITS}/{name}")
+            case DisableUnit(name):
+                self._wanted(name).unlink(missing_ok=True)
+
+    def _wanted(self, name: str) -> Path:
+        return self._disk.at(f"{UNITS}/multi-user.target.wants") / name

@@ -1,0 +1,57 @@
+"""Running the agent in a machine from a test, as a person does."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab import agents, snapshots
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.floor.join import Versions
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_node.lab.processes import Result
+
+
+def prepare(lab: Lab, machine: Machine, versions: Versions | None = None, **changes: Any) -> None:
+    """Bring the agent and a configuration into a machine."""
+    agents.install(machine)
+    agents.give(machine, agents.configuration(lab, versions, changes))
+
+
+def flex(machine: Machine, *words: str, check: bool = True, timeout: float = 240) -> Result:
+    """Run `aks-flex-node` in a machine."""
+    done = machine.run("aks-flex-node", *words, check=False, timeout=timeout)
+    assert done.ok or not check, f"aks-flex-node {' '.join(words)}: exit {done.code}\n{done.out}\n{done.err}"
+    return done
+
+
+def facts(machine: Machine, *words: str, check: bool = True) -> Any:
+    return json.loads(flex(machine, *words, "--json", check=check).out)
+
+
+def web_pod(name: str, node: str, **spec: Any) -> dict[str, Any]:
+    """A web server bound to a node."""
+    container: dict[str, Any] = {
+        "name": "web",
+        "image": "mcr.microsoft.com/flex/test:1",
+        "command": ["httpd", "-f", "-p", "80", "-h", "/www"],
+        **spec,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+        },
+    }
+
+
+def differences(before: Any, machine: Machine) -> list[str]:
+    """What on a machine is not as it was; settings that all machines share do not count."""
+    return [str(one) for one in snapshots.diff(before, machine.snapshot()) if not one.shared]

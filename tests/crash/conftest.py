@@ -1,0 +1,54 @@
+"""Roots for machines, in memory where there is such a file system: hundreds are made, and none outlives its test."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash import world
+from tests.crash.crashing import CrashingHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
+
+
+@pytest.fixture(scope="session")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    if not MEMORY.is_dir():
+        yield tmp_path_factory.mktemp("machines")
+        return
+    with tempfile.TemporaryDirectory(prefix="aks-flex-crash-", dir=MEMORY) as place:
+        yield Path(place)
+
+
+@pytest.fixture(scope="session")
+def fresh(room: Path) -> Path:
+    """A machine that has never been a node. To be copied, not changed."""
+    return world.seed(room / "fresh")
+
+
+@pytest.fixture(scope="session")
+def joined(room: Path, fresh: Path) -> Path:
+    """A machine that has become a node without a crash. To be copied, not changed."""
+    shutil.copytree(fresh, room / "joined", symlinks=True)
+    world.join(CrashingHost(room / "joined"))
+    return room / "joined"
+
+
+@pytest.fixture
+def copy(room: Path) -> Iterator[Callable[[Path], Path]]:
+    """Makes copies of a machine, one at a time."""
+    place = room / "copy"
+
+    def make(of: Path) -> Path:
+        shutil.rmtree(place, ignore_errors=True)
+        return Path(shutil.copytree(of, place, symlinks=True))
+
+    yield make
+    shutil.rmtree(place, ignore_errors=True)

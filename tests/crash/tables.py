@@ -1,0 +1,38 @@
+"""Tables of a kernel, as the text by which it shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.disk import Disk
+
+
+def add(disk: Disk, path: str, line: str) -> None:
+    """Put a line at the end, unless it is there."""
+    lines = _lines(disk, path)
+    disk.at(path).write_text("".join(f"{one}\n" for one in (*lines, *([line] if line not in lines else []))))
+
+
+def drop(disk: Disk, path: str, column: int, word: str) -> None:
+    """Take out the lines that have a word in a column."""
+    kept = [line for line in _lines(disk, path) if line.split()[column : column + 1] != [word]]
+    disk.at(path).write_text("".join(f"{line}\n" for line in kept))
+
+
+def _lines(disk: Disk, path: str) -> list[str]:
+    return (disk.read(path) or b"").decode().splitlines()
+
+
+def restored(saved: str, script: str) -> str:
+    """What `iptables-restore --noflush` makes of rules: it refuses what does not fit, and so does this."""
+    lines = saved.splitlines()
+    for order in script.splitlines():
+        kind, _, rest = order.partition(" ")
+        if kind == "-D":
+            lines.remove(f"-A {rest}")
+        elif kind == "-X":
+            lines.remove(next(line for line in lines if line.startswith(f":{rest} ")))
+        elif kind.startswith(":"):
+            lines = [line for line in lines if not line.startswith(f"-A {kind[1:]} ")]
+    return "".join(f"{line}\n" for line in lines)

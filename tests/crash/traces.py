@@ -1,0 +1,94 @@
+"""What the services of a node read when they start, and what they leave on a machine while they run."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.crash import tables
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.disk import Disk
+
+BIN = "/usr/local/bin"
+INPUTS = {
+    "containerd.service": ("/etc/containerd/config.toml", f"{BIN}/containerd", f"{BIN}/ctr"),
+    "kubelet.service": ("/var/lib/kubelet/config.yaml", "/etc/default/kubelet", f"{BIN}/kubelet"),
+    "node-problem-detector.service": (f"{BIN}/node-problem-detector",),
+}
+RULES = """\
+*filter
+:INPUT ACCEPT [0:0]
+:FOREIGN - [0:0]
+-A INPUT -j FOREIGN
+-A FOREIGN -s 192.0.2.1/32 -j DROP
+COMMIT
+"""
+RULES_OF_PODS = """\
+*filter
+:INPUT ACCEPT [0:0]
+:FOREIGN - [0:0]
+:KUBE-FIREWALL - [0:0]
+:CNI-FORWARD - [0:0]
+-A INPUT -j FOREIGN
+-A INPUT -j KUBE-FIREWALL
+-A FOREIGN -s 192.0.2.1/32 -j DROP
+-A KUBE-FIREWALL -s 127.0.0.0/8 -j DROP
+-A CNI-FORWARD -j KUBE-FIREWALL
+COMMIT
+"""
+
+
+@dataclass(frozen=True)
+class Traces:
+    files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    slices: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    iptables: str = ""
+
+    def put(self, disk: Disk) -> None:
+        for path in self.folders:
+            disk.at(path).mkdir(parents=True, exist_ok=True)
+        for path in self.files:
+            disk.at(path).parent.mkdir(parents=True, exist_ok=True)
+            disk.at(path).write_text("made while the node ran\n")
+        for path in self.mounts:
+            tables.add(disk, "/proc/self/mountinfo", f"9 1 0:9 / {path} rw - tmpfs tmpfs rw")
+
+
+LEFT_BY = {
+    "containerd.service": Traces(
+        files=(
+            "/run/containerd/containerd.sock",
+            "/run/containerd/sandbox/shm/here",
+            "/run/nri/nri.sock",
+            "/run/netns/cni-1234",
+            "/var/lib/containerd/meta.db",
+            "/var/lib/cni/networks/aks-flex-node/last_reserved_ip.0",
+        ),
+        folders=("/sys/fs/cgroup/system.slice/containerd.service",),
+        mounts=("/run/containerd/sandbox/shm", "/run/netns/cni-1234"),
+        links=("flex0",),
+    ),
+    "kubelet.service": Traces(
+        files=(
+            "/var/lib/kubelet/kubeconfig",
+            "/var/lib/kubelet/pki/kubelet-client-current.pem",
+            "/var/lib/kubelet/pods/1234/volumes/token",
+            "/var/log/pods/web/0.log",
+            "/var/log/containers/web.log",
+        ),
+        folders=("/sys/fs/cgroup/kubepods.slice/pod1234",),
+        mounts=("/var/lib/kubelet/pods/1234/volumes",),
+        slices=("kubepods.slice",),
+        iptables=RULES_OF_PODS,
+    ),
+    "node-problem-detector.service": Traces(),
+}
+
+
+def clear(disk: Disk, path: str) -> None:
+    shutil.rmtree(disk.at(path), ignore_errors=True)

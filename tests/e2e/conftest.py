@@ -1,0 +1,36 @@
+"""A machine that the tests of one file share: each leaves it as it found it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.machines.bases import System
+from tests.agents import flex, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+
+@pytest.fixture(scope="module")
+def shared(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Machine]:
+    name = request.module.__name__.rpartition("_")[2]
+    with lab.alone():
+        machine = lab.inventory.add(f"shared-{name}", System.BOOKWORM, "site-1")
+    prepare(lab, machine)
+    yield machine
+    with lab.alone():
+        lab.inventory.remove(machine)
+    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture
+def machine(lab: Lab, shared: Machine) -> Iterator[Machine]:
+    """The shared machine, and no node before or after."""
+    yield shared
+    lab.mirror.reset()
+    flex(shared, "unbootstrap", "--yes", "--drain-timeout", "5")

@@ -1,0 +1,62 @@
+"""Runs in a machine, as `python3 - join|reset POINT`: the agent, killed before or after one of its actions.
+
+Point 0 is no point: it runs to its end and prints how many there are. Odd points are before an action, even ones
+after it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, "/usr/lib/aks-flex-node")
+
+from aks_flex_node.agent.cli import door
+from aks_flex_node.agent.cli.progress import Lines
+from aks_flex_node.agent.cluster.farewell import Farewell
+from aks_flex_node.agent.cluster.proof import LiveProof, node_api
+from aks_flex_node.agent.engine.locking import alone
+from aks_flex_node.agent.engine.workshop import StoreWorkshop
+from aks_flex_node.agent.joining import Join
+from aks_flex_node.agent.leaving import Leave
+from aks_flex_node.host.real import RealHost
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.actions import Action
+
+
+class DyingHost(RealHost):
+    def __init__(self, point: int) -> None:
+        super().__init__()
+        self._point = point
+        self.count = 0
+
+    def do(self, action: Action) -> None:
+        self._pass(action, "before")
+        super().do(action)
+        self._pass(action, "after")
+
+    def _pass(self, action: Action, when: str) -> None:
+        self.count += 1
+        if self.count == self._point:
+            print(f"killed {when}: {action}", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(what: str, point: int) -> None:
+    config = door.load(door.Given()).config
+    host = DyingHost(point)
+    with alone():
+        engine = door.engine(config, host)
+        name = engine.machine.node_name(config)
+        if what == "join":
+            engine.workshop = StoreWorkshop(config)
+            Join(engine, LiveProof(host, config, name, print)).run()
+        else:
+            Leave(engine, Farewell(node_api(config), name, 5), Lines()).run()
+    print(f"points {host.count}")
+
+
+main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,30 @@
+"""Killed at any instant, the agent finishes on its next run: here a dozen instants, in tests/long all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.agents import prepare
+from tests.e2e import crashes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+A_HALF_DOZEN = 6
+
+
+def test_a_dozen_crashes_of_join_and_reset_change_nothing_in_the_end(
+    lab: Lab, add_machine: Callable[..., Machine]
+) -> None:
+    machine = add_machine("crashes")
+    prepare(lab, machine)
+    before = machine.snapshot()
+    joins, resets = crashes.points(machine, "join"), crashes.points(machine, "reset")
+
+    pairs = zip(crashes.some(A_HALF_DOZEN, joins, 1), crashes.some(A_HALF_DOZEN, resets, 2), strict=True)
+    for join_point, reset_point in pairs:
+        crashes.join_dies_and_is_run_again(lab, machine, join_point)
+        crashes.reset_dies_and_is_run_again(machine, reset_point, before)

@@ -1,0 +1,188 @@
+"""What goes wrong at the edge, and what the person there is told. After each, the same command again is enough."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.lab import agents
+from aks_flex_node.lab.mirror.sizes import Amount
+from aks_flex_node.lab.mirror.switches import Corrupt, Cut, Slow, Stall, Status
+from aks_flex_node.lab.pki import Authority
+from tests.agents import differences, flex
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_node.lab.mirror.switches import Switch
+
+IMPATIENT = {"artifacts": {"attempts": 2, "stallSeconds": 1.5}, "agent": {"joinSeconds": 20}}
+KUBELET = "dl.k8s.io/*/kubelet"
+
+
+def given(lab: Lab, machine: Machine, **changes: Any) -> None:
+    document = agents.configuration(lab, changes=agents.merged(IMPATIENT, changes))
+    agents.give(machine, document)
+
+
+def told(machine: Machine, code: int, *words: str) -> str:
+    """What a person is told when a join fails."""
+    done = flex(machine, "bootstrap", *words, check=False)
+    assert done.code == code, f"exit {done.code}\n{done.err}"
+    return done.err
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Slow(40_000_000), id="slow"),
+        pytest.param(Stall(Amount.read("50%"), 20), id="stalled once"),
+        pytest.param(Cut(Amount.read("50%")), id="cut once"),
+        pytest.param(Status(503), id="503 once"),
+    ],
+)
+def test_a_passing_fault_of_the_mirror_only_costs_time(lab: Lab, machine: Machine, fault: Switch) -> None:
+    given(lab, machine)
+    lab.mirror.add(KUBELET, fault, None if isinstance(fault, Slow) else 1)
+
+    flex(machine, "bootstrap", "--skip", "artifacts")
+
+    assert lab.cluster.node_ready(machine.name)
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "words"),
+    [
+        pytest.param(Corrupt(), "artifact-wrong-bytes", "sha256", id="wrong bytes"),
+        pytest.param(Status(404), "artifact-missing", "kubelet", id="404"),
+        pytest.param(Status(503), "artifact-unreachable", "503", id="503"),
+        pytest.param(Stall(Amount.read("0"), 60), "artifact-unreachable", "kubelet", id="stalled"),
+    ],
+)
+def test_a_lasting_fault_of_the_mirror_is_named(
+    lab: Lab, machine: Machine, fault: Switch, name: str, words: str
+) -> None:
+    given(lab, machine)
+    lab.mirror.add(KUBELET, fault)
+
+    said = told(machine, 5, "--skip", "artifacts")
+
+    assert name in said
+    assert words in said
+    lab.mirror.reset()
+    flex(machine, "bootstrap")
+
+
+def test_a_missing_artifact_is_found_before_anything_is_changed(lab: Lab, machine: Machine) -> None:
+    given(lab, machine)
+    lab.mirror.add(KUBELET, Status(404))
+    before = machine.snapshot()
+
+    said = told(machine, 4)
+
+    assert "preflight-failed" in said
+    assert "404" in said
+    assert differences(before, machine) == []
+
+
+def test_a_full_disk_is_named_with_its_path(lab: Lab, machine: Machine) -> None:
+    given(lab, machine)
+    machine.run("mkdir", "-p", "/opt/aks-flex-node")
+    machine.run("mount", "-t", "tmpfs", "-o", "size=40m", "none", "/opt/aks-flex-node")
+    try:
+        found = told(machine, 4)
+        forced = told(machine, 5, "--skip", "disk")
+    finally:
+        machine.run("umount", "/opt/aks-flex-node")
+
+    assert "disk:" in found
+    assert "/opt/aks-flex-node" in found
+    assert "disk-full" in forced
+    assert "/opt/aks-flex-node" in forced
+
+
+def test_an_api_server_that_cannot_be_reached_is_named(lab: Lab, machine: Machine) -> None:
+    given(lab, machine, node={"kubelet": {"serverURL": "https://198.18.0.99:443"}})
+
+    assert "198.18.0.99" in told(machine, 4)
+    forced = told(machine, 6, "--skip", "all")
+
+    assert "api-server-unreachable" in forced
+    assert "https://198.18.0.99:443" in forced
+
+
+def test_the_wrong_ca_is_named(lab: Lab, machine: Machine, tmp_path: Path) -> None:
+    other = Authority(tmp_path)
+    other.ensure()
+    document = agents.configuration(lab, changes=IMPATIENT)
+    agents.give(
+        machine, agents.merged(document, {"node": {"kubelet": {"caCertData": other.certificate.read_text()}}})
+    )
+
+    assert "api-server" in told(machine, 4)
+    assert "api-server-untrusted" in told(machine, 6, "--skip", "all")
+
+
+def test_an_expired_token_is_named_and_never_shown(lab: Lab, machine: Machine) -> None:
+    secret = "abcdef.0123456789abcdef"
+    given(lab, machine, azure={"bootstrapToken": {"token": secret}})
+
+    early, forced = told(machine, 4), told(machine, 6, "--skip", "all")
+
+    assert "token" in early
+    assert "token-refused" in forced
+    assert secret not in early + forced
+
+
+def test_a_port_that_is_taken_is_named_with_who_has_it(lab: Lab, machine: Machine) -> None:
+    given(lab, machine)
+    machine.run("systemd-run", "--unit=squatter", "python3", "-m", "http.server", "10250")
+    try:
+        said = told(machine, 4)
+    finally:
+        machine.run("systemctl", "stop", "squatter")
+
+    assert "10250" in said
+    assert "python3" in said
+
+
+def test_another_containerd_is_named(lab: Lab, machine: Machine) -> None:
+    given(lab, machine)
+    unit = "[Service]\nExecStart=/bin/sleep infinity\n"
+    machine.run("sh", "-c", "cat >/usr/lib/systemd/system/containerd.service", input=unit)
+    machine.run("systemctl", "start", "containerd")
+    try:
+        said = told(machine, 4)
+    finally:
+        machine.run("systemctl", "stop", "containerd")
+        machine.run("rm", "/usr/lib/systemd/system/containerd.service")
+        machine.run("systemctl", "daemon-reload")
+
+    assert "other-runtime" in said
+    assert "containerd" in said
+
+
+def test_a_kubelet_that_cannot_start_is_explained_by_its_own_journal(lab: Lab, machine: Machine) -> None:
+    given(lab, machine, node={"kubelet": {"extraConfig": {"topologyManagerPolicy": "nonsense"}}})
+
+    said = told(machine, 4)
+
+    assert "service-failed" in said
+    assert "nonsense" in said
+    given(lab, machine)
+    flex(machine, "bootstrap")
+
+
+def test_a_configuration_that_is_broken_changes_nothing(lab: Lab, machine: Machine) -> None:
+    machine.run("sh", "-c", "echo '{\"node\": ' >/etc/aks-flex-node/config.json")
+    assert "config-syntax" in told(machine, 3)
+
+    given(lab, machine, node={"maxPods": 0, "labels": {"a b": "c"}}, knot={"x": 1})
+    said = told(machine, 3)
+    for words in ("node.maxPods", "node.labels", "knot"):
+        assert words in said
+    assert machine.run("ls", "/opt/aks-flex-node", check=False).code != 0
+    given(lab, machine)

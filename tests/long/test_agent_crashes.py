@@ -1,0 +1,31 @@
+"""Every single instant at which the agent can be killed, on a real machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agents import prepare
+from tests.e2e import crashes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+
+@pytest.mark.timeout(4 * 3600)
+def test_killed_at_every_point_of_join_and_reset_the_next_run_converges(
+    lab: Lab, add_machine: Callable[..., Machine]
+) -> None:
+    machine = add_machine("crashes")
+    prepare(lab, machine)
+    before = machine.snapshot()
+    joins, resets = crashes.points(machine, "join"), crashes.points(machine, "reset")
+
+    for number in range(1, max(joins, resets) + 1):
+        crashes.join_dies_and_is_run_again(lab, machine, min(number, joins))
+        crashes.reset_dies_and_is_run_again(machine, min(number, resets), before)
+        print(f"point {number} of {max(joins, resets)}", flush=True)

@@ -1,0 +1,51 @@
+"""A publisher of programs: the lab's mirror on loopback, with faults on request."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.mirror.client import Mirror
+from aks_flex_node.lab.processes import spawn
+from tests.service.agent.publishers import Publisher, Server, free_port, published, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.lab.pki import Authority
+
+
+@pytest.fixture(scope="session")
+def publishing(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A mirror that runs for all tests here."""
+    room = tmp_path_factory.mktemp("publisher")
+    for name, content in published().items():
+        file = room / "tree" / "localhost" / "v1" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    pair = authority.issue("localhost", "localhost", names=("localhost",))
+    server = Server(f"https://localhost:{free_port()}", room / "control.sock", room / "log")
+    where = ("--listen", server.base.replace("https://localhost", "127.0.0.1"), "--control", server.control)
+    what = ("--root", room / "tree", "--cert", pair.certificate, "--key", pair.key)
+    process = spawn((sys.executable, "-m", "aks_flex_node.lab.mirror", *where, *what), log=server.log)
+    try:
+        until(lambda: server.control.is_socket() or not process.alive)
+        yield server
+    finally:
+        process.stop()
+    assert "Traceback" not in server.log.read_text()
+
+
+@pytest.fixture
+def publisher(publishing: Server, authority: Authority, tmp_path: Path) -> Iterator[Publisher]:
+    """The publisher as it is meant to be, before and after each test."""
+    Mirror(publishing.control).reset()
+    publishing.log.write_text("")
+    found = Publisher(publishing.base, publishing.control, publishing.log, authority.certificate, tmp_path)
+    yield found
+    found.mirror.reset()  # lets go of the answers that a switch holds
+    for store in found.opened:
+        store.close()

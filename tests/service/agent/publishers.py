@@ -1,0 +1,136 @@
+"""What the tests' publisher has to offer, and the stores that fetch from it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import socket
+import tarfile
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent.artifacts import Artifact, Pace, Sources, Store, Tree, Wanted
+from aks_flex_node.errors import ArtifactError
+from aks_flex_node.lab.mirror.client import Mirror
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+KUBELET = random.Random(1).randbytes(1 << 20)  # noqa: S311 - no secret
+RUNC = random.Random(2).randbytes(200_000)  # noqa: S311 - no secret
+TOOL = b"#!/bin/sh\n" + random.Random(3).randbytes(300_000)  # noqa: S311 - no secret
+QUICK = Pace(first=0.01, longest=0.02, longest_asked=0.05)
+
+
+def archive(files: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), 0o755
+            tar.addfile(info, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def published() -> dict[str, bytes]:
+    tools = archive({"./bin/tool": TOOL, "./README": b"read me"})
+    return {
+        "kubelet": KUBELET,
+        "kubelet.sha256": hashlib.sha256(KUBELET).hexdigest().encode(),
+        "runc.amd64": RUNC,
+        "runc.sha256sum": f"{'a' * 64}  runc.arm64\n{hashlib.sha256(RUNC).hexdigest()} *runc.amd64\n".encode(),
+        "tools.tar.gz": tools,
+        "tools.tar.gz.sha512": f"{hashlib.sha512(tools).hexdigest()}  tools.tar.gz\n".encode(),
+        "hostile.tar.gz": (hostile := archive({"bin/good": b"good", "../../etc/cron.d/evil": b"evil"})),
+        "hostile.tar.gz.sha256": hashlib.sha256(hostile).hexdigest().encode(),
+        "orphan": b"nobody vouches for me",
+    }
+
+
+@dataclass
+class Publisher:
+    """A running mirror, and the stores of one test."""
+
+    base: str
+    control: Path
+    log: Path
+    authority: Path
+    room: Path
+    opened: list[Store] = field(default_factory=list)
+
+    @property
+    def mirror(self) -> Mirror:
+        return Mirror(self.control)
+
+    @property
+    def sources(self) -> Sources:
+        return Sources(ca_file=str(self.authority), attempts=3, stall_seconds=5.0)
+
+    def store(self, observe: Any = None, cache: str = "cache", **changes: Any) -> Store:
+        sources = replace(self.sources, **changes)
+        self.opened.append(Store(self.room / cache, sources, observe=observe, pace=QUICK))
+        return self.opened[-1]
+
+    def url(self, name: str) -> str:
+        return f"{self.base}/v1/{name}"
+
+    def tree(self, *artifacts: Artifact, component: str = "kubernetes") -> Tree:
+        return Tree(component, "1.0.0", artifacts, self.room / "staged" / component)
+
+    def kubelet(self, **changes: Any) -> Artifact:
+        plain = (Wanted("", "bin/kubelet"),)
+        artifact = Artifact("kubernetes", "1.0.0", self.url("kubelet"), plain, "", (self.url("kubelet.sha256"),))
+        return replace(artifact, **changes)
+
+    def runc(self) -> Artifact:
+        plain = (Wanted("", "bin/runc"),)
+        return Artifact("runc", "1.0.0", self.url("runc.amd64"), plain, "", (self.url("runc.sha256sum"),))
+
+    def tools(self) -> Artifact:
+        sums = (self.url("tools.tar.gz.sha256"), self.url("tools.tar.gz.sha512"))
+        return Artifact("tools", "1.0.0", self.url("tools.tar.gz"), (Wanted("bin/tool", "bin/tool"),), "", sums)
+
+    def requests(self, name: str) -> int:
+        fetched = self.mirror.requests().get(f"localhost/v1/{name}")
+        return fetched.requests if fetched else 0
+
+    def sent(self, name: str) -> int:
+        return self.mirror.requests()[f"localhost/v1/{name}"].bytes
+
+    def ranges(self, name: str) -> list[str]:
+        """The ranges that were asked for, in order, in this test."""
+        words = [line.split() for line in self.log.read_text().splitlines() if f" localhost/v1/{name} " in line]
+        return [word.removeprefix("range=") for line in words for word in line if word.startswith("range=")]
+
+
+@dataclass(frozen=True)
+class Server:
+    base: str
+    control: Path
+    log: Path
+
+
+def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # pytest's own time limit ends it
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def refusal(store: Store, tree: Tree) -> ArtifactError:
+    """The error that a tree ends with; nothing of it stays."""
+    store.prepare([tree])
+    with pytest.raises(ArtifactError) as caught:
+        store.wait(tree, 60)
+    assert not tree.staging.exists()
+    assert not tree.staging.with_name(f"{tree.staging.name}.partial").exists()
+    return caught.value

@@ -1,0 +1,223 @@
+"""Archives: what is wanted arrives, and whatever is hostile is refused by name."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.artifacts.archives import unpack
+from aks_flex_node.agent.artifacts.caches import Blob
+from aks_flex_node.agent.artifacts.digests import Digest
+from aks_flex_node.agent.artifacts.manifests import StagedFile
+from aks_flex_node.agent.artifacts.trees import Artifact, Wanted
+from aks_flex_node.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EVERYTHING = (Wanted("./", "./"),)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A member to be packed."""
+
+    name: str
+    content: bytes = b""
+    kind: bytes = tarfile.REGTYPE
+    target: str = ""
+    mode: int = 0o755
+
+
+def packed(*items: Item, form: int = tarfile.PAX_FORMAT) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz", format=form, compresslevel=1) as tar:
+        for item in items:
+            info = tarfile.TarInfo(item.name)
+            info.size, info.type, info.linkname, info.mode = len(item.content), item.kind, item.target, item.mode
+            tar.addfile(info, io.BytesIO(item.content))
+    return made.getvalue()
+
+
+def unpacked(room: Path, content: bytes, wanted: tuple[Wanted, ...] = EVERYTHING) -> dict[str, StagedFile]:
+    (room / "archive.tar.gz").write_bytes(content)
+    blob = Blob(room / "archive.tar.gz", len(content), Digest("sha256", ""), "")
+    (room / "tree").mkdir(exist_ok=True)
+    artifact = Artifact("tool", "1.0", "https://publisher.example/archive.tar.gz", wanted)
+    return unpack(artifact, blob, room / "tree", lambda: None)
+
+
+def refused(room: Path, content: bytes, wanted: tuple[Wanted, ...] = EVERYTHING) -> ArtifactError:
+    with pytest.raises(ArtifactError) as caught:
+        unpacked(room, content, wanted)
+    assert "https://publisher.example/archive.tar.gz" in caught.value.message
+    return caught.value
+
+
+def test_one_wanted_member_gets_its_place_mode_and_hash(tmp_path: Path) -> None:
+    content = packed(Item("./bin/tool", b"tool", mode=0o644), Item("README", b"read me"))
+    staged = unpacked(tmp_path, content, (Wanted("bin/tool", "sbin/renamed", 0o700),))
+    assert staged == {"sbin/renamed": StagedFile(hashlib.sha256(b"tool").hexdigest(), 4, 0o700)}
+    assert (tmp_path / "tree/sbin/renamed").read_bytes() == b"tool"
+    assert (tmp_path / "tree/sbin/renamed").stat().st_mode & 0o7777 == 0o700
+    assert [path.name for path in (tmp_path / "tree").rglob("*")] == ["sbin", "renamed"]
+
+
+def test_a_prefix_takes_all_below_it_and_no_neighbour(tmp_path: Path) -> None:
+    content = packed(
+        Item("bin", kind=tarfile.DIRTYPE), Item("bin/a", b"a"), Item("bin/deep/b", b"b"), Item("binary", b"c")
+    )
+    assert sorted(unpacked(tmp_path, content, (Wanted("bin/", "opt/"),))) == ["opt/a", "opt/deep/b"]
+
+
+def test_an_exact_name_comes_before_a_prefix(tmp_path: Path) -> None:
+    content = packed(Item("bin/a", b"a"), Item("bin/b", b"b"))
+    wanted = (Wanted("bin/", "all/"), Wanted("bin/b", "special"))
+    assert sorted(unpacked(tmp_path, content, wanted)) == ["all/a", "special"]
+
+
+def test_below_a_prefix_programs_stay_programs_and_lose_their_setuid_bit(tmp_path: Path) -> None:
+    content = packed(Item("tool", b"x", mode=0o6777), Item("config.json", b"{}", mode=0o666))
+    staged = unpacked(tmp_path, content)
+    assert {path: file.mode for path, file in staged.items()} == {"tool": 0o755, "config.json": 0o644}
+    assert (tmp_path / "tree/tool").stat().st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_format_of_tar_is_read(tmp_path: Path, form: int) -> None:
+    name = f"{'long/' * 20}name" if form == tarfile.USTAR_FORMAT else f"{'long/' * 60}name"
+    assert list(unpacked(tmp_path, packed(Item(name, b"x" * 1000), Item("next", b"y"), form=form))) == [name, "next"]
+
+
+def test_a_plain_tar_and_several_gzips_in_a_row_are_read(tmp_path: Path) -> None:
+    plain = gzip.decompress(packed(Item("a", b"a" * 5000)))
+    assert list(unpacked(tmp_path, plain)) == ["a"]
+    (tmp_path / "tree/a").unlink()
+    pieces = gzip.compress(plain[:700]) + gzip.compress(plain[700:]) + b"\0" * 512
+    assert list(unpacked(tmp_path, pieces)) == ["a"]
+
+
+def test_links_that_stay_inside_are_kept(tmp_path: Path) -> None:
+    content = packed(
+        Item("lib/tool-1", b"tool"),
+        Item("lib/tool", kind=tarfile.SYMTYPE, target="tool-1"),
+        Item("bin/tool", kind=tarfile.SYMTYPE, target="../lib/tool"),
+        Item("bin/same", kind=tarfile.LNKTYPE, target="lib/tool-1"),
+    )
+    staged = unpacked(tmp_path, content)
+    assert staged["bin/tool"] == StagedFile("", 0, 0, "../lib/tool")
+    assert staged["bin/same"] == staged["lib/tool-1"]
+    assert (tmp_path / "tree/bin/tool").read_bytes() == (tmp_path / "tree/bin/same").read_bytes() == b"tool"
+
+
+HOSTILE = {
+    "an absolute name": (Item("/etc/passwd", b"x"),),
+    "a name that climbs": (Item("bin/../../etc/passwd", b"x"),),
+    "a control character": (Item("bin/\x1b[2J", b"x"),),
+    "a very long name": (Item("x" * 300, b"x"),),
+    "an absolute link": (Item("link", kind=tarfile.SYMTYPE, target="/etc/passwd"),),
+    "a link that climbs out": (Item("bin/link", kind=tarfile.SYMTYPE, target="../../etc"),),
+    "a link that climbs later": (Item("bin/link", kind=tarfile.SYMTYPE, target="sub/../../../etc"),),
+    "a hard link out": (Item("link", kind=tarfile.LNKTYPE, target="../../etc/shadow"),),
+    "an absolute hard link": (Item("link", kind=tarfile.LNKTYPE, target="/etc/shadow"),),
+    "a hard link to what is not there": (Item("link", kind=tarfile.LNKTYPE, target="nothing"),),
+    "a hard link to a link": (
+        Item("a", kind=tarfile.SYMTYPE, target="b"),
+        Item("c", kind=tarfile.LNKTYPE, target="a"),
+    ),
+    "a file through a link": (Item("d", kind=tarfile.SYMTYPE, target="e"), Item("d/file", b"x")),
+    "a file below a file": (Item("d", b"x"), Item("d/file", b"x")),
+    "a character device": (Item("null", kind=tarfile.CHRTYPE),),
+    "a block device": (Item("disk", kind=tarfile.BLKTYPE),),
+    "a pipe": (Item("pipe", kind=tarfile.FIFOTYPE),),
+    "an unknown kind": (Item("odd", kind=b"Z"),),
+    "the same twice": (Item("tool", b"good"), Item("./tool", b"evil")),
+    "a link in a file's place": (Item("tool", b"good"), Item("tool", kind=tarfile.SYMTYPE, target="x")),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_archive_is_refused(tmp_path: Path, case: str) -> None:
+    (tmp_path / "room").mkdir()
+    assert refused(tmp_path / "room", packed(Item("honest", b"x"), *HOSTILE[case])).name == "archive-hostile"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["room"]
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_it_is_refused_even_when_nothing_hostile_is_wanted(tmp_path: Path, case: str) -> None:
+    content = packed(Item("honest", b"x"), *HOSTILE[case])
+    assert refused(tmp_path, content, (Wanted("honest", "honest"),)).name == "archive-hostile"
+
+
+def test_the_message_names_the_member(tmp_path: Path) -> None:
+    message = refused(tmp_path, packed(Item("bin/../../etc/passwd", b"x"))).message
+    assert "'bin/../../etc/passwd'" in message
+
+
+def test_a_link_that_leaves_what_is_wanted_is_refused(tmp_path: Path) -> None:
+    content = packed(Item("other/file", b"x"), Item("bin/link", kind=tarfile.SYMTYPE, target="../other/file"))
+    assert refused(tmp_path, content, (Wanted("bin/", "bin/"),)).name == "archive-hostile"
+
+
+def test_a_bomb_is_refused_before_it_is_on_the_disk(tmp_path: Path) -> None:
+    error = refused(tmp_path, packed(Item("zeros", bytes(80 << 20))))
+    assert error.name == "archive-hostile"
+    assert "bomb" in error.message
+
+
+def test_a_header_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("pax")
+    info.type, info.size = tarfile.XHDTYPE, 3 << 30
+    assert refused(tmp_path, gzip.compress(info.tobuf())).name == "archive-hostile"
+
+
+def test_what_is_wanted_and_missing_is_named(tmp_path: Path) -> None:
+    error = refused(tmp_path, packed(Item("a", b"x")), (Wanted("a", "a"), Wanted("b", "b"), Wanted("c/", "c/")))
+    assert error.name == "archive-incomplete"
+    assert "b, c/" in error.message
+
+
+def test_a_link_in_place_of_a_wanted_file_is_not_enough(tmp_path: Path) -> None:
+    content = packed(Item("tool", kind=tarfile.SYMTYPE, target="other"))
+    assert refused(tmp_path, content, (Wanted("tool", "tool"),)).name == "archive-incomplete"
+
+
+def test_two_members_for_one_place_are_refused(tmp_path: Path) -> None:
+    content = packed(Item("a/tool", b"1"), Item("b/tool", b"2"))
+    assert refused(tmp_path, content, (Wanted("a/", "bin/"), Wanted("b/", "bin/"))).name == "archive-hostile"
+
+
+SOUND = packed(Item("tool", bytes(range(256)) * 400))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x1f\x8b",
+        b"<html>not found</html>" * 100,
+        SOUND[: len(SOUND) // 2],
+        SOUND[:-4],
+        SOUND[:-6] + b"??????",
+        gzip.compress(b"not a tar" * 100),
+        gzip.compress(gzip.decompress(SOUND)[:5000]),
+        SOUND + b"rubbish",
+    ],
+    ids=[
+        "only magic",
+        "html",
+        "half",
+        "no trailer",
+        "wrong trailer",
+        "no tar",
+        "half a tar",
+        "rubbish after",
+    ],
+)
+def test_a_broken_archive_is_called_broken(tmp_path: Path, content: bytes) -> None:
+    assert refused(tmp_path, content).name == "archive-broken"

@@ -1,0 +1,58 @@
+"""Hashes are read as people and publishers write them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.artifacts.digests import Digest, find_digest, hash_file
+from aks_flex_node.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+A, B, LONG = "a" * 64, "b" * 64, "c" * 128
+
+
+@pytest.mark.parametrize("text", [f"sha256:{A}", A, f"SHA256:{A.upper()}", f" {A}\n"])
+def test_a_digest_is_read(text: str) -> None:
+    assert Digest.read(text) == Digest("sha256", A)
+
+
+@pytest.mark.parametrize("text", ["", "sha256:", f"sha512:{A}", f"md5:{A[:32]}", A[:-1], "g" * 64])
+def test_what_is_no_digest_is_refused(text: str) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        Digest.read(text)
+    assert caught.value.name == "digest-invalid"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (A, A),
+        (f"{LONG}\n", LONG),
+        (f"{A}  tool\n", A),
+        (f"{B}  other\n{A} *tool\n", A),
+        (f"{A}  _output/linux/tool\n", A),
+        (f"SHA256 (tool) = {A}\n", A),
+        (f"{A}  tool.sig\n{B}  tool\n", B),
+    ],
+)
+def test_a_files_hash_is_found_in_a_checksum_file(text: str, expected: str) -> None:
+    found = find_digest(text, "tool")
+    assert found is not None
+    assert found.value == expected
+
+
+@pytest.mark.parametrize("text", ["", "<html>", f"{A}  other", f"{A}\n{B}\n", f"{A[:-2]}  tool"])
+def test_a_checksum_file_may_have_nothing_for_us(text: str) -> None:
+    assert find_digest(text, "tool") is None
+
+
+def test_a_part_of_a_file_is_hashed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"before" + b"x" * 3_000_000 + b"after")
+    hashes = hash_file(tmp_path / "file", "sha512", 6, 3_000_000)
+    assert hashes.sha256 == hashlib.sha256(b"x" * 3_000_000).hexdigest()
+    assert hashes.digest("sha512").value == hashlib.sha512(b"x" * 3_000_000).hexdigest()

@@ -1,0 +1,103 @@
+"""Where a URL is asked for, through which proxy, and how it is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.agent.artifacts.connections import follow
+from aks_flex_node.agent.artifacts.sources import Place, Sources, identity, without_secrets
+from aks_flex_node.agent.artifacts.trees import Artifact
+from aks_flex_node.errors import ArtifactError
+
+URL = "https://dl.k8s.io/v1/kubelet"
+
+
+@pytest.mark.parametrize(
+    ("base", "asked"),
+    [
+        (None, URL),
+        ("https://mirror.example", "https://mirror.example/dl.k8s.io/v1/kubelet"),
+        ("https://mirror.example/files/", "https://mirror.example/files/dl.k8s.io/v1/kubelet"),
+    ],
+)
+def test_a_mirror_stands_in_the_publishers_place(base: str | None, asked: str) -> None:
+    assert Sources(base_url=base).place(URL) == Place(asked, URL)
+
+
+@pytest.mark.parametrize(
+    ("entry", "host", "direct"),
+    [
+        ("example.com", "example.com", True),
+        ("example.com", "deep.sub.example.com", True),
+        (".example.com", "sub.example.com", True),
+        ("*.example.com", "sub.example.com", True),
+        ("example.com", "notexample.com", False),
+        ("example.com", "example.com.evil.org", False),
+        ("EXAMPLE.com", "Example.COM", True),
+        ("example.com:443", "example.com:443", True),
+        ("example.com:8443", "example.com:443", False),
+        ("10.0.0.0/8", "10.20.30.40", True),
+        ("10.0.0.0/8", "11.0.0.1", False),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("fd00::/8", "[fd00::1]", True),
+        ("10.0.0.0/8", "ten.example.com", False),
+        ("*", "anything.example", True),
+        ("", "anything.example", False),
+        ("not a network/99", "10.0.0.1", False),
+    ],
+)
+def test_no_proxy_knows_names_domains_and_networks(entry: str, host: str, direct: bool) -> None:
+    sources = Sources(https_proxy="http://proxy:3128", no_proxy=("unrelated.example", entry))
+    assert sources.proxy_for(f"https://{host}/file") == (None if direct else "http://proxy:3128")
+
+
+def test_each_scheme_has_its_proxy() -> None:
+    sources = Sources(http_proxy="plain:3128", https_proxy="https://tls:3129")
+    assert sources.proxy_for("http://a/b") == "http://plain:3128"
+    assert sources.proxy_for("https://a/b") == "https://tls:3129"
+    assert Sources(http_proxy="plain:3128").proxy_for("https://a/b") is None
+
+
+def test_nothing_secret_of_a_url_is_shown() -> None:
+    url = "https://joe:s3cret@blob.example:8443/kubelet?sig=s3cret#s3cret"
+    assert without_secrets(url) == "https://blob.example:8443/kubelet"
+    assert "s3cret" not in str(Place(url, url)) + identity(url)
+
+
+def test_urls_that_differ_in_what_is_secret_stay_different() -> None:
+    assert identity(URL) == URL
+    assert identity(f"{URL}?a") != identity(f"{URL}?b")
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        (URL, "kubelet"),
+        ("https://h/a%20b+c.tar.gz?x=1", "a_b+c.tar.gz"),
+        ("https://h/", "artifact"),
+        ("https://h/..", "artifact"),
+        ("https://h/%2e%2e%2fetc", "etc"),
+        ("https://h/.partial", "partial"),
+    ],
+)
+def test_an_artifacts_name_is_safe_as_a_file_name(url: str, name: str) -> None:
+    assert Artifact("a", "1", url, ()).name == name
+
+
+def test_a_redirect_never_leaves_tls() -> None:
+    place = Place(URL, URL)
+    assert follow(URL, "https://other/file", place) == "https://other/file"
+    for target in ("http://other/file", "ftp://other/file", "file:///etc/shadow"):
+        with pytest.raises(ArtifactError) as caught:
+            follow(URL, target, place)
+        assert caught.value.name == "redirect-refused"
+
+
+@pytest.mark.parametrize(
+    "url", ["", "kubelet", "ftp://host/kubelet", "file:///kubelet", "https://", "https://[::1/k"]
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
+    for sources, asked in ((Sources(), url), (Sources(base_url=url), URL)):
+        with pytest.raises(ArtifactError) as caught:
+            sources.place(asked)
+        assert caught.value.name == "artifact-url-invalid"

@@ -1,0 +1,160 @@
+"""Trees, manifests, the cache and room on the disk."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.artifacts import staging
+from aks_flex_node.agent.artifacts.caches import Blob, Cache, clean, listing
+from aks_flex_node.agent.artifacts.digests import Digest
+from aks_flex_node.agent.artifacts.manifests import Manifest
+from aks_flex_node.agent.artifacts.space import remove_tree, require_space, room_for
+from aks_flex_node.agent.artifacts.trees import Artifact, Tree, Wanted
+from aks_flex_node.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONTENT = b"#!/bin/sh\n"
+DIGEST = Digest("sha256", hashlib.sha256(CONTENT).hexdigest())
+RUNC = Artifact("runc", "1.5.2", "https://publisher.example/runc", (Wanted("", "bin/runc"),))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree("runc", "1.5.2", (RUNC,), tmp_path / "opt" / "runc-1.5.2")
+
+
+@pytest.fixture
+def blob(tmp_path: Path) -> Blob:
+    cache = Cache(tmp_path / "cache")
+    with cache.alone(DIGEST, time.sleep) as folder:
+        (folder / "runc").write_bytes(CONTENT)
+        cache.remember(DIGEST, RUNC)
+    found = cache.find(DIGEST, "runc")
+    assert found
+    return found
+
+
+def stage(tree: Tree, blob: Blob) -> Manifest:
+    staging.begin(tree)
+    return staging.finish(tree, {RUNC: (blob, staging.add(tree, RUNC, blob, lambda: None))})
+
+
+def test_a_manifest_reads_as_it_was_written(tree: Tree, blob: Blob) -> None:
+    written = stage(tree, blob)
+    assert Manifest.read(tree.staging) == written == staging.find_staged(tree)
+    assert [(origin.url, origin.digest) for origin in written.artifacts] == [(RUNC.url, str(DIGEST))]
+
+
+def test_what_a_killed_run_left_is_no_hindrance(tree: Tree, blob: Blob) -> None:
+    for left in (staging.partial_of(tree), tree.staging):
+        (left / "bin").mkdir(parents=True)
+        (left / "bin/runc").write_bytes(b"half")
+        (left / "bin/other").write_bytes(b"old")
+    stage(tree, blob)
+    assert sorted(path.name for path in tree.staging.rglob("*")) == [".manifest.json", "bin", "runc"]
+    assert not staging.partial_of(tree).exists()
+
+
+@pytest.mark.parametrize("damage", ["content", "mode", "gone", "manifest", "link"])
+def test_a_tree_that_was_altered_is_not_taken_for_complete(tree: Tree, blob: Blob, damage: str) -> None:
+    stage(tree, blob)
+    file = tree.staging / "bin/runc"
+    match damage:
+        case "content":
+            file.write_bytes(CONTENT[::-1])
+        case "mode":
+            file.chmod(0o4755)
+        case "gone":
+            file.unlink()
+        case "manifest":
+            (tree.staging / ".manifest.json").write_text("{}")
+        case "link":
+            file.rename(tree.staging / "aside")
+            file.symlink_to(tree.staging / "aside")
+    assert staging.find_staged(tree) is None
+
+
+def test_a_tree_of_other_artifacts_is_not_taken_for_this_one(tree: Tree, blob: Blob) -> None:
+    stage(tree, blob)
+    others = (
+        Artifact("runc", "1.5.2", "https://other.example/runc", RUNC.files),
+        Artifact("runc", "1.5.2", RUNC.url, (Wanted("", "sbin/runc"),)),
+        Artifact("runc", "1.5.2", RUNC.url, RUNC.files, digest="0" * 64),
+    )
+    for other in others:
+        assert staging.find_staged(Tree("runc", "1.5.2", (other,), tree.staging)) is None
+    assert staging.find_staged(Tree("runc", "1.5.3", (RUNC,), tree.staging)) is None
+
+
+def test_a_file_is_shared_with_the_cache_unless_another_mode_is_wanted(tmp_path: Path, blob: Blob) -> None:
+    for name, mode, shared in (("first", 0o755, True), ("second", 0o755, True), ("third", 0o700, False)):
+        staging.place_file(blob, tmp_path / name, Wanted("", name, mode))
+        assert (tmp_path / name).samefile(blob.path) is shared
+        assert (tmp_path / name).read_bytes() == CONTENT
+        assert (tmp_path / name).stat().st_mode & 0o7777 == mode
+
+
+def test_a_part_of_a_bundle_is_copied(tmp_path: Path) -> None:
+    (tmp_path / "bundle.tar").write_bytes(b"before" + CONTENT + b"after")
+    blob = Blob(tmp_path / "bundle.tar", len(CONTENT), DIGEST, DIGEST.value, offset=6)
+    staging.place_file(blob, tmp_path / "runc", Wanted("", "runc"))
+    assert (tmp_path / "runc").read_bytes() == CONTENT
+
+
+def test_the_cache_finds_a_file_by_its_hash_and_an_artifact_by_its_url(tmp_path: Path, blob: Blob) -> None:
+    cache = Cache(tmp_path / "cache")
+    assert cache.digest_of(RUNC.url) == DIGEST
+    assert cache.digest_of("https://publisher.example/other") is None
+    assert cache.find(Digest("sha256", "0" * 64), "runc") is None
+    blob.path.write_bytes(b"damaged")
+    assert cache.find(DIGEST, "runc") is None
+    assert not blob.path.exists()
+
+
+def test_what_is_being_fetched_is_not_cleaned_away(tmp_path: Path, blob: Blob) -> None:
+    with Cache(tmp_path / "cache").alone(DIGEST, time.sleep):
+        assert clean(tmp_path / "cache", set()) == 0
+    assert clean(tmp_path / "cache", set()) >= len(CONTENT)
+    assert listing(tmp_path / "cache") == []
+
+
+def test_listing_a_cache_that_is_not_there_or_holds_other_things(tmp_path: Path, blob: Blob) -> None:
+    assert listing(tmp_path / "nowhere") == []
+    (tmp_path / "cache" / "lost+found").mkdir()
+    (blob.path.parent / "late.partial").write_bytes(b"half")
+    (blob.path.parent / "late.partial.json").write_text("{}")
+    assert [(entry.name, entry.complete) for entry in listing(tmp_path / "cache")] == [
+        ("late", False),
+        ("runc", True),
+    ]
+
+
+def test_a_full_disk_is_named_with_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError) as caught, room_for(tmp_path / "kubelet", 82_000_000):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.name == "disk-full"
+    assert f"{tmp_path}/kubelet" in caught.value.message
+    assert "82.0 MB" in caught.value.message
+    with pytest.raises(ArtifactError):
+        require_space(tmp_path / "huge", 1 << 60)
+    with pytest.raises(PermissionError), room_for(tmp_path, 1):
+        raise PermissionError
+
+
+def test_a_tree_is_removed_without_following_links(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/file").write_text("kept")
+    (tmp_path / "gone/deep").mkdir(parents=True)
+    (tmp_path / "gone/deep/link").symlink_to(tmp_path / "kept")
+    (tmp_path / "door").symlink_to(tmp_path / "kept")
+    for name in ("gone", "door", "nothing"):
+        remove_tree(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept/file").exists()

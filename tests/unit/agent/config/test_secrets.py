@@ -1,0 +1,299 @@
+"""A secret, wherever somebody puts it, is in no message, dump or line of output; and it can come from a file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.config.derived import ca_certificate, token
+from aks_flex_node.agent.config.loader import Loaded, load, load_text
+from aks_flex_node.agent.config.masking import public
+from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.agent.config.showing import rows
+from aks_flex_node.errors import ConfigError
+from tests.unit.agent.config.samples import PEM, TOKEN, load_settings, problems_of, settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CANARY = "canary-8c1f-Zq"
+
+WRONG = [
+    {"azure.servicePrincipal.clientSecret": [CANARY]},
+    {"azure.servicePrincipal.clientSecret": {"value": CANARY}},
+    {"azure.servicePrincipal.clientSecrt": CANARY},
+    {"azure.servicePrincipal": CANARY},
+    {"azure.servicePrincipal": [CANARY]},
+    {"azure.servicePrincipal": {"clientSecret": CANARY}},
+    {"azure.servicePrincipal": {"clientSecret": CANARY, "clientSecretFile": "/x", "clientId": "a"}},
+    {"azure.servicePrincipal": {"clientSecret": CANARY, "clientId": f"{CANARY}!"}},
+    {"azure.servicePrincipal": {"clientSecretFile": CANARY, "clientId": "a"}},
+    {"azure.bootstrapToken.token": CANARY},
+    {"azure.bootstrapToken.token": [CANARY]},
+    {"azure.bootstrapToken.tokenFile": CANARY},
+    {"azure.bootstrapToken.tokenFile": [CANARY]},
+    {"azure.bootstrapToken": CANARY},
+    {"azure.bootstraptoken": CANARY},
+    {"azure": CANARY},
+    {"clientSecret": CANARY},
+    {"password": CANARY},
+    {"proxy.https": f"ftp://me:{CANARY}@proxy"},
+    {"proxy.https": [f"http://me:{CANARY}@proxy"]},
+    {"artifacts.baseURL": f"ftp://example.com/?sig={CANARY}"},
+    {"node.kubelet.serverURL": f"https://me:{CANARY}@api"},
+    {"runc.url": f"https://me:{CANARY}@example.com/%d"},
+    {"registryMirrors": {f"https://me:{CANARY}@mirror": []}},
+    {"registryMirrors": {"docker.io": [f"ftp://me:{CANARY}@mirror"]}},
+]
+
+
+def everything_said(error: BaseException) -> str:
+    chain = "".join(traceback.format_exception(error))
+    return f"{error} {error!r} {vars(error)} {error.args} {chain} {error.__cause__!r} {error.__context__!r}"
+
+
+@pytest.mark.parametrize("values", WRONG, ids=[json.dumps(values).replace(CANARY, "S") for values in WRONG])
+def test_a_secret_in_a_wrong_configuration_is_not_told(values: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(settings(values), "test.json", {}, {})
+
+    assert CANARY not in everything_said(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"azure": {{"bootstrapToken": {{"token": "{CANARY}" x}}}}}}',
+        f"azure:\n  servicePrincipal:\n    clientSecret: *{CANARY.replace('-', '')}\n",
+        f"azure:\n  clientSecret: '{CANARY}\n",
+        f"azure:\n  clientSecret: !{CANARY} x\n",
+        f"clientSecret: {CANARY}\n  x: y\n",
+        f"&{CANARY} a: &{CANARY} b: c\n",
+        CANARY,
+        f'"{CANARY}"',
+    ],
+)
+def test_a_secret_in_a_file_with_a_mistake_is_not_told(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(text, "test.json" if text.startswith("{") else "test", {}, {})
+
+    said = everything_said(caught.value)
+    assert CANARY not in said
+    assert CANARY.replace("-", "") not in said
+
+
+@pytest.mark.parametrize(
+    ("env", "flags"),
+    [
+        ({"AKS_FLEX_NODE_AZURE__BOOTSTRAP_TOKEN__TOKN": CANARY}, {}),
+        ({"AKS_FLEX_NODE_AZURE__BOOTSTRAP_TOKEN": CANARY}, {}),
+        ({"AKS_FLEX_NODE_AZURE__BOOTSTRAP_TOKEN": f'["{CANARY}"]'}, {}),
+        ({"AKS_FLEX_NODE_AZURE__BOOTSTRAP_TOKEN__TOKEN": CANARY}, {}),
+        ({}, {"azure.bootstrapToken.tokn": CANARY}),
+        ({}, {"azure.bootstrapToken": CANARY}),
+        ({}, {"azure.bootstrapToken.token": CANARY}),
+        ({}, {"azure.bootstrapToken.token": [CANARY]}),
+    ],
+)
+def test_a_secret_from_the_environment_or_a_flag_is_not_told(env: dict[str, str], flags: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text("{}", "test.json", env, flags)
+
+    assert CANARY not in everything_said(caught.value)
+
+
+def loaded_with_secrets() -> Loaded:
+    return load_settings(
+        {
+            "azure.bootstrapToken.token": TOKEN,
+            "azure.servicePrincipal": {"clientId": "a", "clientSecret": CANARY},
+            "proxy": {"http": f"http://me:{CANARY}@proxy:3128", "https": f"http://me:{CANARY}@proxy:3128"},
+            "artifacts.baseURL": f"https://example.com/a?sig={CANARY}",
+            "registryMirrors": {"docker.io": [f"https://me:{CANARY}@mirror"]},
+            "node.kubelet.extraConfig": {"staticPodURLHeader": {"Authorization": [CANARY]}},
+        }
+    )
+
+
+def test_a_loaded_secret_is_not_shown() -> None:
+    shown = json.dumps([vars(row) for row in rows(loaded_with_secrets())])
+
+    assert CANARY not in shown
+    assert TOKEN not in shown
+    assert '"azure.bootstrapToken.token", "value": "***"' in shown
+    assert "http://***@proxy:3128" in shown
+
+
+def test_a_loaded_secret_is_in_no_dump_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    loaded = load_settings(
+        {
+            "azure.bootstrapToken.token": TOKEN,
+            "azure.servicePrincipal": {"clientId": "a", "clientSecret": CANARY},
+            "proxy.https": f"http://me:{CANARY}@proxy:3128",
+        }
+    )
+    config = loaded.config
+    logging.getLogger("test").warning("%s %r %s", config, loaded, f"{config.azure.bootstrap_token!s}")
+
+    for said in (
+        repr(config),
+        str(config),
+        repr(loaded),
+        str(config.model_dump()),
+        config.model_dump_json(),
+        caplog.text,
+    ):
+        assert CANARY not in said
+        assert TOKEN not in said
+    assert config.azure.bootstrap_token is not None
+    assert config.azure.bootstrap_token.token == Secret(TOKEN)
+    assert config.proxy.https == f"http://me:{CANARY}@proxy:3128"
+
+
+def test_pydantic_itself_does_not_quote_what_was_given() -> None:
+    with pytest.raises(ValueError, match="secret") as caught:
+        NodeConfig.model_validate({"azure": {"bootstrapToken": {"token": [CANARY]}}})
+
+    assert CANARY not in str(caught.value)
+
+
+def test_a_mask_is_not_taken_for_a_secret() -> None:
+    (problem,) = problems_of(settings({"azure.servicePrincipal": {"clientId": "a", "clientSecret": "***"}}))
+
+    assert "give the secret itself" in problem.reason
+
+
+def test_public_text_keeps_what_is_harmless() -> None:
+    assert public("https://example.com/a?x=1#y b") == "https://example.com/a?*** b"
+    assert public(f"join with {TOKEN}") == "join with ***"
+    assert public("https://a/b@c") == "https://a/b@c"
+    assert public(None) is None
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
+    files = {
+        "azure.bootstrapToken.tokenFile": str(write(tmp_path / "token", f"{TOKEN}\n")),
+        "azure.servicePrincipal": {"clientId": "a", "clientSecretFile": str(write(tmp_path / "secret", CANARY))},
+        "node.kubelet.caCertFile": str(write(tmp_path / "ca.crt", PEM, 0o644)),
+    }
+
+    loaded = load_settings(files)
+
+    principal = loaded.config.azure.service_principal
+    assert token(loaded.config) == Secret(TOKEN)
+    assert principal is not None
+    assert principal.client_secret == Secret(CANARY)
+    assert (ca_certificate(loaded.config) or b"").strip() == PEM.strip().encode()
+    assert loaded.warnings == []
+    assert loaded.origins["azure.bootstrapToken.token"] == f"{tmp_path}/token, named by test.json:1"
+
+
+def test_a_secret_of_a_stronger_place_replaces_the_file_of_a_weaker_one() -> None:
+    config = load_settings(
+        {"azure.bootstrapToken.tokenFile": "/nowhere"}, {"azure.bootstrapToken.token": TOKEN}
+    ).config
+
+    assert token(config) == Secret(TOKEN)
+    assert config.azure.bootstrap_token is not None
+    assert config.azure.bootstrap_token.token_file is None
+
+
+def test_a_secret_and_its_file_in_one_place_are_a_problem() -> None:
+    found = problems_of(settings({"azure.bootstrapToken": {"token": TOKEN, "tokenFile": "/nowhere"}}))
+
+    assert "give one of them" in found[0].reason
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "no such file"), (b"", "empty"), (b" \n", "empty"), (b"\xff\xfe", "not UTF-8")]
+)
+def test_a_secret_file_that_is_no_use_is_a_problem(tmp_path: Path, content: bytes | None, said: str) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+
+    (problem,) = problems_of(settings({"azure.bootstrapToken.tokenFile": str(file)}))
+
+    assert said in problem.reason
+    assert str(file) in problem.reason
+
+
+def test_a_directory_or_a_flood_is_no_secret_file(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * (1 << 20) + b"y")
+
+    (first,) = problems_of(settings({"azure.bootstrapToken.tokenFile": str(tmp_path)}))
+    (second,) = problems_of(settings({"azure.bootstrapToken.tokenFile": str(tmp_path / "large")}))
+
+    assert "it is not a file" in first.reason or "is a directory" in first.reason
+    assert "larger than a megabyte" in second.reason
+
+
+def test_the_content_of_a_wrong_secret_file_is_not_told(tmp_path: Path) -> None:
+    file = write(tmp_path / "token", CANARY)
+
+    with pytest.raises(ConfigError) as caught:
+        load_settings({"azure.bootstrapToken.tokenFile": str(file)})
+
+    assert CANARY not in everything_said(caught.value)
+    assert "is not a bootstrap token" in caught.value.message
+
+
+def test_a_secret_file_that_others_can_read_is_a_warning_with_the_command(tmp_path: Path) -> None:
+    file = write(tmp_path / "token", TOKEN, 0o640)
+
+    assert load_settings({"azure.bootstrapToken.tokenFile": str(file)}).warnings == [
+        f"{file} holds a secret and is open to others; type `chmod 600 {file}`."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "secret", "warned"),
+    [(0o600, True, False), (0o640, True, True), (0o644, True, True), (0o640, False, False), (0o644, False, True)],
+)
+def test_a_configuration_that_others_can_read_is_a_warning(
+    tmp_path: Path, mode: int, secret: bool, warned: bool
+) -> None:
+    values: dict[str, object] = {"azure.bootstrapToken.token": TOKEN} if secret else {"node.maxPods": 5}
+    file = write(tmp_path / "config.json", settings(values), mode)
+
+    warnings = load(file, {}, {}).warnings
+
+    assert bool(warnings) == warned
+    assert all(f"chmod 600 {file}" in warning for warning in warnings)
+
+
+def test_a_configuration_that_everybody_can_write_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "config.json", "{}", 0o602)
+
+    with pytest.raises(ConfigError, match="can be written by everybody"):
+        load(file, {}, {})
+
+
+@pytest.mark.parametrize(("content", "name"), [(None, "config-missing"), (b"\xff\xfe\x00", "config-unreadable")])
+def test_a_configuration_that_cannot_be_read_has_a_name(tmp_path: Path, content: bytes | None, name: str) -> None:
+    file = tmp_path / "config.json"
+    if content is not None:
+        file.write_bytes(content)
+
+    with pytest.raises(ConfigError) as caught:
+        load(file, {}, {})
+
+    assert caught.value.name == name
+
+
+def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, {}, {})
+
+    assert caught.value.name == "config-unreadable"

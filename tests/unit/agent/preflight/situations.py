@@ -1,0 +1,99 @@
+"""A machine that is fit to be a node, and ways to make it less so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.machine import Machine
+from aks_flex_node.agent.preflight import Finding, Situation, run_all
+from aks_flex_node.agent.preflight.checks import CHECKS, NAMES
+from aks_flex_node.agent.preflight.downloads import missing
+from aks_flex_node.agent.preflight.programs import NEEDED, USEFUL
+from aks_flex_node.agent.preflight.seams import Heard, RecordedNetwork, Room, Unheard
+from aks_flex_node.host.dry import RecordedHost
+from tests.unit.agent.config.samples import CA, TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.host.host import Answer, UnitState
+
+SERVER = "https://api.example:443"
+REVIEWS = f"{SERVER}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+NOW = 1_790_000_000.0
+GIB = 1 << 30
+MACHINE = Machine(hostname="edge-1", system="debian", release="12", kernel="6.1.0-18-amd64")
+CONTROLLERS = "cpuset cpu io memory hugetlb pids rdma misc\n"
+TCP = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+FILES: dict[str, bytes | str] = {
+    "/sys/fs/cgroup/cgroup.controllers": CONTROLLERS,
+    "/proc/modules": "overlay 1 0 - Live 0x0\nbr_netfilter 1 0 - Live 0x0\n",
+    "/proc/swaps": "Filename\tType\tSize\tUsed\tPriority\n",
+    "/proc/meminfo": "MemTotal:        4023456 kB\nMemFree: 1 kB\n",
+    "/sys/devices/system/cpu/online": "0-3\n",
+    "/proc/self/mountinfo": "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n",
+    "/proc/net/tcp": TCP,
+    **{f"/usr/sbin/{name}": "" for name in (*NEEDED, *USEFUL)},
+}
+ROOM = Room(1, 50 * GIB, 100 * GIB, 6_000_000, 6_500_000)
+ANSWERS: dict[str, Heard | Unheard] = {
+    f"{SERVER}/version": Heard(200, NOW, {"gitVersion": "v1.34.4"}),
+    f"{SERVER}/healthz": Heard(200, NOW),
+    REVIEWS: Heard(201, NOW, {"status": {"allowed": True}}),
+}
+NAMES_KNOWN = dict.fromkeys(("api.example", "github.com", "dl.k8s.io"), ("192.0.2.1",))
+
+
+def config(changes: Mapping[str, Any] | None = None) -> NodeConfig:
+    document: dict[str, Any] = {
+        "azure": {"bootstrapToken": {"token": TOKEN}},
+        "node": {"kubelet": {"serverURL": SERVER, "caCertData": CA}},
+        "kubernetes": {"version": "1.34.4"},
+    }
+    for section, values in (changes or {}).items():
+        document[section] = {**document.get(section, {}), **values}
+    return NodeConfig.model_validate(document)
+
+
+def host(
+    files: Mapping[str, bytes | str] | None = None,
+    units: Mapping[str, UnitState] | None = None,
+    answers: Mapping[tuple[str, ...], Answer] | None = None,
+    without: tuple[str, ...] = (),
+) -> RecordedHost:
+    """The fit machine with more files, other units, other answers; and without some files."""
+    kept = {path: content for path, content in {**FILES, **(files or {})}.items() if path not in without}
+    return RecordedHost(kept, answers, units)
+
+
+def fit(**changes: Any) -> Situation:
+    """The situation of a machine with which nothing is wrong, but for the changes."""
+    settings = changes.get("config", config())
+    plain = Situation(host(), settings, MACHINE, RecordedNetwork(), lambda _: ROOM, lambda: NOW)
+    files = {url: Heard(206) for each in missing(plain) for url in (each.url, *each.checksums[:1])}
+    network = RecordedNetwork(NAMES_KNOWN, {**ANSWERS, **files})
+    return replace(plain, **{"network": network, **changes})
+
+
+def answering(answers: Mapping[str, Heard | Unheard], **changes: Any) -> Situation:
+    """The same, where some URLs answer otherwise."""
+    usual = fit(**changes)
+    network = usual.network
+    assert isinstance(network, RecordedNetwork)
+    return replace(usual, network=network.but(answers))
+
+
+def findings(situation: Situation, check: str) -> list[Finding]:
+    """What one check finds."""
+    return run_all(situation, set(NAMES) - {check}, CHECKS)
+
+
+def severities(situation: Situation, check: str) -> list[str]:
+    return [finding.severity.value for finding in findings(situation, check)]
+
+
+def told(situation: Situation, check: str) -> str:
+    """All that one check says, in one text."""
+    return "\n".join(f"{each.severity.value}: {each.message} {each.remedy}" for each in findings(situation, check))

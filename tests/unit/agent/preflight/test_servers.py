@@ -1,0 +1,246 @@
+"""What name servers, the API server and publishers say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aks_flex_node.agent.preflight.downloads import missing
+from aks_flex_node.agent.preflight.network import read_date, read_document, trust, unheard
+from aks_flex_node.agent.preflight.seams import Cause, Heard, RecordedNetwork, Unheard
+from aks_flex_node.agent.preflight.servers import minor
+from tests.unit.agent.config.samples import PEM, TOKEN
+from tests.unit.agent.preflight.situations import (
+    ANSWERS,
+    NOW,
+    REVIEWS,
+    SERVER,
+    answering,
+    config,
+    findings,
+    fit,
+    host,
+    severities,
+    told,
+)
+
+NODE = frozenset({"kubelet.service"})
+SILENT = Unheard(Cause.SILENCE, "api.example refused the connection")
+UNTRUSTED = Unheard(Cause.UNTRUSTED, "unable to get local issuer certificate")
+MIRROR = "https://mirror.example/flex"
+
+
+def test_a_name_that_nobody_knows_is_an_error() -> None:
+    situation = fit(network=RecordedNetwork({"github.com": ("192.0.2.1",)}, ANSWERS))
+
+    assert severities(situation, "dns") == ["error", "error"]
+    assert "The name api.example cannot be looked up" in told(situation, "dns")
+
+
+def test_names_behind_a_proxy_are_the_proxys_matter() -> None:
+    settings = config({"proxy": {"https": "http://user:secret@proxy.example:3128", "noProxy": ["api.example"]}})
+    network = RecordedNetwork({"api.example": ("192.0.2.1",)}, ANSWERS)
+
+    (found,) = findings(fit(config=settings, network=network), "dns")
+    assert "The name proxy.example cannot be looked up" in found.message
+    assert "secret" not in repr(found)
+
+
+def test_an_address_needs_no_name_server() -> None:
+    settings = config(
+        {"node": {"kubelet": {"serverURL": "https://192.0.2.9:443"}}, "artifacts": {"bundle": "/b.tar"}}
+    )
+
+    assert severities(fit(config=settings, network=RecordedNetwork()), "dns") == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (UNTRUSTED, "The certificate that api.example shows was not signed by the cluster's CA"),
+        (Unheard(Cause.UNTRUSTED, "Hostname mismatch, certificate is not valid for 'x'"), "is for another name"),
+        (Unheard(Cause.UNTRUSTED, "certificate has expired"), "Look at the clock"),
+        (SILENT, "cannot be reached: api.example refused the connection"),
+        (Unheard(Cause.NAME, "the name api.example cannot be looked up"), "See what the check dns says"),
+        (Heard(503), "status 503"),
+        (Heard(404), "is not a Kubernetes API server"),
+        (Heard(200, document={"hello": "world"}), "is not a Kubernetes API server"),
+    ],
+)
+def test_an_api_server_that_cannot_be_used_is_named_with_the_cause(answer: Heard | Unheard, words: str) -> None:
+    situation = answering({f"{SERVER}/version": answer})
+
+    assert severities(situation, "api-server") == ["error"]
+    assert words in told(situation, "api-server")
+
+
+def test_an_api_server_that_tells_strangers_nothing_is_well() -> None:
+    assert severities(answering({f"{SERVER}/version": Heard(401)}), "api-server") == ["ok"]
+
+
+def test_a_configuration_without_a_server_is_a_warning() -> None:
+    nothing = fit(config=config({"node": {"kubelet": {}}}))
+
+    assert severities(nothing, "api-server") == ["warning"]
+    assert severities(nothing, "token") == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [("v1.33.9", ["ok", "error"]), ("v1.38.0", ["ok", "warning"]), ("v1.37.0", ["ok"]), ("odd", ["ok"])],
+)
+def test_a_kubelet_must_not_be_newer_than_its_server_nor_much_older(server: str, expected: list[str]) -> None:
+    answer = {f"{SERVER}/version": Heard(200, NOW, {"gitVersion": server})}
+
+    assert severities(answering(answer), "api-server") == expected
+
+
+def test_a_version_is_read() -> None:
+    assert minor("v1.34.4-rc.1") == (1, 34)
+    assert minor("1") is None
+
+
+@pytest.mark.parametrize(
+    ("skew", "severity"), [(0, "ok"), (-29, "ok"), (45, "warning"), (-400, "error"), (4e6, "error")]
+)
+def test_the_clock_is_compared_with_the_servers(skew: float, severity: str) -> None:
+    assert severities(fit(now=lambda: NOW + skew), "clock") == [severity]
+
+
+def test_a_clock_that_is_long_past_is_wrong_whatever_the_server_says() -> None:
+    assert "1970-01-01" in told(fit(now=lambda: 86.0), "clock")
+
+
+def test_a_clock_that_cannot_be_compared_is_taken_as_it_is() -> None:
+    assert severities(answering({f"{SERVER}/healthz": SILENT}), "clock") == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "severity", "words"),
+    [
+        (Heard(401), "error", "does not know the bootstrap token"),
+        (Heard(201, document={"status": {"allowed": False}}), "error", "system:node-bootstrapper"),
+        (Heard(403), "warning", "status 403"),
+        (SILENT, "warning", "could not be asked"),
+        (UNTRUSTED, "warning", "could not be asked"),
+    ],
+)
+def test_a_token_is_tried(answer: Heard | Unheard, severity: str, words: str) -> None:
+    situation = answering({REVIEWS: answer})
+
+    assert severities(situation, "token") == [severity]
+    assert words in told(situation, "token")
+
+
+def test_a_token_goes_to_nobody_but_the_server_that_the_ca_vouches_for() -> None:
+    situation = fit()
+    findings(situation, "token")
+    network = situation.network
+    assert isinstance(network, RecordedNetwork)
+
+    (request,) = network.asked
+    assert request.authority is not None
+    assert request.url == REVIEWS
+    assert TOKEN not in repr(request)
+
+
+def test_a_malformed_token_is_refused_without_being_shown_or_sent() -> None:
+    situation = fit(config=config({"azure": {"bootstrapToken": {"token": "abc.def-wrong"}}}))
+
+    assert severities(situation, "token") == ["error"]
+    assert "abc.def-wrong" not in told(situation, "token")
+    assert isinstance(situation.network, RecordedNetwork)
+    assert situation.network.asked == []
+
+
+def test_a_node_that_works_needs_no_token_and_one_that_signs_in_to_azure_neither() -> None:
+    assert severities(answering({REVIEWS: Heard(401)}, owned_services=NODE), "token") == ["ok"]
+    identity = config({"azure": {"managedIdentity": {}, "bootstrapToken": None}})
+    assert severities(fit(config=identity), "token") == ["ok"]
+    assert severities(fit(config=config({"azure": {"bootstrapToken": None}})), "token") == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Heard(404), "There is no https://"),
+        (Heard(403), "refused with status 403"),
+        (SILENT, "artifacts.baseURL"),
+        (UNTRUSTED, "artifacts.caFile"),
+    ],
+)
+def test_a_file_that_cannot_be_fetched_is_an_error(answer: Heard | Unheard, words: str) -> None:
+    first = missing(fit())[0]
+    situation = answering({first.url: answer})
+
+    assert severities(situation, "artifacts") == ["error"]
+    assert words in told(situation, "artifacts")
+
+
+def test_a_file_without_a_checksum_is_an_error_unless_its_hash_is_pinned() -> None:
+    first = missing(fit())[0]
+    lost = dict.fromkeys(first.checksums, Heard(404))
+    pinned = config({"runc": {"sha256": {first.name: "0" * 64}}})
+
+    assert "no checksum of" in told(answering(lost), "artifacts")
+    assert severities(answering(lost, config=pinned), "artifacts") == ["ok"]
+
+
+def test_with_a_mirror_only_the_mirror_is_asked() -> None:
+    situation = fit(config=config({"artifacts": {"baseURL": MIRROR}}))
+    findings(situation, "artifacts")
+
+    assert isinstance(situation.network, RecordedNetwork)
+    assert all(request.url.startswith(f"{MIRROR}/") for request in situation.network.asked)
+    assert "the mirror of https://github.com" in told(situation, "artifacts")
+
+
+def test_what_is_installed_or_fetched_already_is_not_asked_for() -> None:
+    runc = missing(fit())[0]
+    folder = f"/var/lib/aks-flex-node/artifacts/sha256-{'0' * 64}"
+    fetched = {f"{folder}/{runc.name}": "x", f"{folder}/.origin.json": json.dumps({"urls": [runc.url]})}
+    installed = {"/opt/aks-flex-node/kubernetes/1.34.4/.manifest.json": "{}"}
+
+    left = [artifact.component for artifact in missing(fit(host=host({**fetched, **installed})))]
+    assert left == ["containerd", "cni", "npd"]
+    partial = {f"{folder}/{runc.name}.partial": "x", f"{folder}/.origin.json": fetched[f"{folder}/.origin.json"]}
+    assert runc in missing(fit(host=host(partial)))
+
+
+def test_a_bundle_is_looked_into_and_nobody_is_asked() -> None:
+    needed = missing(fit())
+    entries = [
+        {"component": "", "version": "", "url": each.url, "digest": "", "file": f"x/{each.name}", "size": 1}
+        for each in needed
+    ]
+    manifest = json.dumps({"format": 1, "arch": "amd64", "artifacts": entries})
+    whole = {"/bundle/manifest.json": manifest, **{f"/bundle/x/{each.name}": "x" for each in needed}}
+    settings = config({"artifacts": {"bundle": "/bundle"}})
+
+    assert severities(fit(config=settings, host=host(whole)), "artifacts") == ["ok"]
+    lacking = fit(config=settings, host=host(whole, without=(f"/bundle/x/{needed[0].name}",)))
+    assert f"does not hold {needed[0].name}" in told(lacking, "artifacts")
+    assert "makes no sense" in told(fit(config=settings, host=host({"/bundle/manifest.json": "{"})), "artifacts")
+    assert "There is no bundle" in told(fit(config=settings), "artifacts")
+    assert severities(fit(config=settings, host=host({"/bundle": "tar"})), "artifacts") == ["ok"]
+
+
+def test_dates_and_documents_are_read_and_nonsense_is_nothing() -> None:
+    assert read_date("Sun, 15 Nov 2026 06:14:49 GMT") == 1794723289.0
+    assert read_date("soon") is None
+    assert read_document(b'{"a": 1}') == {"a": 1}
+    assert read_document(b"<html>") == read_document(b"[1]") == {}
+
+
+def test_a_ca_that_is_none_is_told_as_such() -> None:
+    assert trust(PEM.encode(), None).get_ca_certs()
+    with pytest.raises(Unheard) as caught:
+        trust(b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n", None)
+    assert "node.kubelet.caCertData cannot be read" in caught.value.words
+
+
+def test_a_failure_is_told_in_plain_words() -> None:
+    refused = unheard(ConnectionRefusedError(111, "Connection refused"), SERVER, None)
+
+    assert (refused.cause, refused.words) == (Cause.SILENCE, "api.example:443 refused the connection")
