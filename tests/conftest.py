@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """One lab for the whole run."""
-    shared = Lab(layout("test"))
+    """One lab for the whole run; another name lets two runs stand side by side."""
+    shared = Lab(layout(os.environ.get("AKS_FLEX_TEST_LAB", "test")))
     shared.down()
     settings = sysctls.read()
     try:

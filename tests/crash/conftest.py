@@ -1,4 +1,4 @@
-"""Roots for machines, in memory where there is such a file system: hundreds are made, and none outlives its test."""
+"""Machines, in memory where there is such a file system: hundreds are made, and none outlives the tests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.crash import world
-from tests.crash.crashing import CrashingHost
+from tests.crash.crashing import SimulatedHost
+from tests.crash.sweeps import points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.crash.crashing import Point
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
 
@@ -37,8 +40,18 @@ def fresh(room: Path) -> Path:
 def joined(room: Path, fresh: Path) -> Path:
     """A machine that has become a node without a crash. To be copied, not changed."""
     shutil.copytree(fresh, room / "joined", symlinks=True)
-    world.join(CrashingHost(room / "joined"))
+    world.join(SimulatedHost(room / "joined"))
     return room / "joined"
+
+
+@pytest.fixture(scope="session")
+def killed_joins(room: Path, fresh: Path) -> list[Point]:
+    return points(world.join, fresh, room / "killed-joins")
+
+
+@pytest.fixture(scope="session")
+def killed_resets(room: Path, joined: Path) -> list[Point]:
+    return points(world.reset, joined, room / "killed-resets")
 
 
 @pytest.fixture

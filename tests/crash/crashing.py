@@ -1,15 +1,15 @@
-"""A host that is killed at a chosen action: before it, in the middle of it, or after it."""
+"""A simulated machine, and pictures of all that a process leaves behind which is killed while it works on one."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host import mounts
 from aks_flex_node.host.actions import MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
-from aks_flex_node.host.disk import beside
+from aks_flex_node.host.disk import aside, beside
 from aks_flex_node.host.real import RootedHost
 from tests.crash.simulated import SimulatedSystem
 
@@ -19,20 +19,12 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Entry
 
-When: TypeAlias = Literal["before", "amid", "after"]
+HAVE_A_MIDDLE = (WriteFile, MakeLink, PlaceTree, RemoveTree)  # all others are one system call, or one program
 
 
-class Crash(BaseException):  # noqa: N818 - it stands for the end of the process, which nobody can catch
-    pass
-
-
-class CrashingHost(RootedHost):
-    """A simulated machine; the process that works on it ends at its `at`-th action, if that is not 0."""
-
-    def __init__(self, root: Path, at: int = 0, when: When = "before") -> None:
+class SimulatedHost(RootedHost):
+    def __init__(self, root: Path) -> None:
         super().__init__(root, SimulatedSystem(root))
-        self._at = at
-        self._when = when
         self.done: list[Action] = []
 
     def look(self, path: str) -> Entry | None:
@@ -42,16 +34,8 @@ class CrashingHost(RootedHost):
 
     def do(self, action: Action) -> None:
         self.done.append(action)
-        here = len(self.done) == self._at
-        if here and self._when == "before":
-            raise Crash(str(action))
-        if here and self._when == "amid":
-            self._begin(action)
-            raise Crash(str(action))
         self._refuse_what_is_mounted(action)
         super().do(action)
-        if here:
-            raise Crash(str(action))
 
     def _refuse_what_is_mounted(self, action: Action) -> None:
         """The disk asks the real kernel what is mounted; the mounts of this machine are simulated, too."""
@@ -60,23 +44,77 @@ class CrashingHost(RootedHost):
             if mounts.below(points, action.path):
                 raise MachineError("mounted-below", f"{action.path} was not removed: something is mounted there.", "")
 
-    def _begin(self, action: Action) -> None:
-        """Do half of it: what is on the disk when the process ends between two of its system calls."""
-        match action:
-            case WriteFile(path, content):
-                beside(self.disk.at(path)).write_bytes(content[: len(content) // 2])
-            case MakeLink(path, target):
-                beside(self.disk.at(path)).unlink(missing_ok=True)
-                beside(self.disk.at(path)).symlink_to(target)
-            case PlaceTree(source, path):
-                self._half_place(self.disk.at(source), self.disk.at(path))
-            case RemoveTree(path):
-                for child in sorted(self.disk.at(path).glob("*"))[::2]:
-                    shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
 
-    def _half_place(self, source: Path, place: Path) -> None:
-        """Of the moves aside and into place, the first; where there is nothing to move aside, the second."""
-        if place.exists():
-            place.rename(place.with_name(f".{place.name}.flex-old"))
-        elif source.exists():
-            source.rename(place)
+class Crash(BaseException):
+    pass
+
+
+class CrashingHost(SimulatedHost):
+    """The process that works on it ends before its `at`-th action, or in the middle of it."""
+
+    def __init__(self, root: Path, at: int, *, amid: bool) -> None:
+        super().__init__(root)
+        self._at = at
+        self._amid = amid
+
+    def do(self, action: Action) -> None:
+        if len(self.done) + 1 == self._at:
+            if self._amid:
+                begin(self, action)
+            raise Crash(str(action))
+        super().do(action)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A machine as it stands when a process was killed there."""
+
+    name: str
+    root: Path
+
+
+class PhotographedHost(SimulatedHost):
+    """Takes a picture of the machine before each action, one in its middle where it has one, and one at the end.
+
+    Nothing but an action changes the machine: after one is before the next.
+    """
+
+    def __init__(self, root: Path, album: Path) -> None:
+        super().__init__(root)
+        self._album = album
+        self.points: list[Point] = []
+
+    def do(self, action: Action) -> None:
+        number = len(self.done) + 1
+        self.take(f"before action {number}: {action}")
+        if isinstance(action, HAVE_A_MIDDLE):
+            begin(SimulatedHost(self.take(f"amid action {number}: {action}")), action)
+        super().do(action)
+
+    def take(self, name: str) -> Path:
+        self.points.append(Point(name, self._album / f"{len(self.points):03}"))
+        shutil.copytree(self.disk.root, self.points[-1].root, symlinks=True)
+        return self.points[-1].root
+
+
+def begin(host: SimulatedHost, action: Action) -> None:
+    """Do half of it: what is on the disk when the process ends between two of its system calls."""
+    match action:
+        case WriteFile(path, content):
+            beside(host.disk.at(path)).write_bytes(content[: len(content) // 2])
+        case MakeLink(path, target):
+            beside(host.disk.at(path)).unlink(missing_ok=True)
+            beside(host.disk.at(path)).symlink_to(target)
+        case PlaceTree(source, path):
+            _half_place(host.disk.at(source), host.disk.at(path))
+        case RemoveTree(path):
+            for child in sorted(host.disk.at(path).glob("*"))[::2]:
+                shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
+
+
+def _half_place(source: Path, place: Path) -> None:
+    """Of the three steps aside, into place and away, the first two; where nothing is in the way, the only one."""
+    if place.exists():
+        place.rename(aside(place))
+    if source.exists():
+        source.rename(place)

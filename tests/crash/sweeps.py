@@ -1,40 +1,27 @@
-"""Every point at which a run of the agent can be killed, one after another."""
+"""Every point at which a run of the agent can be killed."""
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
-from aks_flex_node.host.actions import MakeLink, PlaceTree, RemoveTree, WriteFile
-from tests.crash.crashing import Crash, CrashingHost
+from tests.crash.crashing import PhotographedHost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.crash.crashing import When
+    from tests.crash.crashing import Point, SimulatedHost
 
-    Command = Callable[[CrashingHost], object]
+    Command = Callable[[SimulatedHost], object]
     Copy = Callable[[Path], Path]
 
-HAVE_A_MIDDLE = (WriteFile, MakeLink, PlaceTree, RemoveTree)  # all others are one system call, or one program
 
-
-def crashes(run: Command, start: Path, copy: Copy, when: When, least: int = 50) -> Iterator[tuple[str, Path]]:
-    """A copy of a machine for each action of a run on it, left there by a process that was killed at that action."""
-    whole = CrashingHost(copy(start))
-    run(whole)
-    assert len(whole.done) > least, "There are too few actions for this to be a whole run."
-    for number, action in enumerate(whole.done, 1):
-        if when == "amid" and not isinstance(action, HAVE_A_MIDDLE):
-            continue
-        root = copy(start)
-        killed = _killed(run, CrashingHost(root, number, when))
-        yield f"{when} action {number} of {len(whole.done)}: {killed}", root
-
-
-def _killed(run: Command, host: CrashingHost) -> str:
-    try:
-        run(host)
-    except Crash as crash:
-        return str(crash)
-    raise AssertionError("The run came to its end before the action at which it was to be killed.")
+def points(run: Command, start: Path, album: Path) -> list[Point]:
+    """Machines as a process leaves them that is killed at each point of a run, from the first to the last."""
+    album.mkdir()
+    host = PhotographedHost(album / "machine", album)
+    shutil.copytree(start, host.disk.root, symlinks=True)
+    run(host)
+    host.take("after the last action")
+    return host.points

@@ -1,4 +1,4 @@
-"""A join that is killed at any action is finished by the next one, or taken back by a reset."""
+"""A join that is killed at any point is finished by the next one, or taken back by a reset."""
 
 from __future__ import annotations
 
@@ -8,70 +8,72 @@ import pytest
 
 from aks_flex_node.agent.joining import differences
 from tests.crash import world
-from tests.crash.crashing import CrashingHost
-from tests.crash.sweeps import crashes
+from tests.crash.crashing import Crash, CrashingHost, SimulatedHost
+from tests.crash.sweeps import points
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.crash.crashing import When
+    from tests.crash.crashing import Point
     from tests.crash.sweeps import Copy
-
-every_moment = pytest.mark.parametrize("when", ["before", "amid", "after"])
 
 
 def test_a_join_leaves_nothing_to_do(joined: Path) -> None:
-    assert differences(world.engine(CrashingHost(joined))) == []
+    assert differences(world.engine(SimulatedHost(joined))) == []
 
 
 def test_a_second_join_changes_nothing_but_what_it_remembers_of_itself(fresh: Path, copy: Copy) -> None:
     root = copy(fresh)
-    world.join(CrashingHost(root))
+    world.join(SimulatedHost(root))
 
-    again = world.join(CrashingHost(root))
+    again = world.join(SimulatedHost(root))
 
     assert {str(action).split()[1] for action in again.done} == {"/var/lib/aks-flex-node/state.json"}
 
 
-@every_moment
-def test_the_next_join_finishes_one_that_was_killed(fresh: Path, joined: Path, copy: Copy, when: When) -> None:
+def test_the_next_join_finishes_one_that_was_killed(joined: Path, killed_joins: list[Point], copy: Copy) -> None:
+    """What it ends with is what a join without a crash ends with, so a reset takes it back, too."""
     expected = world.tree(joined)
-    for point, root in crashes(world.join, fresh, copy, when):
-        world.join(CrashingHost(root))
+    for point in killed_joins:
+        root = copy(point.root)
+        world.join(SimulatedHost(root))
 
-        assert world.changes(expected, world.tree(root)) == {}, point
-        assert differences(world.engine(CrashingHost(root))) == [], point
+        assert world.changes(expected, world.tree(root)) == {}, point.name
 
 
-@every_moment
-def test_a_reset_takes_back_a_join_that_was_killed(fresh: Path, copy: Copy, when: When) -> None:
+def test_a_reset_takes_back_a_join_that_was_killed(fresh: Path, killed_joins: list[Point], copy: Copy) -> None:
     expected = world.tree(fresh)
-    for point, root in crashes(world.join, fresh, copy, when):
-        remains = world.reset(CrashingHost(root))
+    for point in killed_joins:
+        root = copy(point.root)
+        remains = world.reset(SimulatedHost(root))
 
-        assert (remains, world.changes(expected, world.tree(root))) == ([], {}), point
-
-
-@every_moment
-def test_a_reset_takes_back_a_join_that_finished_one_that_was_killed(fresh: Path, copy: Copy, when: When) -> None:
-    expected = world.tree(fresh)
-    for point, root in crashes(world.join, fresh, copy, when):
-        world.join(CrashingHost(root))
-        remains = world.reset(CrashingHost(root))
-
-        assert (remains, world.changes(expected, world.tree(root))) == ([], {}), point
+        assert (remains, world.changes(expected, world.tree(root))) == ([], {}), point.name
 
 
-@every_moment
-def test_the_next_join_finishes_a_repair_that_was_killed(joined: Path, copy: Copy, when: When) -> None:
-    expected = world.tree(joined)
+@pytest.mark.parametrize("amid", [False, True])
+def test_pictures_show_what_a_killed_process_leaves(
+    fresh: Path, killed_joins: list[Point], copy: Copy, amid: bool
+) -> None:
+    """The other tests look at pictures that one run took; here processes do end, by what nobody catches."""
+    for number in range(1, 140, 20):
+        word = "amid" if amid else "before"
+        for point in (one for one in killed_joins if one.name.startswith(f"{word} action {number}:")):
+            root = copy(fresh)
+            with pytest.raises(Crash):
+                world.join(CrashingHost(root, number, amid=amid))
 
-    def repair(host: CrashingHost) -> None:
+            assert world.changes(world.tree(point.root), world.tree(root)) == {}, point.name
+
+
+def test_the_next_join_finishes_a_repair_that_was_killed(room: Path, joined: Path, copy: Copy) -> None:
+    def repair(host: SimulatedHost) -> None:
         for program in ("containerd/2.4.2/bin/ctr", "runc/1.5.2/bin/runc"):
             host.disk.at(f"/opt/aks-flex-node/{program}").write_text("damaged\n")
         world.join(host)
 
-    for point, root in crashes(repair, joined, copy, when, least=10):
-        world.join(CrashingHost(root))
+    expected = world.tree(joined)
+    for point in points(repair, joined, room / "killed-repairs"):
+        root = copy(point.root)
+        world.join(SimulatedHost(root))
 
-        assert world.changes(expected, world.tree(root)) == {}, point
+        assert world.changes(expected, world.tree(root)) == {}, point.name

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import stat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from aks_flex_node.agent.artifacts.manifests import Manifest, StagedFile
 from aks_flex_node.agent.artifacts.digests import hash_file
+from aks_flex_node.agent.artifacts.manifests import Manifest, StagedFile
 from aks_flex_node.agent.cli.door import ledger_places
 from aks_flex_node.agent.cluster.nodes import Node
 from aks_flex_node.agent.config.loader import load_text
@@ -16,9 +16,10 @@ from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.engine import Engine
 from aks_flex_node.agent.engine.events import Events
 from aks_flex_node.agent.engine.ledger import Ledger
-from aks_flex_node.agent.joining import Join, Watcher
+from aks_flex_node.agent.joining import Join
 from aks_flex_node.agent.leaving import Leave
 from aks_flex_node.agent.machine import Machine
+from aks_flex_node.agent.watching import Watcher
 from aks_flex_node.host.actions import PlaceTree
 from tests.crash.simulated import STATE
 from tests.crash.traces import RULES
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.engine.resources import Program
-    from tests.crash.crashing import CrashingHost
+    from tests.crash.crashing import SimulatedHost
 
+Item: TypeAlias = tuple[str, int, object]
+Tree: TypeAlias = dict[str, Item]
+Change: TypeAlias = "tuple[Item | None, Item | None]"
 CONFIG = load_text(
     settings(
         {
@@ -92,7 +96,7 @@ def seed(root: Path) -> Path:
 class StagingWorkshop:
     """Makes small programs ready, each at the place and with the manifest that the real ones have."""
 
-    def __init__(self, host: CrashingHost) -> None:
+    def __init__(self, host: SimulatedHost) -> None:
         self._host = host
 
     def prepare(self, programs: Sequence[Program]) -> None:
@@ -136,7 +140,7 @@ def _node(cidr: str) -> Node:
     return Node.read({"metadata": {"name": "edge-1"}, "spec": {"podCIDR": cidr}, "status": {"conditions": [ready]}})
 
 
-def engine(host: CrashingHost) -> Engine:
+def engine(host: SimulatedHost) -> Engine:
     """What a new process makes: it knows nothing but what is on the disk."""
     known = state.read(host, f"{CONFIG.paths.data_dir}/state.json")
     machine = Machine(hostname=MACHINE.hostname, pod_cidr=known.pod_cidr)
@@ -151,18 +155,18 @@ def engine(host: CrashingHost) -> Engine:
     )
 
 
-def join(host: CrashingHost) -> CrashingHost:
+def join(host: SimulatedHost) -> SimulatedHost:
     Join(engine(host), GivingProof()).run()
     return host
 
 
-def reset(host: CrashingHost) -> list[str]:
+def reset(host: SimulatedHost) -> list[str]:
     return Leave(engine(host), None, Watcher()).run()
 
 
-def tree(root: Path) -> dict[str, tuple[str, int, object]]:
+def tree(root: Path) -> Tree:
     """Everything below a root: kind, mode, and content or target; without moments in time."""
-    found: dict[str, tuple[str, int, object]] = {}
+    found: Tree = {}
     for path in sorted(root.rglob("*")):
         name, mode = f"/{path.relative_to(root)}", stat.S_IMODE(path.lstat().st_mode)
         if path.is_symlink():
@@ -176,8 +180,10 @@ def tree(root: Path) -> dict[str, tuple[str, int, object]]:
 
 def _timeless(path: Path) -> object:
     if path.name not in {"state.json", "ledger.json"}:
-        return path.read_bytes()
-    return json.loads(path.read_text(), object_hook=_without_moments)
+        return sorted(path.read_bytes().splitlines()) if path.name == "mountinfo" else path.read_bytes()
+    document = json.loads(path.read_text(), object_hook=_without_moments)
+    # As texts, because the order in which things are remembered is the order in which they go.
+    return {name: json.dumps(owned) for name, owned in document.get("components", document).items()}
 
 
 def _without_moments(document: dict[str, Any]) -> dict[str, Any]:
@@ -186,12 +192,7 @@ def _without_moments(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key != "since"}
 
 
-def changes(
-    before: dict[str, tuple[str, int, object]], after: dict[str, tuple[str, int, object]]
-) -> dict[str, object]:
-    """What differs between two trees, by path; empty when nothing does."""
-    return {
-        path: {"before": before.get(path), "after": after.get(path)}
-        for path in sorted({*before, *after})
-        if before.get(path) != after.get(path)
-    }
+def changes(before: Tree, after: Tree) -> dict[str, Change]:
+    """What differs between two trees, by path: what was there and what is; empty when nothing does."""
+    paths = sorted({*before, *after})
+    return {path: (before.get(path), after.get(path)) for path in paths if before.get(path) != after.get(path)}

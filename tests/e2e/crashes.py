@@ -42,7 +42,8 @@ def reset_dies_and_is_run_again(machine: Machine, point: int, before: Snapshot) 
     said = drive(machine, "reset", point)
     assert "killed" in said, f"point {point}: {said}"
     flex(machine, "unbootstrap", "--yes")
-    assert differences(before, machine) == [], said
+    left = differences(before, machine)
+    assert left == [], "\n".join([said, *left])
 
 
 def some(count: int, of: int, seed: int) -> list[int]:

@@ -84,7 +84,8 @@ def test_a_missing_artifact_is_found_before_anything_is_changed(lab: Lab, machin
     said = told(machine, 4)
 
     assert "preflight-failed" in said
-    assert "404" in said
+    assert "artifacts: " in said
+    assert "kubelet" in said
     assert differences(before, machine) == []
 
 

@@ -97,4 +97,3 @@ class Join:
 def differences(engine: Engine, components: Sequence[Component] = SEQUENCE) -> list[tuple[str, Action]]:
     """Everything that a run would do now: empty when the machine is as it should be."""
     return [(component.name, action) for component in components for action in engine.plan(component).actions]
-

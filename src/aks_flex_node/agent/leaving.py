@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import pods
 from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.engine import state
+from aks_flex_node.agent.engine.ledger import nursery
 from aks_flex_node.agent.engine.recovery import reconstruct
 from aks_flex_node.agent.engine.resources import Spec
 from aks_flex_node.agent.engine.state import Phase
 from aks_flex_node.errors import FlexError
-from aks_flex_node.host.actions import ReloadUnits, Remove, RemoveTree, Run
+from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Remove, RemoveTree, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from aks_flex_node.agent.cluster.farewell import Farewell
     from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.engine.ledger import Record
     from aks_flex_node.agent.watching import Watcher
     from aks_flex_node.host.actions import Action
 
@@ -35,25 +37,26 @@ class Leave:
     keep_artifacts: bool = False
     problems: list[str] = field(default_factory=list)
     to_type: list[str] = field(default_factory=list)
+    _was_node: bool = False  # something of ours was found
 
     def run(self) -> list[str]:
         """Take everything of ours away; what is still there, in sentences, when something is."""
         engine, paths = self.engine, self.engine.config.paths
         self._recover()
         self._remember()
-        if self.farewell:
+        if self.farewell and self._was_node:
             self.to_type += self.farewell.say(self.watcher.note)
-        self._part("pods", "pods, their containers, mounts and network", pods.removal(engine.host, engine.config))
+        self._part("pods", "pods, their containers, mounts and network", self._pods())
         for component in reversed(SEQUENCE):
             self.watcher.begins(component.name, component.title)
             done = engine.remove(component, self.problems.append)
             self.watcher.ends(component.name, len(done), 0)
         self._forget_units()
         if not self.problems:
-            self._part("agent", "the agent's own state", self._own(paths.data_dir, paths.install_dir, paths.log_dir))
+            self._part("agent", "the agent's own state", self._own(paths.data_dir, paths.log_dir))
         return [*self.problems, *self.remains()]
 
-    def _part(self, name: str, title: str, actions: list[Action]) -> None:
+    def _part(self, name: str, title: str, actions: Iterable[Action]) -> None:
         self.watcher.begins(name, title)
         done = 0
         for action in actions:
@@ -73,14 +76,28 @@ class Leave:
     def _recover(self) -> None:
         """Where the ledger is lost, take for ours what bears our mark."""
         engine = self.engine
-        if engine.ledger.exists:
-            return
-        for component in (agent.COMPONENT, *SEQUENCE):
-            spec = component.desired(engine.config, engine.machine)
+        if not engine.ledger.exists:
+            self._reconstruct()
+
+        self._was_node = any(not owned.empty for owned in engine.ledger.components.values())
+
+    def _reconstruct(self) -> None:
+        engine = self.engine
+        # The network's file is known by its name, whatever its addresses were.
+        machine = replace(engine.machine, pod_cidr=engine.machine.pod_cidr or "192.0.2.0/24")
+        for component in SEQUENCE:
+            spec = component.desired(engine.config, machine)
             engine.ledger.components[component.name] = reconstruct(engine.host, spec, engine.config.paths.install_dir)
-        if any(not owned.empty for owned in engine.ledger.components.values()):
+        began = engine.host.look(f"{engine.config.paths.data_dir}/state.json") is not None
+        if began or any(not owned.empty for owned in engine.ledger.components.values()):
             self.watcher.note("the ledger is lost: going by the marks on files")
+            own = agent.COMPONENT.desired(engine.config, engine.machine).paths
+            engine.ledger.owned("agent").paths.update({path: {"original": None} for path in sorted(own)})
             engine.ledger.save()
+
+    def _pods(self) -> list[Action]:
+        """Where we never were, all pods are somebody else's."""
+        return pods.removal(self.engine.host, self.engine.config) if self._was_node else []
 
     def _remember(self) -> None:
         path = f"{self.engine.config.paths.data_dir}/state.json"
@@ -94,19 +111,33 @@ class Leave:
             forget = [Run(("systemctl", "reset-failed", name), f"forget that {name} failed") for name in failed]
             self._part("units", "systemd forgets our units", [*forget, ReloadUnits()])
 
-    def _own(self, data_dir: str, install_dir: str, log_dir: str) -> list[Action]:
+    def _own(self, data_dir: str, log_dir: str) -> Iterator[Action]:
         """The ledger goes last, because it is what makes the next run able to finish this one."""
-        actions: list[Action] = [RemoveTree(f"{data_dir}/originals")]
+        yield RemoveTree(f"{data_dir}/originals")
         if not self.keep_artifacts:
-            actions.append(RemoveTree(f"{data_dir}/artifacts"))
-        actions += [Remove(f"{log_dir}/agent.log"), Remove(f"{log_dir}/agent.log.1"), Remove(log_dir)]
-        actions += [Remove(f"{data_dir}/{name}") for name in LEFTOVER_FILES]
-        kept = self.engine.ledger.owned("agent").paths
-        actions += [Remove(place) for place in self.engine.ledger.places]
-        for folder in (data_dir, install_dir):
-            if (kept.get(folder, {}).get("original")) is None:
-                actions.append(Remove(folder))
-        return actions
+            yield RemoveTree(f"{data_dir}/artifacts")
+        yield from (Remove(f"{data_dir}/{name}") for name in LEFTOVER_FILES)
+        yield from (Remove(f"{log_dir}/{name}") for name in ("agent.log", "agent.log.1"))
+        if self._was_node:
+            yield Remove(log_dir)
+        ledger = self.engine.ledger
+        kept = dict(ledger.owned("agent").paths)
+        for place in ledger.places:
+            yield from self._last_of(place, kept.get(place.rpartition("/")[0], {}))
+        yield from (Remove(path) for path, record in reversed(kept.items()) if came_with_us(record))
+
+    def _last_of(self, place: str, record: Record) -> Iterator[Action]:
+        """A directory goes in one instant with the ledger in it, so that none stays of which nobody knows any more."""
+        host, (folder, _, name) = self.engine.host, place.rpartition("/")
+        yield RemoveTree(nursery(folder))
+        if came_with_us(record) and host.names(folder) == (name,):
+            yield PlaceTree(folder, nursery(folder))
+            yield RemoveTree(nursery(folder))
+            return
+        entry, mode = host.look(folder), (record.get("original") or {}).get("mode")
+        if entry and mode is not None and entry.mode != mode:
+            yield MakeDirectory(folder, mode)
+        yield Remove(place)
 
     def left_on_purpose(self) -> list[str]:
         """What stays although it came with us: somebody else's things, or what was asked for."""
@@ -123,8 +154,13 @@ class Leave:
     def remains(self) -> list[str]:
         """What observation still finds of us: nothing, when all went well."""
         engine = self.engine
-        found = [str(action) for action in pods.removal(engine.host, engine.config)]
+        found = [str(action) for action in self._pods()]
         for component in SEQUENCE:
             facts = component.observe(engine.host, Spec(), engine.ledger.owned(component.name))
             found += [str(action) for action in component.removal(facts)]
         return found
+
+
+def came_with_us(record: Record) -> bool:
+    """Whether a directory of the agent was not there before it."""
+    return "original" in record and record["original"] is None

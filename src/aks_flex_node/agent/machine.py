@@ -87,7 +87,7 @@ def address_towards(host: Host, url: str | None) -> str:
 
 
 def resolve(host: Host, name: str) -> str:
-    return first_address(host.ask("getent", "ahosts", name).out)
+    return first_address(host.ask("getent", "ahosts", name, seconds=3.0).out)
 
 
 def first_address(text: str) -> str:

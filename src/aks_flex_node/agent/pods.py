@@ -40,7 +40,8 @@ def _processes(host: Host) -> Iterator[Action]:
         yield KillGroup("/kubepods.slice")
         yield StopUnit("kubepods.slice")
     for path, name in GROUPS.items():
-        if not _is_foreign(host, name) and any(host.look(f"/sys/fs/cgroup{root}{path}") for root in ("", "/systemd", "/pids", "/memory")):
+        places = [f"/sys/fs/cgroup{root}{path}" for root in ("", "/systemd", "/pids", "/memory")]
+        if not _is_foreign(host, name) and any(host.look(place) for place in places):
             yield KillGroup(path)
 
 

@@ -30,6 +30,11 @@ def beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.flex-new")
 
 
+def aside(path: Path) -> Path:
+    """Where a tree is moved while another takes its place."""
+    return path.with_name(f".{path.name}.flex-old")
+
+
 @dataclass(frozen=True)
 class Disk:
     root: Path = Path("/")
@@ -38,21 +43,21 @@ class Disk:
         """Where a path of the machine is for us: links on the way are followed inside it, the last is not."""
         if self.root == Path("/"):
             return Path(path)
-        parts, place, links = [part for part in path.split("/") if part], self.root, 0
+        root = place = str(self.root)
+        parts, links = [part for part in path.split("/") if part], 0
         while parts:
             part = parts.pop(0)
             if part == "..":
-                place = place.parent if place != self.root else place
-            elif parts and (place / part).is_symlink():
+                place = place.rpartition("/")[0] if place != root else place
+            elif parts and (target := _target(f"{place}/{part}")):
                 links += 1
                 if links > MOST_LINKS:
                     raise OSError(errno.ELOOP, "Too many links", path)
-                target = str((place / part).readlink())
-                place = self.root if target.startswith("/") else place
+                place = root if target.startswith("/") else place
                 parts = [*(word for word in target.split("/") if word and word != "."), *parts]
             elif part != ".":
-                place = place / part
-        return place
+                place = f"{place}/{part}"
+        return Path(place)
 
     def _followed(self, path: str) -> Path:
         place = self.at(path)
@@ -83,13 +88,17 @@ class Disk:
                     total.update(block[:count])
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return ""
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return ""
+            raise
         return total.hexdigest()
 
     def look(self, path: str) -> Entry | None:
         place = self.at(path)
         try:
             found = place.lstat()
-            target = str(place.readlink()) if stat.S_ISLNK(found.st_mode) else ""
+            target = _target(str(place)) if stat.S_ISLNK(found.st_mode) else ""
         except (FileNotFoundError, NotADirectoryError):
             return None
         kind = next((kind for test, kind in KINDS if test(found.st_mode)), Kind.OTHER)
@@ -101,6 +110,10 @@ class Disk:
             return tuple(sorted(entry.name for entry in self._followed(path).iterdir()))
         except (FileNotFoundError, NotADirectoryError):
             return ()
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return ()
+            raise
 
     def do(self, action: MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | PlaceTree) -> None:
         try:
@@ -132,12 +145,16 @@ class Disk:
         new = beside(place)
         new.unlink(missing_ok=True)
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, mode)
-            file.write(content)
-            file.flush()
-            os.fsync(handle)
-        new.replace(place)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                os.fchmod(handle, mode)
+                file.write(content)
+                file.flush()
+                os.fsync(handle)
+            new.replace(place)
+        except OSError:
+            new.unlink(missing_ok=True)  # half a file would only keep a full disk full
+            raise
 
     def _link(self, place: Path, target: str) -> None:
         new = beside(place)
@@ -147,7 +164,8 @@ class Disk:
 
     def _remove(self, path: str) -> None:
         place = self.at(path)
-        beside(place).unlink(missing_ok=True)
+        with contextlib.suppress(NotADirectoryError):
+            beside(place).unlink(missing_ok=True)
         if place.is_dir() and not place.is_symlink():
             if not mounts.below(mounts.current(), str(place)):
                 with contextlib.suppress(FileNotFoundError):
@@ -171,7 +189,7 @@ class Disk:
 
     def _place(self, source: Path, path: str) -> None:
         place = self.at(path)
-        old = place.with_name(f".{place.name}.flex-old")
+        old = aside(place)
         if source.exists():
             if place.exists():
                 if old.exists():
@@ -180,6 +198,14 @@ class Disk:
             source.rename(place)
         if old.exists():
             shutil.rmtree(old)
+
+
+def _target(path: str) -> str:
+    """Where a link leads; nothing when it is none."""
+    try:
+        return os.readlink(path)  # noqa: PTH115 - asked for every part of every path
+    except OSError:
+        return ""
 
 
 def _remove_if_empty(place: Path) -> None:

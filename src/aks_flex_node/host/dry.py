@@ -170,6 +170,9 @@ class DryHost:
         place = ""
         parts = [part for part in path.split("/") if part]
         for index, part in enumerate(parts):
+            if part in {".", ".."}:
+                place = place.rpartition("/")[0] if part == ".." else place
+                continue
             place = f"{place}/{part}"
             entry = self._entries.get(place)
             if entry and entry.kind is Kind.LINK and links:

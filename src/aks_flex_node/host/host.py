@@ -68,6 +68,7 @@ class UnitState:
     pid: int = 0
     result: str = "success"
     invocation: str = ""  # another one after every start
+    started: float = 0.0  # seconds on the machine's monotonic clock
 
     @property
     def running(self) -> bool:

@@ -46,6 +46,7 @@ ASKED = (
     "MainPID",
     "Result",
     "InvocationID",
+    "ActiveEnterTimestampMonotonic",
 )
 UNIT_SECONDS = 100.0  # longer than systemd itself waits for a start or a stop
 
@@ -145,6 +146,7 @@ def parse_unit(name: str, text: str) -> UnitState:
         pid=int(said.get("MainPID") or 0),
         result=said.get("Result", "success"),
         invocation=said.get("InvocationID", ""),
+        started=int(said.get("ActiveEnterTimestampMonotonic") or 0) / 1e6,
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab import agents, processes, snapshots
 from aks_flex_node.lab.errors import LabError, UsageError
@@ -31,6 +32,7 @@ class Demo:
     progress: Progress
     show: Callable[[str], None]  # prints what a command answered
     times: dict[str, float] = field(default_factory=dict)
+    document: dict[str, Any] = field(default_factory=dict)
     before: Snapshot | None = None
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
@@ -70,7 +72,7 @@ class Demo:
         """Run the agent in the machine, before everybody's eyes."""
         line = f"aks-flex-node {' '.join(words)}"
         self.progress.say(f"   {MACHINE}# {line}")
-        if code := processes.attach(*self.machine.inside("aks-flex-node", *words)):
+        if code := processes.attach(*self.machine.inside("aks-flex-node", *words, tty=sys.stderr.isatty())):
             raise LabError(
                 "agent-failed", f"`{line}` ended with exit code {code}.", "Run `make try KEEP=1`, and look around."
             )
@@ -92,11 +94,9 @@ class Demo:
             machine = self.lab.inventory.add(MACHINE, System.BOOKWORM, "factory", self.progress)
         self.show(machine.run("hostnamectl").out.rstrip())
         agents.install(machine)
-        self._configure()
+        self.document = agents.configuration(self.lab)
+        agents.give(machine, self.document)
         self.before = machine.snapshot()
-
-    def _configure(self, **changes: dict[str, object]) -> None:
-        agents.give(self.machine, agents.configuration(self.lab, changes=changes))
 
     def plan(self) -> None:
         said = self.machine.run("aks-flex-node", "plan").out.splitlines()
@@ -124,7 +124,7 @@ class Demo:
             )
 
     def update(self) -> None:
-        self._configure(node={"maxPods": 50})
+        agents.give(self.machine, agents.merged(self.document, {"node": {"maxPods": 50}}))
         self.agent("bootstrap")
         self.kubectl("get", "node", MACHINE, "-o", "custom-columns=NODE:.metadata.name,PODS:.status.capacity.pods")
 
@@ -138,6 +138,7 @@ class Demo:
     def leave(self) -> None:
         self.agent("unbootstrap", "--yes")
         self.lab.cluster.run("delete", "node", MACHINE, "--wait=false")
+        agents.give(self.machine, self.document)  # we changed it ourselves
         assert self.before  # noqa: S101 - an earlier phase took it
         changed = [one for one in snapshots.diff(self.before, self.machine.snapshot()) if not one.shared]
         if changed:

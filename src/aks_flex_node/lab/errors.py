@@ -13,35 +13,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aks_flex_node.errors import FlexError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from typing_extensions import Self
 
-DOCS = "docs/troubleshooting.md"
 
-
-class LabError(Exception):
-    exit_code = 1
-
-    def __init__(self, name: str, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.name = name
-        self.message = message
-        self.hint = hint
-
+class LabError(FlexError):
     @classmethod
     def told(cls, document: Mapping[str, str]) -> Self:
         """An error that another part of the lab raised, and passed on as data."""
         return cls(document["name"], document["message"], document["hint"])
-
-    def __str__(self) -> str:
-        return f"{self.message} {self.hint}".rstrip()
-
-    @property
-    def more(self) -> str:
-        """Where a person reads on."""
-        return f"{DOCS}#{self.name}"
 
 
 class UsageError(LabError):

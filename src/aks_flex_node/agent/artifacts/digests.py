@@ -16,7 +16,7 @@ ALGORITHMS = {64: "sha256", 128: "sha512"}  # by the length of the hash
 HASH = re.compile(r"[0-9a-f]{128}|[0-9a-f]{64}")
 GNU = re.compile(r"\\?(?P<hash>[0-9a-f]+)\s+\*?(?P<name>\S.*)", re.IGNORECASE)
 BSD = re.compile(r"sha\d+\s*\((?P<name>.+)\)\s*=\s*(?P<hash>[0-9a-f]+)", re.IGNORECASE)
-PIECE = 1 << 20
+PIECE = 1 << 18
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # A read that fails loses what it had, so reads start small and grow while all goes well.
 SMALLEST_READ = 16 << 10
-LARGEST_READ = 1 << 20
+LARGEST_READ = 1 << 18
 QUICK_SECONDS, SLOW_SECONDS = 0.25, 1.0  # of one read
 LARGEST_ARTIFACT = 2 << 30
 LARGEST_TEXT = 1 << 20

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.trees import Artifact, Tree, Wanted
 
 UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
-PIECE = 1 << 20
+PIECE = 1 << 18
 
 Files = dict[str, StagedFile]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from aks_flex_node import __version__
-from aks_flex_node.errors import FlexError
+from aks_flex_node.errors import FlexError, MachineError
 
 HELP = "Turn this machine into a worker node of an AKS cluster, and keep it one."
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="aks-flex-node",
@@ -22,14 +23,19 @@ app = typer.Typer(
 )
 
 
-@app.callback(epilog="Exit codes and error names: docs/troubleshooting.md")
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    """Turn this machine into a worker node of an AKS cluster, and keep it one."""
-    if version:
+def _show_version(asked: bool) -> None:
+    if asked:
         typer.echo(__version__)
         raise typer.Exit
+
+
+@app.callback(epilog="Exit codes and error names: docs/troubleshooting.md")
+def root(
+    version: Annotated[  # answered before any command is looked for
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Turn this machine into a worker node of an AKS cluster, and keep it one."""
 
 
 @app.command()
@@ -50,14 +56,27 @@ def _register() -> None:
 _register()
 
 
-def run() -> None:
-    try:
-        app()
-    except FlexError as error:
-        from aks_flex_node.agent.cli.screen import complain
+def _end(error: FlexError) -> NoReturn:
+    from aks_flex_node.agent.cli.screen import complain
 
-        complain(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("\nInterrupted. Run the same command again: it goes on where it stopped.", file=sys.stderr)
-        sys.exit(130)
+    complain(error)
+    sys.exit(error.exit_code)
+
+
+def run(words: typer.Typer = app) -> None:
+    try:
+        words()
+    except FlexError as error:
+        _end(error)
+    except PermissionError as error:  # commands that only look may be tried by anybody
+        _end(
+            MachineError(
+                "not-root",
+                f"{error.filename} cannot be read: {error.strerror}.",
+                "Run the same command again with `sudo`.",
+            )
+        )
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # so typer ends what somebody interrupts, without a word
+            print("\nInterrupted. Run the same command again: it goes on where it stopped.", file=sys.stderr)
+        raise

@@ -65,7 +65,7 @@ def check(engine: Engine, skip: Sequence[str]) -> None:
     findings = preflight.run_all(situation, set(skip))
     wrong = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
-        if finding.severity == "warning":
+        if finding.severity == "warning" and not engine.ledger.exists:  # said before the first join, and not for ever
             screen.say(screen.coloured("warning: ", screen.YELLOW) + f"{finding.message} ({finding.check})")
     if wrong:
         lines = [f"{finding.check}: {finding.message} {finding.remedy}" for finding in wrong]

@@ -56,6 +56,7 @@ def bootstrap(
         return screen.table(("STEP", "TITLE", "COMPONENT", "WHAT"), rows)
     given, chosen = door.Given(config, tuple(sets or ())), sequence.choose(only or (), start)
     if dry_run:
+        door.require_root()
         _show_plan(door.engine(door.load(given).config), chosen, json=False)
     else:
         _join(given, skip or [], chosen)
@@ -67,8 +68,9 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
     from aks_flex_node.agent.cli import door
     from aks_flex_node.agent.components import sequence
 
-    engine = door.engine(door.load(door.Given(config, tuple(sets or ()))).config)
-    _show_plan(engine, sequence.choose(only or (), start), json=json)
+    chosen = sequence.choose(only or (), start)
+    door.require_root()
+    _show_plan(door.engine(door.load(door.Given(config, tuple(sets or ()))).config), chosen, json=json)
 
 
 def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
@@ -131,9 +133,8 @@ def _agreed() -> bool:
 
 
 def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -> None:
-    from aks_flex_node.agent.cli import diffs, door, screen
+    from aks_flex_node.agent.cli import diffs, screen
 
-    door.require_root()
     plans = [engine.plan(component) for component in components]
     if json:
         screen.facts(diffs.as_data(plans))

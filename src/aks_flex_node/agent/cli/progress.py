@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts import Transfer
     from aks_flex_node.errors import FlexError
 
-WIDTH = 34
+WIDTH = 42
 
 
 class Lines(Watcher):
@@ -85,11 +85,13 @@ class Live(Lines):
 
 
 def _bar(transfer: Transfer) -> str:
+    """One download, in less than eighty columns."""
     total = transfer.total or 0
     share = min(1.0, transfer.done / total) if total else 0.0
-    filled = int(share * 24)
-    size = f"{transfer.done / 1e6:6.1f} MB" + (f" of {total / 1e6:.1f}" if total else "")
-    return f"      {transfer.name:<40.40} {'━' * filled}{'╌' * (24 - filled)} {size}  {transfer.state.value}"
+    filled = int(share * 16)
+    size = f"{transfer.done / 1e6:5.0f} of {total / 1e6:.0f} MB" if total else f"{transfer.done / 1e6:5.0f} MB"
+    what = "unpacking" if transfer.state.value == "unpacking" else size
+    return f"      {transfer.name:<34.34} {'━' * filled}{'╌' * (16 - filled)} {what}"
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def show_reset(config: NodeConfig) -> None:
     from aks_flex_node.agent import pods
 
     engine = door.engine(config)
-    actions = list(pods.removal(engine.host, config))
+    actions = list(pods.removal(engine.host, config)) if engine.ledger.exists else []
     for component in reversed(SEQUENCE):
         facts = component.observe(engine.host, Spec(), engine.ledger.owned(component.name))
         actions += component.removal(facts)

@@ -22,6 +22,7 @@ LEFT = "flex.aks.azure.com/left"  # an annotation: the last word of a machine th
 class Node:
     name: str
     ready: bool
+    reported: str  # when the kubelet last said so, as the API server writes times
     reason: str
     message: str
     pod_cidr: str
@@ -38,6 +39,7 @@ class Node:
         return cls(
             document["metadata"]["name"],
             ready.get("status") == "True",
+            ready.get("lastHeartbeatTime", ""),
             ready.get("reason", ""),
             ready.get("message", ""),
             spec.get("podCIDR", ""),

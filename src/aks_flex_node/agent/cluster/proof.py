@@ -100,15 +100,22 @@ class LiveProof:
         return node
 
     def ready(self, seen: Callable[[Node], None]) -> Node:
+        since = self._kubelet_started()
+
         def look() -> Node | None:
             node = self._find()
             if node:
                 seen(node)
-            return node if node and node.ready else None
+            return node if node and node.ready and node.reported >= since else None
 
         node = self._until(look, "kubelet.service", self._seconds, "the node does not get Ready")
         assert isinstance(node, nodes.Node)  # noqa: S101
         return node
+
+    def _kubelet_started(self) -> str:
+        """When the kubelet that runs now was started: what a Node says of an earlier life proves nothing."""
+        ago = time.clock_gettime(time.CLOCK_MONOTONIC) - self._host.unit("kubelet.service").started
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - ago))
 
     def _containerd_runs(self) -> bool:
         return self._host.unit("containerd.service").active == "active"
@@ -129,10 +136,10 @@ class LiveProof:
     def _find(self) -> Node | None:
         try:
             return nodes.find(self.api, self._node)
-        except Refused as refusal:
-            if refusal.status == 401:
-                return None  # a certificate of another day; the kubelet is about to ask for a new one
-            raise
+        except Refused:
+            # A certificate of another day, of which the kubelet is about to ask for a new one; or a server that is
+            # itself not well at the moment. Both may pass, and the time that we wait is bounded.
+            return None
         except ClusterError as error:
             if error.again:
                 return None
@@ -161,9 +168,9 @@ class LiveProof:
 
     def _unreachable(self) -> ClusterError | None:
         """Why the API server cannot be asked from here, if it cannot."""
-        places = self._config.paths.kubernetes
+        authority = f"{self._config.paths.kubernetes.certs_dir}/ca.crt"
         try:
-            Api(self._config.node.kubelet.server_url or "", f"{places.certs_dir}/ca.crt").get("/version")
+            (self._world.api or Api(self._config.node.kubelet.server_url or "", authority)).get("/version")
         except ClusterError as error:
             return error
         except Refused:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.host.actions import (
@@ -27,6 +28,7 @@ from aks_flex_node.host.actions import (
     SwapOff,
     WriteFile,
 )
+from aks_flex_node.host.disk import beside
 from aks_flex_node.host.host import Entry, Host, Kind
 from aks_flex_node.host.system import sysctl_path
 
@@ -63,8 +65,9 @@ class Ledger:
         self.places = places
         self.damaged: tuple[str, ...] = ()
         self.components: dict[str, Owned] = {}
-        for place in places:
-            content = host.read(place)
+        contents = {place: host.read(place) for place in places}
+        self._uneven = len(set(contents.values())) > 1  # a crash came between the one and the other
+        for place, content in contents.items():
             try:
                 if content is not None:
                     self.components = _parsed(content)
@@ -90,18 +93,19 @@ class Ledger:
                 owned.paths[path] = {**self._original(path, originals), "ours": True}
         for action in actions:
             self._note(owned, action, originals)
-        if self._text() != at_first:
-            self.save()
+        self._save_unless(at_first)
 
     def _note(self, owned: Owned, action: Action, originals: str) -> None:
         match action:
-            case EditFile() | RemoveTree() | Remove():
-                pass
+            case EditFile(path):
+                owned.paths.setdefault(path, {"edited": True})  # not ours; what a crash may leave beside it is
             case MakeDirectory(path) | WriteFile(path) | MakeLink(path) | PlaceTree(_, path):
                 if path not in owned.paths:
                     owned.paths[path] = self._original(path, originals)
-                if isinstance(action, PlaceTree):  # what it is must be known even if we are cut off now
-                    owned.paths[path].update(kind="program", synced=False)
+                # What it is must be known even if we are cut off now.
+                owned.paths[path]["kind"] = KIND_OF[type(action)]
+                if isinstance(action, PlaceTree):
+                    owned.paths[path]["synced"] = False
             case SetSysctl(key):
                 was = self._host.read(sysctl_path(key))
                 owned.sysctls.setdefault(key, {"original": was.decode().strip() if was is not None else None})
@@ -138,10 +142,6 @@ class Ledger:
         started = spec.fingerprints
         for action in actions:
             match action:
-                case PlaceTree(_, path) if path in owned.paths:
-                    owned.paths[path].update(kind="program", synced=False)
-                case MakeDirectory(path) | WriteFile(path) | MakeLink(path) if path in owned.paths:
-                    owned.paths[path]["kind"] = KIND_OF[type(action)]
                 case Remove(path) | RemoveTree(path):
                     owned.paths.pop(path, None)
                 case StartUnit(name) | RestartUnit(name):
@@ -152,8 +152,7 @@ class Ledger:
                 del owned.paths[path]
         for name in [name for name in owned.services if name not in started]:
             del owned.services[name]
-        if self._text() != at_first:
-            self.save()
+        self._save_unless(at_first)
 
     def synced(self, sightings: Callable[[str], dict[str, int]]) -> None:
         """All that was written has reached the disk; remember what it looks like, to see quickly that it stays so."""
@@ -162,17 +161,30 @@ class Ledger:
             for path, record in owned.paths.items():
                 if record.get("kind") == "program":
                     record.update(synced=True, seen=sightings(path))
-        if self._text() != at_first:
-            self.save()
+        self._save_unless(at_first)
 
     def forget(self, component: str) -> None:
+        at_first = self._text()
         self.components.pop(component, None)
-        self.save()
+        self._save_unless(at_first)
+
+    def _save_unless(self, text: bytes) -> None:
+        """Nothing is written when all places hold just this already."""
+        if self._uneven or self._text() != text:
+            self.save()
 
     def save(self) -> None:
         for place in self.places:
-            self._make_room(place)
-            self._host.do(WriteFile(place, self._text(), 0o600))
+            folder, _, name = place.rpartition("/")
+            if self._host.look(folder) is not None:
+                self._host.do(WriteFile(place, self._text(), 0o600))
+                continue
+            # The directory comes to be with the ledger in it: one that is found without was there before us.
+            self._make_room(folder)
+            self._host.do(MakeDirectory(nursery(folder)))
+            self._host.do(WriteFile(f"{nursery(folder)}/{name}", self._text(), 0o600))
+            self._host.do(PlaceTree(nursery(folder), folder))
+        self._uneven = False
 
     def _make_room(self, place: str) -> None:
         parts = place.split("/")
@@ -182,22 +194,29 @@ class Ledger:
                 self._host.do(MakeDirectory(folder, 0o755))
 
     def _text(self) -> bytes:
-        components = {
-            name: {kind: getattr(owned, kind) for kind in KINDS if getattr(owned, kind)}
+        """One line for each component: it is made often, and indenting it would take most of the time."""
+        lines = [
+            f"{json.dumps(name)}: {json.dumps({kind: getattr(owned, kind) for kind in KINDS if getattr(owned, kind)})}"
             for name, owned in self.components.items()
             if not owned.empty
-        }
-        return (json.dumps({"format": FORMAT, "components": components}, indent=1) + "\n").encode()
+        ]
+        body = ",\n".join(lines)
+        return f'{{"format": {FORMAT}, "components": {{\n{body}\n}}}}\n'.encode()
 
     def copy(self, host: Host) -> Ledger:
         """The same knowledge about another host, for trying things out."""
         other = Ledger.__new__(Ledger)
-        other._host, other.places, other.damaged = host, self.places, self.damaged
+        other._host, other.places, other.damaged, other._uneven = host, self.places, self.damaged, self._uneven
         other.components = copy.deepcopy(self.components)
         return other
 
 
-KIND_OF = {MakeDirectory: "directory", WriteFile: "file", MakeLink: "link"}
+KIND_OF = {MakeDirectory: "directory", WriteFile: "file", MakeLink: "link", PlaceTree: "program"}
+
+
+def nursery(folder: str) -> str:
+    """Where the directory of a ledger is made ready before it takes its place."""
+    return str(beside(Path(folder)))
 
 
 def _priority(host: Host, device: str) -> int:

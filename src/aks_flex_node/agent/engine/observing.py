@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.engine.ledger import Owned
 from aks_flex_node.agent.engine.resources import Directory, File, Link, Program, Service, Spec, Sysctl
+from aks_flex_node.host.disk import aside, beside
 from aks_flex_node.host.system import sysctl_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from aks_flex_node.host.host import Entry, Host, UnitState
 
@@ -34,11 +36,13 @@ class Facts:
     owned: Owned = field(default_factory=Owned)
     originals: Mapping[str, bytes] = field(default_factory=dict)  # contents of files that stood here before us
     children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of directories that are ours
+    unfinished: frozenset[str] = frozenset()  # paths beside which a crash has left something
 
 
 def observe(host: Host, spec: Spec, owned: Owned) -> Facts:
     paths = {one.path for one in spec.resources if isinstance(one, Directory | File | Link)}
-    paths |= spec.folders | {one.needs for one in spec.resources if isinstance(one, Service) and one.needs} | set(owned.paths)
+    paths |= {one.needs for one in spec.resources if isinstance(one, Service) and one.needs}
+    paths |= spec.folders | set(owned.paths)
     services = {one.name for one in spec.resources if isinstance(one, Service)} | set(owned.services)
     keys = {one.key for one in spec.resources if isinstance(one, Sysctl)} | set(owned.sysctls)
     units = {name: host.unit(name) for name in sorted(services)}
@@ -55,7 +59,15 @@ def observe(host: Host, spec: Spec, owned: Owned) -> Facts:
         owned=owned,
         originals=_originals(host, owned),
         children={path: host.names(path) for path, record in owned.paths.items() if record.get("ours")},
+        unfinished=frozenset(_unfinished(host, spec, owned)),
     )
+
+
+def _unfinished(host: Host, spec: Spec, owned: Owned) -> Iterator[str]:
+    """Where a file was being written, or where a tree that another has replaced is still there."""
+    programs = {one.place for one in spec.programs}
+    yield from (place for place in programs if host.look(str(aside(Path(place)))))
+    yield from (path for path in owned.paths if path not in programs and host.look(str(beside(Path(path)))))
 
 
 def damage(host: Host, program: Program, owned: Owned) -> str:

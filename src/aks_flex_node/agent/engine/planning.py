@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.engine.resources import (
@@ -35,6 +36,7 @@ from aks_flex_node.host.actions import (
     UnloadModule,
     WriteFile,
 )
+from aks_flex_node.host.disk import aside, beside
 from aks_flex_node.host.host import Kind
 
 if TYPE_CHECKING:
@@ -99,6 +101,8 @@ def _plan_path(resource: Directory | File | Link | Program, facts: Facts) -> Ite
         case Program(place):
             if facts.damage[place]:
                 yield PlaceTree(resource.staging, place)
+            elif place in facts.unfinished:
+                yield RemoveTree(str(aside(Path(place))))
 
 
 def _plan_kernel(resource: Sysctl | Module | NoSwap, facts: Facts) -> Iterator[Action]:
@@ -169,14 +173,17 @@ def stop(name: str, facts: Facts) -> Iterator[Action]:
 def give_back(path: str, record: Record, facts: Facts) -> Iterator[Action]:
     """Take away what stands at a path of ours, or put back what stood there before."""
     entry, original = facts.entries.get(path), record.get("original")
-    if record.get("ours") or record.get("kind") == "program":
+    if record.get("edited"):
+        if path in facts.unfinished:
+            yield Remove(str(beside(Path(path))))
+    elif record.get("ours") or record.get("kind") == "program":
         yield from _empty(path, original, facts)
-    elif original is None:
-        if entry is not None:
+    elif original is None or (original["kind"] == "file" and path not in facts.originals):
+        if entry is not None or path in facts.unfinished:
             yield Remove(path)
     elif original["kind"] == "link":
         yield MakeLink(path, original["target"])
-    elif original["kind"] == "file" and path in facts.originals:
+    elif original["kind"] == "file":
         yield WriteFile(path, facts.originals[path], original["mode"])
     elif original["kind"] == "directory" and entry is not None and entry.mode != original["mode"]:
         yield MakeDirectory(path, original["mode"])

@@ -6,7 +6,12 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.preflight.findings import Finding, error, fine
+from aks_flex_node.agent.artifacts.bundles import BundleManifest
+from aks_flex_node.agent.artifacts.causes import host_of
+from aks_flex_node.agent.artifacts.sources import identity
+from aks_flex_node.agent.engine.workshop import sources
+from aks_flex_node.agent.preflight.findings import Finding, error, fine, warning
+from aks_flex_node.agent.preflight.patience import ask_twice, is_passing
 from aks_flex_node.agent.preflight.seams import Cause, Request, Unheard
 from aks_flex_node.agent.preflight.threads import Late, at_once
 
@@ -14,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.artifacts import Artifact
-    from aks_flex_node.agent.artifacts.bundles import BundleManifest
     from aks_flex_node.agent.artifacts.sources import Place, Sources
     from aks_flex_node.agent.preflight.situations import Situation
 
@@ -43,18 +47,13 @@ def artifacts(situation: Situation) -> Iterator[Finding]:
 
 def missing(situation: Situation) -> list[Artifact]:
     """What is neither installed nor fetched already."""
-    from aks_flex_node.agent.components.sequence import SEQUENCE  # noqa: PLC0415 - brings every component along
-
-    specs = [component.desired(situation.config, situation.machine) for component in SEQUENCE]
-    programs = [program for spec in specs for program in spec.programs]
+    programs = [program for spec in situation.specs for program in spec.programs]
     wanted = [program for program in programs if not situation.exists(f"{program.place}/.manifest.json")]
     here = cached(situation)
     return [artifact for program in wanted for artifact in program.artifacts if not _fetched(artifact, here)]
 
 
 def _fetched(artifact: Artifact, here: dict[str, set[str]]) -> bool:
-    from aks_flex_node.agent.artifacts.sources import identity  # noqa: PLC0415
-
     return artifact.name in here.get(identity(artifact.url), ()) or artifact.name in here.get(artifact.digest, ())
 
 
@@ -85,41 +84,40 @@ def places(situation: Situation) -> list[str]:
 
 def ways(situation: Situation) -> Sources:
     """How files get here: through a mirror, by a proxy, or straight."""
-    from aks_flex_node.agent.engine.workshop import sources  # noqa: PLC0415 - brings the artifact store along
-
     return sources(situation.config)
 
 
 def _reachable(situation: Situation, needed: list[Artifact]) -> Iterator[Finding]:
-    end, good = time.monotonic() + SECONDS, 0
+    end, troubles = time.monotonic() + SECONDS, []
     for artifact, call in at_once(lambda artifact: _trouble(situation, artifact), needed):
         try:
-            trouble = call.wait(end)
+            troubles.append(call.wait(end))
         except Late:
-            trouble = error(f"{artifact.name} could not be asked for within {SECONDS:g} s.", ELSEWHERE)
-        if trouble:
-            yield trouble
-        else:
-            good += 1
-    if good == len(needed):
-        yield fine(f"{good} files to fetch, all of them there")
+            troubles.append(error(f"{artifact.name} could not be asked for within {SECONDS:g} s.", ELSEWHERE))
+    found = [trouble for trouble in dict.fromkeys(troubles) if trouble]  # a host that is away is told of once
+    yield from found or [fine(f"{len(needed)} files to fetch, all of them there")]
 
 
 def _trouble(situation: Situation, artifact: Artifact) -> Finding | None:
     """What would go wrong with fetching it."""
     place = ways(situation).place(artifact.url)
     try:
-        status = situation.network.ask(Request(place.asked, first_byte=True)).status
+        status = ask_twice(situation.network, Request(place.asked, first_byte=True)).status
         if status not in GOOD:
             return _refused(place, artifact, status)
         return None if _has_checksum(situation, artifact) else _unverified(place, artifact)
     except Unheard as silence:
-        return error(f"{place} cannot be fetched: {silence.words}.", REMEDIES[silence.cause])
+        host = host_of(place.asked)
+        return error(f"Nothing can be fetched from {host}: {silence.words}.", REMEDIES[silence.cause])
 
 
 def _refused(place: Place, artifact: Artifact, status: int) -> Finding:
     if status in {404, 410}:
         return error(f"There is no {place}.", f"Check {artifact.component}.version, and what the mirror has.")
+    if is_passing(status):
+        return warning(
+            f"{place} answers with status {status} just now.", "It will be tried again when it is fetched."
+        )
     return error(f"{place} was refused with status {status}.", f"Try `curl -v` on it. {ELSEWHERE}")
 
 
@@ -134,7 +132,8 @@ def _has_checksum(situation: Situation, artifact: Artifact) -> bool:
     if artifact.digest:
         return True
     asked = (Request(ways(situation).place(url).asked, first_byte=True) for url in artifact.checksums)
-    return any(situation.network.ask(request).status in GOOD for request in asked)
+    statuses = (ask_twice(situation.network, request).status for request in asked)
+    return any(status in GOOD or is_passing(status) for status in statuses)
 
 
 def _in_bundle(situation: Situation, bundle: str, needed: list[Artifact]) -> Iterator[Finding]:
@@ -157,8 +156,6 @@ def _in_bundle(situation: Situation, bundle: str, needed: list[Artifact]) -> Ite
 
 
 def read_manifest(situation: Situation, bundle: str) -> BundleManifest | None:
-    from aks_flex_node.agent.artifacts.bundles import BundleManifest  # noqa: PLC0415 - slow to import
-
     try:
         return BundleManifest.parse(situation.text(f"{bundle}/manifest.json"))
     except (ValueError, KeyError, TypeError):
@@ -166,7 +163,5 @@ def read_manifest(situation: Situation, bundle: str) -> BundleManifest | None:
 
 
 def _lacking(situation: Situation, bundle: str, manifest: BundleManifest, needed: list[Artifact]) -> list[str]:
-    from aks_flex_node.agent.artifacts.sources import identity  # noqa: PLC0415
-
     held = {entry.url for entry in manifest.artifacts if situation.exists(f"{bundle}/{entry.file}")}
     return [artifact.name for artifact in needed if identity(artifact.url) not in held]

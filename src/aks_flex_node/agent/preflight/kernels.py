@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.components.system import MODULES
+from aks_flex_node.agent.engine.observing import loaded_modules
 from aks_flex_node.agent.preflight.findings import Finding, error, fine, warning
 
 if TYPE_CHECKING:
@@ -74,9 +76,6 @@ def enabled_controllers(text: str) -> set[str]:
 
 
 def modules(situation: Situation) -> Iterator[Finding]:
-    from aks_flex_node.agent.components.system import MODULES  # noqa: PLC0415 - brings the engine along
-    from aks_flex_node.agent.engine.observing import loaded_modules  # noqa: PLC0415
-
     loaded = loaded_modules(situation.host)
     missing = [name for name in MODULES if name not in loaded and not _loadable(situation, name)]
     if not missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.engine.resources import File, Link
 from aks_flex_node.agent.preflight.findings import Finding, error, warning
 
 if TYPE_CHECKING:
@@ -89,11 +90,7 @@ def _kept_data(situation: Situation) -> Iterator[Finding]:
 
 def _replaced(situation: Situation) -> Iterator[Finding]:
     """Files that stand where ours will: they are put aside, and come back by reset."""
-    from aks_flex_node.agent.components.sequence import SEQUENCE  # noqa: PLC0415 - brings every component along
-    from aks_flex_node.agent.engine.resources import File, Link  # noqa: PLC0415
-
-    specs = [component.desired(situation.config, situation.machine) for component in SEQUENCE]
-    paths = [one.path for spec in specs for one in spec.resources if isinstance(one, File | Link)]
+    paths = [one.path for spec in situation.specs for one in spec.resources if isinstance(one, File | Link)]
     found = [path for path in paths if _foreign(situation, path)]
     if found:
         yield warning(
@@ -113,7 +110,7 @@ def _networks(situation: Situation) -> Iterator[Finding]:
 
 
 def _kernel(situation: Situation) -> Iterator[Finding]:
-    links = [name for name in situation.names("/sys/class/net") if name in LINKS]
+    links = [name for name in link_names(situation.text("/proc/net/dev")) if name in LINKS]
     if links:
         typed = " && ".join(f"sudo ip link delete {name}" for name in links)
         yield warning(f"Pod networks of an earlier node are up: {', '.join(links)}.", f"`{typed}`, or reboot.")
@@ -121,6 +118,11 @@ def _kernel(situation: Situation) -> Iterator[Finding]:
     groups = [place for place in places if situation.exists(place)]
     if groups:
         yield warning(f"There are control groups of an earlier node's pods: {groups[0]}.", "Reboot the machine.")
+
+
+def link_names(table: str) -> list[str]:
+    """The network links of /proc/net/dev, below its two lines of headings."""
+    return [line.partition(":")[0].strip() for line in table.splitlines()[2:] if ":" in line]
 
 
 def _foreign(situation: Situation, path: str) -> bool:

@@ -22,10 +22,7 @@ class Neighbour:
     processes: tuple[str, ...]  # by the names that /proc gives them, of 15 characters at most
     stop: str  # what to type when it runs
     remove: str  # and to be rid of it
-
-    @property
-    def main(self) -> str:
-        return self.units[0]
+    packages: tuple[str, ...] = ()  # which of these are installed is added to what to type
 
 
 def _packaged(name: str, units: str, processes: str, packages: str) -> Neighbour:
@@ -34,7 +31,8 @@ def _packaged(name: str, units: str, processes: str, packages: str) -> Neighbour
         tuple(units.split()),
         tuple(processes.split()),
         f"sudo systemctl disable --now {units}",
-        f"sudo apt-get remove {packages}",
+        "sudo apt-get remove",
+        tuple(packages.split()),
     )
 
 
@@ -80,14 +78,23 @@ def _by_unit(situation: Situation, neighbour: Neighbour) -> Finding | None:
         return error(
             f"{neighbour.name} runs on this machine ({active.name}), and it is not ours: the two would fight over"
             " containers, ports and networks.",
-            f"`{neighbour.stop}` stops it, and what runs in it; `{neighbour.remove}` removes it.",
+            f"`{neighbour.stop}` stops it, and what runs in it. {_removal(situation, neighbour)}".rstrip(),
         )
     if here:
         return warning(
             f"{neighbour.name} is installed here ({here[0].name}), but does not run.",
-            f"`{neighbour.remove}` removes it. If it stays, never start it while this machine is a node.",
+            f"{_removal(situation, neighbour)} If it stays, never start it while this machine is a node.".lstrip(),
         )
     return None
+
+
+def _removal(situation: Situation, neighbour: Neighbour) -> str:
+    """What to type to be rid of it; nothing where nobody knows how it came here."""
+    if not neighbour.packages:
+        return f"`{neighbour.remove}` removes it."
+    asked = situation.host.ask("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", *neighbour.packages)
+    installed = [line.split()[0] for line in asked.out.splitlines() if line.endswith(" installed")]
+    return f"`{neighbour.remove} {' '.join(installed)}` removes it." if installed else ""
 
 
 def _by_process(running: dict[str, int], neighbour: Neighbour) -> Finding | None:

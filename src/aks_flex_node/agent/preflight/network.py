@@ -1,4 +1,7 @@
-"""The network for real: names by the system's resolver, requests by urllib3, TLS always verified."""
+"""The network for real: names by the system's resolver, requests by urllib3, TLS always verified.
+
+Slow to import, so whoever needs it imports it late; and in one thread.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,19 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
+from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, NewConnectionError
+
+from aks_flex_node.agent.artifacts.causes import causes, explain, host_of
+from aks_flex_node.agent.artifacts.connections import authorization, credentials
+from aks_flex_node.agent.artifacts.sources import without_secrets
 from aks_flex_node.agent.preflight.seams import Cause, Heard, Request, Unheard
 from aks_flex_node.agent.preflight.threads import Call, Late
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from urllib3 import BaseHTTPResponse, PoolManager
+    from urllib3 import BaseHTTPResponse
 
     from aks_flex_node.agent.artifacts.sources import Sources
 
@@ -49,8 +58,6 @@ class LiveNetwork:
             raise unknown(name, f"no name server answers within {LOOKUP_SECONDS:g} s") from None
 
     def ask(self, request: Request) -> Heard:
-        from aks_flex_node.agent.artifacts.connections import authorization  # noqa: PLC0415 - slow to import
-
         url = request.url
         sent = {**_headers(request), **({} if request.token else authorization(url))}
         for _ in range(MOST_REDIRECTS + 1):
@@ -65,8 +72,6 @@ class LiveNetwork:
         raise Unheard(Cause.SILENCE, f"it redirects more than {MOST_REDIRECTS} times")
 
     def _send(self, request: Request, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - slow to import
-
         proxy = self._sources.proxy_for(url)
         self.resolve(urlsplit(proxy or url).hostname or "")  # says more about a failure than urllib3 does
         body = None if request.body is None else json.dumps(request.body).encode()
@@ -101,11 +106,6 @@ def unknown(name: str, why: str) -> Unheard:
 
 
 def make_pool(proxy: str | None, context: ssl.SSLContext) -> PoolManager:
-    from urllib3 import PoolManager, ProxyManager, Timeout, make_headers  # noqa: PLC0415 - slow to import
-
-    from aks_flex_node.agent.artifacts.connections import credentials  # noqa: PLC0415
-    from aks_flex_node.agent.artifacts.sources import without_secrets  # noqa: PLC0415
-
     timeout = Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
     if proxy is None:
         return PoolManager(timeout=timeout, ssl_context=context, maxsize=8)
@@ -135,14 +135,14 @@ def trust(authority: bytes | None, ca_file: str | None) -> ssl.SSLContext:
 
 def unheard(failed: Exception, url: str, proxy: str | None) -> Unheard:
     """Why a request failed, in plain words."""
-    from urllib3.exceptions import HTTPError, NameResolutionError  # noqa: PLC0415 - slow to import
-
-    from aks_flex_node.agent.artifacts.causes import causes, explain  # noqa: PLC0415
-
     chain = list(causes(failed))
     for each in chain:
         if isinstance(each, ssl.SSLCertVerificationError):
             return Unheard(Cause.UNTRUSTED, each.verify_message or "it cannot be verified")
+        # A new connection that fails in another way is, to urllib3, a kind of time that ran out.
+        if isinstance(each, ConnectTimeoutError) and not isinstance(each, NewConnectionError):
+            who = f"the proxy {host_of(proxy)}" if proxy else host_of(url)
+            return Unheard(Cause.SILENCE, f"{who} does not answer: no connection within {CONNECT_SECONDS:g} s")
     known = failed if isinstance(failed, HTTPError | OSError) else OSError(str(failed))
     words = explain(known, url, proxy, READ_SECONDS).cause
     by_name = any(isinstance(each, NameResolutionError | socket.gaierror) for each in chain)
@@ -168,8 +168,6 @@ def _followed(url: str, target: str) -> str:
 
 
 def _heard(raw: BaseHTTPResponse, request: Request) -> Heard:
-    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - slow to import
-
     try:
         body = b"" if request.first_byte else raw.read(LARGEST)
     except (HTTPError, OSError) as failed:

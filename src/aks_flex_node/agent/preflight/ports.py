@@ -71,17 +71,19 @@ def _number(given: object, otherwise: int) -> int:
 
 def ports(situation: Situation) -> Iterator[Finding]:
     there = [*listeners(situation.text("/proc/net/tcp")), *listeners(situation.text("/proc/net/tcp6"))]
-    mine, free = list(wanted(situation.config)), []
-    for port in mine:
-        taken = next((listener for listener in there if in_the_way(port, listener)), None)
-        if taken is None:
-            free.append(str(port.number))
-            continue
-        holder = find_holder(situation, taken.inode)
-        if not _ours(situation, port, holder):
-            yield _taken(port, holder)
-    if len(free) == len(mine):
-        yield fine(", ".join(free))
+    mine = list(wanted(situation.config))
+    wrong = [finding for port in mine for finding in _judge(situation, port, there)]
+    yield from wrong
+    if not wrong:
+        numbers = ", ".join(str(port.number) for port in mine)
+        yield fine(f"{numbers} are free, or held by this node" if situation.joined else f"{numbers} are free")
+
+
+def _judge(situation: Situation, port: Port, there: list[Listener]) -> Iterator[Finding]:
+    taken = next((listener for listener in there if in_the_way(port, listener)), None)
+    holder = find_holder(situation, taken.inode) if taken else None
+    if taken and not _ours(situation, port, holder):
+        yield _taken(port, holder)
 
 
 def _taken(port: Port, holder: Holder | None) -> Finding:

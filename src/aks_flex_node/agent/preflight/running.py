@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.preflight.checks import CHECKS
 from aks_flex_node.agent.preflight.findings import Check, Finding, error, fine
 from aks_flex_node.agent.preflight.threads import Call, Late, at_once
 from aks_flex_node.errors import WordsError
@@ -24,11 +23,12 @@ SECONDS = 10.0  # what a check may take
 def run_all(
     situation: Situation,
     skip: AbstractSet[str] = frozenset(),
-    checks: Sequence[Check] = CHECKS,
+    checks: Sequence[Check] = (),
     seconds: float = SECONDS,
     watch: Callable[[Check], None] = lambda _: None,
 ) -> list[Finding]:
     """What all checks find, in their own order; `watch` is told of each check whose findings are in."""
+    checks = checks or all_checks()
     refuse_unknown(skip, [check.name for check in checks])
     chosen = [check for check in checks if check.name not in skip]
     end = time.monotonic() + seconds
@@ -38,6 +38,13 @@ def run_all(
         findings += [replace(finding, check=check.name) for finding in found]
         watch(check)
     return findings
+
+
+def all_checks() -> tuple[Check, ...]:
+    # What they import must be here before threads start: two that import at once can lock each other out.
+    from aks_flex_node.agent.preflight.checks import CHECKS  # noqa: PLC0415
+
+    return CHECKS
 
 
 def refuse_unknown(words: Iterable[str], names: Sequence[str]) -> None:

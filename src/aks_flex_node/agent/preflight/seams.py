@@ -79,9 +79,11 @@ class RecordedNetwork:
         self,
         names: Mapping[str, tuple[str, ...]] | None = None,
         answers: Mapping[str, Heard | Unheard] | None = None,
+        first: Mapping[str, Heard | Unheard] | None = None,  # what some say once, before they answer as they do
     ) -> None:
         self._names = names or {}
         self._answers = answers or {}
+        self._first = dict(first or {})
         self.asked: list[Request] = []
 
     def resolve(self, name: str) -> tuple[str, ...]:
@@ -91,11 +93,14 @@ class RecordedNetwork:
 
     def ask(self, request: Request) -> Heard:
         self.asked.append(request)
-        answer = self._answers.get(request.url, Unheard(Cause.SILENCE, "nobody is there"))
+        usual = self._answers.get(request.url, Unheard(Cause.SILENCE, "nobody is there"))
+        answer = self._first.pop(request.url, usual)
         if isinstance(answer, Unheard):
             raise answer
         return answer
 
-    def but(self, answers: Mapping[str, Heard | Unheard]) -> RecordedNetwork:
-        """The same network, where some URLs answer otherwise."""
+    def but(self, answers: Mapping[str, Heard | Unheard], *, once: bool = False) -> RecordedNetwork:
+        """The same network, where some URLs answer otherwise; or do so the first time."""
+        if once:
+            return RecordedNetwork(self._names, self._answers, answers)
         return RecordedNetwork(self._names, {**self._answers, **answers})

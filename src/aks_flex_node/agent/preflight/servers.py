@@ -11,6 +11,7 @@ from aks_flex_node.agent.config import derived
 from aks_flex_node.agent.config.kubernetes_rules import bootstrap_token
 from aks_flex_node.agent.preflight import downloads
 from aks_flex_node.agent.preflight.findings import Finding, error, fine, warning
+from aks_flex_node.agent.preflight.patience import ask_twice
 from aks_flex_node.agent.preflight.seams import Cause, Heard, Request, Unheard
 from aks_flex_node.agent.preflight.threads import Late, at_once
 
@@ -87,7 +88,8 @@ def _ask(situation: Situation, path: str, token: Secret | None = None) -> Heard:
     """Ask the API server, and believe nobody whom the cluster's CA does not vouch for."""
     server = (situation.config.node.kubelet.server_url or "").rstrip("/")
     authority = derived.ca_certificate(situation.config)
-    return situation.network.ask(Request(f"{server}{path}", authority, token, REVIEW if token else None))
+    request = Request(f"{server}{path}", authority, token, REVIEW if token else None)
+    return ask_twice(situation.network, request)
 
 
 def _can_ask(situation: Situation) -> bool:
@@ -207,7 +209,7 @@ def _date(seconds: float) -> str:
 
 def token(situation: Situation) -> Iterator[Finding]:
     secret, azure = derived.token(situation.config), situation.config.azure
-    if situation.joined:
+    if _has_certificate(situation):
         yield fine("not needed any more: the node has a certificate of its own")
     elif secret is None and (azure.service_principal or azure.managed_identity or azure.arc.enabled):
         yield fine("none: the node signs in to Azure")
@@ -220,6 +222,11 @@ def token(situation: Situation) -> Iterator[Finding]:
         yield _tried(situation, secret)
     else:
         yield warning("The bootstrap token is well-formed, but there is no API server to try it on.", SEE)
+
+
+def _has_certificate(situation: Situation) -> bool:
+    """A kubelet writes its kubeconfig when the cluster has given it a certificate, and never before."""
+    return situation.joined and situation.exists(f"{situation.config.paths.kubernetes.kubelet_dir}/kubeconfig")
 
 
 def _tried(situation: Situation, secret: Secret) -> Finding:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.ledger import Ledger
+    from aks_flex_node.agent.engine.resources import Spec
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.preflight.seams import Network
     from aks_flex_node.host.host import Host
@@ -29,6 +30,7 @@ class Situation:
     network: Network
     room: Callable[[str], Room | None]  # of the file system at a path; None when nothing is there
     now: Callable[[], float]  # this machine's clock
+    specs: tuple[Spec, ...] = ()  # all that the node's components want
     uid: int = 0
     owned_paths: frozenset[str] = frozenset()
     owned_trees: frozenset[str] = frozenset()  # directories that are ours with all that is in them
@@ -66,7 +68,8 @@ class Situation:
 
 def situation(host: Host, config: NodeConfig, machine: Machine, ledger: Ledger) -> Situation:
     """The situation of the machine we run on."""
-    from aks_flex_node.agent.engine.workshop import sources  # noqa: PLC0415 - slow to import
+    from aks_flex_node.agent.components.sequence import SEQUENCE  # noqa: PLC0415 - slow to import
+    from aks_flex_node.agent.engine.workshop import sources  # noqa: PLC0415
     from aks_flex_node.agent.preflight.network import LiveNetwork  # noqa: PLC0415
 
     records = [item for owned in ledger.components.values() for item in owned.paths.items()]
@@ -77,6 +80,7 @@ def situation(host: Host, config: NodeConfig, machine: Machine, ledger: Ledger) 
         LiveNetwork(sources(config)),
         room_at,
         time.time,
+        tuple(component.desired(config, machine) for component in SEQUENCE),
         os.geteuid(),
         frozenset(path for path, _ in records),
         frozenset(path for path, record in records if record.get("ours") or record.get("kind") == "program"),

@@ -113,7 +113,7 @@ def exec_(
     Example: aks-flex-lab machine exec edge-1 -- systemctl status
     """
     words = command[1:] if command[0] == "--" else command
-    sys.exit(processes.attach(*opened(ctx).inventory.find(name).inside(*words)))
+    sys.exit(processes.attach(*opened(ctx).inventory.find(name).inside(*words, tty=sys.stderr.isatty())))
 
 
 @app.command()

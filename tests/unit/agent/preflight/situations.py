@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.machine import Machine
 from aks_flex_node.agent.preflight import Finding, Situation, run_all
-from aks_flex_node.agent.preflight.checks import CHECKS, NAMES
+from aks_flex_node.agent.preflight.checks import NAMES
 from aks_flex_node.agent.preflight.downloads import missing
 from aks_flex_node.agent.preflight.programs import NEEDED, USEFUL
 from aks_flex_node.agent.preflight.seams import Heard, RecordedNetwork, Room, Unheard
@@ -71,23 +72,24 @@ def host(
 def fit(**changes: Any) -> Situation:
     """The situation of a machine with which nothing is wrong, but for the changes."""
     settings = changes.get("config", config())
-    plain = Situation(host(), settings, MACHINE, RecordedNetwork(), lambda _: ROOM, lambda: NOW)
+    specs = tuple(component.desired(settings, MACHINE) for component in SEQUENCE)
+    plain = Situation(host(), settings, MACHINE, RecordedNetwork(), lambda _: ROOM, lambda: NOW, specs)
     files = {url: Heard(206) for each in missing(plain) for url in (each.url, *each.checksums[:1])}
     network = RecordedNetwork(NAMES_KNOWN, {**ANSWERS, **files})
     return replace(plain, **{"network": network, **changes})
 
 
-def answering(answers: Mapping[str, Heard | Unheard], **changes: Any) -> Situation:
-    """The same, where some URLs answer otherwise."""
+def answering(answers: Mapping[str, Heard | Unheard], *, once: bool = False, **changes: Any) -> Situation:
+    """The same, where some URLs answer otherwise, always or once."""
     usual = fit(**changes)
     network = usual.network
     assert isinstance(network, RecordedNetwork)
-    return replace(usual, network=network.but(answers))
+    return replace(usual, network=network.but(answers, once=once))
 
 
 def findings(situation: Situation, check: str) -> list[Finding]:
     """What one check finds."""
-    return run_all(situation, set(NAMES) - {check}, CHECKS)
+    return run_all(situation, set(NAMES) - {check})
 
 
 def severities(situation: Situation, check: str) -> list[str]:

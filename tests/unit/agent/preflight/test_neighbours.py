@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.agent.preflight.leftovers import link_names
 from aks_flex_node.agent.preflight.ports import Listener, Port, in_the_way, listeners
 from aks_flex_node.host.actions import MakeLink
-from aks_flex_node.host.host import UnitState
+from aks_flex_node.host.host import Answer, UnitState
 from tests.unit.agent.preflight.situations import TCP, config, findings, fit, host, severities, told
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 NODE = frozenset({"kubelet.service", "containerd.service"})
 ROW = "   0: {address}:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1\n"
+
+
+LINKS = "Inter-|   Receive\n face |bytes\n    lo: 1 2 3\n  eth0: 1 2\n flex0: 0 0\n"
 
 
 def row(port: int, address: str = "00000000", state: str = "0A", inode: str = "777") -> str:
@@ -118,7 +122,6 @@ def test_what_runs_in_a_pod_of_our_node_is_the_pods_matter() -> None:
         ("/etc/cni/net.d/10-flannel.conflist", "warning"),
         ("/var/lib/etcd/member/wal", "warning"),
         ("/var/lib/containerd/io.containerd.content.v1.content/x", "warning"),
-        ("/sys/class/net/cni0/mtu", "warning"),
         ("/sys/fs/cgroup/kubepods.slice/cgroup.procs", "warning"),
         ("/usr/local/bin/kubelet", "warning"),
         ("/etc/containerd/config.toml", "warning"),
@@ -131,13 +134,29 @@ def test_leftovers(path: str, severity: str) -> None:
     assert found.remedy
 
 
+def test_pod_networks_that_are_still_up_are_told_with_what_to_type() -> None:
+    assert link_names(LINKS) == ["lo", "eth0", "flex0"]
+    assert "sudo ip link delete flex0" in told(fit(host=host({"/proc/net/dev": LINKS})), "leftovers")
+
+
+def test_a_package_is_removed_by_the_name_it_has_here() -> None:
+    asked = ("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", "docker.io", "docker-ce")
+    answer = Answer(1, "docker-ce installed\ndocker.io config-files\n", "no packages found")
+    units = {"docker.service": UnitState("docker.service", exists=True)}
+
+    assert "`sudo apt-get remove docker-ce` removes it" in told(
+        fit(host=host(units=units, answers={asked: answer})), "other-runtime"
+    )
+    assert "apt-get" not in told(fit(host=host(units=units)), "other-runtime")
+
+
 def test_what_is_ours_is_not_left_over() -> None:
     files = {
         "/var/lib/kubelet/pki/kubelet.crt": "",
         "/var/lib/containerd/x": "",
         "/etc/cni/net.d/10-azure.conflist": "",
         "/usr/local/bin/kubelet": "",
-        "/sys/class/net/flex0/mtu": "",
+        "/proc/net/dev": LINKS,
         "/etc/kubernetes/manifests/proxy.yaml": "",
     }
     ours = {"owned_paths": frozenset({"/usr/local/bin/kubelet"}), "owned_services": NODE}

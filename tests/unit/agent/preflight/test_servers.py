@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import ssl
 
 import pytest
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+from urllib3.exceptions import SSLError as HTTPSSLError
 
 from aks_flex_node.agent.preflight.downloads import missing
 from aks_flex_node.agent.preflight.network import read_date, read_document, trust, unheard
@@ -155,10 +159,15 @@ def test_a_malformed_token_is_refused_without_being_shown_or_sent() -> None:
 
 
 def test_a_node_that_works_needs_no_token_and_one_that_signs_in_to_azure_neither() -> None:
-    assert severities(answering({REVIEWS: Heard(401)}, owned_services=NODE), "token") == ["ok"]
+    node = host({"/var/lib/kubelet/kubeconfig": ""})
+    assert severities(answering({REVIEWS: Heard(401)}, owned_services=NODE, host=node), "token") == ["ok"]
     identity = config({"azure": {"managedIdentity": {}, "bootstrapToken": None}})
     assert severities(fit(config=identity), "token") == ["ok"]
     assert severities(fit(config=config({"azure": {"bootstrapToken": None}})), "token") == ["error"]
+
+
+def test_a_node_whose_first_token_was_refused_still_needs_a_good_one() -> None:
+    assert severities(answering({REVIEWS: Heard(401)}, owned_services=NODE), "token") == ["error"]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +187,38 @@ def test_a_file_that_cannot_be_fetched_is_an_error(answer: Heard | Unheard, word
     assert words in told(situation, "artifacts")
 
 
+@pytest.mark.parametrize("stumble", [Heard(503), Heard(429), SILENT])
+def test_a_server_that_stumbles_once_is_asked_again(stumble: Heard | Unheard) -> None:
+    first = missing(fit())[0]
+    stumbles = dict.fromkeys((first.url, f"{SERVER}/version", REVIEWS), stumble)
+
+    for check in ("artifacts", "api-server", "token"):
+        assert severities(answering(stumbles, once=True), check) == ["ok"]
+
+
+def test_a_publisher_that_is_busy_is_a_warning_since_downloads_try_again() -> None:
+    first = missing(fit())[0]
+
+    assert severities(answering({first.url: Heard(503)}), "artifacts") == ["warning"]
+    assert severities(answering({first.checksums[0]: Heard(503)}), "artifacts") == ["ok"]
+
+
+def test_a_certificate_that_is_not_trusted_is_not_asked_for_twice() -> None:
+    situation = answering({f"{SERVER}/version": UNTRUSTED})
+    findings(situation, "api-server")
+
+    assert isinstance(situation.network, RecordedNetwork)
+    assert len(situation.network.asked) == 1
+
+
+def test_a_host_that_is_away_is_told_of_once() -> None:
+    silence = Unheard(Cause.NAME, "the name dl.k8s.io cannot be looked up")
+    away = {each.url: silence for each in missing(fit()) if "dl.k8s.io" in each.url}
+
+    assert len(away) == 3
+    assert severities(answering(away), "artifacts") == ["error"]
+
+
 def test_a_file_without_a_checksum_is_an_error_unless_its_hash_is_pinned() -> None:
     first = missing(fit())[0]
     lost = dict.fromkeys(first.checksums, Heard(404))
@@ -193,7 +234,7 @@ def test_with_a_mirror_only_the_mirror_is_asked() -> None:
 
     assert isinstance(situation.network, RecordedNetwork)
     assert all(request.url.startswith(f"{MIRROR}/") for request in situation.network.asked)
-    assert "the mirror of https://github.com" in told(situation, "artifacts")
+    assert "Nothing can be fetched from mirror.example" in told(situation, "artifacts")
 
 
 def test_what_is_installed_or_fetched_already_is_not_asked_for() -> None:
@@ -241,6 +282,13 @@ def test_a_ca_that_is_none_is_told_as_such() -> None:
 
 
 def test_a_failure_is_told_in_plain_words() -> None:
-    refused = unheard(ConnectionRefusedError(111, "Connection refused"), SERVER, None)
+    refused = NewConnectionError(HTTPConnection("api.example", 443), "failed")
+    refused.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    late = ConnectTimeoutError(HTTPConnection("api.example", 443), "late")
+    untrusted = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    untrusted.verify_message = "self-signed certificate"
 
-    assert (refused.cause, refused.words) == (Cause.SILENCE, "api.example:443 refused the connection")
+    assert unheard(refused, SERVER, None).words == "api.example:443 refused the connection"
+    assert unheard(late, SERVER, None).words == "api.example:443 does not answer: no connection within 3 s"
+    assert "the proxy p.example:3128" in unheard(late, SERVER, "http://user:secret@p.example:3128").words
+    assert unheard(HTTPSSLError(untrusted), SERVER, None).cause is Cause.UNTRUSTED

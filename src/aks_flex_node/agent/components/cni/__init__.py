@@ -36,9 +36,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     return Spec(
         (
             Directory(f"{paths.install_dir}/cni", ours=True),
-            *(Directory(path) for path in ("/opt/cni", "/etc/cni") if _holds(config, path)),
             Directory(paths.cni.bin_dir),
-            Directory(paths.cni.conf_dir),
             Found(paths.cni.lib_dir),
             Program(place, "cni", version, (artifact("cni", version, url, wanted, config.cni.sha256),)),
             # Links one by one: the cluster's own network plugin puts programs into the same directory.
@@ -46,10 +44,6 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             *(networks if config.cni.bridge and machine.pod_cidr else ()),
         )
     )
-
-
-def _holds(config: NodeConfig, path: str) -> bool:
-    return any(place.startswith(f"{path}/") for place in (config.paths.cni.bin_dir, config.paths.cni.conf_dir))
 
 
 def network(cidr: str) -> bytes:

@@ -11,8 +11,8 @@ from aks_flex_node.agent.components.environment import proxy_lines
 from aks_flex_node.agent.components.sources import artifact, filled, plain
 from aks_flex_node.agent.components.templates import filled as template
 from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.marks import MARK
 from aks_flex_node.agent.engine.resources import Directory, File, Found, Link, Program, Spec, service
+from aks_flex_node.agent.marks import MARK
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts import Artifact
@@ -53,6 +53,8 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             Found(STATE),
             Found("/run/nri"),
             Directory("/etc/containerd"),
+            # containerd would make it by itself, before we could tell that it is ours.
+            Directory(paths.cni.conf_dir),
             Directory(REGISTRIES),
             *(Directory(f"{REGISTRIES}/{registry}") for registry in sorted(config.registry_mirrors)),
             Program(place, "containerd", version, (release(config, machine, version, programs),)),

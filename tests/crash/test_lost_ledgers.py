@@ -1,0 +1,126 @@
+"""A reset works with what is left of its memory: one copy is enough, and without any it goes by marks."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash import world
+from tests.crash.crashing import SimulatedHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.crash.sweeps import Copy
+    from tests.crash.world import Change
+
+FIRST, SECOND = "var/lib/aks-flex-node/ledger.json", "opt/aks-flex-node/ledger.json"
+OLD_CONFIG = "/etc/containerd/config.toml"
+OLD_LINK = "/usr/local/bin/ctr"
+# What the next boot brings back, because nothing is left that changes it.
+UNTIL_BOOT = ("/proc/", "/.simulated.json")
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def garble(path: Path) -> None:
+    path.write_bytes(b"\0\xff garbage")
+
+
+def replace_by_another_document(path: Path) -> None:
+    path.write_text('{"format": 1, "components": ["system"]}\n')
+
+
+every_loss = pytest.mark.parametrize("lose", [delete, truncate, empty, garble, replace_by_another_document])
+
+
+@every_loss
+@pytest.mark.parametrize("lost", [FIRST, SECOND])
+def test_one_copy_of_the_ledger_is_enough(
+    fresh: Path, joined: Path, copy: Copy, lose: Callable[[Path], None], lost: str
+) -> None:
+    root = copy(joined)
+    lose(root / lost)
+
+    assert world.reset(SimulatedHost(root)) == []
+
+    assert world.changes(world.tree(fresh), world.tree(root)) == {}
+
+
+@every_loss
+def test_without_a_ledger_all_that_is_ours_goes_and_nothing_else(
+    fresh: Path, joined: Path, copy: Copy, lose: Callable[[Path], None]
+) -> None:
+    root = copy(joined)
+    lose(root / FIRST)
+    lose(root / SECOND)
+
+    assert world.reset(SimulatedHost(root)) == []
+
+    assert lasting(world.changes(world.tree(fresh), world.tree(root))) == {OLD_CONFIG, OLD_LINK}
+    assert not (root / OLD_CONFIG[1:]).exists()
+
+
+def lasting(changes: dict[str, Change]) -> set[str]:
+    """Files and links that differ: whether an empty directory was there before is not known any more."""
+    kinds = {path: {entry[0] for entry in change if entry} for path, change in changes.items()}
+    return {path for path in changes if kinds[path] != {"directory"} and not path.startswith(UNTIL_BOOT)}
+
+
+def test_a_machine_whose_ledger_was_lost_can_join_and_leave_again(fresh: Path, joined: Path, copy: Copy) -> None:
+    root = copy(joined)
+    delete(root / FIRST)
+    delete(root / SECOND)
+    world.reset(SimulatedHost(root))
+    before = world.tree(root)
+
+    world.join(SimulatedHost(root))
+    assert world.reset(SimulatedHost(root)) == []
+
+    assert world.changes(before, world.tree(root)) == {}
+
+
+def test_a_join_writes_the_copy_that_was_lost_again(joined: Path, copy: Copy) -> None:
+    root = copy(joined)
+    garble(root / FIRST)
+
+    world.join(SimulatedHost(root))
+
+    assert world.changes(world.tree(joined), world.tree(root)) == {}
+
+
+def test_without_the_agents_directory_only_the_copies_of_old_files_are_lost(
+    fresh: Path, joined: Path, copy: Copy
+) -> None:
+    root = copy(joined)
+    shutil.rmtree(root / "var/lib/aks-flex-node")
+
+    assert world.reset(SimulatedHost(root)) == []
+
+    assert set(world.changes(world.tree(fresh), world.tree(root))) == {OLD_CONFIG}
+    assert not (root / OLD_CONFIG[1:]).exists()
+
+
+def test_without_any_directory_of_the_agent_all_that_bears_our_mark_goes(
+    fresh: Path, joined: Path, copy: Copy
+) -> None:
+    root = copy(joined)
+    shutil.rmtree(root / "var/lib/aks-flex-node")
+    shutil.rmtree(root / "opt/aks-flex-node")
+
+    assert world.reset(SimulatedHost(root)) == []
+
+    assert lasting(world.changes(world.tree(fresh), world.tree(root))) == {OLD_CONFIG, OLD_LINK}

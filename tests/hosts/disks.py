@@ -1,0 +1,81 @@
+"""What hosts do that have a disk: what a crash left is cleaned up, and what the disk refuses has a name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import MakeDirectory, MakeLink, PlaceTree, Remove, WriteFile
+
+if TYPE_CHECKING:
+    from tests.hosts.stands import Stand
+
+
+class Leftovers:
+    @pytest.mark.parametrize("kind", ["file", "link"])
+    def test_what_a_crashed_write_left_goes_with_the_next(self, stand: Stand, kind: str) -> None:
+        left = stand.at(".file.flex-new")
+        stand.host.do(WriteFile(left, b"hal", 0o666) if kind == "file" else MakeLink(left, "elsewhere"))
+
+        stand.twice(WriteFile(stand.at("file"), b"whole", 0o600))
+
+        entry = stand.host.look(stand.at("file"))
+        assert entry
+        assert (stand.host.names(stand.place), entry.mode) == (("file",), 0o600)
+        assert stand.host.read(stand.at("file")) == b"whole"
+
+    def test_what_a_crashed_link_left_goes_with_the_next(self, stand: Stand) -> None:
+        stand.host.do(MakeLink(stand.at(".link.flex-new"), "half"))
+        stand.twice(MakeLink(stand.at("link"), "target"))
+
+        assert stand.host.names(stand.place) == ("link",)
+
+    def test_what_a_crashed_write_left_goes_when_the_file_is_removed(self, stand: Stand) -> None:
+        stand.host.do(WriteFile(stand.at(".file.flex-new"), b"hal"))
+        stand.twice(Remove(stand.at("file")))
+
+        assert stand.host.names(stand.place) == ()
+
+    def test_a_tree_takes_its_place_after_a_crash_between_the_moves(self, stand: Stand) -> None:
+        for name in (".tree.flex-old", "new"):
+            stand.twice(MakeDirectory(stand.at(name)), WriteFile(stand.at(f"{name}/file"), name.encode()))
+        stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
+
+        assert stand.host.names(stand.place) == ("tree",)
+        assert stand.host.read(stand.at("tree/file")) == b"new"
+
+    def test_an_old_tree_goes_after_a_crash_behind_the_moves(self, stand: Stand) -> None:
+        for name in (".tree.flex-old", "tree"):
+            stand.twice(MakeDirectory(stand.at(name)), WriteFile(stand.at(f"{name}/file"), name.encode()))
+        stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
+
+        assert stand.host.names(stand.place) == ("tree",)
+        assert stand.host.read(stand.at("tree/file")) == b"tree"
+
+
+class Refusals:
+    def test_a_directory_in_the_place_of_a_file_is_refused_by_name(self, stand: Stand) -> None:
+        stand.twice(MakeDirectory(stand.at("d")), WriteFile(stand.at("d/file"), b"x"))
+
+        with pytest.raises(MachineError) as refused:
+            stand.host.do(WriteFile(stand.at("d"), b"x"))
+
+        assert refused.value.name == "file-refused"
+        assert stand.host.names(stand.at("d")) == ("file",)
+
+    def test_a_file_in_the_place_of_a_directory_is_refused_by_name(self, stand: Stand) -> None:
+        stand.twice(WriteFile(stand.at("file"), b"x"))
+
+        for action in (MakeDirectory(stand.at("file")), WriteFile(stand.at("file/below"), b"x")):
+            with pytest.raises(MachineError) as refused:
+                stand.host.do(action)
+            assert refused.value.name == "file-refused"
+            assert str(action) in refused.value.message
+
+    def test_a_file_in_a_missing_directory_is_refused_by_name(self, stand: Stand) -> None:
+        with pytest.raises(MachineError) as refused:
+            stand.host.do(WriteFile(stand.at("missing/file"), b"x"))
+
+        assert refused.value.name == "file-refused"

@@ -1,0 +1,176 @@
+"""What every host answers about files, and what every action does to them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.host.actions import EditFile, MakeDirectory, MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
+from aks_flex_node.host.host import Kind
+
+if TYPE_CHECKING:
+    from tests.hosts.stands import Stand
+
+
+class Questions:
+    def test_nothing_is_found_where_nothing_is(self, stand: Stand) -> None:
+        host, path = stand.host, stand.at("missing")
+
+        assert (host.read(path), host.digest(path), host.look(path), host.names(path)) == (None, "", None, ())
+        assert host.look(f"{path}/below") is None
+
+    def test_a_file_is_read_and_hashed_and_seen(self, stand: Stand) -> None:
+        host, path = stand.host, stand.at("file")
+        stand.twice(WriteFile(path, b"content", 0o640))
+
+        entry = host.look(path)
+        assert entry
+        assert (entry.kind, entry.mode, entry.size, entry.target) == (Kind.FILE, 0o640, 7, "")
+        assert (host.read(path), host.digest(path)) == (b"content", hashlib.sha256(b"content").hexdigest())
+        assert host.names(path) == ()
+        assert (host.look(f"{path}/below"), host.read(f"{path}/below")) == (None, None)
+
+    def test_a_directory_has_names_in_order_and_no_content(self, stand: Stand) -> None:
+        for name in ("b", "a"):
+            stand.twice(WriteFile(stand.at(name), b""))
+
+        assert stand.host.names(stand.place) == ("a", "b")
+        assert (stand.host.read(stand.place), stand.host.digest(stand.place)) == (None, "")
+
+    @pytest.mark.parametrize("target", ["folder/file", "./folder/../folder/file"])
+    def test_a_link_is_seen_as_such_and_read_through(self, stand: Stand, target: str) -> None:
+        host, link = stand.host, stand.at("link")
+        stand.twice(
+            MakeDirectory(stand.at("folder")), WriteFile(stand.at("folder/file"), b"x"), MakeLink(link, target)
+        )
+
+        entry = host.look(link)
+        assert entry
+        assert (entry.kind, entry.target) == (Kind.LINK, target)
+        assert (host.read(link), host.digest(link)) == (b"x", hashlib.sha256(b"x").hexdigest())
+
+    def test_a_path_leads_through_links_to_directories(self, stand: Stand) -> None:
+        host = stand.host
+        stand.twice(MakeDirectory(stand.at("real")), MakeLink(stand.at("link"), stand.at("real")))
+        stand.twice(WriteFile(stand.at("link/file"), b"x"))
+
+        assert host.read(stand.at("real/file")) == b"x"
+        assert host.look(stand.at("link/file")) is not None
+        assert (host.names(stand.at("link")), host.names(stand.at("real"))) == (("file",), ("file",))
+
+    def test_links_in_a_circle_lead_nowhere(self, stand: Stand) -> None:
+        stand.twice(MakeLink(stand.at("one"), stand.at("two")), MakeLink(stand.at("two"), stand.at("one")))
+
+        path = stand.at("one")
+        assert (stand.host.read(path), stand.host.digest(path), stand.host.names(path)) == (None, "", ())
+
+    def test_what_changed_shows_in_when_it_changed(self, stand: Stand) -> None:
+        path = stand.at("file")
+        stand.host.do(WriteFile(path, b"one"))
+        before = stand.host.look(path)
+        stand.host.do(WriteFile(path, b"two"))
+        after = stand.host.look(path)
+
+        assert before
+        assert after
+        assert before.changed != after.changed
+
+    def test_a_program_that_is_missing_answers_so(self, stand: Stand) -> None:
+        assert stand.host.ask("no-such-program").code == 127
+
+    def test_a_unit_that_is_missing_neither_exists_nor_runs(self, stand: Stand) -> None:
+        unit = stand.host.unit("no-such-thing.service")
+
+        assert (unit.exists, unit.enabled, unit.running) == (False, False, False)
+
+
+class FileActions:
+    def test_a_directory_gets_its_mode_and_keeps_what_is_in_it(self, stand: Stand) -> None:
+        path = stand.at("folder")
+        stand.twice(MakeDirectory(path, 0o700), WriteFile(f"{path}/file", b"x"), MakeDirectory(path, 0o750))
+
+        entry = stand.host.look(path)
+        assert entry
+        assert (entry.kind, entry.mode, stand.host.names(path)) == (Kind.DIRECTORY, 0o750, ("file",))
+
+    def test_a_file_is_replaced_with_its_mode(self, stand: Stand) -> None:
+        path = stand.at("file")
+        stand.twice(WriteFile(path, b"one", 0o644), EditFile(path, b"three", 0o600))
+
+        entry = stand.host.look(path)
+        assert entry
+        assert (entry.mode, entry.size, stand.host.read(path)) == (0o600, 5, b"three")
+
+    def test_a_file_takes_the_place_of_a_link_and_leaves_alone_where_it_led(self, stand: Stand) -> None:
+        stand.twice(WriteFile(stand.at("other"), b"other"), MakeLink(stand.at("file"), "other"))
+        stand.twice(WriteFile(stand.at("file"), b"mine"))
+
+        assert (stand.host.read(stand.at("file")), stand.host.read(stand.at("other"))) == (b"mine", b"other")
+
+    def test_a_link_takes_the_place_of_a_file_or_another_link(self, stand: Stand) -> None:
+        path = stand.at("link")
+        stand.twice(WriteFile(path, b"x"), MakeLink(path, "one"), MakeLink(path, "two"))
+
+        entry = stand.host.look(path)
+        assert entry
+        assert (entry.kind, entry.target) == (Kind.LINK, "two")
+
+    def test_removing_takes_a_file_a_link_and_an_empty_directory(self, stand: Stand) -> None:
+        stand.twice(
+            WriteFile(stand.at("file"), b"x"), MakeLink(stand.at("link"), "kept"), MakeDirectory(stand.at("d"))
+        )
+        stand.twice(WriteFile(stand.at("kept"), b"x"))
+
+        stand.twice(*(Remove(stand.at(name)) for name in ("file", "link", "d", "missing", "kept/below")))
+
+        assert stand.host.names(stand.place) == ("kept",)
+
+    def test_removing_leaves_a_directory_that_is_not_empty(self, stand: Stand) -> None:
+        stand.twice(MakeDirectory(stand.at("d")), WriteFile(stand.at("d/file"), b"x"), Remove(stand.at("d")))
+
+        assert stand.host.names(stand.at("d")) == ("file",)
+
+    def test_removing_a_tree_takes_all_that_is_in_it(self, stand: Stand) -> None:
+        stand.twice(MakeDirectory(stand.at("d")), MakeDirectory(stand.at("d/e")), WriteFile(stand.at("d/e/f"), b"x"))
+        stand.twice(MakeLink(stand.at("d/out"), stand.at("kept")), WriteFile(stand.at("kept"), b"x"))
+        stand.twice(RemoveTree(stand.at("d")), RemoveTree(stand.at("missing")))
+
+        assert stand.host.names(stand.place) == ("kept",)
+        assert (stand.host.look(stand.at("d/e/f")), stand.host.read(stand.at("d/e/f"))) == (None, None)
+
+    def test_of_a_tree_that_is_a_link_only_the_link_goes(self, stand: Stand) -> None:
+        stand.twice(
+            MakeDirectory(stand.at("d")), WriteFile(stand.at("d/file"), b"x"), MakeLink(stand.at("link"), "d")
+        )
+        stand.twice(RemoveTree(stand.at("link")))
+
+        assert stand.host.names(stand.place) == ("d",)
+        assert stand.host.names(stand.at("d")) == ("file",)
+
+    def test_a_removed_tree_can_be_made_again_empty(self, stand: Stand) -> None:
+        stand.twice(MakeDirectory(stand.at("d")), WriteFile(stand.at("d/old"), b"x"), RemoveTree(stand.at("d")))
+        stand.twice(MakeDirectory(stand.at("d")))
+
+        assert stand.host.names(stand.at("d")) == ()
+        assert (stand.host.look(stand.at("d/old")), stand.host.read(stand.at("d/old"))) == (None, None)
+
+    def test_a_tree_takes_its_place(self, stand: Stand) -> None:
+        self._make(stand, "new", b"new")
+        stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
+
+        assert stand.host.names(stand.place) == ("tree",)
+        assert stand.host.read(stand.at("tree/file")) == b"new"
+
+    def test_a_tree_takes_the_place_of_another(self, stand: Stand) -> None:
+        self._make(stand, "tree", b"old")
+        stand.twice(WriteFile(stand.at("tree/only-in-old"), b"x"))
+        self._make(stand, "new", b"new")
+        stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
+
+        assert stand.host.names(stand.place) == ("tree",)
+        assert (stand.host.read(stand.at("tree/file")), stand.host.names(stand.at("tree"))) == (b"new", ("file",))
+
+    def _make(self, stand: Stand, name: str, content: bytes) -> None:
+        stand.twice(MakeDirectory(stand.at(name)), WriteFile(stand.at(f"{name}/file"), content))

@@ -1,0 +1,143 @@
+"""What the recorded words of kubelets and containerds mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.agent.cluster import causes
+from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.host import Answer, UnitState
+
+KUBELET = "kubelet.service"
+RUNNING = UnitState(KUBELET, exists=True, active="active", sub="running")
+LOOPING = UnitState(KUBELET, exists=True, active="activating", sub="auto-restart", restarts=2)
+
+UNAUTHORIZED = (
+    'E1115 06:00:01.123456    1234 certificate_manager.go:562] "Unhandled Error" err="kubernetes.io/kube-apiserver-'
+    "client-kubelet: Failed while requesting a signed certificate from the control plane: cannot create certificate "
+    'signing request: Unauthorized"'
+)
+UNAUTHORIZED_AT_START = (
+    'E1115 06:00:01.123456    1234 run.go:72] "command failed" err="failed to run Kubelet: cannot create certificate '
+    'signing request: Unauthorized"'
+)
+FORBIDDEN = (
+    "E1115 06:00:01.123456    1234 certificate_manager.go:562] kubernetes.io/kube-apiserver-client-kubelet: Failed "
+    "while requesting a signed certificate from the control plane: cannot create certificate signing request: "
+    'certificatesigningrequests.certificates.k8s.io is forbidden: User "system:bootstrap:abcdef" cannot create'
+)
+UNTRUSTED = (
+    'E1115 06:00:01.123456    1234 reflector.go:205] "Failed to watch" err="failed to list *v1.Node: Get '
+    '\\"https://cluster.example:443/api/v1/nodes\\": tls: failed to verify certificate: x509: certificate signed by '
+    'unknown authority"'
+)
+BAD_FLAG = (
+    'E1115 06:00:01.123456    1234 run.go:72] "command failed" err="failed to parse kubelet flag: unknown flag: --x"'
+)
+SWAP = (
+    'E1115 06:00:01.123456    1234 run.go:72] "command failed" err="failed to run Kubelet: running with swap on is '
+    'not supported, please disable swap or set --fail-swap-on flag to false"'
+)
+QUIET = 'I1115 06:00:01.123456    1234 kubelet.go:1] "Starting kubelet main sync loop"'
+SYSTEMD = ["kubelet.service: Main process exited, code=exited, status=1/FAILURE",
+           "kubelet.service: Failed with result 'exit-code'.",
+           "kubelet.service: Scheduled restart job, restart counter is at 5.", "Started Kubelet."]  # fmt: skip
+CONTAINERD_CONFIG = "containerd: failed to load TOML: /etc/containerd/config.toml: (3, 1): unexpected token"
+CONTAINERD_ERROR = (
+    'time="2026-11-15T06:00:01Z" level=fatal msg="Failed to run CRI service" error="failed to recover state: \\"x\\""'
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (UNAUTHORIZED, "token-refused"),
+        (UNAUTHORIZED_AT_START, "token-refused"),
+        (FORBIDDEN, "token-powerless"),
+        (UNTRUSTED, "api-server-untrusted"),
+        (QUIET, None),
+    ],
+)
+def test_what_the_cluster_refuses_is_told_while_the_kubelet_still_runs(line: str, name: str | None) -> None:
+    found = causes.fatal(KUBELET, RUNNING, [QUIET, line, QUIET], joining=True)
+    assert (found and found.name) == name
+
+
+@pytest.mark.parametrize("line", [UNAUTHORIZED, FORBIDDEN])
+def test_a_node_that_does_not_join_by_token_is_not_told_about_tokens(line: str) -> None:
+    assert causes.fatal(KUBELET, RUNNING, [line], joining=False) is None
+
+
+def test_words_of_containerd_are_not_taken_for_words_of_the_kubelet() -> None:
+    assert causes.fatal("containerd.service", RUNNING, [UNTRUSTED], joining=True) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "fails"),
+    [
+        (RUNNING, False),
+        (LOOPING, True),
+        (UnitState(KUBELET, active="failed"), True),
+        (UnitState(KUBELET, active="active", restarts=2), False),
+        (UnitState(KUBELET, active="active", restarts=3), True),
+        (UnitState(KUBELET, active="activating"), False),
+    ],
+)
+def test_a_unit_that_does_not_stay_up_has_failed(state: UnitState, fails: bool) -> None:
+    found = causes.fatal(KUBELET, state, [SWAP, *SYSTEMD], joining=True)
+    assert (found is not None) is fails
+    if found:
+        assert found.name == "service-failed"
+        assert "kubelet does not stay up: failed to run Kubelet: running with swap on" in found.message
+        assert "journalctl -u kubelet" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([BAD_FLAG, *SYSTEMD], "failed to parse kubelet flag: unknown flag: --x"),
+        ([QUIET, CONTAINERD_CONFIG], CONTAINERD_CONFIG),
+        ([CONTAINERD_ERROR, 'time="x" level=info msg="later"'], 'failed to recover state: "x"'),
+        (['time="x" level=error msg="only \\"this\\""'], 'only "this"'),
+        (["panic: runtime error", "goroutine 1 [running]:"], "panic: runtime error"),
+        (["E1115 06:00:01.123456    1234 server.go:1] plain words"], "plain words"),
+        (["last words", *SYSTEMD], "last words"),
+        (SYSTEMD, "it said nothing"),
+        ([], "it said nothing"),
+    ],
+)
+def test_the_line_that_says_most_is_found(lines: list[str], expected: str) -> None:
+    assert causes.worst_line(lines) == expected
+
+
+def node(message: str = "", cidr: str = "", *, ready: bool = False) -> Node:
+    condition = {"type": "Ready", "status": str(ready), "message": message, "reason": "KubeletNotReady"}
+    return Node.read(
+        {"metadata": {"name": "edge-1"}, "spec": {"podCIDR": cidr}, "status": {"conditions": [condition]}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "seen", "name", "words"),
+    [
+        ("the node does not get Ready", node("PLEG is not healthy", "10.0.0.0/24"), "node-not-ready", "PLEG is not"),
+        ("the node does not get Ready", node("cni plugin not initialized"), "node-not-ready", "podCIDR"),
+        ("the node does not get Ready", node(), "node-not-ready", "KubeletNotReady"),
+        ("the cluster issued no certificate", None, "certificate-not-issued", "kubectl certificate approve"),
+        ("the kubelet does not answer", None, "node-not-registered", "The kubelet does not answer"),
+        ("the kubelet does not answer", node(ready=True), "node-not-registered", "unknown flag"),
+    ],
+)
+def test_when_time_is_up_the_likeliest_cause_is_told(
+    otherwise: str, seen: Node | None, name: str, words: str
+) -> None:
+    error = causes.last_resort(KUBELET, [BAD_FLAG], otherwise, seen)
+    assert (error.name, error.again) == (name, True)
+    assert words in str(error)
+
+
+def test_the_journal_is_asked_for_the_last_words_of_a_unit() -> None:
+    argv = ("journalctl", "--unit", KUBELET, "--lines", "60", "--output", "cat", "--no-pager")
+    host = RecordedHost(answers={argv: Answer(0, "one\n\ntwo\n")})
+    assert causes.journal(host, RUNNING) == ["one", "two"]

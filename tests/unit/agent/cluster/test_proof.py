@@ -1,0 +1,127 @@
+"""A proof waits for what comes, ends when it cannot come, and names the cause; its clock is a test's."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from aks_flex_node.agent.cluster.api import Api, Refused
+from aks_flex_node.agent.cluster.proof import LiveProof, World
+from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.host import Answer, UnitState
+from tests.unit.agent.cluster.test_causes import SWAP, UNAUTHORIZED
+from tests.unit.agent.given import Answers, config_of
+
+NODE = "/api/v1/nodes/edge-1"
+CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+ACTIVE = {name: UnitState(name, exists=True, active="active") for name in ("containerd.service", "kubelet.service")}
+OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", again=True)
+
+
+def document(status: str = "True", reported: str = "9999-01-01T00:00:00Z") -> dict[str, Any]:
+    condition = {"type": "Ready", "status": status, "message": "words", "lastHeartbeatTime": reported}
+    return {"metadata": {"name": "edge-1"}, "spec": {"podCIDR": "10.0.0.0/24"}, "status": {"conditions": [condition]}}
+
+
+class Scene:
+    """A host, an API server and a clock that goes on by itself when somebody sleeps."""
+
+    def __init__(
+        self,
+        *answers: Any,
+        units: dict[str, UnitState] | None = None,
+        words: str = "",
+        certified: bool = True,
+        healthy: bool = True,
+    ) -> None:
+        argv = [("journalctl", "--unit", name, "--lines", "60", "--output", "cat", "--no-pager") for name in ACTIVE]
+        files = {CERTIFICATE: "PEM"} if certified else {}
+        self.host = RecordedHost(files, dict.fromkeys(argv, Answer(0, words)), {**ACTIVE, **(units or {})})
+        self.api = Answers({("GET", NODE): list(answers) or [document()], ("GET", "/version"): [{}]})
+        self.said: list[str] = []
+        self.now = 0.0
+        world = World(lambda: healthy, lambda: self.now, self.sleep, cast("Api", self.api))
+        self.proof = LiveProof(self.host, config_of(), "edge-1", self.said.append, world)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(1.0, seconds)
+
+    def fails(self) -> FlexError:
+        with pytest.raises(FlexError) as caught:
+            self.prove()
+        return caught.value
+
+    def prove(self) -> None:
+        self.proof.registered()
+        self.proof.ready(lambda _: None)
+
+
+def test_a_node_that_works_is_proven_step_by_step_and_at_once() -> None:
+    scene = Scene()
+    assert scene.proof.registered().name == "edge-1"
+    assert scene.said == [
+        "containerd runs",
+        "the kubelet is well",
+        "the cluster issued a certificate",
+        "node edge-1 is registered",
+    ]
+    assert scene.now == 0.0
+
+
+def test_a_node_is_shown_each_time_that_it_is_looked_at_until_it_is_ready() -> None:
+    scene, seen = Scene(document("False"), OFFLINE, Refused(401, "", ""), document()), list[bool]()
+    assert scene.proof.ready(lambda node: seen.append(node.ready)).ready
+    assert seen == [False, True]
+
+
+def test_what_a_node_said_in_an_earlier_life_proves_nothing() -> None:
+    scene = Scene(document(reported="2001-01-01T00:00:00Z"), document())
+    assert scene.proof.ready(lambda _: None).reported.startswith("9999")
+
+
+def test_a_kubelet_that_waits_for_its_first_certificate_need_not_answer() -> None:
+    scene = Scene(certified=False, healthy=False)
+    error = scene.fails()
+    assert scene.said == ["containerd runs", "the kubelet is well"]
+    assert error.name == "certificate-not-issued"
+
+
+@pytest.mark.parametrize(
+    ("scene", "name", "longest"),
+    [
+        (Scene(certified=False, words=UNAUTHORIZED), "token-refused", 7),
+        (
+            Scene(
+                healthy=False, words=SWAP, units={"kubelet.service": UnitState("kubelet.service", active="failed")}
+            ),
+            "service-failed",
+            7,
+        ),
+        (Scene(units={"containerd.service": UnitState("c", active="failed")}), "service-failed", 7),
+        (Scene(units={"containerd.service": UnitState("c")}), "node-not-registered", 62),
+        (Scene(healthy=False), "node-not-ready", 62),
+        (Scene(Refused(404, "", "")), "node-not-registered", 1000),
+        (Scene(document("False")), "node-not-ready", 1000),
+        (Scene(ClusterError("api-server-untrusted", "It is not trusted.")), "api-server-untrusted", 1),
+    ],
+    ids=lambda value: "" if isinstance(value, Scene) else str(value),
+)
+def test_waiting_ends_with_the_cause(scene: Scene, name: str, longest: float) -> None:
+    if name == "node-not-ready" and longest == 62:
+        scene.api.answers["GET", NODE] = [document("False")]
+    assert scene.fails().name == name
+    assert scene.now <= longest
+
+
+def test_when_the_server_cannot_be_reached_that_is_the_cause() -> None:
+    scene = Scene(OFFLINE)
+    scene.api.answers["GET", "/version"] = [OFFLINE]
+    assert scene.fails().name == "api-server-unreachable"
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+def test_a_server_that_is_not_well_for_a_moment_is_waited_for(status: int) -> None:
+    scene = Scene(Refused(status, "", "not now"), document())
+    assert scene.proof.registered().name == "edge-1"

@@ -1,0 +1,137 @@
+"""What holds for all components: they are pure, they agree with each other, and the sequence names them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.components import agent, sequence
+from aks_flex_node.agent.components.sequence import NAMES, SEQUENCE, STEPS, choose
+from aks_flex_node.agent.engine.resources import File, Spec
+from aks_flex_node.agent.marks import MARK
+from aks_flex_node.errors import WordsError
+from tests.unit.agent.given import MACHINE, config_of, files_of
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.engine.component import Component
+
+COMPONENTS = (agent.COMPONENT, *SEQUENCE)
+CUSTOM: dict[str, object] = {
+    "paths.dataDir": "/data/flex/state",
+    "paths.logDir": "/data/flex-log",
+    "paths.installDir": "/data/programs",
+    "paths.binDir": "/data/links/bin",
+    "paths.sbinDir": "/data/links/sbin",
+    "paths.containerdDir": "/data/images",
+    "paths.kubernetes.configDir": "/data/kube",
+    "paths.kubernetes.certsDir": "/data/kube-certs/here",
+    "paths.kubernetes.manifestsDir": "/data/kube-manifests",
+    "paths.kubernetes.volumePluginDir": "/data/kube-volumes",
+    "paths.kubernetes.kubeletDir": "/data/kubelet@1+2",
+    "paths.cni.binDir": "/data/net/bin",
+    "paths.cni.confDir": "/data/net/conf",
+    "paths.cni.libDir": "/data/net/lib",
+}
+DEFAULT_PLACES = (
+    "/var/lib/aks-flex-node /var/log/aks-flex-node /opt/aks-flex-node /usr/local/bin /usr/local/sbin"
+    " /var/lib/containerd /etc/kubernetes /var/lib/kubelet /opt/cni /etc/cni /var/lib/cni"
+).split()
+everyone = pytest.mark.parametrize("component", COMPONENTS, ids=[one.name for one in COMPONENTS])
+
+
+@everyone
+def test_the_same_settings_always_give_the_same_spec(component: Component) -> None:
+    values: dict[str, object] = {
+        "node.labels": {"b": "2", "a": "1"},
+        "registryMirrors": {"z": ["https://m"], "a": []},
+    }
+    turned: dict[str, object] = {
+        "node.labels": {"a": "1", "b": "2"},
+        "registryMirrors": {"a": [], "z": ["https://m"]},
+    }
+    machine = replace(MACHINE, pod_cidr="10.244.3.0/24")
+    assert component.desired(config_of(values), machine) == component.desired(config_of(turned), machine)
+
+
+@everyone
+def test_every_place_can_be_chosen(component: Component) -> None:
+    spec = component.desired(config_of(CUSTOM), replace(MACHINE, pod_cidr="10.244.3.0/24"))
+    texts = [one.content.decode() for one in spec.resources if isinstance(one, File)]
+    for place in DEFAULT_PLACES:
+        assert not [path for path in spec.paths if path == place or path.startswith(f"{place}/")]
+        assert not [text for text in texts if re.search(rf"(?<![\w/]){place}\b", text)], place
+
+
+@everyone
+def test_a_component_wants_each_path_once(component: Component) -> None:
+    spec = component.desired(config_of(), replace(MACHINE, pod_cidr="10.244.3.0/24"))
+    paths = [getattr(one, "path", getattr(one, "place", "")) for one in spec.resources]
+    named = [path for path in paths if path]
+    assert len(named) == len(set(named))
+
+
+def test_no_two_components_want_the_same_file() -> None:
+    specs = [component.desired(config_of(), MACHINE) for component in COMPONENTS]
+    files = [path for spec in specs for path in files_of(spec)]
+    assert len(files) == len(set(files))
+
+
+def units(spec: Spec) -> dict[str, str]:
+    return {path: file.content.decode() for path, file in files_of(spec).items() if ".service" in path}
+
+
+@pytest.mark.parametrize("values", [{}, CUSTOM, {"proxy.https": "http://u:p%40x@proxy:3128"}], ids=str)
+@everyone
+def test_units_are_what_systemd_can_read(component: Component, values: dict[str, object]) -> None:
+    for path, text in units(component.desired(config_of(values), MACHINE)).items():
+        assert text.startswith(f"# {MARK}\n"), path
+        for line in text.splitlines():
+            assert re.fullmatch(r"#.*|\[(Unit|Service|Install)\]|[A-Za-z]+=.*|", line), line
+            assert not re.search(r"(?<!%)(?:%%)*%(?!%)", line), (
+                f"{line} has a percent sign that systemd would resolve"
+            )
+            assert line.count('"') % 2 == 0
+        assert "$mark" not in text
+        assert "p%40x" not in text.replace("%%", "%"), "everybody may ask systemd what a unit says"
+
+
+@everyone
+def test_secrets_are_for_root_alone_and_marked_as_such(component: Component) -> None:
+    secrets = ("abcdef.0123456789abcdef", "hidden")
+    spec = component.desired(config_of({"proxy.http": "http://me:hidden@proxy:3128"}), MACHINE)
+    holders = [file for file in files_of(spec).values() if any(secret.encode() in file.content for secret in secrets)]
+    assert all(file.mode == 0o600 and file.secret for file in holders)
+
+
+def test_the_first_design_names_eleven_steps() -> None:
+    assert [step.number for step in STEPS] == list(range(1, 12))
+    homes = {name for step in STEPS for name in step.home.split(", ")}
+    assert homes - {"arc", "proof", "every component"} <= set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("only", "start", "expected"),
+    [
+        ((), "", NAMES),
+        (("kubelet",), "", ("kubelet",)),
+        (("kubelet", "runc"), "", ("runc", "kubelet")),
+        ((), "npd", ("npd", "credentials", "kubelet")),
+        ((), "system", NAMES),
+        (("cni",), "npd", ("cni",)),
+    ],
+)
+def test_components_are_chosen_in_the_order_of_the_sequence(
+    only: tuple[str, ...], start: str, expected: tuple[str, ...]
+) -> None:
+    assert tuple(component.name for component in choose(only, start)) == expected
+
+
+@pytest.mark.parametrize(("only", "start"), [(("kubelt",), ""), ((), "kubelt"), (("cni", "kubelt"), "")])
+def test_an_unknown_component_is_refused_with_the_known_ones(only: tuple[str, ...], start: str) -> None:
+    with pytest.raises(WordsError, match="no component 'kubelt'") as caught:
+        choose(only, start)
+    assert caught.value.name == "component-unknown"
+    assert all(name in caught.value.hint for name in sequence.NAMES)

@@ -1,0 +1,257 @@
+"""The kubelet, its credentials and its programs, the network, and node-problem-detector."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes, npd
+from aks_flex_node.agent.components.kubelet.configuration import CIPHERS, configuration, settings
+from aks_flex_node.agent.engine.resources import Spec
+from tests.unit.agent.config.samples import PEM, TOKEN
+from tests.unit.agent.given import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
+
+CONFIG, DEFAULTS = "/var/lib/kubelet/config.yaml", "/etc/default/kubelet"
+UNIT = "/etc/systemd/system/kubelet.service"
+BOOTSTRAP = "/var/lib/kubelet/bootstrap-kubeconfig"
+NETWORK = "/etc/cni/net.d/99-aks-flex-node.conflist"
+
+
+def test_the_kubelet_is_as_the_cis_benchmark_wants_it() -> None:
+    made = yaml.safe_load(configuration(config_of(), MACHINE))
+    assert made["authentication"] == {
+        "anonymous": {"enabled": False},
+        "webhook": {"enabled": True},
+        "x509": {"clientCAFile": "/etc/kubernetes/certs/ca.crt"},
+    }
+    expected = {
+        "authorization": {"mode": "Webhook"},
+        "readOnlyPort": 0,
+        "makeIPTablesUtilChains": True,
+        "rotateCertificates": True,
+        "podPidsLimit": 4096,
+        "seccompDefault": True,
+        "protectKernelDefaults": True,
+        "tlsCipherSuites": CIPHERS,
+    }
+    assert {key: made[key] for key in expected} == expected
+    assert made["streamingConnectionIdleTimeout"] not in ("0", "0s")
+    assert made["eventRecordQPS"] >= 0
+    assert all(name.startswith("TLS_ECDHE_") and ("GCM" in name or "CHACHA20_POLY1305" in name) for name in CIPHERS)
+
+
+def test_files_of_the_kubelet_are_for_root_alone_and_its_authority_for_all() -> None:
+    modes = {path: file.mode for path, file in files_of(kubelet.desired(config_of(), MACHINE)).items()}
+    assert set(modes.values()) == {0o600}
+    assert {CONFIG, UNIT, DEFAULTS} <= set(modes)
+    assert files_of(credentials.desired(config_of(), MACHINE))["/etc/kubernetes/certs/ca.crt"].mode == 0o644
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "expected"),
+    [
+        ({"node.maxPods": 30}, "maxPods", 30),
+        ({"node.kubelet.dnsServiceIP": "10.0.0.10"}, "clusterDNS", ["10.0.0.10"]),
+        ({}, "clusterDNS", None),
+        ({}, "clusterDomain", "cluster.local"),
+        ({"node.kubelet.kubeReserved": {"cpu": "100m"}}, "kubeReserved", {"cpu": "100m"}),
+        ({"node.kubelet.systemReserved": {"memory": "1Gi"}}, "systemReserved", {"memory": "1Gi"}),
+        ({}, "kubeReserved", None),
+        ({"node.kubelet.evictionHard": {"memory.available": "1Gi"}}, "evictionHard", {"memory.available": "1Gi"}),
+        ({}, "imageGCHighThresholdPercent", 85),
+        ({}, "imageGCLowThresholdPercent", 80),
+        ({}, "nodeStatusUpdateFrequency", "10s"),
+        ({"node.kubelet.serverTlsBootstrap": True}, "serverTLSBootstrap", True),
+        ({"node.kubelet.extraConfig": {"maxOpenFiles": 5}}, "maxOpenFiles", 5),
+        ({"node.kubelet.extraConfig": {"readOnlyPort": 10255}}, "readOnlyPort", 10255),
+        (
+            {"node.taints": ["edge=true:NoSchedule", "slow:NoExecute"]},
+            "registerWithTaints",
+            [
+                {"key": "edge", "value": "true", "effect": "NoSchedule"},
+                {"key": "slow", "value": "", "effect": "NoExecute"},
+            ],
+        ),
+        ({}, "registerWithTaints", None),
+        ({}, "staticPodPath", "/etc/kubernetes/manifests"),
+    ],
+    ids=str,
+)
+def test_settings_of_the_kubelet_become_its_configuration(
+    values: dict[str, object], key: str, expected: object
+) -> None:
+    values = {name.replace("serverTlsBootstrap", "serverTLSBootstrap"): value for name, value in values.items()}
+    assert yaml.safe_load(configuration(config_of(values), MACHINE)).get(key) == expected
+
+
+@pytest.mark.parametrize(("cgroups", "expected"), [(1, False), (2, None)])
+def test_the_first_version_of_control_groups_is_allowed_where_there_is_no_other(
+    cgroups: int, expected: bool | None
+) -> None:
+    assert settings(config_of(), replace(MACHINE, cgroups=cgroups)).get("failCgroupV1") is expected
+
+
+def environment(text: str) -> dict[str, str]:
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def flags_of(values: dict[str, object], hostname: str = "edge-1", address: str = "198.18.0.5") -> list[str]:
+    machine = replace(MACHINE, hostname=hostname, address=address)
+    return environment(text_of(kubelet.desired(config_of(values), machine), DEFAULTS))["KUBELET_FLAGS"].split()
+
+
+def test_labels_are_sorted_and_say_that_nobody_manages_the_node() -> None:
+    values: dict[str, object] = {
+        "node.labels": {"z": "1", "a.example/b": "x_y.z", "kubernetes.azure.com/managed": "true"}
+    }
+    labels = environment(text_of(kubelet.desired(config_of(values), MACHINE), DEFAULTS))["KUBELET_NODE_LABELS"]
+    assert labels == "a.example/b=x_y.z,kubernetes.azure.com/managed=false,z=1"
+    assert shlex.split(labels) == [labels], "it means the same to systemd without quotes"
+
+
+@pytest.mark.parametrize(
+    ("values", "hostname", "address", "flag", "there"),
+    [
+        ({}, "edge-1", "198.18.0.5", "--node-ip=198.18.0.5", True),
+        ({}, "edge-1", "", "--node-ip", False),
+        ({}, "edge-1", "", "--hostname-override", False),
+        ({"node.name": "edge-1"}, "edge-1", "", "--hostname-override", False),
+        ({"node.name": "edge-1"}, "EDGE-1", "", "--hostname-override", False),
+        ({"node.name": "other"}, "edge-1", "", "--hostname-override=other", True),
+        ({}, "edge-1", "", "--v=2", True),
+        ({"node.kubelet.verbosity": 6}, "edge-1", "", "--v=6", True),
+        ({}, "edge-1", "", "--config=/var/lib/kubelet/config.yaml", True),
+        ({"paths.kubernetes.kubeletDir": "/data/kubelet"}, "edge-1", "", "--root-dir=/data/kubelet", True),
+    ],
+)
+def test_flags_say_what_has_no_place_in_the_configuration(
+    values: dict[str, object], hostname: str, address: str, flag: str, there: bool
+) -> None:
+    flags = flags_of(values, hostname, address)
+    assert any(given == flag or given.startswith(f"{flag}=") for given in flags) is there
+
+
+def test_the_unit_hands_labels_over_as_one_word_and_flags_as_many() -> None:
+    unit = text_of(kubelet.desired(config_of(), MACHINE), UNIT)
+    assert (
+        "ExecStart=/usr/local/bin/kubelet --node-labels=${KUBELET_NODE_LABELS} $KUBELET_TLS_BOOTSTRAP_FLAGS" in unit
+    )
+    assert f"EnvironmentFile={DEFAULTS}\n" in unit
+
+
+@pytest.mark.parametrize("with_token", [True, False])
+def test_without_a_token_there_is_nothing_to_bootstrap_with(with_token: bool) -> None:
+    config = config_of(without=() if with_token else ("azure.bootstrapToken.token",))
+    assert (BOOTSTRAP in files_of(credentials.desired(config, MACHINE))) is with_token
+    dropin = text_of(kubelet.desired(config, MACHINE), f"{UNIT}.d/10-kubeadm.conf")
+    assert ("--bootstrap-kubeconfig=" in dropin) is with_token
+    assert "--kubeconfig=/var/lib/kubelet/kubeconfig --cert-dir=/var/lib/kubelet/pki" in dropin
+
+
+def test_the_bootstrap_file_names_the_cluster_and_is_secret() -> None:
+    spec = credentials.desired(config_of(), MACHINE)
+    file = files_of(spec)[BOOTSTRAP]
+    made = json.loads(file.content)
+    assert (file.mode, file.secret) == (0o600, True)
+    assert made["users"][0]["user"] == {"token": TOKEN}
+    assert made["clusters"][0]["cluster"] == {
+        "server": "https://cluster.example:443",
+        "certificate-authority": "/etc/kubernetes/certs/ca.crt",
+    }
+    assert TOKEN not in repr(spec)
+    assert text_of(spec, "/etc/kubernetes/certs/ca.crt") == PEM
+    assert folders_of(spec)["/var/lib/kubelet"].ours
+
+
+def test_proxies_of_the_kubelet_are_in_its_environment_file() -> None:
+    values: dict[str, object] = {"proxy.https": "http://me:p%40ss@proxy:3128"}
+    file = files_of(kubelet.desired(config_of(values), MACHINE))[DEFAULTS]
+    assert 'HTTPS_PROXY="http://me:p%40ss@proxy:3128"\n' in file.content.decode()
+    assert file.secret
+
+
+RELEASES = [
+    (
+        "https://dl.k8s.io/v%s/bin/linux/%s/%s",
+        [f"https://dl.k8s.io/v1.34.4/bin/linux/amd64/{name}" for name in kubernetes.PROGRAMS],
+    ),
+    (
+        "https://mirror.example/v%s/%s/",
+        [f"https://mirror.example/v1.34.4/amd64/{name}" for name in kubernetes.PROGRAMS],
+    ),
+    ("https://mirror.example/v%s", [f"https://mirror.example/v1.34.4/{name}" for name in kubernetes.PROGRAMS]),
+    ("https://mirror.example/k8s", [f"https://mirror.example/k8s/{name}" for name in kubernetes.PROGRAMS]),
+    (
+        "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz",
+        ["https://dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("template", "urls"), RELEASES, ids=[case[0] for case in RELEASES])
+def test_programs_come_as_single_files_or_in_a_tarball(template: str, urls: list[str]) -> None:
+    plain = config_of()
+    config = plain.model_copy(update={"kubernetes": plain.kubernetes.model_copy(update={"url_template": template})})
+    (program,) = kubernetes.desired(config, MACHINE).programs
+    assert [one.url for one in program.artifacts] == urls
+    wanted = [file for one in program.artifacts for file in one.files]
+    assert [file.path for file in wanted] == ["bin/kubelet", "bin/kubectl", "bin/kubeadm"]
+    assert all(file.is_whole_file is (len(urls) == 3) for file in wanted)
+
+
+def test_links_lead_to_the_version_that_is_asked_for() -> None:
+    links = links_of(kubernetes.desired(config_of({"kubernetes.version": "v1.33.2"}), MACHINE))
+    assert links["/usr/local/bin/kubelet"] == "/opt/aks-flex-node/kubernetes/1.33.2/bin/kubelet"
+
+
+@pytest.mark.parametrize(
+    ("values", "cidr", "route"),
+    [
+        ({}, "", None),
+        ({}, "10.244.3.0/24", "0.0.0.0/0"),
+        ({}, "fd00:10:244::/64", "::/0"),
+        ({"cni.bridge": False}, "10.244.3.0/24", None),
+    ],
+)
+def test_the_network_is_made_from_the_addresses_that_the_cluster_gave(
+    values: dict[str, object], cidr: str, route: str | None
+) -> None:
+    spec = cni.desired(config_of(values), replace(MACHINE, pod_cidr=cidr))
+    assert (NETWORK in files_of(spec)) is (route is not None)
+    if route:
+        bridge, *others = json.loads(text_of(spec, NETWORK))["plugins"]
+        assert bridge["ipam"]["ranges"] == [[{"subnet": cidr}]]
+        assert bridge["ipam"]["routes"] == [{"dst": route}]
+        assert [other["type"] for other in others] == ["portmap", "firewall"]
+
+
+def test_network_plugins_are_linked_one_by_one() -> None:
+    links = links_of(cni.desired(config_of(), MACHINE))
+    assert links["/opt/cni/bin/bridge"] == "/opt/aks-flex-node/cni/1.9.1/bin/bridge"
+    assert len(links) == len(cni.PLUGINS)
+
+
+def test_a_detector_that_is_not_wanted_wants_nothing() -> None:
+    assert npd.desired(config_of({"npd.enabled": False}), MACHINE) == Spec()
+
+
+def test_the_detector_waits_for_the_certificate_of_the_node() -> None:
+    spec = npd.desired(config_of({"node.name": "other"}), MACHINE)
+    unit = text_of(spec, "/etc/systemd/system/node-problem-detector.service")
+    assert service_of(spec).needs == "/var/lib/kubelet/kubeconfig"
+    assert "ConditionPathExists=/var/lib/kubelet/kubeconfig\n" in unit
+    assert "--hostname-override=other " in unit
+    auth = "--apiserver-override=https://cluster.example:443?inClusterConfig=false&auth=/var/lib/kubelet/kubeconfig "
+    assert auth in unit
+    (url,) = [one.url for one in spec.programs[0].artifacts]
+    assert url.endswith("/v1.34.0/node-problem-detector-v1.34.0-linux_amd64.tar.gz")
+
+
+def test_a_place_that_must_be_quoted_reaches_the_detector_through_its_unit() -> None:
+    spec = npd.desired(config_of({"paths.kubernetes.kubeletDir": "/data/kubelet@1"}), MACHINE)
+    assert "auth=/data/kubelet%%401/kubeconfig " in text_of(spec, "/etc/systemd/system/node-problem-detector.service")

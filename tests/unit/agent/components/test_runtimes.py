@@ -1,0 +1,200 @@
+"""containerd, runc and the addresses that programs come from."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.components import containerd, runc
+from aks_flex_node.agent.components.environment import proxy_lines
+from aks_flex_node.agent.components.kubelet.configuration import settings
+from aks_flex_node.agent.components.sources import artifact, filled
+from aks_flex_node.agent.config.models import Proxy
+from tests.unit.agent.given import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.machine import Machine
+
+CONFIG = "/etc/containerd/config.toml"
+UNIT = "/etc/systemd/system/containerd.service"
+CRI = "io.containerd.grpc.v1.cri"
+
+
+def toml(text: str) -> dict[str, Any]:
+    if sys.version_info < (3, 11):
+        pytest.skip("there is no TOML reader in this Python")
+    import tomllib  # noqa: PLC0415
+
+    return tomllib.loads(text)
+
+
+def parsed(values: dict[str, object], machine: Machine = MACHINE) -> dict[str, Any]:
+    return toml(text_of(containerd.desired(config_of(values), machine), CONFIG))
+
+
+def test_containerd_1_gets_the_second_syntax() -> None:
+    made = parsed({"containerd.version": "1.7.29"})
+    cri = made["plugins"][CRI]
+    assert made["version"] == 2
+    assert cri["sandbox_image"] == "mcr.microsoft.com/oss/kubernetes/pause:3.9"
+    assert cri["cni"] == {"bin_dir": "/opt/cni/bin", "conf_dir": "/etc/cni/net.d"}
+    assert cri["registry"] == {"config_path": "/etc/containerd/certs.d"}
+    assert cri["containerd"]["runtimes"]["runc"]["options"] == {
+        "BinaryName": "/usr/local/sbin/runc",
+        "SystemdCgroup": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "cni"),
+    [
+        ("2.0.5", {"bin_dir": "/opt/cni/bin"}),
+        ("2.1.0", {"bin_dirs": ["/opt/cni/bin"]}),
+        ("2.4.2", {"bin_dirs": ["/opt/cni/bin"]}),
+        ("v2.10.1", {"bin_dirs": ["/opt/cni/bin"]}),
+        ("2.1.0-rc.1", {"bin_dirs": ["/opt/cni/bin"]}),
+    ],
+)
+def test_containerd_2_gets_the_third_syntax(version: str, cni: dict[str, object]) -> None:
+    made = parsed({"containerd.version": version})
+    runtime, images = (made["plugins"][f"io.containerd.cri.v1.{name}"] for name in ("runtime", "images"))
+    assert made["version"] == 3
+    assert runtime["cni"] == {**cni, "conf_dir": "/etc/cni/net.d"}
+    assert images["pinned_images"] == {"sandbox": "mcr.microsoft.com/oss/kubernetes/pause:3.9"}
+    assert images["registry"] == {"config_path": "/etc/containerd/certs.d"}
+    assert runtime["containerd"]["default_runtime_name"] == "runc"
+
+
+def test_containerd_keeps_to_its_own_places() -> None:
+    made = parsed({"paths.containerdDir": "/data/images", "containerd.metricsAddress": ""})
+    assert (made["root"], made["state"], made["metrics"]["address"]) == ("/data/images", "/run/containerd", "")
+    assert made["plugins"]["io.containerd.internal.v1.opt"]["path"] == "/data/images/opt"
+
+
+@pytest.mark.parametrize("version", ["1.7.29", "2.4.2"])
+@pytest.mark.parametrize("may_raise", [True, False])
+def test_scores_are_restricted_where_nobody_may_lower_them(version: str, may_raise: bool) -> None:
+    spec = containerd.desired(config_of({"containerd.version": version}), replace(MACHINE, may_raise=may_raise))
+    assert f"restrict_oom_score_adj = {'false' if may_raise else 'true'}" in text_of(spec, CONFIG)
+    assert ("LimitNOFILE=1048576" in text_of(spec, UNIT)) is may_raise
+
+
+@pytest.mark.parametrize("version", ["1.7.29", "2.0.5", "2.4.2"])
+@pytest.mark.parametrize("driver", ["auto", "systemd", "cgroupfs"])
+@pytest.mark.parametrize("systemd", [True, False])
+def test_containerd_and_the_kubelet_agree_who_makes_control_groups(version: str, driver: str, systemd: bool) -> None:
+    config = config_of({"containerd.version": version, "node.kubelet.cgroupDriver": driver})
+    machine = replace(MACHINE, systemd=systemd)
+    text = text_of(containerd.desired(config, machine), CONFIG)
+    assert ("SystemdCgroup = true" in text) is (settings(config, machine)["cgroupDriver"] == "systemd")
+
+
+@pytest.mark.parametrize(("version", "count"), [("1.7.29", 5), ("2.4.2", 3)])
+def test_containerd_brings_the_programs_of_its_generation(version: str, count: int) -> None:
+    spec = containerd.desired(config_of({"containerd.version": version}), MACHINE)
+    (program,) = spec.programs
+    assert program.place == f"/opt/aks-flex-node/containerd/{version}"
+    assert len(program.artifacts[0].files) == len(links_of(spec)) == count
+    assert links_of(spec)["/usr/local/bin/containerd"] == f"{program.place}/bin/containerd"
+
+
+def test_mirrors_are_asked_in_turn_and_then_the_registry() -> None:
+    mirrors = {"mcr.microsoft.com": ["https://a.example", "http://b.example:5000"], "_default": ["https://c.example"]}
+    spec = containerd.desired(config_of({"registryMirrors": mirrors}), MACHINE)
+    made = toml(text_of(spec, "/etc/containerd/certs.d/mcr.microsoft.com/hosts.toml"))
+    assert list(made["host"]) == ["https://a.example", "http://b.example:5000"]
+    assert made["host"]["https://a.example"] == {"capabilities": ["pull", "resolve"]}
+    assert "server" not in made, "containerd knows the address of a registry, also behind _default and docker.io"
+    assert "/etc/containerd/certs.d/_default" in folders_of(spec)
+
+
+def test_a_mirror_is_not_worth_a_restart_of_containerd() -> None:
+    plain = service_of(containerd.desired(config_of(), MACHINE))
+    mirrored = service_of(containerd.desired(config_of({"registryMirrors": {"x.io": ["https://m"]}}), MACHINE))
+    assert plain == mirrored
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"runc.version": "1.4.0"},
+        {"containerd.version": "2.1.0"},
+        {"containerd.pauseImage": "pause:3.10"},
+        {"proxy.https": "http://proxy:3128"},
+    ],
+    ids=str,
+)
+def test_containerd_is_restarted_for_what_it_reads_or_runs(values: dict[str, object]) -> None:
+    before, after = (service_of(containerd.desired(config_of(given), MACHINE)) for given in ({}, values))
+    assert before.fingerprint != after.fingerprint
+
+
+def test_proxies_of_containerd_are_in_a_file_for_root_alone() -> None:
+    values: dict[str, object] = {
+        "proxy.http": "http://me:a%20$b`c@proxy:3128",
+        "proxy.https": "https://proxy:3129",
+        "proxy.noProxy": ["10.0.0.0/8", ".example"],
+    }
+    spec = containerd.desired(config_of(values), MACHINE)
+    file = files_of(spec)["/etc/containerd/proxy.env"]
+    assert (file.mode, file.secret) == (0o600, True)
+    assert file.content.decode().splitlines()[1:] == [
+        r'HTTP_PROXY="http://me:a%20\$b\`c@proxy:3128"',
+        'HTTPS_PROXY="https://proxy:3129"',
+        'NO_PROXY="10.0.0.0/8,.example"',
+    ]
+    assert "EnvironmentFile=/etc/containerd/proxy.env\n" in text_of(spec, UNIT)
+    assert "EnvironmentFile" not in text_of(containerd.desired(config_of(), MACHINE), UNIT)
+
+
+def test_exceptions_from_proxies_alone_are_no_proxy() -> None:
+    assert proxy_lines(Proxy(no_proxy=("a",))) == ""
+    assert proxy_lines(Proxy(http='http://x\\y"z')) == 'HTTP_PROXY="http://x\\\\y\\"z"\n'
+
+
+def test_runc_is_one_file_under_its_own_name() -> None:
+    spec = runc.desired(config_of({"runc.version": "1.4.0"}), replace(MACHINE, arch="arm64"))
+    (program,) = spec.programs
+    (file,) = program.artifacts
+    assert file.url == "https://github.com/opencontainers/runc/releases/download/v1.4.0/runc.arm64"
+    assert file.files == (Wanted("", "bin/runc"),)
+    assert file.checksums[0].endswith("/v1.4.0/runc.sha256sum")
+    assert links_of(spec) == {"/usr/local/sbin/runc": "/opt/aks-flex-node/runc/1.4.0/bin/runc"}
+
+
+@pytest.mark.parametrize(
+    ("template", "words", "expected"),
+    [
+        ("https://h/v%s/x-%s.tgz", ("1", "amd64"), "https://h/v1/x-amd64.tgz"),
+        ("https://h/x", ("1",), "https://h/x"),
+        ("https://h/%s/%s/%s", ("1", "2"), "https://h/1/2/2"),
+        ("https://h/a%20b/%s", ("1",), "https://h/a%20b/1"),
+    ],
+)
+def test_templates_are_filled(template: str, words: tuple[str, ...], expected: str) -> None:
+    assert filled(template, *words) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "first"),
+    [
+        ("https://h/v1/containerd-1-linux-amd64.tar.gz", "https://h/v1/containerd-1-linux-amd64.tar.gz.sha256sum"),
+        ("https://h/v1/runc.amd64", "https://h/v1/runc.sha256sum"),
+        ("https://h/v1/cni-plugins-linux-amd64-v1.tgz", "https://h/v1/cni-plugins-linux-amd64-v1.tgz.sha256"),
+        ("https://h/v1/kubelet", "https://h/v1/kubelet.sha256"),
+        ("https://h/v1/node-problem-detector-v1.tar.gz", "https://h/v1/node-problem-detector-v1.tar.gz.sha512"),
+        ("https://h/v1/kubelet?sv=1&sig=x/y", "https://h/v1/kubelet.sha256?sv=1&sig=x/y"),
+    ],
+)
+def test_checksums_are_asked_where_each_publisher_has_them(url: str, first: str) -> None:
+    assert artifact("c", "1", url, (), {}).checksums[0] == first
+
+
+def test_a_pinned_hash_is_found_by_the_name_of_the_file() -> None:
+    hashes = {"kubelet": "ab" * 32}
+    assert artifact("c", "1", "https://h/kubelet?sig=x", (), hashes).digest == "sha256:" + "ab" * 32
+    assert artifact("c", "1", "https://h/kubectl", (), hashes).digest == ""

@@ -1,0 +1,198 @@
+"""The ledger: what it remembers, when it is written, and what it survives."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aks_flex_node.agent.engine.ledger import Ledger, Owned
+from aks_flex_node.agent.engine.resources import Directory, File, Found, Program, Service, Spec
+from aks_flex_node.host.actions import (
+    Action,
+    EditFile,
+    EnableUnit,
+    LoadModule,
+    MakeDirectory,
+    MakeLink,
+    PlaceTree,
+    Remove,
+    RestartUnit,
+    SetSysctl,
+    StartUnit,
+    StopUnit,
+    SwapOff,
+    WriteFile,
+)
+from aks_flex_node.host.dry import RecordedHost
+
+PLACES = ("/var/lib/x/ledger.json", "/opt/x/ledger.json")
+ORIGINALS = "/var/lib/x/originals"
+SWAPS = "Filename\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/sda2  partition\t999\t0\t5\n"
+
+
+def host_with(**files: str) -> RecordedHost:
+    """A machine on which the directories of the ledger are there already."""
+    host = RecordedHost({f"/etc/{name}": content for name, content in files.items()})
+    for folder in ("/var/lib/x", "/opt/x"):
+        host.do(MakeDirectory(folder))
+    host.done.clear()
+    return host
+
+
+def writes(host: RecordedHost) -> list[str]:
+    return [action.path for action in host.done if isinstance(action, WriteFile)]
+
+
+def noted(ledger: Ledger, *actions: Action, spec: Spec | None = None) -> Owned:
+    ledger.before("c", spec or Spec(), actions, ORIGINALS)
+    return ledger.owned("c")
+
+
+def test_what_stood_somewhere_before_us_is_kept_once_and_never_overwritten() -> None:
+    host = host_with(a="before")
+    ledger = Ledger(host, PLACES)
+    noted(ledger, WriteFile("/etc/a", b"first"))
+    host.do(WriteFile("/etc/a", b"first"))
+    ledger.after("c", Spec((File("/etc/a", b"first"),)), (WriteFile("/etc/a", b"first"),))
+    record = noted(Ledger(host, PLACES), WriteFile("/etc/a", b"second")).paths["/etc/a"]
+    assert record["original"]["kind"] == "file"
+    assert host.read(record["original"]["copy"]) == b"before"
+    copy, folder = host.look(record["original"]["copy"]), host.look(ORIGINALS)
+    assert copy
+    assert folder
+    assert (copy.mode, folder.mode) == (0o600, 0o700)
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "expected"),
+    [
+        (MakeDirectory("/etc/new"), "paths", {"/etc/new": {"original": None, "kind": "directory"}}),
+        (WriteFile("/etc/new", b""), "paths", {"/etc/new": {"original": None, "kind": "file"}}),
+        (MakeLink("/etc/new", "/x"), "paths", {"/etc/new": {"original": None, "kind": "link"}}),
+        (
+            PlaceTree("/etc/.new", "/etc/new"),
+            "paths",
+            {"/etc/new": {"original": None, "kind": "program", "synced": False}},
+        ),
+        (SetSysctl("a.b", "1"), "sysctls", {"a.b": {"original": "0"}}),
+        (SetSysctl("a.c", "1"), "sysctls", {"a.c": {"original": None}}),
+        (LoadModule("overlay"), "modules", {"overlay": {}}),
+        (SwapOff("/dev/sda2"), "swaps", {"/dev/sda2": {"priority": 5}}),
+        (SwapOff("/dev/unseen"), "swaps", {"/dev/unseen": {"priority": -2}}),
+        (StartUnit("s"), "services", {"s": {"started_with": ""}}),
+        (RestartUnit("s"), "services", {"s": {"started_with": ""}}),
+        (StopUnit("s"), "services", {"s": {"started_with": ""}}),
+        (EnableUnit("s"), "services", {"s": {"started_with": ""}}),
+        (EditFile("/etc/new", b""), "paths", {"/etc/new": {"edited": True}}),
+        (Remove("/etc/new"), "paths", {}),
+    ],
+    ids=str,
+)
+def test_each_action_is_noted_before_it_is_done(action: Action, kind: str, expected: dict[str, object]) -> None:
+    host = RecordedHost({"/etc/x": "", "/proc/sys/a/b": "0\n", "/proc/swaps": SWAPS})
+    assert getattr(noted(Ledger(host, PLACES), action), kind) == expected
+    written = json.loads(host.read(PLACES[0]) or b"{}").get("components", {})
+    assert written.get("c", {}).get(kind, {}) == expected
+
+
+def test_directories_and_links_are_kept_with_what_is_in_them() -> None:
+    host = host_with(**{"d/one": "", "d/two": ""})
+    host.do(MakeLink("/etc/l", "/etc/d"))
+    owned = noted(Ledger(host, PLACES), spec=Spec((Directory("/etc/d", ours=True), Found("/etc/l"), Found("/none"))))
+    assert owned.paths == {
+        "/etc/d": {"original": {"kind": "directory", "mode": 0o755, "names": ["one", "two"]}, "ours": True},
+        "/etc/l": {
+            "original": {"kind": "link", "mode": 0o777, "target": "/etc/d", "names": ["one", "two"]},
+            "ours": True,
+        },
+        "/none": {"original": None, "ours": True},
+    }
+
+
+def test_afterwards_a_service_is_known_by_what_it_was_started_with() -> None:
+    host, spec = RecordedHost(), Spec((Service("s", (), "print"),))
+    ledger = Ledger(host, PLACES)
+    actions = (EnableUnit("s"), StartUnit("s"))
+    ledger.before("c", spec, actions, ORIGINALS)
+    assert ledger.owned("c").services == {"s": {"started_with": ""}}
+    ledger.after("c", spec, actions)
+    assert Ledger(host, PLACES).owned("c").services == {"s": {"started_with": "print"}}
+
+
+def test_afterwards_what_is_wanted_no_more_is_forgotten_except_older_programs() -> None:
+    host = RecordedHost()
+    ledger = Ledger(host, PLACES)
+    made = (
+        WriteFile("/etc/a", b""),
+        WriteFile("/srv/b/c", b""),
+        MakeDirectory("/srv/b"),
+        PlaceTree("/o/.1", "/o/1"),
+        StartUnit("s"),
+    )
+    noted(ledger, *made)
+    ledger.after("c", Spec((File("/srv/b/c", b""),)), made)
+    owned = ledger.owned("c")
+    assert set(owned.paths) == {"/srv/b", "/srv/b/c", "/o/1"}
+    assert owned.services == {}
+
+
+def test_it_is_saved_for_root_alone_and_only_when_something_changed() -> None:
+    host = host_with()
+    ledger = Ledger(host, PLACES)
+    ledger.before("c", Spec(), (), ORIGINALS)
+    assert writes(host) == []
+    noted(ledger, LoadModule("overlay"))
+    assert writes(host) == list(PLACES)
+    assert {action.mode for action in host.done if isinstance(action, WriteFile)} == {0o600}
+    host.done.clear()
+    noted(ledger, LoadModule("overlay"))
+    ledger.after("c", Spec(), ())
+    ledger.synced(lambda _: {})
+    assert host.done == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"format": 1}', b'{"format": 2, "components": {}}',
+                                    b'{"format": 1, "components": {"c": {"unheard": {}}}}', b"\xff\xfe"])  # fmt: skip
+def test_a_damaged_first_copy_falls_back_to_the_second(damage: bytes) -> None:
+    host = RecordedHost()
+    noted(Ledger(host, PLACES), LoadModule("overlay"))
+    host.do(WriteFile(PLACES[0], damage))
+    ledger = Ledger(host, PLACES)
+    assert ledger.damaged == (PLACES[0],)
+    assert ledger.owned("c").modules == {"overlay": {}}
+
+
+def test_a_ledger_that_is_lost_is_not_there() -> None:
+    assert not Ledger(RecordedHost(), PLACES).exists
+    assert Ledger(RecordedHost({PLACES[1]: "{"}), PLACES).damaged == (PLACES[1],)
+
+
+def test_it_knows_who_owns_a_path_and_forgets_a_component() -> None:
+    host = RecordedHost()
+    ledger = Ledger(host, PLACES)
+    noted(ledger, WriteFile("/etc/a", b""))
+    assert (ledger.owner("/etc/a"), ledger.owner("/etc/b")) == ("c", None)
+    ledger.forget("c")
+    assert Ledger(host, PLACES).owner("/etc/a") is None
+
+
+def test_a_copy_for_another_host_changes_nothing_of_the_first() -> None:
+    ledger = Ledger(RecordedHost(), PLACES)
+    noted(ledger, LoadModule("overlay"))
+    noted(ledger.copy(RecordedHost()), LoadModule("other"))
+    assert ledger.owned("c").modules == {"overlay": {}}
+
+
+def test_what_a_program_looks_like_is_remembered_once_it_reached_the_disk() -> None:
+    ledger = Ledger(RecordedHost(), PLACES)
+    action = PlaceTree("/o/.1", "/o/1")
+    noted(ledger, action)
+    ledger.after("c", Spec((Program("/o/1", "c", "1", ()),)), (action,))
+    ledger.synced(lambda _: {"bin/x": 42})
+    assert ledger.owned("c").paths["/o/1"] == {
+        "original": None,
+        "kind": "program",
+        "synced": True,
+        "seen": {"bin/x": 42},
+    }

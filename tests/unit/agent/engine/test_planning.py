@@ -1,0 +1,311 @@
+"""What is planned for each kind of resource, given what is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aks_flex_node.agent.engine.ledger import Owned
+from aks_flex_node.agent.engine.observing import Facts, observe
+from aks_flex_node.agent.engine.planning import plan, removal
+from aks_flex_node.agent.engine.resources import (
+    Directory,
+    File,
+    Found,
+    Link,
+    Module,
+    NoSwap,
+    Program,
+    Resource,
+    Service,
+    Spec,
+    Sysctl,
+    service,
+)
+from aks_flex_node.host.actions import (
+    Action,
+    EnableUnit,
+    LoadModule,
+    MakeDirectory,
+    MakeLink,
+    PlaceTree,
+    ReloadUnits,
+    Remove,
+    RemoveTree,
+    RestartUnit,
+    SetSysctl,
+    StartUnit,
+    StopUnit,
+    SwapOff,
+    SwapOn,
+    UnloadModule,
+    WriteFile,
+)
+from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.host import Entry, Kind, UnitState
+
+FOLDER, FILE, LINK = Entry(Kind.DIRECTORY, 0o755), Entry(Kind.FILE, 0o644), Entry(Kind.LINK, 0o777, target="/there")
+PIPE = Entry(Kind.OTHER)
+UNIT = "/etc/systemd/system/thing.service"
+
+PATHS: list[tuple[str, Resource, Entry | None, bytes | None, list[Action]]] = [
+    ("missing directory", Directory("/d"), None, None, [MakeDirectory("/d")]),
+    ("same directory", Directory("/d"), FOLDER, None, []),
+    ("directory of another mode", Directory("/d", 0o700), FOLDER, None, [MakeDirectory("/d", 0o700)]),
+    ("link to a directory", Directory("/d", 0o700), LINK, None, []),
+    ("file instead of a directory", Directory("/d"), FILE, b"", [MakeDirectory("/d")]),
+    ("missing file", File("/f", b"x"), None, None, [WriteFile("/f", b"x")]),
+    ("same file", File("/f", b"x"), FILE, b"x", []),
+    ("file of other content", File("/f", b"x"), FILE, b"y", [WriteFile("/f", b"x")]),
+    ("file of another mode", File("/f", b"x", 0o600), FILE, b"x", [WriteFile("/f", b"x", 0o600)]),
+    ("file of another owner", File("/f", b"x"), replace(FILE, uid=7), b"x", [WriteFile("/f", b"x")]),
+    ("file of another group", File("/f", b"x"), replace(FILE, gid=7), b"x", [WriteFile("/f", b"x")]),
+    ("link instead of a file", File("/f", b"x"), LINK, b"x", [WriteFile("/f", b"x")]),
+    ("pipe instead of a file", File("/f", b"x"), PIPE, None, [WriteFile("/f", b"x")]),
+    ("secret file", File("/f", b"x", 0o600, secret=True), None, None, [WriteFile("/f", b"x", 0o600, secret=True)]),
+    ("missing link", Link("/l", "/there"), None, None, [MakeLink("/l", "/there")]),
+    ("same link", Link("/l", "/there"), LINK, None, []),
+    ("link elsewhere", Link("/l", "/here"), LINK, None, [MakeLink("/l", "/here")]),
+    ("file instead of a link", Link("/l", "/there"), FILE, b"", [MakeLink("/l", "/there")]),
+    ("found directory, which others make", Found("/d"), None, None, []),
+]
+
+
+@pytest.mark.parametrize(("resource", "entry", "content", "expected"), [case[1:] for case in PATHS],
+                         ids=[case[0] for case in PATHS])  # fmt: skip
+def test_a_path_is_brought_to_what_it_should_be(
+    resource: Resource, entry: Entry | None, content: bytes | None, expected: list[Action]
+) -> None:
+    path = getattr(resource, "path")  # noqa: B009 - every kind in the table has one
+    facts = Facts(entries={path: entry}, contents={path: content})
+    assert list(plan(Spec((resource,)), facts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "facts", "expected"),
+    [
+        (Program("/opt/x/1", "x", "1", ()), Facts(damage={"/opt/x/1": ""}), []),
+        (
+            Program("/opt/x/1", "x", "1", ()),
+            Facts(damage={"/opt/x/1": "not installed"}),
+            [PlaceTree("/opt/x/.1.flex-new", "/opt/x/1")],
+        ),
+        (Sysctl("a.b", "1"), Facts(sysctls={"a.b": "1"}), []),
+        (Sysctl("a.b", "1"), Facts(sysctls={"a.b": "0"}), [SetSysctl("a.b", "1")]),
+        (Sysctl("a.b", "1"), Facts(sysctls={"a.b": None}), [SetSysctl("a.b", "1")]),
+        (Sysctl("a.b", "1"), Facts(live=False, sysctls={"a.b": "0"}), []),
+        (Module("overlay"), Facts(modules=frozenset({"overlay"})), []),
+        (Module("overlay"), Facts(), [LoadModule("overlay")]),
+        (Module("overlay"), Facts(live=False), []),
+        (NoSwap(), Facts(), []),
+        (NoSwap(), Facts(swaps=("/dev/a", "/swap")), [SwapOff("/dev/a"), SwapOff("/swap")]),
+        (NoSwap(), Facts(live=False, swaps=("/dev/a",)), []),
+    ],
+)
+def test_programs_and_the_kernel_are_brought_to_what_they_should_be(
+    resource: Resource, facts: Facts, expected: list[Action]
+) -> None:
+    assert list(plan(Spec((resource,)), facts)) == expected
+
+
+THING = Service("thing.service", (UNIT,), "new")
+RUNNING = UnitState("thing.service", exists=True, enabled=True, active="active", sub="running")
+RESTING = UnitState("thing.service", exists=True, enabled=True)
+STARTED = Owned(services={"thing.service": {"started_with": "new"}})
+START, RESTART = StartUnit("thing.service"), RestartUnit("thing.service")
+
+SERVICES: list[tuple[str, Service, UnitState, Owned, bool, list[Action]]] = [
+    ("unknown", THING, UnitState("thing.service"), Owned(), False, [EnableUnit("thing.service"), START]),
+    ("as it should be", THING, RUNNING, STARTED, False, []),
+    ("stopped", THING, RESTING, STARTED, False, [START]),
+    ("failed", THING, replace(RUNNING, active="failed"), STARTED, False, [START]),
+    ("starting", THING, replace(RUNNING, active="activating"), STARTED, False, []),
+    ("not enabled", THING, replace(RUNNING, enabled=False), STARTED, False, [EnableUnit("thing.service")]),
+    ("never started by us", THING, RUNNING, Owned(), False, [RESTART]),
+    ("started with something else", replace(THING, fingerprint="newer"), RUNNING, STARTED, False, [RESTART]),
+    ("an input is rewritten", THING, RUNNING, STARTED, True, [ReloadUnits(), RESTART]),
+    ("rewritten while it rests", THING, RESTING, STARTED, True, [ReloadUnits(), START]),
+    ("its file is new", THING, UnitState("thing.service"), Owned(), True, [EnableUnit("thing.service"), START]),
+    ("systemd read an older file", THING, replace(RUNNING, stale=True), STARTED, False, [ReloadUnits()]),
+    ("what it needs is missing", replace(THING, needs="/key"), RESTING, STARTED, False, []),
+    (
+        "not enabled, and what it needs is missing",
+        replace(THING, needs="/key"),
+        UnitState("thing.service"),
+        Owned(),
+        False,
+        [EnableUnit("thing.service")],
+    ),
+    ("not waited for", replace(THING, wait=False), RESTING, STARTED, False, [StartUnit("thing.service", wait=False)]),
+]
+
+
+@pytest.mark.parametrize(("wanted", "unit", "owned", "rewritten", "expected"), [case[1:] for case in SERVICES],
+                         ids=[case[0] for case in SERVICES])  # fmt: skip
+def test_a_service_is_started_and_restarted_only_when_it_must_be(
+    wanted: Service, unit: UnitState, owned: Owned, rewritten: bool, expected: list[Action]
+) -> None:
+    file = File(UNIT, b"[Unit]")
+    facts = Facts(
+        entries={UNIT: None if rewritten else FILE, "/key": None},
+        contents={UNIT: b"[Unit]"},
+        units={"thing.service": unit},
+        owned=owned,
+    )
+    planned = list(plan(Spec((file, wanted)), facts))
+    assert planned == [*([WriteFile(UNIT, b"[Unit]")] if rewritten else []), *expected]
+
+
+def test_a_service_whose_program_was_replaced_on_the_disk_is_restarted() -> None:
+    facts = Facts(units={"thing.service": RUNNING}, owned=STARTED, replaced=frozenset({"thing.service"}))
+    assert list(plan(Spec((THING,)), facts)) == [RESTART]
+
+
+def test_a_service_whose_need_is_met_is_started() -> None:
+    facts = Facts(entries={"/key": FILE}, units={"thing.service": RESTING}, owned=STARTED)
+    assert list(plan(Spec((replace(THING, needs="/key"),)), facts)) == [START]
+
+
+def test_in_an_image_a_service_is_enabled_and_not_started() -> None:
+    facts = Facts(live=False, units={"thing.service": UnitState("thing.service")})
+    assert list(plan(Spec((THING,)), facts)) == [EnableUnit("thing.service")]
+
+
+def test_a_fingerprint_depends_on_each_input_and_each_word() -> None:
+    made = [
+        service("s", (File("/a", b"1"),)),
+        service("s", (File("/a", b"2"),)),
+        service("s", (File("/b", b"1"),)),
+        service("s", (File("/a", b"1"),), "word"),
+        service("s", (Link("/a", "/2"),)),
+    ]
+    assert len({one.fingerprint for one in made}) == len(made)
+    assert service("s", (File("/a", b"1"),)) == service("s", (File("/a", b"1", 0o600),))
+
+
+def test_missing_directories_above_a_path_are_made_once_and_from_the_outermost() -> None:
+    spec = Spec((File("/data/x/f", b""), Link("/data/x/l", "/there"), Directory("/data/y/z")))
+    facts = Facts(entries=dict.fromkeys([*spec.folders, *spec.paths]), contents={"/data/x/f": None})
+    assert [str(action) for action in plan(spec, facts)] == [
+        "make directory /data (0755)",
+        "make directory /data/x (0755)",
+        "write /data/x/f (0644, 0 bytes)",
+        "link /data/x/l -> /there",
+        "make directory /data/y (0755)",
+        "make directory /data/y/z (0755)",
+    ]
+
+
+def owned_of(**records: dict[str, object]) -> Owned:
+    return Owned(paths={f"/{name}": record for name, record in records.items()})
+
+
+def test_leftovers_of_an_earlier_configuration_are_given_back() -> None:
+    owned = Owned(
+        paths={
+            "/etc/mine": {"original": None, "kind": "file"},
+            "/etc/theirs": {"original": {"kind": "file", "mode": 0o640, "copy": "/o/1"}, "kind": "file"},
+            "/opt/x/0.9": {"original": None, "kind": "program"},
+        },
+        services={"old.service": {"started_with": "x"}},
+    )
+    facts = Facts(
+        entries={"/etc/mine": FILE, "/etc/theirs": FILE, "/opt/x/0.9": FOLDER},
+        units={"old.service": UnitState("old.service", exists=True, active="active")},
+        owned=owned,
+        originals={"/etc/theirs": b"before"},
+    )
+    assert list(plan(Spec(), facts)) == [
+        StopUnit("old.service"),
+        WriteFile("/etc/theirs", b"before", 0o640),
+        Remove("/etc/mine"),
+    ]
+
+
+REMOVALS: list[tuple[str, dict[str, object], Entry | None, list[Action]]] = [
+    ("what was not there goes", {"original": None}, FILE, [Remove("/p")]),
+    ("what is gone already is left alone", {"original": None}, None, []),
+    (
+        "a file comes back with its mode",
+        {"original": {"kind": "file", "mode": 0o640, "copy": "/o/1"}},
+        FILE,
+        [WriteFile("/p", b"before", 0o640)],
+    ),
+    (
+        "a link comes back",
+        {"original": {"kind": "link", "target": "/x", "mode": 0o777}},
+        LINK,
+        [MakeLink("/p", "/x")],
+    ),
+    (
+        "a directory gets its mode back",
+        {"original": {"kind": "directory", "mode": 0o700, "names": []}},
+        FOLDER,
+        [MakeDirectory("/p", 0o700)],
+    ),
+    (
+        "a directory that kept its mode stays as it is",
+        {"original": {"kind": "directory", "mode": 0o755, "names": []}},
+        FOLDER,
+        [],
+    ),
+    ("a directory of ours goes with all in it", {"original": None, "ours": True}, FOLDER, [RemoveTree("/p")]),
+    (
+        "what was in it before us stays",
+        {"original": {"kind": "directory", "mode": 0o755, "names": ["old"]}, "ours": True},
+        FOLDER,
+        [RemoveTree("/p/new")],
+    ),
+    (
+        "a link that stands for a directory of ours stays, and what we put behind it goes",
+        {"original": {"kind": "link", "target": "/there", "mode": 0o777, "names": ["old"]}, "ours": True},
+        LINK,
+        [RemoveTree("/p/new")],
+    ),
+    ("programs go as a tree", {"original": None, "kind": "program"}, FOLDER, [RemoveTree("/p")]),
+]
+
+
+@pytest.mark.parametrize(("record", "entry", "expected"), [case[1:] for case in REMOVALS],
+                         ids=[case[0] for case in REMOVALS])  # fmt: skip
+def test_removal_gives_a_path_back(record: dict[str, object], entry: Entry | None, expected: list[Action]) -> None:
+    facts = Facts(
+        entries={"/p": entry}, owned=owned_of(p=record), originals={"/p": b"before"}, children={"/p": ("new", "old")}
+    )
+    assert list(removal(facts)) == expected
+
+
+def test_removal_restores_the_kernel() -> None:
+    owned = Owned(
+        sysctls={"a.a": {"original": "0"}, "a.b": {"original": "1"}, "a.c": {"original": None}},
+        modules={"overlay": {}},
+        swaps={"/dev/a": {"priority": 5}, "/dev/b": {}},
+    )
+    facts = Facts(owned=owned, sysctls={"a.a": "1", "a.b": "1", "a.c": "1"}, swaps=("/dev/b",))
+    assert list(removal(facts)) == [SetSysctl("a.a", "0"), UnloadModule("overlay"), SwapOn("/dev/a", 5)]
+
+
+def test_removal_stops_and_disables_what_runs_and_what_failed() -> None:
+    owned = Owned(services={name: {} for name in ("runs", "failed", "enabled", "resting")})
+    units = {
+        "runs": UnitState("runs", active="active"),
+        "failed": UnitState("failed", active="failed"),
+        "enabled": UnitState("enabled", enabled=True),
+        "resting": UnitState("resting"),
+    }
+    assert [str(action) for action in removal(Facts(owned=owned, units=units))] == [
+        "stop runs",
+        "stop failed",
+        "disable enabled at boot",
+    ]
+
+
+def test_removal_goes_from_the_last_to_the_first() -> None:
+    paths: dict[str, dict[str, object]] = {"/a": {"original": None}, "/a/b": {"original": None}}
+    facts = Facts(entries={"/a": FOLDER, "/a/b": FILE}, owned=Owned(paths=paths))
+    assert list(removal(facts)) == [Remove("/a/b"), Remove("/a")]
+
+
+def test_nothing_is_planned_for_nothing() -> None:
+    assert list(plan(Spec(), observe(RecordedHost(), Spec(), Owned()))) == []

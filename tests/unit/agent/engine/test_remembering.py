@@ -1,0 +1,198 @@
+"""State, events, the lock, and what is known of a machine whose ledger is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent.engine import events, state
+from aks_flex_node.agent.engine.events import Events, Journal, LogFile
+from aks_flex_node.agent.engine.locking import alone
+from aks_flex_node.agent.engine.recovery import reconstruct
+from aks_flex_node.agent.engine.resources import Directory, File, Found, Link, Program, Service, Spec
+from aks_flex_node.agent.engine.state import Phase, State
+from aks_flex_node.agent.marks import MARK
+from aks_flex_node.errors import BusyError
+from aks_flex_node.host.actions import MakeLink, WriteFile
+from aks_flex_node.host.dry import RecordedHost
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STATE = "/var/lib/x/state.json"
+
+
+def test_a_state_comes_back_as_it_was_written() -> None:
+    host = RecordedHost()
+    kept = State().at(Phase.NODE_FAILED, step="cni", error="disk-full", message="no room", node="edge-1")
+    state.write(host, STATE, kept)
+    entry = host.look(STATE)
+    assert entry
+    assert entry.mode == 0o600
+    assert state.read(host, STATE) == kept
+    state.forget(host, STATE)
+    assert state.read(host, STATE) == State()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"unheard": 1}'])
+def test_a_damaged_state_is_that_of_a_machine_that_has_not_started(text: str) -> None:
+    assert state.read(RecordedHost({STATE: text}), STATE) == State()
+
+
+def test_a_new_phase_forgets_the_error_and_the_step_of_the_one_before() -> None:
+    failed = State(node="edge-1", pod_cidr="10.0.0.0/24").at(Phase.NODE_FAILED, step="cni", error="e", message="m")
+    joined = failed.at(Phase.NODE_JOINED)
+    assert replace(joined, since="") == State("NodeJoined", node="edge-1", pod_cidr="10.0.0.0/24")
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def __call__(self, level: str, line: str, text: str) -> None:
+        self.records.append({**json.loads(line), "told": (level, text)})
+
+
+@pytest.mark.parametrize(("least", "heard"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+def test_events_below_the_level_are_not_told_but_a_watcher_sees_all(least: str, heard: int) -> None:
+    sink, watched = Heard(), list[dict[str, Any]]()
+    told = Events(sink, level=least, watch=watched.append)
+    for level in events.LEVELS:
+        told.say("event", "it happened", level)
+    assert len(sink.records) == heard
+    assert len(watched) == 4
+
+
+def test_every_event_of_one_command_bears_the_same_request_id_and_its_own_fields() -> None:
+    sink = Heard()
+    told = Events(sink)
+    told.say("one", "first", component="cni")
+    told.say("two", "second")
+    assert {record["requestId"] for record in sink.records} == {told.request_id}
+    assert sink.records[0]["component"] == "cni"
+    assert Events().request_id != told.request_id
+
+
+def test_a_sink_that_fails_does_not_stop_the_work() -> None:
+    def full(level: str, line: str, text: str) -> None:
+        raise OSError("no space left")
+
+    sink = Heard()
+    Events(full, sink).say("event", "it happened")
+    assert len(sink.records) == 1
+
+
+def test_the_log_file_is_for_root_and_its_group(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    before = os.umask(0)
+    try:
+        LogFile(str(log))("info", '{"a": 1}', "")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(log.stat().st_mode) == 0o640
+    assert log.read_text() == '{"a": 1}\n'
+
+
+def test_a_large_log_file_gets_another_name_once(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    with log.open("wb") as file:
+        file.truncate(events.MOST_BYTES + 1)
+    sink = LogFile(str(log))
+    sink("info", "{}", "")
+    sink("info", "{}", "")
+    assert log.read_text() == "{}\n{}\n"
+    assert (tmp_path / "agent.log.1").stat().st_size == events.MOST_BYTES + 1
+
+
+def test_a_log_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "agent.log").symlink_to(tmp_path / "elsewhere")
+    Events(LogFile(str(tmp_path / "agent.log"))).say("event", "it happened")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_last_events_pass_over_what_cannot_be_read(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    log.write_bytes(b'{"event": 1}\n{"event": 2}\n{"cut off\n5\n\xff\n{"event": 3}\n')
+    assert events.last(str(log), 10) == [{"event": 1}, {"event": 2}, {"event": 3}]
+    assert events.last(str(log), 1) == [{"event": 3}]
+    assert events.last(str(tmp_path / "none"), 5) == []
+
+
+def test_the_journal_gets_one_datagram_with_priority_and_event(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(str(tmp_path / "journal"))
+        Journal(str(tmp_path / "journal"))("warning", '{"event": "x"}', "two\nlines")
+        fields = journal.recv(4096).decode()
+    assert fields == ('PRIORITY=4\nSYSLOG_IDENTIFIER=aks-flex-node\nMESSAGE=two lines\nFLEX_EVENT={"event": "x"}\n')
+
+
+def test_a_machine_without_a_journal_goes_on(tmp_path: Path) -> None:
+    Events(Journal(str(tmp_path / "none"))).say("event", "it happened")
+
+
+def test_a_second_holder_of_the_lock_is_told_who_is_at_work(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    with alone(path), pytest.raises(BusyError, match=f"process {os.getpid()}") as caught, alone(path):
+        pass
+    assert (caught.value.name, caught.value.again, caught.value.exit_code) == ("machine-busy", True, 7)
+    assert not (tmp_path / "lock").exists()
+    with alone(path):
+        assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
+
+
+def test_the_lock_is_let_go_when_the_work_fails(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with pytest.raises(ZeroDivisionError), alone(str(path)):
+        _ = 1 // 0
+    assert not path.exists()
+
+
+INSTALL = "/opt/flex"
+SPEC = Spec(
+    (
+        Directory("/opt/flex/x", ours=True),
+        Directory("/var/lib/x", ours=True),
+        Directory("/etc/x"),
+        Found("/run/x"),
+        Program("/opt/flex/x/1", "x", "1", ()),
+        Link("/usr/bin/x", "/opt/flex/x/1/bin/x"),
+        File("/etc/x/x.conf", b"wanted"),
+        Service("x.service", (), ""),
+    )
+)
+UNIT = "/etc/systemd/system/x.service"
+
+
+def test_without_a_ledger_what_bears_our_mark_is_ours_with_its_data() -> None:
+    host = RecordedHost({UNIT: f"# {MARK}\n", "/etc/x/x.conf": f"# {MARK}", "/var/lib/x/image": "", "/run/x/s": ""})
+    owned = reconstruct(host, SPEC, INSTALL)
+    assert set(owned.paths) == {"/etc/x", "/etc/x/x.conf", "/var/lib/x", "/run/x"}
+    assert [path for path, record in owned.paths.items() if record.get("ours")] == ["/var/lib/x", "/run/x"]
+    assert set(owned.services) == {"x.service"}
+
+
+def test_without_a_ledger_what_somebody_else_has_made_is_not_ours() -> None:
+    host = RecordedHost({UNIT: "[Unit]", "/etc/x/x.conf": "theirs", "/var/lib/x/image": "", "/usr/bin/x": "theirs"})
+    host.do(MakeLink("/usr/bin/x", "/usr/lib/x"))
+    assert reconstruct(host, SPEC, INSTALL).empty
+
+
+def test_without_a_ledger_programs_of_ours_and_links_to_them_are_ours() -> None:
+    host = RecordedHost({"/opt/flex/x/1/bin/x": "", "/opt/flex/x/0/bin/x": ""})
+    host.do(MakeLink("/usr/bin/x", "/opt/flex/x/0/bin/x"))
+    owned = reconstruct(host, SPEC, INSTALL)
+    assert owned.paths["/opt/flex/x/1"]["kind"] == "program"
+    assert owned.paths["/usr/bin/x"]["kind"] == "link"
+    assert owned.paths["/opt/flex/x"]["ours"]
+
+
+def test_without_a_ledger_a_directory_that_holds_a_marked_file_is_ours_with_all_in_it() -> None:
+    host = RecordedHost({"/var/lib/x/key.pem": "secret", "/var/lib/x/x.yaml": f"# {MARK}"})
+    host.do(WriteFile("/var/lib/x/key.pem", b"secret", 0o600))
+    assert reconstruct(host, SPEC, INSTALL).paths["/var/lib/x"]["ours"]

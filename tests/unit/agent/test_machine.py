@@ -1,0 +1,133 @@
+"""What a machine is, read from recorded text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aks_flex_node.agent import machine
+from aks_flex_node.agent.machine import Machine, survey
+from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.host import Answer
+from tests.unit.agent.given import config_of
+
+DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n# a comment\nbroken line\n'
+ROUTE = (
+    '[{"dst":"203.0.113.9","gateway":"198.18.0.1","dev":"eth0","prefsrc":"198.18.0.5","flags":[],"uid":0,"cache":[]}]'
+)
+HOSTS = "203.0.113.9     STREAM cluster.example\n203.0.113.9     DGRAM  \n2001:db8::9     STREAM \n"
+
+
+def test_an_os_release_is_read_with_and_without_quotes() -> None:
+    found = machine.os_release(DEBIAN + "NAME='Plain'\nEMPTY=\n")
+    assert (found["ID"], found["VERSION_ID"], found["NAME"], found["EMPTY"]) == ("debian", "12", "Plain", "")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("CapBnd:\t000001ffffffffff\n", True),
+        ("CapEff:\t0\nCapBnd:\t000001fffeffffff\n", False),
+        ("CapBnd:\t0000000000000000\n", False),
+        ("", True),
+    ],
+)
+def test_limits_may_be_raised_where_the_bounding_set_has_the_capability(status: str, expected: bool) -> None:
+    assert machine.may_raise(status) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ROUTE, "198.18.0.5"),
+        ("", ""),
+        ("[]", ""),
+        ("[{}]", ""),
+        ("RTNETLINK answers: Network is unreachable", ""),
+        ('[{"dst":"127.0.0.1","prefsrc":"127.0.0.1"}]', ""),
+        ('[{"dst":"::1","prefsrc":"::1"}]', ""),
+        ('[{"dst":"2001:db8::9","prefsrc":"2001:db8::5"}]', "2001:db8::5"),
+    ],
+)
+def test_the_address_of_a_route_is_read(text: str, expected: str) -> None:
+    assert machine.source_address(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [(HOSTS, "203.0.113.9"), ("", ""), ("\n", "")])
+def test_the_first_address_of_a_name_is_read(text: str, expected: str) -> None:
+    assert machine.first_address(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://cluster.example:443", "198.18.0.5"),
+        ("https://203.0.113.9", "198.18.0.5"),
+        ("https://unknown.example", ""),
+        (None, ""),
+    ],
+)
+def test_the_address_is_the_one_that_reaches_the_api_server(url: str | None, expected: str) -> None:
+    answers = {
+        ("getent", "ahosts", "cluster.example"): Answer(0, HOSTS),
+        ("ip", "-j", "route", "get", "203.0.113.9"): Answer(0, ROUTE),
+    }
+    assert machine.address_towards(RecordedHost(answers=answers), url) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "hostname", "expected"),
+    [(None, "Edge-1", "edge-1"), (None, "edge-1.site", "edge-1.site"), ("other", "Edge-1", "other")],
+)
+def test_a_node_is_named_in_lower_case(name: str | None, hostname: str, expected: str) -> None:
+    config = config_of({"node.name": name} if name else {})
+    assert Machine(hostname=hostname).node_name(config) == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "systemd", "expected"),
+    [
+        ("auto", True, "systemd"),
+        ("auto", False, "cgroupfs"),
+        ("systemd", False, "systemd"),
+        ("cgroupfs", True, "cgroupfs"),
+    ],
+)
+def test_who_makes_control_groups_is_chosen_or_seen(chosen: str, systemd: bool, expected: str) -> None:
+    config = config_of({"node.kubelet.cgroupDriver": chosen})
+    assert Machine(systemd=systemd).cgroup_driver(config) == expected
+
+
+def test_a_survey_reads_what_the_machine_says_of_itself() -> None:
+    files = {
+        "/etc/os-release": DEBIAN,
+        "/proc/sys/kernel/hostname": "Edge-1\n",
+        "/proc/sys/kernel/osrelease": "6.1.0-9\n",
+        "/proc/self/status": "CapBnd:\t0\n",
+        "/sys/fs/cgroup/cgroup.controllers": "cpu",
+        "/run/systemd/system/x": "",
+        "/run/systemd/resolve/resolv.conf": "",
+        "/etc/fstab": "/swap none swap sw 0 0\n",
+    }
+    found = survey(RecordedHost(files), config_of({"node.ip": "198.18.0.7"}), "10.244.3.0/24")
+    assert replace(found, arch="any") == Machine(
+        arch="any",
+        hostname="Edge-1",
+        system="debian",
+        release="12",
+        kernel="6.1.0-9",
+        cgroups=2,
+        systemd=True,
+        may_raise=False,
+        resolv_conf="/run/systemd/resolve/resolv.conf",
+        address="198.18.0.7",
+        pod_cidr="10.244.3.0/24",
+        fstab=b"/swap none swap sw 0 0\n",
+    )
+
+
+def test_a_survey_of_a_machine_that_says_nothing_is_cautious() -> None:
+    found = survey(RecordedHost({"/etc/hostname": "edge-2\n"}), config_of())
+    assert (found.hostname, found.cgroups, found.systemd, found.address) == ("edge-2", 1, False, "")
+    assert (found.may_raise, found.resolv_conf) == (True, "/etc/resolv.conf")

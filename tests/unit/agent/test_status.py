@@ -1,0 +1,177 @@
+"""How a node is, as data; and a bundle for support that holds no secret."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import stat
+import tarfile
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aks_flex_node.agent import status, support
+from aks_flex_node.agent.cluster.api import Api, Refused
+from aks_flex_node.agent.engine import state
+from aks_flex_node.agent.engine.state import Phase, State
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.host.actions import MakeLink, WriteFile
+from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.host import Answer, UnitState
+from tests.unit.agent.config.samples import TOKEN
+from tests.unit.agent.given import DATA, Answers, config_of, empty_host, engine_on
+from tests.unit.agent.test_certificates import UTC, certificate_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.agent.engine.engine import Engine
+
+CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+CANARY = "canary-8Q~never-to-be-seen"
+DOCUMENT = {
+    "metadata": {"name": "edge-1"},
+    "spec": {"podCIDR": "10.0.0.0/24"},
+    "status": {"conditions": [{"type": "Ready", "status": "True", "message": "well"}]},
+}
+
+
+def engine_with(tmp_path: Path, host: RecordedHost | None = None, values: dict[str, object] | None = None) -> Engine:
+    given = {"agent.logFile": str(tmp_path / "agent.log"), **(values or {})}
+    return engine_on(host or empty_host(), config_of(given))
+
+
+def api_of(answer: Any) -> Api:
+    return cast("Api", Answers({("GET", "/api/v1/nodes/edge-1"): [answer]}))
+
+
+def test_status_has_the_keys_of_the_first_release(tmp_path: Path) -> None:
+    found = status.status(engine_with(tmp_path))
+    assert found["arc"] == found["vpn"] == {"status": "disabled"}
+    assert found["node"] == {"name": "edge-1", "status": "NotJoined"}
+    datetime.datetime.strptime(found["timestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    assert (found["phase"], found["error"], found["certificate"], found["drift"]) == ("NotStarted", None, None, [])
+    json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (DOCUMENT, "Ready"),
+        ({"metadata": {"name": "edge-1"}}, "NotReady"),
+        (Refused(404, "", ""), "NotRegistered"),
+        (Refused(500, "", "it broke"), "Unknown"),
+        (ClusterError("api-server-unreachable", "It cannot be reached."), "Unknown"),
+    ],
+    ids=str,
+)
+def test_the_node_is_what_the_cluster_says(tmp_path: Path, answer: Any, expected: str) -> None:
+    host = RecordedHost({CERTIFICATE: "PEM"})
+    assert status.node(engine_with(tmp_path, host), api_of(answer))["status"] == expected
+
+
+def test_the_last_error_versions_services_and_certificate_are_told(tmp_path: Path) -> None:
+    end = datetime.datetime.now(UTC).replace(microsecond=0) + datetime.timedelta(days=10)
+    units = {"kubelet.service": UnitState("kubelet.service", enabled=True, active="failed", restarts=7)}
+    host = RecordedHost({CERTIFICATE: certificate_until(end), "/usr/local/bin/containerd": "theirs"}, units=units)
+    host.do(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
+    host.do(MakeLink("/usr/local/sbin/runc", "/usr/sbin/runc"))
+    state.write(host, f"{DATA}/state.json", State().at(Phase.NODE_FAILED, step="cni", error="disk-full", message="m"))
+    found = status.status(engine_with(tmp_path, host), api_of(DOCUMENT))
+    assert found["error"] == {"name": "disk-full", "message": "m", "step": "cni"}
+    assert found["versions"] == {"kubernetes": "1.34.4"}
+    assert found["services"]["kubelet"] == {"active": "failed", "enabled": True, "restarts": 7}
+    assert found["certificate"]["expires"] == end.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert 9.9 <= found["certificate"]["days"] <= 10
+
+
+def test_drift_is_looked_for_on_a_node_that_has_joined(tmp_path: Path) -> None:
+    host = empty_host()
+    state.write(host, f"{DATA}/state.json", State().at(Phase.NODE_JOINED))
+    found = status.status(engine_with(tmp_path, host))
+    assert "kubelet: start kubelet.service" in found["drift"]
+
+
+WELL: dict[str, Any] = {
+    "phase": "NodeJoined",
+    "node": {"name": "edge-1", "status": "Ready"},
+    "services": {
+        "containerd": {"active": "active", "enabled": True},
+        "kubelet": {"active": "active", "enabled": True},
+        "node-problem-detector": {"active": "inactive", "enabled": False},
+    },
+    "certificate": {"expires": "2030", "days": 9},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"certificate": None}, []),
+        ({"phase": "NodeFailed"}, ["the machine is in phase NodeFailed, not NodeJoined"]),
+        ({"node": {"name": "edge-1", "status": "Unknown"}}, ["node edge-1 is Unknown"]),
+        ({"services": {"kubelet": {"active": "failed", "enabled": True}}}, ["kubelet is failed"]),
+        (
+            {"services": {"node-problem-detector": {"active": "failed", "enabled": True}}},
+            ["node-problem-detector is failed"],
+        ),
+        ({"certificate": {"expires": "2020", "days": -1}}, ["the node's certificate ended at 2020"]),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_node_is_told_in_sentences(changes: dict[str, Any], expected: list[str]) -> None:
+    assert status.complaints({**WELL, **changes}) == expected
+
+
+SECRETS = [
+    (f"token {TOKEN} seen", "token *** seen"),
+    ("eyJhbGciOi.eyJzdWIi.c2ln-_ after", "*** after"),
+    ("-----BEGIN EC PRIVATE KEY-----\nabc\n-----END EC PRIVATE KEY-----\n", "***\n"),
+    ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----", "***"),
+    ("Authorization: Bearer abc.def~+/==", "Authorization: Bearer ***"),
+    ("authorization: bearer abc", "authorization: bearer ***"),
+    ("http://me:secret@proxy:3128/x", "http://***@proxy:3128/x"),
+    ("http://me:se@cret@proxy:3128/x", "http://***@proxy:3128/x"),
+    ("https://onlytoken@host/x", "https://***@host/x"),
+    ("https://h/c?sv=1&sig=a%2Fb%3D&se=2", "https://h/c?sv=1&sig=***&se=2"),
+    ("https://h/c?sv=1\\u0026sig=abc\\u0026se=2", "https://h/c?sv=1\\u0026sig=***\\u0026se=2"),
+    ('"clientSecret": "abc", "x": 1', '"***", "x": 1'),
+    ("client_secret=abc&x=1", "***&x=1"),
+    ("client-key-data: LS0tLS1CRUdJTg==", "***"),
+    ("password=abc", "***"),
+    (f"the word {CANARY} there", "the word *** there"),
+    ("https://h/path@1.2/x and 10.0.0.1:443", "https://h/path@1.2/x and 10.0.0.1:443"),
+    ("node edge-1 is Ready", "node edge-1 is Ready"),
+]
+
+
+def principal() -> dict[str, object]:
+    return {"azure.servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": CANARY}}
+
+
+@pytest.mark.parametrize(("text", "expected"), SECRETS, ids=[case[1] for case in SECRETS])
+def test_what_is_secret_or_looks_so_is_taken_out(tmp_path: Path, text: str, expected: str) -> None:
+    assert support.redacted(text, engine_with(tmp_path, values=principal())) == expected
+
+
+def test_a_bundle_for_support_holds_no_secret_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+    answers = {
+        ("ip", "address"): Answer(0, f"said {CANARY}"),
+        ("systemctl", "status", "--no-pager", "--full", "kubelet"): Answer(3, f"--token={TOKEN}"),
+    }
+    host = RecordedHost({"/etc/containerd/config.toml": f"x = '{CANARY}'"}, answers)
+    host.do(WriteFile("/var/lib/kubelet/config.yaml", f"a: {TOKEN}".encode()))
+    bundle = tmp_path / "bundle.tar.gz"
+    bundle.write_text("older")
+    bundle.chmod(0o644)
+    support.pack(engine_with(tmp_path, host, {**principal(), "proxy.http": f"http://me:{CANARY}@proxy:1"}), bundle)
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
+    with tarfile.open(bundle) as archive:
+        files = {entry.name: (archive.extractfile(entry) or bundle.open("rb")).read() for entry in archive}
+    assert {"aks-flex-node/status.json", "aks-flex-node/journals/kubelet.txt"} <= set(files)
+    assert files["aks-flex-node/state.json"] == b"(there is none)\n"
+    together = b"\n".join(files.values())
+    assert CANARY.encode() not in together
+    assert TOKEN.encode() not in together
+    assert b"said ***" in together
