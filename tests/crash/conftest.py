@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from tests.crash.sweeps import points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
 
     from tests.crash.crashing import Point
 
@@ -52,6 +55,13 @@ def killed_joins(room: Path, fresh: Path) -> list[Point]:
 @pytest.fixture(scope="session")
 def killed_resets(room: Path, joined: Path) -> list[Point]:
     return points(world.reset, joined, room / "killed-resets")
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[Executor]:
+    """As many processes as there are processors: the points have nothing to do with one another."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as executor:
+        yield executor
 
 
 @pytest.fixture

@@ -1,19 +1,22 @@
-"""Every point at which a run of the agent can be killed."""
+"""Every point at which a run of the agent can be killed, and what another run makes of each."""
 
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.crash.crashing import PhotographedHost
+from tests.crash import world
+from tests.crash.crashing import PhotographedHost, SimulatedHost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Executor
     from pathlib import Path
 
-    from tests.crash.crashing import Point, SimulatedHost
+    from tests.crash.crashing import Point
 
-    Command = Callable[[SimulatedHost], object]
+    Command = Callable[[SimulatedHost], list[str]]  # what it says in the end: nothing, when all went well
     Copy = Callable[[Path], Path]
 
 
@@ -25,3 +28,23 @@ def points(run: Command, start: Path, album: Path) -> list[Point]:
     run(host)
     host.take("after the last action")
     return host.points
+
+
+def mistakes(
+    pool: Executor, killed: Sequence[Point], run: Command, expected: world.Tree
+) -> Iterator[tuple[str, list[str], dict[str, world.Change]]]:
+    """The points after which a run does not end well or leaves something else than what is expected."""
+    assert len(killed) > 20, "There are too few points for this to be a whole run."
+    ends = pool.map(partial(end, run), [point.root for point in killed], chunksize=10)
+    for point, (words, tree) in zip(killed, ends, strict=True):
+        if words or tree != expected:
+            yield point.name, words, world.changes(expected, tree)
+
+
+def end(run: Command, root: Path) -> tuple[list[str], world.Tree]:
+    """What a run says on a copy of a machine, and the copy as it is then."""
+    copy = shutil.copytree(root, root.with_name(f"{root.name}-copy"), symlinks=True)
+    try:
+        return run(SimulatedHost(copy)), world.tree(copy)
+    finally:
+        shutil.rmtree(copy)

@@ -9,9 +9,10 @@ import pytest
 from aks_flex_node.agent.joining import differences
 from tests.crash import world
 from tests.crash.crashing import Crash, CrashingHost, SimulatedHost
-from tests.crash.sweeps import points
+from tests.crash.sweeps import mistakes, points
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
     from pathlib import Path
 
     from tests.crash.crashing import Point
@@ -26,28 +27,19 @@ def test_a_second_join_changes_nothing_but_what_it_remembers_of_itself(fresh: Pa
     root = copy(fresh)
     world.join(SimulatedHost(root))
 
-    again = world.join(SimulatedHost(root))
+    again = SimulatedHost(root)
+    world.join(again)
 
     assert {str(action).split()[1] for action in again.done} == {"/var/lib/aks-flex-node/state.json"}
 
 
-def test_the_next_join_finishes_one_that_was_killed(joined: Path, killed_joins: list[Point], copy: Copy) -> None:
+def test_the_next_join_finishes_one_that_was_killed(joined: Path, killed_joins: list[Point], pool: Executor) -> None:
     """What it ends with is what a join without a crash ends with, so a reset takes it back, too."""
-    expected = world.tree(joined)
-    for point in killed_joins:
-        root = copy(point.root)
-        world.join(SimulatedHost(root))
-
-        assert world.changes(expected, world.tree(root)) == {}, point.name
+    assert list(mistakes(pool, killed_joins, world.join, world.tree(joined))) == []
 
 
-def test_a_reset_takes_back_a_join_that_was_killed(fresh: Path, killed_joins: list[Point], copy: Copy) -> None:
-    expected = world.tree(fresh)
-    for point in killed_joins:
-        root = copy(point.root)
-        remains = world.reset(SimulatedHost(root))
-
-        assert (remains, world.changes(expected, world.tree(root))) == ([], {}), point.name
+def test_a_reset_takes_back_a_join_that_was_killed(fresh: Path, killed_joins: list[Point], pool: Executor) -> None:
+    assert list(mistakes(pool, killed_joins, world.reset, world.tree(fresh))) == []
 
 
 @pytest.mark.parametrize("amid", [False, True])
@@ -65,15 +57,13 @@ def test_pictures_show_what_a_killed_process_leaves(
             assert world.changes(world.tree(point.root), world.tree(root)) == {}, point.name
 
 
-def test_the_next_join_finishes_a_repair_that_was_killed(room: Path, joined: Path, copy: Copy) -> None:
-    def repair(host: SimulatedHost) -> None:
-        for program in ("containerd/2.4.2/bin/ctr", "runc/1.5.2/bin/runc"):
-            host.disk.at(f"/opt/aks-flex-node/{program}").write_text("damaged\n")
-        world.join(host)
+def test_the_next_join_finishes_a_repair_that_was_killed(room: Path, joined: Path, pool: Executor) -> None:
+    killed = points(repair, joined, room / "killed-repairs")
 
-    expected = world.tree(joined)
-    for point in points(repair, joined, room / "killed-repairs"):
-        root = copy(point.root)
-        world.join(SimulatedHost(root))
+    assert list(mistakes(pool, killed, world.join, world.tree(joined))) == []
 
-        assert world.changes(expected, world.tree(root)) == {}, point.name
+
+def repair(host: SimulatedHost) -> list[str]:
+    for program in ("containerd/2.4.2/bin/ctr", "runc/1.5.2/bin/runc"):
+        host.disk.at(f"/opt/aks-flex-node/{program}").write_text("damaged\n")
+    return world.join(host)

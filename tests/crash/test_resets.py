@@ -4,38 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.joining import differences
+from aks_flex_node.host.actions import StartUnit, WriteFile
 from tests.crash import world
 from tests.crash.crashing import SimulatedHost
+from tests.crash.sweeps import mistakes
+from tests.crash.traces import LEFT_BY
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
     from pathlib import Path
 
     from tests.crash.crashing import Point
     from tests.crash.sweeps import Copy
 
 
-def test_the_next_reset_finishes_one_that_was_killed(fresh: Path, killed_resets: list[Point], copy: Copy) -> None:
+def test_the_next_reset_finishes_one_that_was_killed(fresh: Path, killed_resets: list[Point], pool: Executor) -> None:
     """It ends with the machine as it was, byte for byte, so it can join again, too."""
-    expected = world.tree(fresh)
-    for point in killed_resets:
-        root = copy(point.root)
-        remains = world.reset(SimulatedHost(root))
-
-        assert (remains, world.changes(expected, world.tree(root))) == ([], {}), point.name
+    assert list(mistakes(pool, killed_resets, world.reset, world.tree(fresh))) == []
 
 
-def test_a_join_makes_a_node_again_of_a_reset_that_was_killed(
-    fresh: Path, killed_resets: list[Point], copy: Copy
+def test_a_reset_that_was_killed_does_not_stand_in_the_way_of_a_join(
+    fresh: Path, killed_resets: list[Point], pool: Executor
 ) -> None:
-    expected = world.tree(fresh)
-    for point in killed_resets[::8]:
-        root = copy(point.root)
-        world.join(SimulatedHost(root))
-        assert differences(world.engine(SimulatedHost(root))) == [], point.name
-        remains = world.reset(SimulatedHost(root))
-
-        assert (remains, world.changes(expected, world.tree(root))) == ([], {}), point.name
+    assert list(mistakes(pool, killed_resets[::6], world.join_and_reset, world.tree(fresh))) == []
 
 
 def test_a_machine_can_join_again_right_after_a_reset(joined: Path, copy: Copy) -> None:
@@ -66,6 +57,18 @@ def test_a_reset_changes_nothing_on_a_machine_that_never_joined(fresh: Path, cop
     assert world.reset(SimulatedHost(root)) == []
 
     assert world.changes(before, world.tree(root)) == {}
+
+
+def test_pods_of_somebody_else_stay_on_a_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
+    host = SimulatedHost(copy(fresh))
+    for name in LEFT_BY:
+        host.do(WriteFile(f"/etc/systemd/system/{name}", b"[Service]\n"))
+        host.do(StartUnit(name))
+    before = world.tree(host.disk.root)
+
+    assert world.reset(SimulatedHost(host.disk.root)) == []
+
+    assert world.changes(before, world.tree(host.disk.root)) == {}
 
 
 def test_directories_of_the_agent_that_were_there_before_stay(fresh: Path, copy: Copy) -> None:

@@ -16,7 +16,7 @@ from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.engine import Engine
 from aks_flex_node.agent.engine.events import Events
 from aks_flex_node.agent.engine.ledger import Ledger
-from aks_flex_node.agent.joining import Join
+from aks_flex_node.agent.joining import Join, differences
 from aks_flex_node.agent.leaving import Leave
 from aks_flex_node.agent.machine import Machine
 from aks_flex_node.agent.watching import Watcher
@@ -103,7 +103,7 @@ class StagingWorkshop:
         for program in programs:
             self.finish(program, 1)
 
-    def finish(self, program: Program, seconds: float) -> None:
+    def finish(self, program: Program, seconds: float) -> None:  # noqa: ARG002
         if self._host.look(program.staging) is None:
             partial = f"{program.staging}.partial"
             self._fill(self._host.disk.at(partial), program)
@@ -155,12 +155,18 @@ def engine(host: SimulatedHost) -> Engine:
     )
 
 
-def join(host: SimulatedHost) -> SimulatedHost:
+def join(host: SimulatedHost) -> list[str]:
+    """Become a node; what is not as it should be then."""
     Join(engine(host), GivingProof()).run()
-    return host
+    return [f"{component}: {action}" for component, action in differences(engine(host))]
+
+
+def join_and_reset(host: SimulatedHost) -> list[str]:
+    return join(host) + reset(host)
 
 
 def reset(host: SimulatedHost) -> list[str]:
+    """Become a machine again; what is still there."""
     return Leave(engine(host), None, Watcher()).run()
 
 

@@ -39,17 +39,26 @@ class Join:
     def run(self, components: Sequence[Component] = SEQUENCE) -> Node | None:
         """Do what is missing, prove that the node works, and remember it."""
         engine = self.engine
+        before = state.read(engine.host, self.state_file)
         engine.apply(agent.COMPONENT)  # where everything else is remembered
         self._remember(Phase.NODE_BOOTSTRAPPING)
-        engine.prepare(components)
+        with self._remembered("artifacts"):
+            engine.prepare(components)
         for component in components:
             with self._step(component.name, component.title):
                 engine.apply(component)
-        node = self._prove(components) if self.proof else None
+        node = self._prove(components) if self._provable(components) else None
         engine.settle()
-        self._remember(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr)
-        engine.events.say("joined", f"Node {self._node} is ready", node=self._node, changes=len(engine.changed))
+        if node is None and engine.host.live:
+            self._remember(Phase(before.phase))
+        else:
+            self._remember(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr)
+            engine.events.say("joined", f"Node {self._node} is ready", node=self._node, changes=len(engine.changed))
         return node
+
+    def _provable(self, components: Sequence[Component]) -> bool:
+        """Some components alone make no node, and there would be nothing to wait for."""
+        return self.proof is not None and components[-1] is SEQUENCE[-1]
 
     def _prove(self, components: Sequence[Component]) -> Node:
         """Wait for the cluster to know the node, give it its network, and wait until it is Ready."""
@@ -65,6 +74,7 @@ class Join:
             return
         self._given = (node.pod_cidr,)
         engine.machine = replace(engine.machine, pod_cidr=node.pod_cidr or engine.machine.pod_cidr)
+        self._remember(Phase.NODE_BOOTSTRAPPING, pod_cidr=engine.machine.pod_cidr)
         for component in components:
             if component.again:
                 engine.apply(component)
@@ -75,8 +85,17 @@ class Join:
 
     @contextmanager
     def _step(self, name: str, title: str) -> Iterator[None]:
+        """Something that is watched from its begin to its end."""
         start, changes = time.monotonic(), len(self.engine.changed)
         self.watcher.begins(name, title)
+        with self._remembered(name):
+            yield
+        self.seconds[name] = time.monotonic() - start
+        self.watcher.ends(name, len(self.engine.changed) - changes, self.seconds[name])
+
+    @contextmanager
+    def _remembered(self, name: str) -> Iterator[None]:
+        """Something whose failure is kept, and shown by `status`."""
         try:
             yield
         except FlexError as error:
@@ -86,8 +105,6 @@ class Join:
                 "failed", error.message, "error", component=name, error=error.name, hint=error.hint
             )
             raise
-        self.seconds[name] = time.monotonic() - start
-        self.watcher.ends(name, len(self.engine.changed) - changes, self.seconds[name])
 
     def _remember(self, phase: Phase, **changes: str) -> None:
         known = state.read(self.engine.host, self.state_file)

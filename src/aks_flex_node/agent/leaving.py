@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import pods
 from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.config.derived import log_file
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.ledger import nursery
 from aks_flex_node.agent.engine.recovery import reconstruct
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.watching import Watcher
     from aks_flex_node.host.actions import Action
 
-LEFTOVER_FILES = ("state.json", "applied-config.json", "current-config.json", "config-version.txt")
+LEFTOVER_FILES = ("state.json", "current-config.json", "config-version.txt")
 
 
 @dataclass
@@ -48,23 +50,29 @@ class Leave:
             self.to_type += self.farewell.say(self.watcher.note)
         self._part("pods", "pods, their containers, mounts and network", self._pods())
         for component in reversed(SEQUENCE):
-            self.watcher.begins(component.name, component.title)
-            done = engine.remove(component, self.problems.append)
-            self.watcher.ends(component.name, len(done), 0)
+            with self._watched(component.name, component.title) as done:
+                done.extend(engine.remove(component, self.problems.append))
         self._forget_units()
         if not self.problems:
             self._part("agent", "the agent's own state", self._own(paths.data_dir, paths.log_dir))
         return [*self.problems, *self.remains()]
 
     def _part(self, name: str, title: str, actions: Iterable[Action]) -> None:
+        with self._watched(name, title) as done:
+            for action in actions:
+                with self._noted():
+                    self.engine.events.say("action", str(action), "debug", component=name)
+                    self.engine.host.do(action)
+                    done.append(action)
+
+    @contextlib.contextmanager
+    def _watched(self, name: str, title: str) -> Iterator[list[Action]]:
+        """A part of the way, before the watcher's eyes; what is done is put into the list."""
+        start = time.monotonic()
+        done: list[Action] = []
         self.watcher.begins(name, title)
-        done = 0
-        for action in actions:
-            with self._noted():
-                self.engine.events.say("action", str(action), "debug", component=name)
-                self.engine.host.do(action)
-                done += 1
-        self.watcher.ends(name, done, 0)
+        yield done
+        self.watcher.ends(name, len(done), time.monotonic() - start)
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:
@@ -117,7 +125,9 @@ class Leave:
         if not self.keep_artifacts:
             yield RemoveTree(f"{data_dir}/artifacts")
         yield from (Remove(f"{data_dir}/{name}") for name in LEFTOVER_FILES)
-        yield from (Remove(f"{log_dir}/{name}") for name in ("agent.log", "agent.log.1"))
+        yield Remove(agent.APPLIED)
+        log = log_file(self.engine.config)
+        yield from (Remove(path) for path in (log, f"{log}.1"))
         if self._was_node:
             yield Remove(log_dir)
         ledger = self.engine.ledger
@@ -127,7 +137,7 @@ class Leave:
         yield from (Remove(path) for path, record in reversed(kept.items()) if came_with_us(record))
 
     def _last_of(self, place: str, record: Record) -> Iterator[Action]:
-        """A directory goes in one instant with the ledger in it, so that none stays of which nobody knows any more."""
+        """A directory goes in one instant with the ledger in it, so that none stays of which nobody knows."""
         host, (folder, _, name) = self.engine.host, place.rpartition("/")
         yield RemoveTree(nursery(folder))
         if came_with_us(record) and host.names(folder) == (name,):

@@ -36,7 +36,7 @@ def status(engine: Engine, api: Api | None = None) -> dict[str, Any]:
         "versions": versions(engine),
         "services": {name: service(engine, name) for name in SERVICES},
         "certificate": certificate(engine),
-        "drift": drift(engine) if joined else [],
+        "drift": (drift(engine) if joined else []) if engine.complete else None,
         "events": events.last(log_file(config), 5),
     }
 

@@ -121,7 +121,7 @@ def _run(action: Action) -> None:
     if not answer.ok:
         raise MachineError(
             "action-failed",
-            f"Could not {action}: {answer.last_words}.",
+            f"Could not {action}: {answer.last_words.rstrip('.')}.",
             f"`{' '.join(argv[:6])}` failed. {_look_at(action)}",
         )
 

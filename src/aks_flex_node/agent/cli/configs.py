@@ -19,15 +19,18 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
     from aks_flex_node.agent.cli import door, screen
     from aks_flex_node.agent.config import loader
     from aks_flex_node.agent.config.problems import InvalidConfigError
+    from aks_flex_node.errors import ConfigError
 
     try:
         loaded = door.load(door.Given(config, tuple(sets or ())))
         problems = loader.require_join(loaded.config)
         if problems:
             loader.check_join(loaded.config)
-    except InvalidConfigError as error:
+    except ConfigError as error:
         if json:
-            screen.facts({"valid": False, "problems": [_problem(one) for one in error.problems]})
+            problems = list(error.problems) if isinstance(error, InvalidConfigError) else []
+            told = [_problem(one) for one in problems] or [{"reason": error.message}]
+            screen.facts({"valid": False, "error": error.name, "problems": told})
             raise typer.Exit(error.exit_code) from error
         raise
     if json:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.components.agent import APPLIED
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.config.derived import log_file
 from aks_flex_node.agent.config.models import NodeConfig
@@ -55,19 +57,17 @@ def pairs(words: Sequence[str]) -> dict[str, object]:
     return found
 
 
-def load_leniently(given: Given) -> NodeConfig:
-    """For commands that must work whatever became of the configuration: it, else what was applied, else defaults."""
-    applied = Path("/var/lib/aks-flex-node/applied-config.json")
-    for path in (given.config, None):
-        try:
-            return loader.load(path, os.environ, pairs(given.sets)).config
-        except ConfigError:
-            if given.config is not None and path is given.config and given.config.exists():
-                continue
+def load_leniently(given: Given) -> tuple[NodeConfig, bool]:
+    """For commands that must work whatever became of the configuration: it, else what was applied, else defaults.
+
+    Also whether it is the real one: what was applied is kept without its secrets, and says nothing about drift.
+    """
+    with contextlib.suppress(ConfigError):
+        return load(given).config, True
     try:
-        return loader.load_text(applied.read_text(), str(applied), {}, {}).config
+        return loader.load_text(Path(APPLIED).read_text(), APPLIED, {}, {}).config, False
     except (ConfigError, OSError):
-        return NodeConfig()
+        return NodeConfig(), False
 
 
 def ledger_places(config: NodeConfig) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cli import door, progress, screen
 from aks_flex_node.agent.cluster.proof import LiveProof
+from aks_flex_node.agent.components import agent
+from aks_flex_node.agent.components.agent import APPLIED
 from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.engine.locking import alone
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.cli.door import Given
+    from aks_flex_node.agent.cluster.nodes import Node
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.engine import Engine
@@ -36,21 +39,24 @@ def join(given: Given, skip: Sequence[str], components: Sequence[Component] | No
     with alone():
         engine = door.engine(loaded.config)
         check(engine, skip)
+        engine.apply(agent.COMPONENT)  # the log is in a directory of its own
         door.open_log(engine)
-        _run(engine, components or SEQUENCE)
+        node = _run(engine, components or SEQUENCE)
         _keep(engine, loaded.config)
     took = time.monotonic() - start
-    screen.say(f"Node {engine.machine.node_name(loaded.config)} is Ready ({took:.1f} s).")
+    what = f"Node {node.name} is Ready" if node else f"Done, {len(engine.changed)} changes"
+    screen.say(f"{what} ({took:.1f} s).")
     return loaded.config
 
 
-def _run(engine: Engine, components: Sequence[Component]) -> None:
+def _run(engine: Engine, components: Sequence[Component]) -> Node | None:
     workshop = StoreWorkshop(engine.config)
     engine.workshop = workshop
     name = engine.machine.node_name(engine.config)
     try:
         with progress.watching(workshop.transfers) as watcher:
-            Join(engine, LiveProof(engine.host, engine.config, name, watcher.note), watcher).run(components)
+            proof = LiveProof(engine.host, engine.config, name, watcher.note)
+            return Join(engine, proof, watcher).run(components)
     finally:
         workshop.close()
 
@@ -83,4 +89,4 @@ def _keep(engine: Engine, config: NodeConfig) -> None:
     document.get("azure", {}).pop("servicePrincipal", None)
     document.get("proxy", {}).clear()
     text = json.dumps({"config": document}, indent=1) + "\n"
-    engine.host.do(WriteFile(f"{config.paths.data_dir}/applied-config.json", text.encode(), 0o600))
+    engine.host.do(WriteFile(APPLIED, text.encode(), 0o600))

@@ -68,7 +68,10 @@ def _engine(config: Path | None) -> Engine:
     from aks_flex_node.agent.cli import door
 
     door.require_root()
-    return door.engine(door.load_leniently(door.Given(config)))
+    settings, complete = door.load_leniently(door.Given(config))
+    engine = door.engine(settings)
+    engine.complete = complete
+    return engine
 
 
 def show_status(found: dict[str, Any]) -> None:
@@ -83,16 +86,22 @@ def show_status(found: dict[str, Any]) -> None:
         ("certificate", f"until {end['expires']} ({end['days']:.0f} days)" if end else "none"),
         ("arc", found["arc"]["status"]),
         ("vpn", found["vpn"]["status"]),
-        ("drift", f"{len(found['drift'])} differences" if found["drift"] else "none"),
+        ("drift", drift_line(found["drift"])),
     ]
     for name, text in lines:
         screen.show(f"{name:<12} {text}")
     if found["error"]:
         screen.show(f"{'last error':<12} {found['error']['message']} ({found['error']['name']})")
-    for difference in found["drift"]:
+    for difference in found["drift"] or ():
         screen.show(f"{'':<12} {difference}")
     for event in found["events"]:
         screen.show(f"{'event':<12} {event['time']}  {event['message']}")
+
+
+def drift_line(found: list[str] | None) -> str:
+    if found is None:
+        return "unknown: the configuration is not where it was; name it with --config"
+    return f"{len(found)} differences" if found else "none"
 
 
 def health(config: Config = None, json: Json = False) -> None:

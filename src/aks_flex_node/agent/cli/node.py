@@ -111,7 +111,7 @@ def unbootstrap(
     from aks_flex_node.agent.cli.resets import reset, show_reset
 
     door.require_root()
-    settings = door.load_leniently(door.Given(config))
+    settings, _ = door.load_leniently(door.Given(config))
     if dry_run:
         return show_reset(settings)
     if not yes and not _agreed():

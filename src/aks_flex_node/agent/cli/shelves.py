@@ -81,7 +81,8 @@ def clean(config: Config = None, json: Json = False) -> None:
 
     door.require_root()
     with alone():
-        freed = clean_cache(Path(cache_dir(door.load_leniently(door.Given(config)))), set())
+        settings, _ = door.load_leniently(door.Given(config))
+        freed = clean_cache(Path(cache_dir(settings)), set())
     if json:
         screen.facts({"bytes": freed})
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from aks_flex_node.errors import ClusterError
 
@@ -28,12 +29,12 @@ class Refused(Exception):  # noqa: N818 - it is an answer, and often an expected
 
 
 class Api:
-    def __init__(self, server: str, authority: str, certificate: str = "", token: str = "") -> None:
+    def __init__(self, server: str, authority: str, certificate: str = "", proxy: str = "") -> None:
         """Speak to a server that the authority's certificate (a file) vouches for."""
         self._server = server.rstrip("/")
         self._authority = authority
         self._certificate = certificate
-        self._token = token
+        self._proxy = proxy
         self._made: urllib3.PoolManager | None = None
 
     @property
@@ -41,13 +42,14 @@ class Api:
         import urllib3  # noqa: PLC0415
 
         if self._made is None:
-            self._made = urllib3.PoolManager(
-                cert_reqs="CERT_REQUIRED",
-                ca_certs=self._authority,
-                cert_file=self._certificate or None,
-                timeout=urllib3.Timeout(connect=5.0, read=15.0),
-                retries=False,
-            )
+            settings: dict[str, Any] = {
+                "cert_reqs": "CERT_REQUIRED",
+                "ca_certs": self._authority,
+                "cert_file": self._certificate or None,
+                "timeout": urllib3.Timeout(connect=5.0, read=15.0),
+                "retries": False,
+            }
+            self._made = _proxied(self._proxy, settings) if self._proxy else urllib3.PoolManager(**settings)
         return self._made
 
     def close(self) -> None:
@@ -64,8 +66,6 @@ class Api:
         headers = {"Accept": "application/json", "User-Agent": "aks-flex-node"}
         if body is not None:
             headers["Content-Type"] = content_type
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
         try:
             answer = self._pool.request(method, self._server + path, body=data, headers=headers)
@@ -78,6 +78,17 @@ class Api:
             said = document if isinstance(document, dict) else {}
             raise Refused(answer.status, said.get("reason", ""), said.get("message", f"HTTP {answer.status}"))
         return document
+
+
+def _proxied(proxy: str, settings: dict[str, Any]) -> urllib3.PoolManager:
+    """By way of a proxy, to which its own name and password are shown."""
+    import urllib3  # noqa: PLC0415
+
+    parts = urlsplit(proxy)
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
+    headers = urllib3.make_headers(proxy_basic_auth=login) if login else None
+    host = parts.netloc.rpartition("@")[2]
+    return urllib3.ProxyManager(f"{parts.scheme}://{host}", proxy_headers=headers, **settings)
 
 
 def explained(server: str, error: Exception) -> ClusterError:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Protocol
 
+from aks_flex_node.agent.artifacts.sources import Sources
 from aks_flex_node.agent.cluster import causes, nodes
 from aks_flex_node.agent.cluster.api import Api, Refused
 from aks_flex_node.agent.config.derived import token
@@ -57,6 +58,7 @@ class World:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     api: Api | None = None  # made from the configuration when left out
+    now: Callable[[], float] = time.time
 
 
 class LiveProof:
@@ -69,6 +71,7 @@ class LiveProof:
         self._say = say
         self._world = world or World()
         self._api = self._world.api
+        self._began = self._world.now()
 
     @property
     def _seconds(self) -> float:
@@ -95,8 +98,7 @@ class LiveProof:
         assert isinstance(node, nodes.Node)  # noqa: S101 - _find gives nothing else
         self._say(f"node {self._node} is registered")
         if node.left:
-            nodes.come_back(self.api, self._node)
-            self._say("it had left this cluster before, and is welcome again")
+            self._come_back()
         return node
 
     def ready(self, seen: Callable[[Node], None]) -> Node:
@@ -111,6 +113,13 @@ class LiveProof:
         node = self._until(look, "kubelet.service", self._seconds, "the node does not get Ready")
         assert isinstance(node, nodes.Node)  # noqa: S101
         return node
+
+    def _come_back(self) -> None:
+        try:
+            nodes.come_back(self.api, self._node)
+            self._say("it had left this cluster before, and is welcome again")
+        except (Refused, ClusterError) as error:
+            self._say(f"it is still cordoned from when it left: type kubectl uncordon {self._node} ({error})")
 
     def _kubelet_started(self) -> str:
         """When the kubelet that runs now was started: what a Node says of an earlier life proves nothing."""
@@ -164,13 +173,15 @@ class LiveProof:
     def _cause(self, unit: str) -> FlexError | None:
         """Why it will not come, if the unit's own words say so."""
         state = self._host.unit(unit)
-        return causes.fatal(unit, state, causes.journal(self._host, state), joining=token(self._config) is not None)
+        lines = causes.journal(self._host, state, self._began)  # what an earlier attempt said is over
+        return causes.fatal(unit, state, lines, joining=token(self._config) is not None)
 
     def _unreachable(self) -> ClusterError | None:
         """Why the API server cannot be asked from here, if it cannot."""
         authority = f"{self._config.paths.kubernetes.certs_dir}/ca.crt"
         try:
-            (self._world.api or Api(self._config.node.kubelet.server_url or "", authority)).get("/version")
+            server = self._config.node.kubelet.server_url or ""
+            (self._world.api or Api(server, authority, proxy=_proxy(self._config, server))).get("/version")
         except ClusterError as error:
             return error
         except Refused:
@@ -188,9 +199,17 @@ class LiveProof:
 
 def node_api(config: NodeConfig) -> Api:
     """The API server, spoken to with the node's own certificate."""
-    places = config.paths.kubernetes
+    places, server = config.paths.kubernetes, config.node.kubelet.server_url or ""
     return Api(
-        config.node.kubelet.server_url or "",
+        server,
         f"{places.certs_dir}/ca.crt",
         f"{places.kubelet_dir}/pki/kubelet-client-current.pem",
+        proxy=_proxy(config, server),
     )
+
+
+def _proxy(config: NodeConfig, server: str) -> str:
+    """The way out that the kubelet takes, too."""
+    proxy = config.proxy
+    sources = Sources(http_proxy=proxy.http, https_proxy=proxy.https, no_proxy=proxy.no_proxy)
+    return sources.proxy_for(server) or ""

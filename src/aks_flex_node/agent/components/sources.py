@@ -18,6 +18,13 @@ def plain(version: str) -> str:
     return version.removeprefix("v")
 
 
+def named(template: str, version: str, arch: str, name: str = "") -> str:
+    """A template with `{version}`, `{arch}` and `{name}` filled in, where it uses these."""
+    for word, value in (("{version}", version), ("{arch}", arch), ("{name}", name)):
+        template = template.replace(word, value)
+    return template
+
+
 def filled(template: str, *words: str) -> str:
     """A template with its `%s` filled in, as many as it has."""
     rest = list(words)

@@ -91,9 +91,10 @@ def template(text: str) -> str | None:
 
 
 def kubernetes_template(text: str) -> str | None:
-    places = text.count("%s")
-    if places == 3 or (places == 2 and text.endswith(".tar.gz")):
-        return template(text)
+    named = re.sub(r"\{(?:version|arch|name)\}", "%s", text)
+    places = named.count("%s")
+    if places == 3 or (places == 2 and named.endswith(".tar.gz")) or named != text:
+        return template(named)
     return (
         f"has {places} times %s. It takes three (version, architecture, program), "
         "or two (version, architecture) when it names a kubernetes-node tarball that ends in .tar.gz."

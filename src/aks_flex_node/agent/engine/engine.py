@@ -48,6 +48,7 @@ class Engine:
     workshop: Workshop | None = None
     sync: Callable[[], None] = os.sync
     changed: list[Action] = field(default_factory=list)
+    complete: bool = True  # the configuration is the real one, with its secrets
 
     @property
     def originals(self) -> str:

@@ -195,12 +195,12 @@ class Ledger:
 
     def _text(self) -> bytes:
         """One line for each component: it is made often, and indenting it would take most of the time."""
-        lines = [
-            f"{json.dumps(name)}: {json.dumps({kind: getattr(owned, kind) for kind in KINDS if getattr(owned, kind)})}"
+        kept = {
+            name: {kind: getattr(owned, kind) for kind in KINDS if getattr(owned, kind)}
             for name, owned in self.components.items()
             if not owned.empty
-        ]
-        body = ",\n".join(lines)
+        }
+        body = ",\n".join(f"{json.dumps(name)}: {json.dumps(kinds)}" for name, kinds in kept.items())
         return f'{{"format": {FORMAT}, "components": {{\n{body}\n}}}}\n'.encode()
 
     def copy(self, host: Host) -> Ledger:

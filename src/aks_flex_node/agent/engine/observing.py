@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.engine.ledger import Owned
-from aks_flex_node.agent.engine.resources import Directory, File, Link, Program, Service, Spec, Sysctl
+from aks_flex_node.agent.engine.resources import Directory, File, Line, Link, Program, Service, Spec, Sysctl
 from aks_flex_node.host.disk import aside, beside
 from aks_flex_node.host.system import sysctl_path
 
@@ -40,7 +40,7 @@ class Facts:
 
 
 def observe(host: Host, spec: Spec, owned: Owned) -> Facts:
-    paths = {one.path for one in spec.resources if isinstance(one, Directory | File | Link)}
+    paths = {one.path for one in spec.resources if isinstance(one, Directory | File | Line | Link)}
     paths |= {one.needs for one in spec.resources if isinstance(one, Service) and one.needs}
     paths |= spec.folders | set(owned.paths)
     services = {one.name for one in spec.resources if isinstance(one, Service)} | set(owned.services)
@@ -49,7 +49,7 @@ def observe(host: Host, spec: Spec, owned: Owned) -> Facts:
     return Facts(
         live=host.live,
         entries={path: host.look(path) for path in sorted(paths)},
-        contents={one.path: host.read(one.path) for one in spec.resources if isinstance(one, File)},
+        contents={one.path: host.read(one.path) for one in spec.resources if isinstance(one, File | Line)},
         damage={one.place: damage(host, one, owned) for one in spec.resources if isinstance(one, Program)},
         sysctls={key: _sysctl(host, key) for key in sorted(keys)},
         modules=loaded_modules(host),
@@ -76,7 +76,12 @@ def damage(host: Host, program: Program, owned: Owned) -> str:
     if text is None:
         return "not installed"
     try:
-        files = json.loads(text)["files"]
+        manifest = json.loads(text)
+        files = manifest["files"]
+        if not files:
+            return "is empty"
+        if wrong := _other_artifact(program, manifest):
+            return wrong
         recorded = owned.paths.get(program.place, {})
         seen = recorded.get("seen", {}) if recorded.get("synced") else {}
         for name, expected in files.items():
@@ -85,6 +90,13 @@ def damage(host: Host, program: Program, owned: Owned) -> str:
     except (ValueError, KeyError, TypeError, AttributeError):
         return "its manifest is damaged"
     return ""
+
+
+def _other_artifact(program: Program, manifest: dict[str, Any]) -> str:
+    """Whether the configuration pins other bytes than those that are installed."""
+    digests = {str(one["digest"]) for one in manifest.get("artifacts", [])}
+    pinned = [one.digest for one in program.artifacts if one.digest]
+    return "is not what the configuration pins" if any(digest not in digests for digest in pinned) else ""
 
 
 def _wrong(host: Host, path: str, expected: dict[str, object], seen: int | None) -> str:

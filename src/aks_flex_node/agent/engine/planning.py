@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.engine.resources import (
     Directory,
     File,
+    Line,
     Link,
     Module,
     NoSwap,
@@ -19,6 +20,7 @@ from aks_flex_node.agent.engine.resources import (
 )
 from aks_flex_node.host.actions import (
     DisableUnit,
+    EditFile,
     EnableUnit,
     LoadModule,
     MakeDirectory,
@@ -76,6 +78,8 @@ def _plan_one(resource: Resource, facts: Facts, touched: set[str]) -> Iterator[A
     match resource:
         case Directory() | File() | Link() | Program():
             yield from _plan_path(resource, facts)
+        case Line():
+            yield from _plan_line(resource, facts)
         case Service():
             yield from _plan_service(resource, facts, touched)
         case Sysctl() | Module() | NoSwap() if facts.live:
@@ -103,6 +107,12 @@ def _plan_path(resource: Directory | File | Link | Program, facts: Facts) -> Ite
                 yield PlaceTree(resource.staging, place)
             elif place in facts.unfinished:
                 yield RemoveTree(str(aside(Path(place))))
+
+
+def _plan_line(line: Line, facts: Facts) -> Iterator[Action]:
+    content, entry = facts.contents[line.path], facts.entries[line.path]
+    if content is not None and entry is not None and line.set(content) != content:
+        yield EditFile(line.path, line.set(content), entry.mode, secret=True)
 
 
 def _plan_kernel(resource: Sysctl | Module | NoSwap, facts: Facts) -> Iterator[Action]:

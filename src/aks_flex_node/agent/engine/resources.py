@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -32,6 +33,20 @@ class File:
     content: bytes = field(repr=False)
     mode: int = 0o644
     secret: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a file that a program of ours writes itself: nothing to do while there is no such file."""
+
+    path: str
+    start: str  # how the line starts, after any blanks
+    rest: str
+
+    def set(self, content: bytes) -> bytes:
+        """The same content, with the line as it should be."""
+        pattern = rb"(?m)^(\s*" + re.escape(self.start.encode()) + rb").*$"
+        return re.sub(pattern, lambda found: found[1] + self.rest.encode(), content)
 
 
 @dataclass(frozen=True)
@@ -83,7 +98,7 @@ class Service:
     wait: bool = True
 
 
-Resource: TypeAlias = "Directory | Found | File | Link | Program | Sysctl | Module | NoSwap | Service"
+Resource: TypeAlias = "Directory | Found | File | Line | Link | Program | Sysctl | Module | NoSwap | Service"
 
 
 @dataclass(frozen=True)
@@ -127,11 +142,22 @@ def above(path: str) -> tuple[str, ...]:
     return tuple("/".join(parts[:count]) for count in range(2, len(parts)))
 
 
-def service(name: str, inputs: tuple[File | Link, ...], *words: str, needs: str = "", wait: bool = True) -> Service:
+def _content(one: File | Line | Link) -> bytes:
+    match one:
+        case File(_, content):
+            return content
+        case Line(_, _, rest):
+            return rest.encode()
+    return one.target.encode()
+
+
+def service(
+    name: str, inputs: tuple[File | Line | Link, ...], *words: str, needs: str = "", wait: bool = True
+) -> Service:
     """A service with the fingerprint of its inputs, and of words that stand for what is installed elsewhere."""
     total = hashlib.sha256()
     for one in inputs:
-        content = one.content if isinstance(one, File) else one.target.encode()
+        content = _content(one)
         total.update(f"{one.path}\0{len(content)}\0".encode() + content)
     total.update("\0".join(words).encode())
     return Service(name, tuple(one.path for one in inputs), total.hexdigest(), needs, wait)

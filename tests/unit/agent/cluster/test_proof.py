@@ -42,7 +42,7 @@ class Scene:
         self.api = Answers({("GET", NODE): list(answers) or [document()], ("GET", "/version"): [{}]})
         self.said: list[str] = []
         self.now = 0.0
-        world = World(lambda: healthy, lambda: self.now, self.sleep, cast("Api", self.api))
+        world = World(lambda: healthy, lambda: self.now, self.sleep, cast("Api", self.api), lambda: 0.0)
         self.proof = LiveProof(self.host, config_of(), "edge-1", self.said.append, world)
 
     def sleep(self, seconds: float) -> None:

@@ -81,7 +81,7 @@ CASES: list[tuple[str, object, str]] = [
     ("node.kubelet.serverURL", "https://api:99999", "starts with https://"),
     ("node.kubelet.serverURL", "https://me:pw@api", "name or password"),
     ("kubernetes.urlTemplate", "https://example.com/v%s/%s", "has 2 times %s"),
-    ("kubernetes.urlTemplate", "https://dl.k8s.io/release/v{version}/bin", "has 0 times %s"),
+    ("kubernetes.urlTemplate", "https://dl.k8s.io/release/bin", "has 0 times %s"),
     ("runc.url", "ftp://example.com/%s", "starts with http:// or https://"),
     ("runc.url", "https://example.com/%d", "neither %s nor"),
     ("artifacts.baseURL", "mirror", "starts with http:// or https://"),

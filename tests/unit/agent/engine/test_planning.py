@@ -13,6 +13,7 @@ from aks_flex_node.agent.engine.resources import (
     Directory,
     File,
     Found,
+    Line,
     Link,
     Module,
     NoSwap,
@@ -25,6 +26,7 @@ from aks_flex_node.agent.engine.resources import (
 )
 from aks_flex_node.host.actions import (
     Action,
+    EditFile,
     EnableUnit,
     LoadModule,
     MakeDirectory,
@@ -309,3 +311,17 @@ def test_removal_goes_from_the_last_to_the_first() -> None:
 
 def test_nothing_is_planned_for_nothing() -> None:
     assert list(plan(Spec(), observe(RecordedHost(), Spec(), Owned()))) == []
+
+
+def test_one_line_of_a_file_that_a_program_writes_itself_is_put_right() -> None:
+    line = Line("/k", "server: ", "https://new")
+    before = b"clusters:\n- cluster:\n    server: https://old\n  name: x\n"
+
+    host = RecordedHost({"/k": before})
+    (edit,) = plan(Spec((line,)), observe(host, Spec((line,)), Owned()))
+    assert isinstance(edit, EditFile)
+    host.do(edit)
+
+    assert host.read("/k") == before.replace(b"old", b"new")
+    assert list(plan(Spec((line,)), observe(host, Spec((line,)), Owned()))) == []
+    assert list(plan(Spec((line,)), observe(RecordedHost(), Spec((line,)), Owned()))) == []

@@ -12,11 +12,17 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
 
 
+# Always in the same place, so that a command without a configuration finds it wherever the rest is.
+HOME = "/var/lib/aks-flex-node"
+APPLIED = f"{HOME}/applied-config.json"
+
+
 def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
     paths = config.paths
     return Spec(
         (
             Directory(paths.data_dir, 0o700),
+            *([Directory(HOME, 0o700)] if paths.data_dir != HOME else []),
             Directory(f"{paths.data_dir}/artifacts", ours=True),
             Directory(paths.install_dir),
             Directory(paths.log_dir, 0o750),

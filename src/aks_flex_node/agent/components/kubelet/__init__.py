@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.environment import proxy_lines
 from aks_flex_node.agent.components.kubelet.configuration import configuration
 from aks_flex_node.agent.components.sources import plain
 from aks_flex_node.agent.components.templates import filled
-from aks_flex_node.agent.config.derived import token
+from aks_flex_node.agent.config.derived import ca_certificate, token
 from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import Directory, File, Found, Spec, service
+from aks_flex_node.agent.engine.resources import Directory, File, Found, Line, Spec, service
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -25,13 +26,15 @@ MANAGED = {"kubernetes.azure.com/managed": "false"}  # every flex node bears it
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     places = config.paths.kubernetes
     values = unit_values(config, machine)
-    inputs = (
+    inputs: tuple[File | Line, ...] = (
         File(f"{places.kubelet_dir}/config.yaml", configuration(config, machine), 0o600),
         # The proxies in it may hold a password.
         File(DEFAULTS, filled(__name__, "defaults", **values), 0o600, secret=bool(values["environment"])),
         File(UNIT, filled(__name__, "kubelet.service", **values), 0o600),
         File(f"{DROPINS}/10-containerd.conf", filled(__name__, "10-containerd.conf", **values), 0o600),
         File(f"{DROPINS}/10-kubeadm.conf", filled(__name__, "10-kubeadm.conf", **values), 0o600),
+        # Written by the kubelet when it has joined; an API server that moves is followed by this one line.
+        Line(f"{places.kubelet_dir}/kubeconfig", "server: ", config.node.kubelet.server_url or ""),
     )
     return Spec(
         (
@@ -42,9 +45,15 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             Found("/var/log/containers"),
             Directory(DROPINS),
             *inputs,
-            service("kubelet.service", inputs, f"kubelet {plain(config.kubernetes.version or '')}"),
+            service("kubelet.service", inputs, *installed(config)),
         )
     )
+
+
+def installed(config: NodeConfig) -> tuple[str, str]:
+    """What the kubelet also depends on, and other components bring: its version, and whom it trusts."""
+    authority = hashlib.sha256(ca_certificate(config) or b"").hexdigest()
+    return f"kubelet {plain(config.kubernetes.version or '')}", f"authority {authority}"
 
 
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:

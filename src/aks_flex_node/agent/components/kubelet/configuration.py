@@ -38,6 +38,8 @@ def settings(config: NodeConfig, machine: Machine) -> dict[str, Any]:
         "clusterDomain": kubelet.cluster_domain,
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "evictionHard": dict(kubelet.eviction_hard),
+        # Swap is off. If a reboot brings it back in a way that we do not know, the node must come up all the same.
+        "failSwapOn": False,
         "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold,
         "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold,
         "maxPods": config.node.max_pods,

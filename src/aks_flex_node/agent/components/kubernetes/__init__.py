@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import Wanted
-from aks_flex_node.agent.components.sources import artifact, filled, plain
+from aks_flex_node.agent.components.sources import artifact, filled, named, plain
 from aks_flex_node.agent.engine.component import Component
 from aks_flex_node.agent.engine.resources import Directory, Link, Program, Spec
 
@@ -32,10 +32,12 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
 
 def releases(config: NodeConfig, machine: Machine, version: str) -> tuple[Artifact, ...]:
     template, hashes = config.kubernetes.url_template, config.kubernetes.sha256
+    if "{name}" not in template:
+        template = named(template, version, machine.arch)
     if template.endswith((".tar.gz", ".tgz")):
         wanted = tuple(Wanted(f"{INSIDE}/{name}", f"bin/{name}") for name in PROGRAMS)
         return (artifact("kubernetes", version, filled(template, version, machine.arch), wanted, hashes),)
-    if template.count("%s") < 3:
+    if template.count("%s") < 3 and "{name}" not in template:
         template = template.rstrip("/") + "/%s"  # an address of the directory that holds them
     return tuple(
         artifact(
@@ -51,6 +53,7 @@ def releases(config: NodeConfig, machine: Machine, version: str) -> tuple[Artifa
 
 def _single(template: str, version: str, arch: str, name: str) -> str:
     """The program comes last; before it the version, and before that the architecture, as far as there is room."""
+    template = named(template, version, arch, name)
     words = {1: (name,), 2: (version, name)}.get(template.count("%s"), (version, arch, name))
     return filled(template, *words)
 
