@@ -55,6 +55,7 @@ class Traces:
         for path in self.files:
             disk.at(path).parent.mkdir(parents=True, exist_ok=True)
             disk.at(path).write_text("made while the node ran\n")
+            disk.at(path).chmod(0o600)  # as a kubelet writes what is secret
         for path in self.mounts:
             tables.add(disk, "/proc/self/mountinfo", f"9 1 0:9 / {path} rw - tmpfs tmpfs rw")
 
@@ -65,12 +66,12 @@ LEFT_BY = {
             "/run/containerd/containerd.sock",
             "/run/containerd/sandbox/shm/here",
             "/run/nri/nri.sock",
-            "/run/netns/cni-1234",
+            "/run/netns/cni-fc1caa4f-9a78-8e86-3de3-91b8302a9f2f",
             "/var/lib/containerd/meta.db",
             "/var/lib/cni/networks/aks-flex-node/last_reserved_ip.0",
         ),
         folders=("/sys/fs/cgroup/system.slice/containerd.service",),
-        mounts=("/run/containerd/sandbox/shm", "/run/netns/cni-1234"),
+        mounts=("/run/containerd/sandbox/shm", "/run/netns/cni-fc1caa4f-9a78-8e86-3de3-91b8302a9f2f"),
         links=("flex0",),
     ),
     "kubelet.service": Traces(

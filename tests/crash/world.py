@@ -26,7 +26,7 @@ from tests.crash.traces import RULES
 from tests.unit.agent.config.samples import CA, TOKEN, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from aks_flex_node.agent.engine.resources import Program
@@ -125,6 +125,12 @@ class StagingWorkshop:
 
 class GivingProof:
     """A cluster that knows the node at once, and gives it its addresses a moment later."""
+
+    def stuck(self) -> bool:
+        return False
+
+    def label(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+        pass
 
     def registered(self) -> Node:
         return _node("")

@@ -98,6 +98,7 @@ def test_a_full_disk_is_named_with_its_path(lab: Lab, machine: Machine) -> None:
         forced = told(machine, 5, "--skip", "disk")
     finally:
         machine.run("umount", "/opt/aks-flex-node")
+        machine.run("rmdir", "/opt/aks-flex-node")
 
     assert "disk:" in found
     assert "/opt/aks-flex-node" in found
@@ -185,5 +186,5 @@ def test_a_configuration_that_is_broken_changes_nothing(lab: Lab, machine: Machi
     said = told(machine, 3)
     for words in ("node.maxPods", "node.labels", "knot"):
         assert words in said
-    assert machine.run("ls", "/opt/aks-flex-node", check=False).code != 0
+    assert machine.run("ls", "/usr/local/bin/kubelet", check=False).code != 0
     given(lab, machine)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, MakeLink, PlaceTree, Remove, WriteFile
+from aks_flex_node.host.real import RootedHost
 
 if TYPE_CHECKING:
     from tests.hosts.stands import Stand
@@ -79,3 +81,18 @@ class Refusals:
             stand.host.do(WriteFile(stand.at("missing/file"), b"x"))
 
         assert refused.value.name == "file-refused"
+
+
+class Owners:
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give things away")
+    def test_a_directory_that_was_somebody_elses_becomes_roots(self, stand: Stand) -> None:
+        host, path = stand.host, stand.at("folder")
+        assert isinstance(host, RootedHost)
+        stand.twice(MakeDirectory(path, 0o700), WriteFile(f"{path}/file", b"x"))
+        os.chown(host.disk.at(path), 1000, 1000)
+
+        stand.twice(MakeDirectory(path, 0o700))
+
+        entry = host.look(path)
+        assert entry
+        assert (entry.uid, entry.gid, entry.mode, host.names(path)) == (0, 0, 0o700, ("file",))

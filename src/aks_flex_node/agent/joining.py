@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components import agent
+from aks_flex_node.agent import pods
+from aks_flex_node.agent.components import agent, kubelet
 from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.recovering import recover
 from aks_flex_node.agent.watching import Watcher
 from aks_flex_node.errors import FlexError
+from aks_flex_node.host.actions import RestartUnit, StartUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.engine import Engine
     from aks_flex_node.host.actions import Action
+
+
+KUBELET = "kubelet.service"
 
 
 @dataclass
@@ -40,7 +47,7 @@ class Join:
         """Do what is missing, prove that the node works, and remember it."""
         engine = self.engine
         before = state.read(engine.host, self.state_file)
-        engine.apply(agent.COMPONENT)  # where everything else is remembered
+        begin(engine, self.watcher)
         self._remember(Phase.NODE_BOOTSTRAPPING)
         with self._remembered("artifacts"):
             engine.prepare(components)
@@ -52,7 +59,7 @@ class Join:
         if node is None and engine.host.live:
             self._remember(Phase(before.phase))
         else:
-            self._remember(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr)
+            self._remember(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr, address=engine.machine.address)
             engine.events.say("joined", f"Node {self._node} is ready", node=self._node, changes=len(engine.changed))
         return node
 
@@ -64,8 +71,26 @@ class Join:
         """Wait for the cluster to know the node, give it its network, and wait until it is Ready."""
         assert self.proof  # noqa: S101 - asked by the caller
         with self._step("proof", "the node is registered and Ready"):
+            self._revive()
             self._give_network(self.proof.registered(), components)
-            return self.proof.ready(lambda node: self._give_network(node, components))
+            node = self.proof.ready(lambda node: self._give_network(node, components))
+            self._label(node)
+            return node
+
+    def _revive(self) -> None:
+        """A kubelet asks for a certificate and makes its Node when it starts, and not again when it has lost them."""
+        started = any(isinstance(one, StartUnit | RestartUnit) and one.name == KUBELET for one in self.engine.changed)
+        if not started and self.proof and self.proof.stuck():
+            self.watcher.note("the kubelet has lost its certificate or its Node: it is started anew")
+            self.engine.host.do(RestartUnit(KUBELET))
+
+    def _label(self, node: Node) -> None:
+        """A kubelet puts labels on its Node when it makes it; later changes are ours to bring there."""
+        assert self.proof  # noqa: S101
+        wanted = kubelet.labels(self.engine.config)
+        known = state.read(self.engine.host, self.state_file)
+        self.proof.label(node, wanted, frozenset(json.loads(known.labels or "[]")))
+        self._remember(Phase.NODE_BOOTSTRAPPING, labels=json.dumps(sorted(wanted)))
 
     def _give_network(self, node: Node, components: Sequence[Component]) -> None:
         """The cluster gives a node its addresses some moments after it got to know it."""
@@ -109,6 +134,15 @@ class Join:
     def _remember(self, phase: Phase, **changes: str) -> None:
         known = state.read(self.engine.host, self.state_file)
         state.write(self.engine.host, self.state_file, known.at(phase, node=self._node, **changes))
+
+
+def begin(engine: Engine, watcher: Watcher) -> None:
+    """Make the place where everything else is remembered; once more changes nothing."""
+    if recover(engine):
+        watcher.note("the ledger was lost: it is made anew by the marks on files")
+    if not engine.ledger.exists:
+        engine.ledger.note_found(pods.network_found(engine.host))
+    engine.apply(agent.COMPONENT)
 
 
 def differences(engine: Engine, components: Sequence[Component] = SEQUENCE) -> list[tuple[str, Action]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import pods
@@ -13,9 +13,9 @@ from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.config.derived import log_file
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.ledger import nursery
-from aks_flex_node.agent.engine.recovery import reconstruct
 from aks_flex_node.agent.engine.resources import Spec
 from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.recovering import recover
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Remove, RemoveTree, Run
 
@@ -90,22 +90,12 @@ class Leave:
         self._was_node = any(not owned.empty for owned in engine.ledger.components.values())
 
     def _reconstruct(self) -> None:
-        engine = self.engine
-        # The network's file is known by its name, whatever its addresses were.
-        machine = replace(engine.machine, pod_cidr=engine.machine.pod_cidr or "192.0.2.0/24")
-        for component in SEQUENCE:
-            spec = component.desired(engine.config, machine)
-            engine.ledger.components[component.name] = reconstruct(engine.host, spec, engine.config.paths.install_dir)
-        began = engine.host.look(f"{engine.config.paths.data_dir}/state.json") is not None
-        if began or any(not owned.empty for owned in engine.ledger.components.values()):
+        if recover(self.engine):
             self.watcher.note("the ledger is lost: going by the marks on files")
-            own = agent.COMPONENT.desired(engine.config, engine.machine).paths
-            engine.ledger.owned("agent").paths.update({path: {"original": None} for path in sorted(own)})
-            engine.ledger.save()
 
     def _pods(self) -> list[Action]:
         """Where we never were, all pods are somebody else's."""
-        return pods.removal(self.engine.host, self.engine.config) if self._was_node else []
+        return pods.removal(self.engine.host, self.engine.config, self.engine.ledger.found) if self._was_node else []
 
     def _remember(self) -> None:
         path = f"{self.engine.config.paths.data_dir}/state.json"

@@ -11,7 +11,7 @@ from aks_flex_node.host import mounts
 from aks_flex_node.host.actions import KillGroup, Remove, Run, StopUnit, Unmount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.actions import Action
@@ -23,13 +23,33 @@ GROUPS = {  # and whose they are
     "/kubepods": "kubelet.service",
     "/system.slice/containerd.service": "containerd.service",
 }
-CHAIN = re.compile(r"^(?:KUBE|CNI)-")
+# As kubelets, kube-proxies and CNI plugins name their chains. Others use the same beginnings, podman: CNI-podman.
+CHAIN = re.compile(
+    r"CNI-(?:[0-9a-f]{24}|FORWARD|ADMIN|HOSTPORT-\S+|DN-\S+|SN-\S+|ISOLATION-\S+)"
+    r"|KUBE-(?:[A-Z]+(?:-[A-Z]+)*|(?:SEP|SVC|SVL|EXT|FW|XLB)-[A-Z0-9]+)"
+)
 NAMESPACES = "/run/netns"
+NAMESPACE = re.compile(r"cni-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # as containerd names them
+FAMILIES = ("iptables", "ip6tables")
 
 
-def removal(host: Host, config: NodeConfig) -> list[Action]:
-    """How to end everything that pods are made of; nothing, when there is none."""
-    return [*_processes(host), *_mounts(host, config), *_network(host)] if host.live else []
+def removal(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]] | None = None) -> list[Action]:
+    """How to end everything that pods are made of, but for what was found before us; nothing, when there is none."""
+    found = found or {}
+    return [*_processes(host), *_mounts(host, config, found), *_network(host, found)] if host.live else []
+
+
+def network_found(host: Host) -> dict[str, list[str]]:
+    """What of a network is here already and is named like things of ours. It is not, and stays when we go."""
+    if not host.live:
+        return {}
+    chains = {family: sorted(set(_chains(host.ask(f"{family}-save").out))) for family in FAMILIES}
+    found = {"netns": [name for name in host.names(NAMESPACES) if NAMESPACE.fullmatch(name)], **chains}
+    return {kind: names for kind, names in found.items() if names}
+
+
+def _chains(saved: str) -> list[str]:
+    return [one[1] for one in re.finditer(r"(?m)^:(\S+) ", saved) if CHAIN.fullmatch(one[1])]
 
 
 def _processes(host: Host) -> Iterator[Action]:
@@ -54,7 +74,7 @@ def _is_foreign(host: Host, name: str) -> bool:
     return host.unit(name).exists and not _is_ours(host, name)
 
 
-def _mounts(host: Host, config: NodeConfig) -> Iterator[Action]:
+def _mounts(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]]) -> Iterator[Action]:
     points = mounts.mount_points((host.read(mounts.MOUNTINFO) or b"").decode(errors="replace"))
     homes = {
         config.paths.kubernetes.kubelet_dir: "kubelet.service",
@@ -65,31 +85,32 @@ def _mounts(host: Host, config: NodeConfig) -> Iterator[Action]:
         yield from (Unmount(point) for point in dict.fromkeys(mounts.below(points, folder)) if point != folder)
     if _is_foreign(host, "containerd.service"):
         return
-    spaces = [name for name in host.names(NAMESPACES) if name.startswith("cni-")]
+    names = [name for name in host.names(NAMESPACES) if NAMESPACE.fullmatch(name)]
+    spaces = [name for name in names if name not in found.get("netns", ())]
     for space in (f"{NAMESPACES}/{name}" for name in spaces):
         if space in points:
             yield Unmount(space)
         yield Remove(space)
-    if host.look(NAMESPACES) and host.names(NAMESPACES) == tuple(spaces):
+    if host.look(NAMESPACES) and host.names(NAMESPACES) == tuple(spaces) and NAMESPACES not in points:
         yield Remove(NAMESPACES)  # containerd made it; empty, it is of no use to anybody
 
 
-def _network(host: Host) -> Iterator[Action]:
+def _network(host: Host, found: Mapping[str, Sequence[str]]) -> Iterator[Action]:
     if BRIDGE in links(host.ask("ip", "-j", "link", "show", "type", "bridge").out):
         yield Run(("ip", "link", "delete", BRIDGE), f"remove network link {BRIDGE}")
     if _is_foreign(host, "kubelet.service") or _is_foreign(host, "containerd.service"):
         return
-    for family in ("iptables", "ip6tables"):
-        if script := without_our_chains(host.ask(f"{family}-save").out):
+    for family in FAMILIES:
+        if script := without_our_chains(host.ask(f"{family}-save").out, found.get(family, ())):
             yield Run((f"{family}-restore", "--noflush"), f"remove the chains of pods from {family}", script.encode())
 
 
-def without_our_chains(saved: str) -> str:
+def without_our_chains(saved: str, found: Sequence[str] = ()) -> str:
     """What to tell `iptables-restore --noflush` so that chains of kubelets and CNI plugins go, and all else stays."""
     script: list[str] = []
     for table in re.split(r"(?m)^(?=\*)", saved):
         name = table.partition("\n")[0]
-        chains = [found[1] for found in re.finditer(r"(?m)^:(\S+) ", table) if CHAIN.match(found[1])]
+        chains = [chain for chain in _chains(table) if chain not in found]
         rules = [line for line in table.splitlines() if line.startswith("-A ") and _leads_to(line, chains)]
         if not chains:
             continue

@@ -13,12 +13,18 @@ from aks_flex_node.agent.cluster.proof import node_api
 from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.config.derived import log_file
 from aks_flex_node.agent.engine import events, state
+from aks_flex_node.agent.engine.engine import distinct
 from aks_flex_node.errors import ClusterError
+from aks_flex_node.host.actions import MakeLink, PlaceTree
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.cluster.api import Api
-    from aks_flex_node.agent.engine.engine import Engine
+    from collections.abc import Sequence
 
+    from aks_flex_node.agent.cluster.api import Api
+    from aks_flex_node.agent.engine.engine import Engine, Plan
+    from aks_flex_node.host.actions import Action
+
+DAYS_LEFT = 3  # a kubelet renews its certificate long before
 SERVICES = ("containerd", "kubelet", "node-problem-detector")
 
 
@@ -26,6 +32,7 @@ def status(engine: Engine, api: Api | None = None) -> dict[str, Any]:
     config = engine.config
     known = state.read(engine.host, f"{config.paths.data_dir}/state.json")
     joined = known.phase == state.Phase.NODE_JOINED.value
+    plans = [engine.plan(component) for component in SEQUENCE] if joined and engine.complete else None
     return {
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "phase": known.phase,
@@ -36,14 +43,17 @@ def status(engine: Engine, api: Api | None = None) -> dict[str, Any]:
         "versions": versions(engine),
         "services": {name: service(engine, name) for name in SERVICES},
         "certificate": certificate(engine),
-        "drift": (drift(engine) if joined else []) if engine.complete else None,
+        "drift": None if plans is None else drift(plans),  # nobody knows how a machine should be that is no node
+        "damaged": None if plans is None else damaged(plans),
         "events": events.last(log_file(config), 5),
     }
 
 
 def node(engine: Engine, api: Api | None = None) -> dict[str, Any]:
     """What the cluster says of this node."""
-    config, name = engine.config, engine.machine.node_name(engine.config)
+    config = engine.config
+    known = state.read(engine.host, f"{config.paths.data_dir}/state.json").node
+    name = known or engine.machine.node_name(config)
     found: dict[str, Any] = {"name": name, "status": "NotJoined"}
     if engine.host.look(f"{config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem") is None:
         return found
@@ -96,8 +106,22 @@ def certificate(engine: Engine) -> dict[str, Any] | None:
     return {"expires": end.strftime("%Y-%m-%dT%H:%M:%SZ"), "days": round(left.total_seconds() / 86400, 1)}
 
 
-def drift(engine: Engine) -> list[str]:
-    return [f"{component.name}: {action}" for component in SEQUENCE for action in engine.plan(component).actions]
+def drift(plans: Sequence[Plan]) -> list[str]:
+    return [f"{plan.component}: {action}" for plan, action in distinct(plans)]
+
+
+def damaged(plans: Sequence[Plan]) -> list[str]:
+    """What of the drift keeps programs from running, or lets others run: in sentences."""
+    return [said for plan in plans for action in plan.actions if (said := _damage(plan, action))]
+
+
+def _damage(plan: Plan, action: Action) -> str:
+    match action:
+        case PlaceTree(_, path):
+            return f"the programs at {path} are damaged ({plan.facts.damage[path]})"
+        case MakeLink(path, target):
+            return f"{path} does not lead to {target}"
+    return ""
 
 
 def complaints(found: dict[str, Any]) -> list[str]:
@@ -110,6 +134,15 @@ def complaints(found: dict[str, Any]) -> list[str]:
     for name, unit in found["services"].items():
         if unit["active"] != "active" and (name != "node-problem-detector" or unit["enabled"]):
             wrong.append(f"{name} is {unit['active']}")
-    if found["certificate"] and found["certificate"]["days"] <= 0:
-        wrong.append(f"the node's certificate ended at {found['certificate']['expires']}")
-    return wrong
+        elif unit["active"] == "active" and not unit["enabled"]:
+            wrong.append(f"{name} is disabled, and would not start with the machine")
+    wrong += found["damaged"] or ()
+    return [*wrong, *_about_certificate(found["certificate"])]
+
+
+def _about_certificate(end: dict[str, Any] | None) -> list[str]:
+    if end is None or end["days"] >= DAYS_LEFT:
+        return []
+    if end["days"] <= 0:
+        return [f"the node's certificate ended at {end['expires']}"]
+    return [f"the node's certificate ends at {end['expires']}, and was not renewed"]

@@ -70,8 +70,10 @@ def contents(engine: Engine) -> Iterator[tuple[str, str]]:
     yield "containerd-config.toml", _text(host.read("/etc/containerd/config.toml"))
     for unit in UNITS:
         yield f"units/{unit}.txt", host.ask("systemctl", "status", "--no-pager", "--full", unit).out
-        words = ("--unit", unit, "--lines", "2000", "--no-pager", "--output", "short-iso")
-        yield f"journals/{unit}.txt", host.ask("journalctl", *words, seconds=20).out
+        # The agent speaks to the journal by its own name, from whatever unit or terminal it was started.
+        words = ("-t" if unit == "aks-flex-node" else "--unit", unit)
+        shape = ("--lines", "2000", "--no-pager", "--output", "short-iso")
+        yield f"journals/{unit}.txt", host.ask("journalctl", *words, *shape, seconds=20).out
     for name, argv in QUESTIONS.items():
         answer = host.ask(*argv)
         yield name, answer.out or answer.err

@@ -138,7 +138,10 @@ class Disk:
 
     def _make_directory(self, place: Path, mode: int) -> None:
         place.mkdir(mode=mode, exist_ok=True)
-        if stat.S_IMODE(place.stat().st_mode) != mode:
+        found = place.stat()
+        if (found.st_uid, found.st_gid) != (0, 0) and os.geteuid() == 0:  # else it is a test's
+            os.chown(place, 0, 0)
+        if stat.S_IMODE(found.st_mode) != mode:
             place.chmod(mode)
 
     def _write(self, place: Path, content: bytes, mode: int) -> None:

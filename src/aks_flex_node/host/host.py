@@ -35,6 +35,11 @@ class Entry:
     target: str = ""  # of a link
     changed: int = 0  # nanoseconds; differs after any change to content or mode
 
+    @property
+    def roots(self) -> bool:
+        """Whether it belongs to root alone."""
+        return self.uid == self.gid == 0
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -82,6 +82,10 @@ class LiveSystem:
                 unmount(path)
             case UnloadModule(name):
                 run(["modprobe", "-r", name], seconds=10)  # one that is in use, or built in, stays
+            case StartUnit(name) | RestartUnit(name):
+                # What went wrong before is over: how often it was restarted is counted anew.
+                run(["systemctl", "reset-failed", "--", name], seconds=10)
+                _run(action)
             case _:
                 _run(action)
 
@@ -185,12 +189,17 @@ def _groups(path: str) -> Iterator[Path]:
             yield place
 
 
+def _tree(group: Path) -> list[Path]:
+    """A group and all below it, the innermost first. Groups come and go meanwhile; one that went does not matter."""
+    return [Path(folder) for folder, _, _ in os.walk(group, topdown=False, onerror=None)]
+
+
 def _pids(groups: list[Path]) -> set[int]:
     found: set[int] = set()
     for group in groups:
-        for file in group.rglob("cgroup.procs"):
+        for place in _tree(group):
             with contextlib.suppress(OSError):
-                found |= {int(line) for line in file.read_text().split()}
+                found |= {int(line) for line in (place / "cgroup.procs").read_text().split()}
     return found - {0, os.getpid()}
 
 
@@ -204,6 +213,6 @@ def kill_group(path: str, seconds: float) -> None:
         while _pids(groups) and time.monotonic() < end:
             time.sleep(0.02)
     for group in groups:
-        for place in sorted((*group.rglob("*/"), group), key=lambda one: -len(one.parts)):
+        for place in _tree(group):
             with contextlib.suppress(OSError):
                 place.rmdir()

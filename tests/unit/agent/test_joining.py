@@ -29,7 +29,7 @@ from tests.unit.agent.components.test_every_component import CUSTOM
 from tests.unit.agent.given import DATA, MACHINE, Ready, config_of, empty_host, engine_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.engine import Engine
@@ -52,6 +52,12 @@ class Proven:
     def __init__(self, host: RecordedHost, config: NodeConfig) -> None:
         self.host = host
         self.kubeconfig = f"{config.paths.kubernetes.kubelet_dir}/kubeconfig"
+
+    def stuck(self) -> bool:
+        return False
+
+    def label(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+        pass
 
     def registered(self) -> Node:
         self.host.do(WriteFile(self.kubeconfig, b"certificate", 0o600))

@@ -39,12 +39,12 @@ COMMIT
 :PREROUTING ACCEPT [0:0]
 :POSTROUTING ACCEPT [0:0]
 :CNI-HOSTPORT-DNAT - [0:0]
-:CNI-1234567890abcdef - [0:0]
+:CNI-0123456789abcdef01234567 - [0:0]
 :KUBE-MARK-DROP - [0:0]
 -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
--A POSTROUTING -s 10.244.3.7/32 -m comment --comment "name: \\"aks-flex-node\\" id: \\"x\\"" -j CNI-1234567890abcdef
+-A POSTROUTING -s 10.244.3.7/32 -m comment --comment "name: \\"flex\\" id: \\"x\\"" -j CNI-0123456789abcdef01234567
 -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE
--A CNI-1234567890abcdef -d 10.244.3.0/24 -j ACCEPT
+-A CNI-0123456789abcdef01234567 -d 10.244.3.0/24 -j ACCEPT
 COMMIT
 *raw
 :PREROUTING ACCEPT [0:0]
@@ -69,12 +69,12 @@ COMMIT
 COMMIT
 *nat
 :CNI-HOSTPORT-DNAT - [0:0]
-:CNI-1234567890abcdef - [0:0]
+:CNI-0123456789abcdef01234567 - [0:0]
 :KUBE-MARK-DROP - [0:0]
 -D PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
--D POSTROUTING -s 10.244.3.7/32 -m comment --comment "name: \\"aks-flex-node\\" id: \\"x\\"" -j CNI-1234567890abcdef
+-D POSTROUTING -s 10.244.3.7/32 -m comment --comment "name: \\"flex\\" id: \\"x\\"" -j CNI-0123456789abcdef01234567
 -X CNI-HOSTPORT-DNAT
--X CNI-1234567890abcdef
+-X CNI-0123456789abcdef01234567
 -X KUBE-MARK-DROP
 COMMIT
 """
@@ -88,7 +88,7 @@ MOUNTS = "\n".join(
             "/var/lib/kubelet/pods/1/volumes/with\\040blank",
             "/run/containerd/io.containerd.runtime.v2.task/k8s.io/1/rootfs",
             "/var/lib/containerd/tmpmounts/1",
-            "/run/netns/cni-1",
+            "/run/netns/cni-fc1caa4f-9a78-8e86-3de3-91b8302a9f2f",
             "/var/lib/kubelet-other/x",
         )
     )
@@ -98,7 +98,13 @@ MOUNTS = "\n".join(
 def machine_with(*, foreign: tuple[str, ...] = (), ours: tuple[str, ...] = pods.SERVICES) -> RecordedHost:
     units = {name: UnitState(name, exists=True, active="active") for name in (*ours, *foreign)}
     files = {f"/etc/systemd/system/{name}": f"# {MARK}" for name in ours}
-    files.update({"/proc/self/mountinfo": MOUNTS, "/run/netns/cni-1": "", "/run/netns/theirs": ""})
+    files.update(
+        {
+            "/proc/self/mountinfo": MOUNTS,
+            "/run/netns/cni-fc1caa4f-9a78-8e86-3de3-91b8302a9f2f": "",
+            "/run/netns/theirs": "",
+        }
+    )
     answers = {
         ("iptables-save",): Answer(0, SAVED),
         ("ip", "-j", "link", "show", "type", "bridge"): Answer(0, '[{"ifname":"docker0"},{"ifname":"flex0"},{}]'),
@@ -133,7 +139,10 @@ def test_everything_that_pods_are_made_of_goes() -> None:
         Unmount("/run/containerd/io.containerd.runtime.v2.task/k8s.io/1/rootfs"),
         Unmount("/var/lib/containerd/tmpmounts/1"),
     ]
-    assert actions[10:12] == [Unmount("/run/netns/cni-1"), Remove("/run/netns/cni-1")]
+    assert actions[10:12] == [
+        Unmount("/run/netns/cni-fc1caa4f-9a78-8e86-3de3-91b8302a9f2f"),
+        Remove("/run/netns/cni-fc1caa4f-9a78-8e86-3de3-91b8302a9f2f"),
+    ]
     assert [action.argv[0] for action in actions[12:] if isinstance(action, Run)] == ["ip", "iptables-restore"]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.agent import status, support
+from aks_flex_node.agent.cli.looking import drift_line
 from aks_flex_node.agent.cluster.api import Api, Refused
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.state import Phase, State
@@ -50,7 +51,7 @@ def test_status_has_the_keys_of_the_first_release(tmp_path: Path) -> None:
     assert found["arc"] == found["vpn"] == {"status": "disabled"}
     assert found["node"] == {"name": "edge-1", "status": "NotJoined"}
     datetime.datetime.strptime(found["timestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    assert (found["phase"], found["error"], found["certificate"], found["drift"]) == ("NotStarted", None, None, [])
+    assert (found["phase"], found["error"], found["certificate"], found["drift"]) == ("NotStarted", None, None, None)
     json.dumps(found)
 
 
@@ -90,6 +91,10 @@ def test_drift_is_looked_for_on_a_node_that_has_joined(tmp_path: Path) -> None:
     state.write(host, f"{DATA}/state.json", State().at(Phase.NODE_JOINED))
     found = status.status(engine_with(tmp_path, host))
     assert "kubelet: start kubelet.service" in found["drift"]
+    assert len(found["drift"]) == len(set(found["drift"]))
+    wrong = status.complaints(found)
+    assert any(line.startswith("the programs at /opt/aks-flex-node/kubernetes/") for line in wrong)
+    assert any(line.startswith("/usr/local/bin/kubelet does not lead to /opt/aks-flex-node/") for line in wrong)
 
 
 WELL: dict[str, Any] = {
@@ -101,6 +106,7 @@ WELL: dict[str, Any] = {
         "node-problem-detector": {"active": "inactive", "enabled": False},
     },
     "certificate": {"expires": "2030", "days": 9},
+    "damaged": [],
 }
 
 
@@ -115,6 +121,16 @@ WELL: dict[str, Any] = {
         (
             {"services": {"node-problem-detector": {"active": "failed", "enabled": True}}},
             ["node-problem-detector is failed"],
+        ),
+        (
+            {"services": {"kubelet": {"active": "active", "enabled": False}}},
+            ["kubelet is disabled, and would not start with the machine"],
+        ),
+        ({"damaged": ["the programs at /x are damaged (is empty)"]}, ["the programs at /x are damaged (is empty)"]),
+        ({"damaged": None}, []),
+        (
+            {"certificate": {"expires": "2030", "days": 2.9}},
+            ["the node's certificate ends at 2030, and was not renewed"],
         ),
         ({"certificate": {"expires": "2020", "days": -1}}, ["the node's certificate ended at 2020"]),
     ],
@@ -153,6 +169,31 @@ def principal() -> dict[str, object]:
 @pytest.mark.parametrize(("text", "expected"), SECRETS, ids=[case[1] for case in SECRETS])
 def test_what_is_secret_or_looks_so_is_taken_out(tmp_path: Path, text: str, expected: str) -> None:
     assert support.redacted(text, engine_with(tmp_path, values=principal())) == expected
+
+
+@pytest.mark.parametrize(
+    ("phase", "drift", "said"),
+    [
+        ("NotStarted", None, "not joined"),
+        ("NodeJoined", None, "unknown: the configuration is not where it was; name it with --config"),
+        ("NodeJoined", [], "none"),
+        ("NodeJoined", ["one"], "1 difference"),
+        ("NodeJoined", ["one", "two"], "2 differences"),
+    ],
+)
+def test_drift_is_told_in_a_line(phase: str, drift: list[str] | None, said: str) -> None:
+    assert drift_line({"phase": phase, "drift": drift}) == said
+
+
+def test_the_agent_is_found_in_the_journal_by_its_own_name(tmp_path: Path) -> None:
+    shape = ("--lines", "2000", "--no-pager", "--output", "short-iso")
+    answers: dict[tuple[str, ...], Answer] = {
+        ("journalctl", "-t", "aks-flex-node", *shape): Answer(0, "ours"),
+        ("journalctl", "--unit", "kubelet", *shape): Answer(0, "kubelet's"),
+    }
+    files = dict(support.contents(engine_with(tmp_path, RecordedHost(answers=answers))))
+    assert files["journals/aks-flex-node.txt"] == "ours"
+    assert files["journals/kubelet.txt"] == "kubelet's"
 
 
 def test_a_bundle_for_support_holds_no_secret_and_is_for_its_owner_alone(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ def link_file(blob: Blob, path: Path, mode: int) -> bool:
     if not blob.linkable:
         return False
     status = blob.path.stat()
+    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+        return False  # whoever was given the installed file was given this one as well
     if stat.S_IMODE(status.st_mode) != mode:
         if status.st_nlink > 1:
             return False

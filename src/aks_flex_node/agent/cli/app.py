@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from aks_flex_node import __version__
+from aks_flex_node.agent.cli.options import Json
 from aks_flex_node.errors import FlexError, MachineError
 
 HELP = "Turn this machine into a worker node of an AKS cluster, and keep it one."
@@ -39,9 +40,14 @@ def root(
 
 
 @app.command()
-def version() -> None:
+def version(json: Json = False) -> None:
     """Print the version."""
-    typer.echo(__version__)
+    if json:
+        from aks_flex_node.agent.cli import screen
+
+        screen.facts({"version": __version__})
+    else:
+        typer.echo(__version__)
 
 
 def _register() -> None:

@@ -96,6 +96,7 @@ def init(
         sys.stdout.write(starter())
         return
     try:
+        file.parent.mkdir(exist_ok=True)
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError as error:
         raise WordsError("file-exists", f"{file} is there already.", "Name another file, or move it away.") from error

@@ -6,6 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.cli import screen
+from aks_flex_node.agent.engine.engine import distinct
 from aks_flex_node.host.actions import WriteFile
 
 if TYPE_CHECKING:
@@ -18,15 +19,14 @@ if TYPE_CHECKING:
 
 def show(plans: Iterable[Plan], host: Host) -> int:
     """Print all plans; how many actions there are."""
-    count = 0
-    for plan in plans:
-        if plan.actions:
+    count, shown = 0, ""
+    for plan, action in distinct(plans):
+        if plan.component != shown:
             screen.show(f"{plan.component}:")
-        for action in plan.actions:
-            screen.show(f"  {action}")
-            for line in file_diff(action, host):
-                screen.show(f"      {line}")
-            count += 1
+        screen.show(f"  {action}")
+        for line in file_diff(action, host):
+            screen.show(f"      {line}")
+        count, shown = count + 1, plan.component
     return count
 
 
@@ -45,6 +45,5 @@ def file_diff(action: Action, host: Host) -> list[str]:
 def as_data(plans: Iterable[Plan]) -> list[dict[str, Any]]:
     return [
         {"component": plan.component, "action": type(action).__name__, "what": str(action)}
-        for plan in plans
-        for action in plan.actions
+        for plan, action in distinct(plans)
     ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.components.agent import APPLIED
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.config.derived import log_file
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
+LOOK = "look at all of a node"  # what commands need root for that only look
+
+
 @dataclass(frozen=True)
 class Given:
     """What the words of a command say about the configuration."""
@@ -35,11 +39,9 @@ class Given:
     sets: tuple[str, ...] = ()
 
 
-def require_root() -> None:
+def require_root(why: str = "make this machine a node") -> None:
     if os.geteuid() != 0:
-        raise MachineError(
-            "not-root", "Only root can make this machine a node.", "Run the same command again with `sudo`."
-        )
+        raise MachineError("not-root", f"Only root can {why}.", "Run the same command again with `sudo`.")
 
 
 def load(given: Given) -> Loaded:
@@ -62,12 +64,19 @@ def load_leniently(given: Given) -> tuple[NodeConfig, bool]:
 
     Also whether it is the real one: what was applied is kept without its secrets, and says nothing about drift.
     """
+    if given.config is not None:
+        return load(given).config, True  # whoever names a file means it
     with contextlib.suppress(ConfigError):
         return load(given).config, True
     try:
         return loader.load_text(Path(APPLIED).read_text(), APPLIED, {}, {}).config, False
     except (ConfigError, OSError):
         return NodeConfig(), False
+
+
+def has_joined(config: NodeConfig) -> bool:
+    """Whether this machine has a certificate of its own."""
+    return Path(f"{config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem").exists()
 
 
 def ledger_places(config: NodeConfig) -> tuple[str, ...]:
@@ -79,8 +88,17 @@ def engine(config: NodeConfig, host: Host | None = None) -> Engine:
     host = host or RealHost()
     events = Events(Journal(), level=config.agent.log_level)
     known = state.read(host, f"{config.paths.data_dir}/state.json")
-    machine = survey(host, config, known.pod_cidr)
+    network = host.read(f"{config.paths.cni.conf_dir}/{cni.NETWORK}")
+    machine = survey(host, config, known.pod_cidr or cni.subnet(network))
+    if not machine.address:
+        machine = replace(machine, address=known.address)  # nobody can tell now, so it is what it was
     return Engine(host, config, machine, Ledger(host, ledger_places(config)), events)
+
+
+def node_name(engine: Engine) -> str:
+    """By which the machine joined, whatever it is called now."""
+    known = state.read(engine.host, f"{engine.config.paths.data_dir}/state.json").node
+    return known or engine.machine.node_name(engine.config)
 
 
 def open_log(engine: Engine) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cli import door, progress, screen
 from aks_flex_node.agent.cluster.proof import LiveProof
-from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.agent import APPLIED
 from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.locking import alone
 from aks_flex_node.agent.engine.workshop import StoreWorkshop
-from aks_flex_node.agent.joining import Join
+from aks_flex_node.agent.joining import Join, begin
+from aks_flex_node.agent.recovering import recover
+from aks_flex_node.agent.watching import Watcher
+from aks_flex_node.agent.words import counted
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile
 
@@ -33,18 +37,22 @@ def join(given: Given, skip: Sequence[str], components: Sequence[Component] | No
     start = time.monotonic()
     door.require_root()
     loaded = door.load(given)
-    loader.check_join(loaded.config)
+    if not door.has_joined(loaded.config):
+        loader.check_join(loaded.config)
     for warning in loaded.warnings:
         screen.say(screen.coloured("warning: ", screen.YELLOW) + warning)
     with alone():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         engine = door.engine(loaded.config)
-        check(engine, skip)
-        engine.apply(agent.COMPONENT)  # the log is in a directory of its own
+        refuse_another_name(engine)
+        recover(engine)
+        check(engine, skip, components)
+        begin(engine, Watcher())  # the log is in a directory of its own
         door.open_log(engine)
         node = _run(engine, components or SEQUENCE)
         _keep(engine, loaded.config)
     took = time.monotonic() - start
-    what = f"Node {node.name} is Ready" if node else f"Done, {len(engine.changed)} changes"
+    what = f"Node {node.name} is Ready" if node else f"Done, {counted(len(engine.changed), 'change')}"
     screen.say(f"{what} ({took:.1f} s).")
     return loaded.config
 
@@ -61,13 +69,26 @@ def _run(engine: Engine, components: Sequence[Component]) -> Node | None:
         workshop.close()
 
 
-def check(engine: Engine, skip: Sequence[str]) -> None:
+def refuse_another_name(engine: Engine) -> None:
+    """A node's certificate is for one name. Under another it would be a stranger to its own Node."""
+    known = state.read(engine.host, f"{engine.config.paths.data_dir}/state.json").node
+    name = engine.machine.node_name(engine.config)
+    if known and known != name and door.has_joined(engine.config):
+        raise MachineError(
+            "node-renamed",
+            f"This machine joined as {known}, and would now be called {name}.",
+            f"Set node.name to {known}, or take the node apart first: `aks-flex-node unbootstrap`.",
+        )
+
+
+def check(engine: Engine, skip: Sequence[str], components: Sequence[Component] | None = None) -> None:
     """Refuse before anything is changed what could not end well."""
     if "all" in skip:
         return
     from aks_flex_node.agent import preflight
 
-    situation = preflight.situation(engine.host, engine.config, engine.machine, engine.ledger)
+    names = frozenset(component.name for component in components) if components else None
+    situation = preflight.situation(engine.host, engine.config, engine.machine, engine.ledger, components=names)
     findings = preflight.run_all(situation, set(skip))
     wrong = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
@@ -77,7 +98,7 @@ def check(engine: Engine, skip: Sequence[str]) -> None:
         lines = [f"{finding.check}: {finding.message} {finding.remedy}" for finding in wrong]
         raise MachineError(
             "preflight-failed",
-            "\n".join([f"This machine is not ready to become a node ({len(wrong)} problems):", *lines]),
+            "\n".join([f"This machine is not ready to become a node ({counted(len(wrong), 'problem')}):", *lines]),
             "Nothing was changed. To go on in spite of a finding: --skip NAME.",
         )
 

@@ -49,7 +49,7 @@ def status(
 ) -> None:
     """Show how this node is: what the cluster says of it, versions, services, certificate, drift, last events."""
     from aks_flex_node.agent import status as facts
-    from aks_flex_node.agent.cli import door, screen
+    from aks_flex_node.agent.cli import screen
 
     while True:
         found = facts.status(_engine(config))
@@ -61,13 +61,12 @@ def status(
             return
         time.sleep(2)
         screen.show()
-        door.require_root()
 
 
 def _engine(config: Path | None) -> Engine:
     from aks_flex_node.agent.cli import door
 
-    door.require_root()
+    door.require_root(door.LOOK)
     settings, complete = door.load_leniently(door.Given(config))
     engine = door.engine(settings)
     engine.complete = complete
@@ -86,7 +85,7 @@ def show_status(found: dict[str, Any]) -> None:
         ("certificate", f"until {end['expires']} ({end['days']:.0f} days)" if end else "none"),
         ("arc", found["arc"]["status"]),
         ("vpn", found["vpn"]["status"]),
-        ("drift", drift_line(found["drift"])),
+        ("drift", drift_line(found)),
     ]
     for name, text in lines:
         screen.show(f"{name:<12} {text}")
@@ -98,10 +97,15 @@ def show_status(found: dict[str, Any]) -> None:
         screen.show(f"{'event':<12} {event['time']}  {event['message']}")
 
 
-def drift_line(found: list[str] | None) -> str:
-    if found is None:
+def drift_line(found: dict[str, Any]) -> str:
+    from aks_flex_node.agent.engine.state import Phase
+    from aks_flex_node.agent.words import counted
+
+    if found["phase"] != Phase.NODE_JOINED.value:
+        return "not joined"
+    if found["drift"] is None:
         return "unknown: the configuration is not where it was; name it with --config"
-    return f"{len(found)} differences" if found else "none"
+    return counted(len(found["drift"]), "difference") if found["drift"] else "none"
 
 
 def health(config: Config = None, json: Json = False) -> None:

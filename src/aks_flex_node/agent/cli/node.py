@@ -43,6 +43,7 @@ def bootstrap(
     start: From = "",
     steps: Annotated[bool, typer.Option("--list", help="Show the steps, and where each lives.")] = False,
     dry_run: DryRun = False,
+    json: Json = False,
 ) -> None:
     """Make this machine a node: install, configure, start, and prove that it is Ready.
 
@@ -51,13 +52,15 @@ def bootstrap(
     from aks_flex_node.agent.cli import door, screen
     from aks_flex_node.agent.components import sequence
 
+    if steps and json:
+        return screen.facts([vars(step) for step in sequence.STEPS])
     if steps:
         rows = [(str(step.number), step.title, step.home, step.what) for step in sequence.STEPS]
         return screen.table(("STEP", "TITLE", "COMPONENT", "WHAT"), rows)
     given, chosen = door.Given(config, tuple(sets or ())), sequence.choose(only or (), start)
     if dry_run:
         door.require_root()
-        _show_plan(door.engine(door.load(given).config), chosen, json=False)
+        _show_plan(door.engine(door.load(given).config), chosen, json=json)
     else:
         _join(given, skip or [], chosen)
     return None
@@ -77,8 +80,9 @@ def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None
     """Compare this machine with its configuration: exit 0 when nothing differs, 1 when something does."""
     from aks_flex_node.agent.cli import diffs, door, screen
     from aks_flex_node.agent.components.sequence import SEQUENCE
+    from aks_flex_node.agent.words import counted
 
-    door.require_root()
+    door.require_root(door.LOOK)
     engine = door.engine(door.load(door.Given(config, tuple(sets or ()))).config)
     found = diffs.as_data(engine.plan(component) for component in SEQUENCE)
     if json:
@@ -86,9 +90,8 @@ def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None
     else:
         for difference in found:
             screen.show(f"{difference['component']:<12} {difference['what']}")
-        screen.say(
-            f"{len(found)} differences; `aks-flex-node bootstrap` repairs them." if found else "Nothing differs."
-        )
+        repair = f"{counted(len(found), 'difference')}; `aks-flex-node bootstrap` repairs."
+        screen.say(repair if found else "Nothing differs.")
     raise typer.Exit(1 if found else 0)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cli import door, progress, screen
 from aks_flex_node.agent.cluster.farewell import Farewell
 from aks_flex_node.agent.cluster.proof import node_api
-from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.engine.engine import Engine
+from aks_flex_node.agent.engine.events import Events
 from aks_flex_node.agent.engine.locking import alone
-from aks_flex_node.agent.engine.resources import Spec
 from aks_flex_node.agent.leaving import Leave
+from aks_flex_node.agent.watching import Watcher
 from aks_flex_node.errors import FlexError
+from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host.dry import DryHost
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
 def reset(config: NodeConfig, *, keep_artifacts: bool, seconds: float) -> None:
     start = time.monotonic()
     with alone():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         engine = door.engine(config)
-        farewell = _farewell(config, engine.machine.node_name(config), seconds)
+        farewell = _farewell(config, door.node_name(engine), seconds)
         leave = Leave(engine, farewell, progress.Lines(), keep_artifacts=keep_artifacts)
         remains = leave.run()
     for line in leave.left_on_purpose():
@@ -42,22 +46,22 @@ def reset(config: NodeConfig, *, keep_artifacts: bool, seconds: float) -> None:
 
 def _farewell(config: NodeConfig, node: str, seconds: float) -> Farewell | None:
     """There is nobody to say goodbye to for a machine that never got a certificate."""
-    certificate = Path(f"{config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem")
-    if not certificate.exists() or not config.node.kubelet.server_url:
+    if not door.has_joined(config) or not config.node.kubelet.server_url:
         return None
     return Farewell(node_api(config), node, seconds)
 
 
 def show_reset(config: NodeConfig) -> None:
-    """What a reset would do."""
-    from aks_flex_node.agent import pods
-
-    engine = door.engine(config)
-    actions = list(pods.removal(engine.host, config)) if engine.ledger.exists else []
-    for component in reversed(SEQUENCE):
-        facts = component.observe(engine.host, Spec(), engine.ledger.owned(component.name))
-        actions += component.removal(facts)
-    for action in actions:
+    """What a reset would do, found out by doing it to nothing."""
+    real = door.engine(config)
+    host = DryHost(real.host)
+    engine = Engine(host, config, real.machine, real.ledger.copy(host), Events())
+    Leave(engine, None, Watcher()).run()
+    if _farewell(config, door.node_name(real), 0):
+        screen.show(f"drain and cordon node {door.node_name(real)}, and say that it left")
+    own = {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
+    shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.path in own)]
+    for action in shown:
         screen.show(str(action))
-    if not actions:
+    if not shown:
         screen.show("Nothing to do.")

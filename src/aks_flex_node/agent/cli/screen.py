@@ -5,6 +5,7 @@ Facts go to standard output: a table for a person, JSON with `--json`. Progress 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,14 @@ def facts(value: Any) -> None:
 
 
 def show(text: str = "") -> None:
-    print(text, flush=True)
+    with contextlib.suppress(BrokenPipeError):
+        print(text, flush=True)
 
 
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """A line of progress. Whoever reads it may go away; the work goes on."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def complain(error: FlexError) -> None:

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aks_flex_node.agent.cli.options import Config, Json, Sets
+from aks_flex_node.agent.words import counted
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.engine.resources import Program
+
+SHAPES = (".tar", ".tar.gz", ".tgz")
+ARCHITECTURES = ("amd64", "arm64")
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Programs of a node: fetched, kept, bundled.")
 
@@ -37,7 +41,7 @@ def list_(config: Config = None, sets: Sets = None, json: Json = False) -> None:
 @app.command()
 def bundle(
     target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="A directory, or a file ending in .tar or .tar.gz.")
+        Path, typer.Argument(metavar="TARGET", help="A directory, or a file ending in .tar, .tar.gz or .tgz.")
     ],
     config: Config = None,
     sets: Sets = None,
@@ -57,6 +61,7 @@ def bundle(
     from aks_flex_node.agent.components.sequence import SEQUENCE
     from aks_flex_node.agent.engine import workshop
 
+    refuse_words(target, arch)
     engine = door.engine(door.load(door.Given(config, tuple(sets or ()))).config)
     machine = replace(engine.machine, arch=arch or engine.machine.arch)
     programs: list[Program] = []
@@ -68,22 +73,50 @@ def bundle(
     if json:
         screen.facts(made)
     else:
-        screen.show(f"{target}: {len(made.artifacts)} files for {machine.arch}.")
+        screen.show(f"{target}: {counted(len(made.artifacts), 'file')} for {machine.arch}.")
+
+
+def refuse_words(target: Path, arch: str) -> None:
+    """Refuse before anything is fetched what would not be what was meant."""
+    from aks_flex_node.errors import WordsError
+
+    # A directory may be named after a version: what is a number is no kind of file.
+    if not target.name.endswith(SHAPES) and target.suffix and not target.suffix[1:].isdigit():
+        raise WordsError(
+            "bundle-shape-unknown",
+            f"A bundle cannot be a {target.suffix} file.",
+            f"Name a directory, or a file that ends in {' or '.join(SHAPES)}.",
+        )
+    if arch and arch not in ARCHITECTURES:
+        raise WordsError(
+            "bundle-arch-unknown", f"There are no nodes of architecture {arch!r}.", "Write amd64 or arm64."
+        )
 
 
 @app.command()
-def clean(config: Config = None, json: Json = False) -> None:
-    """Remove what was downloaded. What is installed stays."""
+def clean(
+    config: Config = None,
+    old: Annotated[
+        bool, typer.Option("--old", help="Remove installed versions that are no longer in use, too.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Remove what was downloaded. What is installed stays, unless `--old` says otherwise."""
+    from aks_flex_node.agent import tidying
     from aks_flex_node.agent.artifacts import clean as clean_cache
     from aks_flex_node.agent.cli import door, screen
     from aks_flex_node.agent.engine.locking import alone
     from aks_flex_node.agent.engine.workshop import cache_dir
 
-    door.require_root()
+    door.require_root("remove programs")
     with alone():
         settings, _ = door.load_leniently(door.Given(config))
         freed = clean_cache(Path(cache_dir(settings)), set())
+        gone = tidying.remove_old(door.engine(settings)) if old else {}
+    freed += sum(gone.values())
     if json:
-        screen.facts({"bytes": freed})
+        screen.facts({"bytes": freed, "versions": list(gone)})
     else:
+        for place in gone:
+            screen.show(f"removed {place}")
         screen.show(f"{freed / 1e6:.0f} MB freed.")

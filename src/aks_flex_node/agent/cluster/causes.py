@@ -20,7 +20,7 @@ SYSTEMD = re.compile(r"^(?:\S+\.service: |Start(?:ed|ing) |Stopp(?:ed|ing) |Fail
 KLOG = re.compile(r"^[A-Z]\d{4} [\d:.]+\s+\d+ \S+\] ?")
 
 
-def journal(host: Host, unit: UnitState, since: float = 0.0, lines: int = 60) -> list[str]:
+def journal(host: Host, unit: UnitState, since: float = 0.0, lines: int = 400) -> list[str]:
     """The last words of a unit since a moment, without the journal's own columns."""
     words = ("--unit", unit.name, "--lines", str(lines), "--output", "cat", "--no-pager")
     said = host.ask("journalctl", *words, *((f"--since=@{since:.0f}",) if since else ()))

@@ -27,8 +27,13 @@ class Farewell:
         try:
             node = nodes.find(self.api, self.node)
             if node is None:
-                note(f"the cluster has no node {self.node}")
-                return []
+                missing = nodes.is_missing(self.api, self.node)
+                note(
+                    f"the cluster has no node {self.node}"
+                    if missing
+                    else f"this machine may not see node {self.node}"
+                )
+                return [] if missing else by_hand
             if stayed := nodes.drain(self.api, self.node, self.seconds, note):
                 note(f"these pods did not go within {self.seconds:.0f} s: {', '.join(stayed)}")
             nodes.say_left(self.api, self.node)

@@ -30,6 +30,8 @@ class Node:
     left: bool  # it said so when it went, and was cordoned by itself
     conditions: tuple[tuple[str, str], ...]
     version: str
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Node:
@@ -47,6 +49,8 @@ class Node:
             LEFT in document["metadata"].get("annotations", {}),
             tuple((one["type"], one["status"]) for one in conditions),
             document.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", ""),
+            tuple(sorted(document["metadata"].get("labels", {}).items())),
+            tuple((one["key"], one.get("value", ""), one["effect"]) for one in spec.get("taints", [])),
         )
 
 
@@ -58,6 +62,20 @@ def find(api: Api, name: str) -> Node | None:
         if refusal.status in {403, 404}:
             return None
         raise
+
+
+def is_missing(api: Api, name: str) -> bool:
+    """Whether the cluster says that it has no such node."""
+    try:
+        api.get(f"/api/v1/nodes/{quote(name)}")
+    except Refused as refusal:
+        return refusal.status == 404
+    return False
+
+
+def set_labels(api: Api, name: str, labels: Mapping[str, str | None]) -> None:
+    """Put labels on a node; one without a value goes."""
+    api.request("PATCH", f"/api/v1/nodes/{quote(name)}", {"metadata": {"labels": dict(labels)}}, PATCH)
 
 
 def cordon(api: Api, name: str) -> None:
@@ -127,11 +145,13 @@ def drain(
     left = pods(api, name)
     if left:
         say(f"draining {len(left)} pods")
+    pause = 0.2
     while left and clock() < end:
         for pod in left:
             if not pod["metadata"].get("deletionTimestamp"):
                 with contextlib.suppress(Refused):
                     evict(api, pod)
-        sleep(0.2)
+        sleep(pause)
+        pause = min(2.0, pause * 1.3)  # a budget that says no is not asked too often
         left = pods(api, name)
     return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in left]

@@ -19,7 +19,7 @@ from aks_flex_node.agent.config.derived import token
 from aks_flex_node.errors import ClusterError, FlexError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from aks_flex_node.agent.cluster.nodes import Node
     from aks_flex_node.agent.config.models import NodeConfig
@@ -32,12 +32,20 @@ PATIENCE = 5.0  # how long a thing may be wrong before we look for a cause
 
 
 class Proof(Protocol):
+    def stuck(self) -> bool:
+        """Whether a kubelet that was not started just now has to be, to get its certificate or its Node back."""
+        ...
+
     def registered(self) -> Node:
         """Wait until the cluster knows this node."""
         ...
 
     def ready(self, seen: Callable[[Node], None]) -> Node:
         """Wait until the node is Ready, and show it each time that it is looked at."""
+        ...
+
+    def label(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+        """Bring the labels of the Node up to date; `earlier` are those that we put there the last time."""
         ...
 
 
@@ -71,7 +79,7 @@ class LiveProof:
         self._say = say
         self._world = world or World()
         self._api = self._world.api
-        self._began = self._world.now()
+        self._began = 0.0
 
     @property
     def _seconds(self) -> float:
@@ -87,7 +95,17 @@ class LiveProof:
             self._api = node_api(self._config)
         return self._api
 
+    def stuck(self) -> bool:
+        """Whether a kubelet that has run for a while lacks what it gets when it starts: a certificate, its Node."""
+        if not self._has_certificate():
+            return True
+        try:
+            return nodes.is_missing(self.api, self._node)
+        except (ClusterError, Refused):
+            return False  # nobody can tell now
+
     def registered(self) -> Node:
+        self._began = self._world.now()  # what was said before is over
         self._until(self._containerd_runs, "containerd.service", SERVICE_SECONDS, "containerd is not running")
         self._say("containerd runs")
         self._until(self._kubelet_is_well, "kubelet.service", SERVICE_SECONDS, "the kubelet does not answer")
@@ -113,6 +131,21 @@ class LiveProof:
         node = self._until(look, "kubelet.service", self._seconds, "the node does not get Ready")
         assert isinstance(node, nodes.Node)  # noqa: S101
         return node
+
+    def label(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+        there = dict(node.labels)
+        changes: dict[str, str | None] = {key: value for key, value in wanted.items() if there.get(key) != value}
+        changes.update({key: None for key in earlier - set(wanted) if key in there})
+        try:
+            if changes:
+                nodes.set_labels(self.api, self._node, changes)
+                self._say(f"labels of the node: {', '.join(sorted(changes))}")
+        except (Refused, ClusterError) as error:
+            self._say(f"the labels {', '.join(sorted(changes))} could not be changed: {error}")
+        for taint in self._config.node.taints:
+            if (taint.key, taint.value, taint.effect) not in node.taints:
+                words = f"{taint.key}={taint.value}:{taint.effect}"
+                self._say(f"a node takes taints only when it joins; type kubectl taint nodes {self._node} {words}")
 
     def _come_back(self) -> None:
         try:

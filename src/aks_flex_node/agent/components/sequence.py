@@ -62,6 +62,8 @@ def choose(only: Sequence[str] = (), start: str = "") -> tuple[Component, ...]:
             raise WordsError(
                 "component-unknown", f"There is no component {name!r}.", f"There are: {', '.join(NAMES)}."
             )
+    if only and start:
+        raise WordsError("words-conflict", "--only and --from do not go together.", "Use one of them.")
     if only:
         return tuple(component for component in SEQUENCE if component.name in only)
     return SEQUENCE[NAMES.index(start) :] if start else SEQUENCE

@@ -22,9 +22,10 @@ DIRECTORY = Path("/etc/aks-flex-node")
 NAMES = ("config.json", "config.yaml", "config.yml")
 LARGEST = 1 << 20
 
+TOKEN_FILE = "azure.bootstrapToken.tokenFile"  # noqa: S105
 # A file, and the setting that its content becomes.
 SECRET_FILES = (
-    ("azure.bootstrapToken.tokenFile", "azure.bootstrapToken.token"),
+    (TOKEN_FILE, "azure.bootstrapToken.token"),
     ("azure.servicePrincipal.clientSecretFile", "azure.servicePrincipal.clientSecret"),
 )
 CERTIFICATE_FILE = ("node.kubelet.caCertFile", "node.kubelet.caCertData")
@@ -53,7 +54,7 @@ def missing(path: Path) -> ConfigError:
     return ConfigError(
         "config-missing",
         f"There is no configuration at {path}.",
-        f"Make one with `aks-flex-node config init > {path}`, or name another with `--config`.",
+        f"Make one with `aks-flex-node config init {path}`, or name another with `--config`.",
     )
 
 
@@ -102,6 +103,7 @@ def judge_mode(path: Path, mode: int, source: Source) -> None:
 
 def fill_from_files(source: Source) -> None:
     """Put the content of each `…File` in the place of the setting it stands for."""
+    _pass_over_spent_token(source)
     for file_key, key in SECRET_FILES:
         if content := _content(source, file_key):
             source.settings[key] = Secret(content)
@@ -112,13 +114,21 @@ def fill_from_files(source: Source) -> None:
         _set_origin(source, *CERTIFICATE_FILE)
 
 
+def _pass_over_spent_token(source: Source) -> None:
+    """A token is for the first join; whether it is still needed is known by whoever knows the machine."""
+    name = source.settings.get(TOKEN_FILE)
+    if isinstance(name, str) and name.startswith("/") and not os.path.lexists(name):
+        source.absent.add(TOKEN_FILE)
+        source.warnings.append(f"{TOKEN_FILE} names {name}, which is not there; a first join needs it.")
+
+
 def _set_origin(source: Source, file_key: str, key: str) -> None:
     source.origins[key] = f"{source.settings[file_key]}, named by {source.origins[file_key]}"
 
 
 def _content(source: Source, key: str, *, secret: bool = True) -> str | None:
     name = source.settings.get(key)
-    if not isinstance(name, str) or not name.startswith("/"):
+    if not isinstance(name, str) or not name.startswith("/") or key in source.absent:
         return None  # left out, or wrong in a way that is told elsewhere
     path, origin = Path(name), source.origins.get(key, "")
     try:

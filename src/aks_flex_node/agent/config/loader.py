@@ -67,10 +67,16 @@ def require_join(config: NodeConfig) -> list[Problem]:
     needed = (
         ("node.kubelet.serverURL", kubelet.server_url, "the address of the API server, https://…:443"),
         ("node.kubelet.caCertData", ca_certificate(config), "the cluster's CA certificate; or give caCertFile"),
-        ("azure.bootstrapToken.tokenFile", token(config), "a file with the bootstrap token; or give token"),
+        (files.TOKEN_FILE, token(config), "a file with the bootstrap token; or give token"),
         ("kubernetes.version", config.kubernetes.version, "the cluster's version, with its patch level"),
     )
-    return [Problem(path, f"is missing, and a join needs it: {what}.") for path, value, what in needed if not value]
+    named = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
+    lost = {files.TOKEN_FILE: f"names {named}, which is not there, and a join needs it."} if named else {}
+    return [
+        Problem(path, lost.get(path, f"is missing, and a join needs it: {what}."))
+        for path, value, what in needed
+        if not value
+    ]
 
 
 def check_join(config: NodeConfig) -> None:

@@ -39,6 +39,7 @@ class Source:
     origins: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    absent: set[str] = field(default_factory=set)  # settings that name a file which is not there
 
     def put(self, key: Key, value: object, origin: str) -> None:
         if value == "" and key.kind == "text" and key.default is None:
@@ -92,6 +93,10 @@ def from_flags(flags: Mapping[str, object]) -> Source:
             source.origins[f"{place.path}.{rest}"] = f"{origin}.{rest}"
         else:
             _put_text(source, place, value, origin)
+    for secret, file in EITHER:
+        if isinstance(source.settings.get(secret), Secret):
+            who = "where every user of this machine can read it"
+            source.warnings.append(f"{secret} was given on the command line, {who}; use {file}.")
     return finish(source)
 
 

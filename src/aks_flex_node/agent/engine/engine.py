@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.engine.observing import damage, sightings
 from aks_flex_node.agent.engine.resources import Spec
 from aks_flex_node.agent.engine.workshop import Clock
+from aks_flex_node.agent.words import counted
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, PlaceTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.component import Component
@@ -36,6 +37,18 @@ class Plan:
     spec: Spec = field(repr=False)
     facts: Facts = field(repr=False)
     actions: tuple[Action, ...]
+
+
+def distinct(plans: Iterable[Plan]) -> Iterator[tuple[Plan, Action]]:
+    """All that plans would do; a directory that several of them need is made by the first."""
+    made: set[str] = set()
+    for plan in plans:
+        for action in plan.actions:
+            if not isinstance(action, MakeDirectory):
+                yield plan, action
+            elif action.path not in made:
+                made.add(action.path)
+                yield plan, action
 
 
 @dataclass
@@ -98,7 +111,7 @@ class Engine:
         self.changed += done
         self.events.say(
             "component-applied",
-            f"{component.title}: {len(done)} changes" if done else f"{component.title}: nothing to do",
+            f"{component.title}: {counted(len(done), 'change')}" if done else f"{component.title}: nothing to do",
             "info" if done else "debug",
             component=component.name,
             changes=len(done),

@@ -76,16 +76,24 @@ class LogFile:
 class Journal:
     """systemd's journal, by its own protocol."""
 
-    def __init__(self, path: str = JOURNAL) -> None:
+    def __init__(self, path: str = JOURNAL, seconds: float = 1.0) -> None:
         self._path = path
+        self._seconds = seconds  # it takes a line at once, or hangs
+        self._hangs = False
 
     def __call__(self, level: str, line: str, text: str) -> None:
+        if self._hangs:
+            return  # it is waited for once
         message = text.replace("\n", " ")
         fields = (
             f"PRIORITY={PRIORITIES[level]}\nSYSLOG_IDENTIFIER=aks-flex-node\nMESSAGE={message}\nFLEX_EVENT={line}\n"
         )
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            channel.sendto(fields.encode(), self._path)
+            channel.settimeout(self._seconds)
+            try:
+                channel.sendto(fields.encode(), self._path)
+            except TimeoutError:
+                self._hangs = True
 
 
 def last(path: str, count: int) -> list[dict[str, Any]]:

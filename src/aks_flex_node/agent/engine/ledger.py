@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.marks import MARK
 from aks_flex_node.host.actions import (
     EditFile,
     EnableUnit,
@@ -65,19 +66,21 @@ class Ledger:
         self.places = places
         self.damaged: tuple[str, ...] = ()
         self.components: dict[str, Owned] = {}
+        self.found: dict[str, list[str]] = {}  # what was there before us and is named like things of ours
         contents = {place: host.read(place) for place in places}
         self._uneven = len(set(contents.values())) > 1  # a crash came between the one and the other
         for place, content in contents.items():
             try:
                 if content is not None:
-                    self.components = _parsed(content)
+                    self.components, self.found = _parsed(content)
                     return
             except (ValueError, KeyError, TypeError, AttributeError):
                 self.damaged += (place,)
 
     @property
     def exists(self) -> bool:
-        return bool(self.components)
+        """Whether it knows of anything."""
+        return any(not owned.empty for owned in self.components.values())
 
     def owned(self, component: str) -> Owned:
         return self.components.setdefault(component, Owned())
@@ -120,9 +123,15 @@ class Ledger:
 
     def _original(self, path: str, originals: str) -> Record:
         entry = self._host.look(path)
-        if entry is None:
+        if entry is None or self._ours(path, entry):
             return {"original": None}
         return {"original": self._kept(path, entry, originals)}
+
+    def _ours(self, path: str, entry: Entry) -> bool:
+        """Whether it is our own work of another day, of which the record is lost: that is nothing to come back to."""
+        if entry.kind is Kind.LINK:
+            return any(entry.target.startswith(f"{place.rpartition('/')[0]}/") for place in self.places)
+        return entry.kind is Kind.FILE and entry.size < 1 << 20 and MARK.encode() in (self._host.read(path) or b"")
 
     def _kept(self, path: str, entry: Entry, originals: str) -> Record:
         kept: Record = {"kind": entry.kind.value, "mode": entry.mode}
@@ -135,6 +144,11 @@ class Ledger:
             self._host.do(MakeDirectory(originals, 0o700))
             self._host.do(WriteFile(kept["copy"], self._host.read(path) or b"", 0o600))
         return kept
+
+    def note_found(self, names: dict[str, list[str]]) -> None:
+        """What was there before us, noted once, when we know of nothing yet."""
+        if not self.exists and not self.found:
+            self.found = names
 
     def after(self, component: str, spec: Spec, actions: Iterable[Action]) -> None:
         """Note what is in effect now."""
@@ -201,13 +215,14 @@ class Ledger:
             if not owned.empty
         }
         body = ",\n".join(f"{json.dumps(name)}: {json.dumps(kinds)}" for name, kinds in kept.items())
-        return f'{{"format": {FORMAT}, "components": {{\n{body}\n}}}}\n'.encode()
+        found = json.dumps(self.found)
+        return f'{{"format": {FORMAT}, "found": {found}, "components": {{\n{body}\n}}}}\n'.encode()
 
     def copy(self, host: Host) -> Ledger:
         """The same knowledge about another host, for trying things out."""
         other = Ledger.__new__(Ledger)
         other._host, other.places, other.damaged, other._uneven = host, self.places, self.damaged, self._uneven
-        other.components = copy.deepcopy(self.components)
+        other.components, other.found = copy.deepcopy(self.components), copy.deepcopy(self.found)
         return other
 
 
@@ -225,8 +240,9 @@ def _priority(host: Host, device: str) -> int:
     return next((int(line.split()[-1]) for line in lines[1:] if line.split()[:1] == [device]), -2)
 
 
-def _parsed(content: bytes) -> dict[str, Owned]:
+def _parsed(content: bytes) -> tuple[dict[str, Owned], dict[str, list[str]]]:
     document = json.loads(content)
     if document["format"] != FORMAT:
         raise ValueError(f"format {document['format']}")
-    return {name: Owned(**kinds) for name, kinds in document["components"].items()}
+    components = {name: Owned(**kinds) for name, kinds in document["components"].items()}
+    return components, dict(document.get("found", {}))

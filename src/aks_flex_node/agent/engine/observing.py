@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.engine.ledger import Owned
-from aks_flex_node.agent.engine.resources import Directory, File, Line, Link, Program, Service, Spec, Sysctl
+from aks_flex_node.agent.engine.resources import Directory, File, Line, Link, Program, Service, Spec, Sysctl, above
 from aks_flex_node.host.disk import aside, beside
 from aks_flex_node.host.system import sysctl_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from aks_flex_node.host.host import Entry, Host, UnitState
 
@@ -84,12 +85,14 @@ def damage(host: Host, program: Program, owned: Owned) -> str:
             return wrong
         recorded = owned.paths.get(program.place, {})
         seen = recorded.get("seen", {}) if recorded.get("synced") else {}
-        for name, expected in files.items():
-            if wrong := _wrong(host, f"{program.place}/{name}", expected, seen.get(name)):
-                return f"{name} {wrong}"
+        wrong_files = (
+            f"{name} {wrong}"
+            for name, expected in files.items()
+            if (wrong := _wrong(host, f"{program.place}/{name}", expected, seen.get(name)))
+        )
+        return next(chain(wrong_files, _open_folders(host, program.place, files)), "")
     except (ValueError, KeyError, TypeError, AttributeError):
         return "its manifest is damaged"
-    return ""
 
 
 def _other_artifact(program: Program, manifest: dict[str, Any]) -> str:
@@ -97,6 +100,23 @@ def _other_artifact(program: Program, manifest: dict[str, Any]) -> str:
     digests = {str(one["digest"]) for one in manifest.get("artifacts", [])}
     pinned = [one.digest for one in program.artifacts if one.digest]
     return "is not what the configuration pins" if any(digest not in digests for digest in pinned) else ""
+
+
+def _open_folders(host: Host, place: str, files: Iterable[str]) -> Iterator[str]:
+    """The directories that lead to a tree's files and are not root's alone to write to, the tree itself first."""
+    inside = {folder for name in files for folder in above(f"{place}/{name}") if folder.startswith(f"{place}/")}
+    for folder in (place, *sorted(inside)):
+        if wrong := _open(host.look(folder)):
+            yield f"{folder.removeprefix(f'{place}/')} {wrong}"
+
+
+def _open(entry: Entry | None) -> str:
+    """Whether others than root could put programs of their own there."""
+    if entry is None:
+        return "is missing"
+    if not entry.roots:
+        return "does not belong to root"
+    return f"has mode {entry.mode:04o}" if entry.mode & 0o022 else ""
 
 
 def _wrong(host: Host, path: str, expected: dict[str, object], seen: int | None) -> str:
@@ -107,8 +127,8 @@ def _wrong(host: Host, path: str, expected: dict[str, object], seen: int | None)
         return "" if entry.target == expected["link"] else "is not the link it should be"
     if entry.size != expected["size"]:
         return "has another size"
-    if entry.mode != expected["mode"]:
-        return f"has mode {entry.mode:04o}"
+    if entry.mode != expected["mode"] or not entry.roots:
+        return f"has mode {entry.mode:04o}" if entry.roots else "does not belong to root"
     # A file that has not been touched since it was last hashed need not be hashed again.
     if entry.changed != seen and host.digest(path) != expected["sha256"]:
         return "has other content"
@@ -146,7 +166,7 @@ def _built_in(host: Host, name: str) -> bool:
 
 def swaps(host: Host) -> tuple[str, ...]:
     lines = (host.read("/proc/swaps") or b"").decode().splitlines()[1:]
-    return tuple(line.split()[0] for line in lines if line)
+    return tuple(line.split()[0].replace("\\040", " ") for line in lines if line)
 
 
 def _replaced(host: Host, unit: UnitState) -> bool:

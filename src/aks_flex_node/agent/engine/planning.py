@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
 
 UNIT_DIRECTORY = "/etc/systemd/system/"
+PRIVATE = 0o600
 
 
 def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
@@ -91,11 +92,12 @@ def _plan_path(resource: Directory | File | Link | Program, facts: Facts) -> Ite
         case Directory(path, mode):
             entry = facts.entries[path]
             # Behind a link is a directory of somebody else's choice. Anything else in its place is refused by name.
-            if entry is None or (entry.kind is not Kind.LINK and (entry.kind, entry.mode) != (Kind.DIRECTORY, mode)):
+            same = entry and entry.roots and (entry.kind, entry.mode) == (Kind.DIRECTORY, mode)
+            if entry is None or (entry.kind is not Kind.LINK and not same):
                 yield MakeDirectory(path, mode)
         case File(path, content, mode, secret):
             entry = facts.entries[path]
-            same = entry and entry.kind is Kind.FILE and entry.mode == mode and entry.uid == entry.gid == 0
+            same = entry and entry.kind is Kind.FILE and entry.mode == mode and entry.roots
             if not same or facts.contents[path] != content:
                 yield WriteFile(path, content, mode, secret)
         case Link(path, target):
@@ -111,8 +113,12 @@ def _plan_path(resource: Directory | File | Link | Program, facts: Facts) -> Ite
 
 def _plan_line(line: Line, facts: Facts) -> Iterator[Action]:
     content, entry = facts.contents[line.path], facts.entries[line.path]
-    if content is not None and entry is not None and line.set(content) != content:
-        yield EditFile(line.path, line.set(content), entry.mode, secret=True)
+    if content is None or entry is None:
+        return
+    # Whoever writes the file writes it for root alone, and what is in it is as good as a key.
+    loose = entry.kind is Kind.FILE and not (entry.roots and entry.mode == PRIVATE)
+    if loose or line.set(content) != content:
+        yield EditFile(line.path, line.set(content), PRIVATE, secret=True)
 
 
 def _plan_kernel(resource: Sysctl | Module | NoSwap, facts: Facts) -> Iterator[Action]:
@@ -130,11 +136,14 @@ def _plan_kernel(resource: Sysctl | Module | NoSwap, facts: Facts) -> Iterator[A
 def _plan_service(service: Service, facts: Facts, touched: set[str]) -> Iterator[Action]:
     unit = facts.units[service.name]
     fresh = touched & set(service.inputs)
-    # A unit that rests may still be in systemd's memory as it was; one that never existed cannot be.
-    if unit.stale or (unit.exists and any(path.startswith(UNIT_DIRECTORY) for path in fresh)):
+    # A unit that rests, or whose file was taken away while it ran, may still be in systemd's memory as it was.
+    remembered = unit.exists or unit.active != "inactive"
+    if unit.stale or (remembered and any(path.startswith(UNIT_DIRECTORY) for path in fresh)):
         yield ReloadUnits()
     if not unit.enabled:
         yield EnableUnit(service.name)
+        if unit.exists:
+            yield ReloadUnits()  # else systemd goes on saying that it is disabled
     if not facts.live or (service.needs and facts.entries.get(service.needs) is None):
         return
     started_with = facts.owned.services.get(service.name, {}).get("started_with")

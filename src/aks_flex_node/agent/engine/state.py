@@ -36,6 +36,8 @@ class State:
     message: str = ""
     node: str = ""
     pod_cidr: str = ""
+    address: str = ""  # by which the node was last seen to reach the API server
+    labels: str = ""  # what we last put on the Node, as JSON
     since: str = ""
     config: str = ""  # the file that was applied
 
@@ -51,7 +53,9 @@ def read(host: Host, path: str) -> State:
     """The state that was kept; a machine whose state is lost or damaged has not started as far as we know."""
     try:
         document = json.loads(host.read(path) or b"{}")
-        return State(**{key: str(value) for key, value in document.items() if key in State.__dataclass_fields__})
+        known = {key: str(value) for key, value in document.items() if key in State.__dataclass_fields__}
+        Phase(known.get("phase", Phase.NOT_STARTED.value))
+        return State(**known)
     except (ValueError, AttributeError):
         return State()
 

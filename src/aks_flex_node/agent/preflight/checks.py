@@ -12,6 +12,7 @@ from aks_flex_node.agent.preflight import (
     ports,
     programs,
     servers,
+    sysctls,
 )
 from aks_flex_node.agent.preflight.findings import Check
 
@@ -27,16 +28,17 @@ CHECKS: tuple[Check, ...] = (
     Check("kernel", "version of the kernel", kernels.kernel),
     Check("cgroups", "control groups", kernels.cgroups),
     Check("modules", "kernel modules", kernels.modules),
+    Check("sysctl", "kernel settings of others", sysctls.sysctl),
     Check("capabilities", "capabilities", kernels.capabilities),
     Check("swap", "swap", kernels.swap),
     Check("programs", "needed programs", programs.programs),
     Check("ports", "ports are free", ports.ports),
     Check("other-runtime", "no other kubelet or container runtime", neighbours.neighbours),
     Check("leftovers", "nothing left of an earlier node", leftovers.leftovers),
-    Check("dns", "names can be looked up", servers.dns),
-    Check("api-server", "the API server and its CA", servers.api_server),
-    Check("clock", "the clock is right", servers.clock),
-    Check("token", "the bootstrap token", servers.token),
-    Check("artifacts", "programs can be fetched", downloads.artifacts),
+    Check("dns", "names can be looked up", servers.dns, abroad=True),
+    Check("api-server", "the API server and its CA", servers.api_server, abroad=True),
+    Check("clock", "the clock is right", servers.clock, abroad=True),
+    Check("token", "the bootstrap token", servers.token, abroad=True),
+    Check("artifacts", "programs can be fetched", downloads.artifacts, abroad=True),
 )
 NAMES = tuple(check.name for check in CHECKS)

@@ -14,6 +14,7 @@ from aks_flex_node.agent.preflight.findings import Finding, error, fine, warning
 from aks_flex_node.agent.preflight.patience import ask_twice, is_passing
 from aks_flex_node.agent.preflight.seams import Cause, Request, Unheard
 from aks_flex_node.agent.preflight.threads import Late, at_once
+from aks_flex_node.agent.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +96,7 @@ def _reachable(situation: Situation, needed: list[Artifact]) -> Iterator[Finding
         except Late:
             troubles.append(error(f"{artifact.name} could not be asked for within {SECONDS:g} s.", ELSEWHERE))
     found = [trouble for trouble in dict.fromkeys(troubles) if trouble]  # a host that is away is told of once
-    yield from found or [fine(f"{len(needed)} files to fetch, all of them there")]
+    yield from found or [fine(f"{counted(len(needed), 'file')} to fetch, and there")]
 
 
 def _trouble(situation: Situation, artifact: Artifact) -> Finding | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ class Check:
     name: str
     title: str
     run: Callable[[Situation], Iterable[Finding]]  # nothing found means that all is well
+    abroad: bool = False  # it asks others, whom a node that has joined can do without
 
 
 def fine(message: str) -> Finding:
@@ -47,6 +48,11 @@ def warning(message: str, remedy: str) -> Finding:
 
 def error(message: str, remedy: str) -> Finding:
     return Finding("", Severity.ERROR, message, remedy)
+
+
+def softened(finding: Finding) -> Finding:
+    """The same, but not as something that is in the way."""
+    return replace(finding, severity=Severity.WARNING) if finding.severity is Severity.ERROR else finding
 
 
 def worst(findings: Iterable[Finding]) -> Severity:

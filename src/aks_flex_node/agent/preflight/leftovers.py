@@ -126,7 +126,7 @@ def link_names(table: str) -> list[str]:
 
 
 def _foreign(situation: Situation, path: str) -> bool:
-    return situation.exists(path) and not situation.owns(path)
+    return situation.exists(path) and not situation.owns(path) and not situation.marked(path)
 
 
 def _some(names: list[str]) -> str:

@@ -60,6 +60,7 @@ NEIGHBOURS = (
     _snap("the kubelet snap", "snap.kubelet.daemon.service", "", "kubelet"),
     _snap("the Docker snap", "snap.docker.dockerd.service", "", "docker"),
 )
+PODMAN = ("/usr/bin/podman", "/usr/local/bin/podman")
 
 
 def neighbours(situation: Situation) -> Iterator[Finding]:
@@ -68,6 +69,18 @@ def neighbours(situation: Situation) -> Iterator[Finding]:
         found = _by_unit(situation, neighbour) or _by_process(running, neighbour)
         if found:
             yield found
+    yield from _podman(situation)
+
+
+def _podman(situation: Situation) -> Iterator[Finding]:
+    """It has no service that would run all the time, and gets on with a node, but for what both call a network."""
+    found = next((path for path in PODMAN if situation.exists(path)), None)
+    if found:
+        yield warning(
+            f"podman is installed here ({found}), and keeps networks of its own, of which older ones stand in"
+            f" {situation.config.paths.cni.conf_dir}.",
+            "Run no containers of its own beside a node, or remove it: `sudo apt-get remove podman`.",
+        )
 
 
 def _by_unit(situation: Situation, neighbour: Neighbour) -> Finding | None:

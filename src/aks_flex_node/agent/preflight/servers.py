@@ -209,7 +209,7 @@ def _date(seconds: float) -> str:
 
 def token(situation: Situation) -> Iterator[Finding]:
     secret, azure = derived.token(situation.config), situation.config.azure
-    if _has_certificate(situation):
+    if situation.certified:
         yield fine("not needed any more: the node has a certificate of its own")
     elif secret is None and (azure.service_principal or azure.managed_identity or azure.arc.enabled):
         yield fine("none: the node signs in to Azure")
@@ -222,11 +222,6 @@ def token(situation: Situation) -> Iterator[Finding]:
         yield _tried(situation, secret)
     else:
         yield warning("The bootstrap token is well-formed, but there is no API server to try it on.", SEE)
-
-
-def _has_certificate(situation: Situation) -> bool:
-    """A kubelet writes its kubeconfig when the cluster has given it a certificate, and never before."""
-    return situation.joined and situation.exists(f"{situation.config.paths.kubernetes.kubelet_dir}/kubeconfig")
 
 
 def _tried(situation: Situation, secret: Secret) -> Finding:

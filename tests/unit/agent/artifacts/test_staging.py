@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,14 @@ def test_a_file_is_shared_with_the_cache_unless_another_mode_is_wanted(tmp_path:
         assert (tmp_path / name).samefile(blob.path) is shared
         assert (tmp_path / name).read_bytes() == CONTENT
         assert (tmp_path / name).stat().st_mode & 0o7777 == mode
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_that_was_given_to_somebody_is_not_shared_but_copied(tmp_path: Path, blob: Blob) -> None:
+    os.chown(blob.path, 1000, 1000)
+    staging.place_file(blob, tmp_path / "one", Wanted("", "one"))
+    assert (tmp_path / "one").stat().st_uid == 0
+    assert (tmp_path / "one").read_bytes() == CONTENT
 
 
 def test_a_part_of_a_bundle_is_copied(tmp_path: Path) -> None:

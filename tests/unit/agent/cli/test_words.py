@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from aks_flex_node import __version__, errors
 from aks_flex_node.agent.cli import app as commands
-from aks_flex_node.agent.cli import diffs, door, main, pages, screen
+from aks_flex_node.agent.cli import diffs, door, main, pages, screen, shelves
 from aks_flex_node.agent.components.sequence import STEPS
 from aks_flex_node.agent.engine.engine import Plan
 from aks_flex_node.agent.engine.observing import Facts
@@ -25,7 +26,6 @@ from tests.unit.agent.given import JOIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 COMMANDS = "agent bootstrap plan verify unbootstrap preflight status health support-bundle completion config".split()
 
@@ -72,6 +72,25 @@ def test_the_version_is_printed(
     monkeypatch.setattr(sys, "argv", ["aks-flex-node", *words])
     main()
     assert capsys.readouterr().out == f"{__version__}\n"
+
+
+def test_the_version_is_data_for_a_program() -> None:
+    code, text = ran("version", "--json")
+    assert (code, json.loads(text)) == (0, {"version": __version__})
+
+
+@pytest.mark.parametrize(("why", "said"), [((), "make this machine a node"), ((door.LOOK,), "look at all of a node")])
+def test_whoever_is_not_root_is_told_what_for(
+    why: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(errors.MachineError, match=f"Only root can {said}."):
+        door.require_root(*why)
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle-1.34.4", "b.tar", "b.tar.gz", "b-1.2.tgz"])
+def test_a_bundle_is_a_directory_or_a_tar_file(name: str) -> None:
+    shelves.refuse_words(Path("/x", name), "")
 
 
 def test_the_list_of_steps_has_one_line_for_each() -> None:
@@ -148,6 +167,9 @@ def test_completion_is_printed_for_a_shell(shell: str) -> None:
         (["bootstrap", "--from", "kubelt"], 2, "component-unknown"),
         (["plan", "--only", "kubelt"], 2, "component-unknown"),
         (["completion", "tcsh"], 2, "shell-unknown"),
+        (["artifacts", "bundle", "x.zip"], 2, "bundle-shape-unknown"),
+        (["artifacts", "bundle", "x.gz"], 2, "bundle-shape-unknown"),
+        (["artifacts", "bundle", "x.tar", "--arch", "arm"], 2, "bundle-arch-unknown"),
         (["config", "init", "/proc/x/y"], 2, "file-unwritable"),
         (["config", "validate", "--config", "/none/at/all.json"], 3, "config-"),
         (["config", "validate", "--set", "node.maxPods"], 2, "set-malformed"),
@@ -268,6 +290,9 @@ def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFix
         "write /etc/s (0600, 6 bytes)",
         "(its content is secret)",
     ]
+    again = [*plans, Plan("kubelet", Spec(), Facts(), (MakeDirectory("/etc/d"), MakeDirectory("/etc/e")))]
+    assert [one["what"] for one in diffs.as_data(again)].count("make directory /etc/d (0755)") == 1
+    assert diffs.show(again, host) == 4
     assert diffs.as_data(plans)[0] == {
         "component": "cni",
         "action": "MakeDirectory",

@@ -138,6 +138,6 @@ def test_when_time_is_up_the_likeliest_cause_is_told(
 
 
 def test_the_journal_is_asked_for_the_last_words_of_a_unit() -> None:
-    argv = ("journalctl", "--unit", KUBELET, "--lines", "60", "--output", "cat", "--no-pager")
+    argv = ("journalctl", "--unit", KUBELET, "--lines", "400", "--output", "cat", "--no-pager")
     host = RecordedHost(answers={argv: Answer(0, "one\n\ntwo\n")})
     assert causes.journal(host, RUNNING) == ["one", "two"]

@@ -36,7 +36,7 @@ class Scene:
         certified: bool = True,
         healthy: bool = True,
     ) -> None:
-        argv = [("journalctl", "--unit", name, "--lines", "60", "--output", "cat", "--no-pager") for name in ACTIVE]
+        argv = [("journalctl", "--unit", name, "--lines", "400", "--output", "cat", "--no-pager") for name in ACTIVE]
         files = {CERTIFICATE: "PEM"} if certified else {}
         self.host = RecordedHost(files, dict.fromkeys(argv, Answer(0, words)), {**ACTIVE, **(units or {})})
         self.api = Answers({("GET", NODE): list(answers) or [document()], ("GET", "/version"): [{}]})

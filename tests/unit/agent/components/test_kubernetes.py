@@ -255,3 +255,10 @@ def test_the_detector_waits_for_the_certificate_of_the_node() -> None:
 def test_a_place_that_must_be_quoted_reaches_the_detector_through_its_unit() -> None:
     spec = npd.desired(config_of({"paths.kubernetes.kubeletDir": "/data/kubelet@1"}), MACHINE)
     assert "auth=/data/kubelet%%401/kubeconfig " in text_of(spec, "/etc/systemd/system/node-problem-detector.service")
+
+
+def test_what_a_token_was_used_for_stays_when_its_file_is_gone() -> None:
+    gone = config_of({"azure.bootstrapToken.tokenFile": "/nowhere/token"}, without=["azure.bootstrapToken.token"])
+    spec = credentials.desired(gone, MACHINE)
+    assert BOOTSTRAP not in files_of(spec)
+    assert BOOTSTRAP in spec.paths

@@ -72,7 +72,7 @@ def test_a_machine_without_a_table_gets_none() -> None:
 
 def test_settings_hold_now_and_after_a_boot() -> None:
     spec = system.desired(config_of(), MACHINE)
-    at_boot = text_of(spec, "/etc/sysctl.d/90-aks-flex-node.conf").splitlines()[1:]
+    at_boot = text_of(spec, "/etc/sysctl.d/99-zz-aks-flex-node.conf").splitlines()[1:]
     assert at_boot == [f"{key} = {value}" for key, value in SYSCTLS.items()]
     assert {one.key: one.value for one in spec.resources if isinstance(one, Sysctl)} == SYSCTLS
     assert text_of(spec, "/etc/modules-load.d/aks-flex-node.conf").splitlines()[1:] == ["overlay", "br_netfilter"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.config.derived import ca_certificate, token
-from aks_flex_node.agent.config.loader import Loaded, load, load_text
+from aks_flex_node.agent.config.loader import Loaded, load, load_text, require_join
 from aks_flex_node.agent.config.masking import public
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.secret import Secret
@@ -215,18 +215,50 @@ def test_a_secret_and_its_file_in_one_place_are_a_problem() -> None:
     assert "give one of them" in found[0].reason
 
 
-@pytest.mark.parametrize(
-    ("content", "said"), [(None, "no such file"), (b"", "empty"), (b" \n", "empty"), (b"\xff\xfe", "not UTF-8")]
-)
-def test_a_secret_file_that_is_no_use_is_a_problem(tmp_path: Path, content: bytes | None, said: str) -> None:
+@pytest.mark.parametrize(("content", "said"), [(b"", "empty"), (b" \n", "empty"), (b"\xff\xfe", "not UTF-8")])
+def test_a_secret_file_that_is_no_use_is_a_problem(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "token"
-    if content is not None:
-        file.write_bytes(content)
+    file.write_bytes(content)
 
     (problem,) = problems_of(settings({"azure.bootstrapToken.tokenFile": str(file)}))
 
     assert said in problem.reason
     assert str(file) in problem.reason
+
+
+def test_a_token_file_that_is_gone_is_a_warning_until_somebody_joins(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+
+    loaded = load_settings({"azure.bootstrapToken.tokenFile": str(file)})
+
+    assert token(loaded.config) is None
+    assert loaded.warnings == [
+        f"azure.bootstrapToken.tokenFile names {file}, which is not there; a first join needs it."
+    ]
+    (problem,) = [each for each in require_join(loaded.config) if each.path == "azure.bootstrapToken.tokenFile"]
+    assert problem.reason == f"names {file}, which is not there, and a join needs it."
+
+
+def test_any_other_secret_file_that_is_gone_is_a_problem(tmp_path: Path) -> None:
+    principal = {"clientId": "a", "clientSecretFile": str(tmp_path / "secret")}
+
+    (problem,) = problems_of(settings({"azure.servicePrincipal": principal}))
+
+    assert "no such file" in problem.reason
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"azure.bootstrapToken.token": TOKEN}, {"azure.bootstrapToken": json.dumps({"token": TOKEN})}],
+    ids=["setting", "section"],
+)
+def test_a_secret_on_the_command_line_is_a_warning(flags: dict[str, object]) -> None:
+    (warning,) = load_settings({}, flags).warnings
+
+    assert warning == (
+        "azure.bootstrapToken.token was given on the command line, where every user of this machine can read it;"
+        " use azure.bootstrapToken.tokenFile."
+    )
 
 
 def test_a_directory_or_a_flood_is_no_secret_file(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.unit.agent.given import manifest
 
 if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Entry
 
 PLACE = "/opt/x/1"
 PROGRAM = Program(PLACE, "x", "1", ())
@@ -55,6 +57,36 @@ def test_damage_of_a_program_is_named(change: Action | None, expected: str) -> N
     if change:
         host.do(change)
     assert damage(host, PROGRAM, Owned()) == expected
+
+
+class Otherwise(RecordedHost):
+    """Where one path has another owner or mode."""
+
+    def __init__(self, path: str, **changes: Any) -> None:
+        super().__init__({f"{PLACE}/.manifest.json": manifest({"bin/tool": b"tool"}), TOOL: b"tool"})
+        self.do(WriteFile(TOOL, b"tool", 0o755))
+        self._path, self._changes = path, changes
+
+    def look(self, path: str) -> Entry | None:
+        entry = super().look(path)
+        return replace(entry, **self._changes) if entry and path == self.__dict__.get("_path") else entry
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "expected"),
+    [
+        (TOOL, {"uid": 1000}, "bin/tool does not belong to root"),
+        (TOOL, {"gid": 1000}, "bin/tool does not belong to root"),
+        (f"{PLACE}/bin", {"uid": 1000}, "bin does not belong to root"),
+        (f"{PLACE}/bin", {"mode": 0o775}, "bin has mode 0775"),
+        (f"{PLACE}/bin", {"mode": 0o700}, ""),
+        (PLACE, {"gid": 7}, f"{PLACE} does not belong to root"),
+        (PLACE, {"mode": 0o757}, f"{PLACE} has mode 0757"),
+    ],
+    ids=str,
+)
+def test_a_program_that_others_could_change_is_damaged(path: str, changes: dict[str, int], expected: str) -> None:
+    assert damage(Otherwise(path, **changes), PROGRAM, Owned()) == expected
 
 
 def test_a_link_that_leads_where_it_should_is_whole() -> None:

@@ -55,6 +55,8 @@ PATHS: list[tuple[str, Resource, Entry | None, bytes | None, list[Action]]] = [
     ("missing directory", Directory("/d"), None, None, [MakeDirectory("/d")]),
     ("same directory", Directory("/d"), FOLDER, None, []),
     ("directory of another mode", Directory("/d", 0o700), FOLDER, None, [MakeDirectory("/d", 0o700)]),
+    ("directory of somebody else", Directory("/d"), Entry(Kind.DIRECTORY, 0o755, 7), None, [MakeDirectory("/d")]),
+    ("directory of another group", Directory("/d"), Entry(Kind.DIRECTORY, 0o755, 0, 7), None, [MakeDirectory("/d")]),
     ("link to a directory", Directory("/d", 0o700), LINK, None, []),
     ("file instead of a directory", Directory("/d"), FILE, b"", [MakeDirectory("/d")]),
     ("missing file", File("/f", b"x"), None, None, [WriteFile("/f", b"x")]),
@@ -123,7 +125,14 @@ SERVICES: list[tuple[str, Service, UnitState, Owned, bool, list[Action]]] = [
     ("stopped", THING, RESTING, STARTED, False, [START]),
     ("failed", THING, replace(RUNNING, active="failed"), STARTED, False, [START]),
     ("starting", THING, replace(RUNNING, active="activating"), STARTED, False, []),
-    ("not enabled", THING, replace(RUNNING, enabled=False), STARTED, False, [EnableUnit("thing.service")]),
+    (
+        "not enabled",
+        THING,
+        replace(RUNNING, enabled=False),
+        STARTED,
+        False,
+        [EnableUnit("thing.service"), ReloadUnits()],
+    ),
     ("never started by us", THING, RUNNING, Owned(), False, [RESTART]),
     ("started with something else", replace(THING, fingerprint="newer"), RUNNING, STARTED, False, [RESTART]),
     ("an input is rewritten", THING, RUNNING, STARTED, True, [ReloadUnits(), RESTART]),
@@ -323,5 +332,18 @@ def test_one_line_of_a_file_that_a_program_writes_itself_is_put_right() -> None:
     host.do(edit)
 
     assert host.read("/k") == before.replace(b"old", b"new")
+    entry = host.look("/k")
+    assert entry
+    assert entry.mode == 0o600
     assert list(plan(Spec((line,)), observe(host, Spec((line,)), Owned()))) == []
     assert list(plan(Spec((line,)), observe(RecordedHost(), Spec((line,)), Owned()))) == []
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
+def test_a_file_with_such_a_line_is_for_root_alone(mode: int) -> None:
+    line = Line("/k", "server: ", "https://same")
+    host = RecordedHost()
+    host.do(WriteFile("/k", b"server: https://same\n", mode))
+    assert list(plan(Spec((line,)), observe(host, Spec((line,)), Owned()))) == [
+        EditFile("/k", b"server: https://same\n", 0o600, secret=True)
+    ]

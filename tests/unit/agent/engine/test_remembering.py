@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,15 @@ def test_the_journal_gets_one_datagram_with_priority_and_event(tmp_path: Path) -
         Journal(str(tmp_path / "journal"))("warning", '{"event": "x"}', "two\nlines")
         fields = journal.recv(4096).decode()
     assert fields == ('PRIORITY=4\nSYSLOG_IDENTIFIER=aks-flex-node\nMESSAGE=two lines\nFLEX_EVENT={"event": "x"}\n')
+
+
+def test_a_journal_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(str(tmp_path / "journal"))
+        sink, start = Journal(str(tmp_path / "journal"), 0.05), time.monotonic()
+        for _ in range(2000):  # more than any queue takes, and nobody reads
+            sink("info", "{}", "x" * 1000)
+    assert time.monotonic() - start < 5
 
 
 def test_a_machine_without_a_journal_goes_on(tmp_path: Path) -> None:

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.agent.engine.ledger import Ledger
+from aks_flex_node.agent.marks import MARK
+from aks_flex_node.agent.preflight import situation
+from aks_flex_node.agent.preflight.downloads import missing
 from aks_flex_node.agent.preflight.leftovers import link_names
 from aks_flex_node.agent.preflight.ports import Listener, Port, in_the_way, listeners
+from aks_flex_node.agent.preflight.situations import with_marked
 from aks_flex_node.host.actions import MakeLink
 from aks_flex_node.host.host import Answer, UnitState
-from tests.unit.agent.preflight.situations import TCP, config, findings, fit, host, severities, told
+from tests.unit.agent.preflight.situations import MACHINE, TCP, config, findings, fit, host, severities, told
 
 if TYPE_CHECKING:
     from aks_flex_node.host.dry import RecordedHost
@@ -148,6 +153,45 @@ def test_a_package_is_removed_by_the_name_it_has_here() -> None:
         fit(host=host(units=units, answers={asked: answer})), "other-runtime"
     )
     assert "apt-get" not in told(fit(host=host(units=units)), "other-runtime")
+
+
+def test_podman_is_a_warning() -> None:
+    assert severities(fit(host=host({"/usr/bin/podman": ""})), "other-runtime") == ["warning"]
+
+
+def test_without_a_ledger_our_units_are_known_by_their_mark() -> None:
+    unit = "/etc/systemd/system/kubelet.service"
+    files = {
+        unit: f"# {MARK}\n",
+        "/var/lib/kubelet/pki/kubelet.crt": "",
+        "/etc/kubernetes/manifests/proxy.yaml": "",
+        "/proc/net/tcp": TCP + row(10250),
+        "/proc/42/comm": "kubelet\n",
+        "/proc/42/fd/.keep": "",
+    }
+    for text, severity in ((f"# {MARK}\n", "ok"), ("theirs", "error")):
+        found = host({**files, unit: text}, {"kubelet.service": running("kubelet.service")})
+        found.do(MakeLink("/proc/42/fd/3", "socket:[777]"))
+        plain = fit(host=found)
+        known = with_marked(plain, plain.specs)
+        for check in ("ports", "other-runtime", "leftovers"):
+            assert severity in severities(known, check), check
+            assert severity == "error" or "error" not in severities(known, check)
+
+
+def test_a_file_that_bears_our_mark_or_a_link_to_our_programs_is_not_replaced() -> None:
+    found = host({"/etc/containerd/config.toml": f"# {MARK}\n"})
+    found.do(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
+
+    assert severities(fit(host=found), "leftovers") == ["ok"]
+
+
+def test_artifacts_of_the_chosen_components_alone_are_asked_for() -> None:
+    found, settings = host(), config()
+    chosen = situation(found, settings, MACHINE, Ledger(found, ()), {"runc", "kubelet"})
+
+    assert {artifact.component for artifact in missing(chosen)} == {"runc"}
+    assert len(missing(situation(found, settings, MACHINE, Ledger(found, ())))) > 3
 
 
 def test_what_is_ours_is_not_left_over() -> None:

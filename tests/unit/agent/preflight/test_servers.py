@@ -30,6 +30,7 @@ from tests.unit.agent.preflight.situations import (
 )
 
 NODE = frozenset({"kubelet.service"})
+CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 SILENT = Unheard(Cause.SILENCE, "api.example refused the connection")
 UNTRUSTED = Unheard(Cause.UNTRUSTED, "unable to get local issuer certificate")
 MIRROR = "https://mirror.example/flex"
@@ -159,11 +160,21 @@ def test_a_malformed_token_is_refused_without_being_shown_or_sent() -> None:
 
 
 def test_a_node_that_works_needs_no_token_and_one_that_signs_in_to_azure_neither() -> None:
-    node = host({"/var/lib/kubelet/kubeconfig": ""})
+    node = host({CERTIFICATE: ""})
     assert severities(answering({REVIEWS: Heard(401)}, owned_services=NODE, host=node), "token") == ["ok"]
     identity = config({"azure": {"managedIdentity": {}, "bootstrapToken": None}})
     assert severities(fit(config=identity), "token") == ["ok"]
     assert severities(fit(config=config({"azure": {"bootstrapToken": None}})), "token") == ["error"]
+
+
+@pytest.mark.parametrize("check", ["dns", "api-server", "clock", "token", "artifacts"])
+def test_a_node_that_has_a_certificate_can_be_repaired_while_all_others_are_away(check: str) -> None:
+    changes = {"network": RecordedNetwork(), "owned_services": NODE, "now": lambda: 0.0}
+
+    assert "error" not in severities(fit(host=host({CERTIFICATE: ""}), **changes), check)
+    if check != "token":  # it could not be tried
+        assert "error" in severities(fit(**changes), check)
+    assert severities(fit(host=host({CERTIFICATE: ""}), **{**changes, "owned_services": frozenset()}), check)
 
 
 def test_a_node_whose_first_token_was_refused_still_needs_a_good_one() -> None:

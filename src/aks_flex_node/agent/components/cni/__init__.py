@@ -66,4 +66,12 @@ def network(cidr: str) -> bytes:
     return (json.dumps(document, indent=2) + "\n").encode()
 
 
+def subnet(content: bytes | None) -> str:
+    """The addresses that a network of ours has; nothing when there is none."""
+    try:
+        return str(json.loads(content or b"")["plugins"][0]["ipam"]["ranges"][0][0]["subnet"])
+    except (ValueError, KeyError, IndexError, TypeError):
+        return ""
+
+
 COMPONENT = Component("cni", "CNI plugins and the node's network", desired, again=True)

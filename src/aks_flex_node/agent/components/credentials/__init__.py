@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.derived import ca_certificate, token
 from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import Directory, File, Spec
+from aks_flex_node.agent.engine.resources import Directory, File, Found, Spec
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -18,10 +18,12 @@ NAME = "aks-flex-node"
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
     places, secret = config.paths.kubernetes, token(config)
-    files = [File(f"{places.certs_dir}/ca.crt", ca_certificate(config) or b"")]
+    files: list[File | Found] = [File(f"{places.certs_dir}/ca.crt", ca_certificate(config) or b"")]
+    path = f"{places.kubelet_dir}/bootstrap-kubeconfig"
     if secret:
-        path = f"{places.kubelet_dir}/bootstrap-kubeconfig"
         files.append(File(path, bootstrap_kubeconfig(config, secret.reveal()), 0o600, secret=True))
+    elif config.azure.bootstrap_token:
+        files.append(Found(path))  # its token's file is gone; what it was used for stays as it is
     return Spec(
         (
             Directory(places.config_dir),

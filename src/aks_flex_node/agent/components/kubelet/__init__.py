@@ -9,7 +9,7 @@ from aks_flex_node.agent.components.environment import proxy_lines
 from aks_flex_node.agent.components.kubelet.configuration import configuration
 from aks_flex_node.agent.components.sources import plain
 from aks_flex_node.agent.components.templates import filled
-from aks_flex_node.agent.config.derived import ca_certificate, token
+from aks_flex_node.agent.config.derived import ca_certificate
 from aks_flex_node.agent.engine.component import Component
 from aks_flex_node.agent.engine.resources import Directory, File, Found, Line, Spec, service
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 UNIT = "/etc/systemd/system/kubelet.service"
 DROPINS = f"{UNIT}.d"
 DEFAULTS = "/etc/default/kubelet"
+DEFAULT_DIRECTORY = "/var/lib/kubelet"
 MANAGED = {"kubernetes.azure.com/managed": "false"}  # every flex node bears it
 
 
@@ -41,6 +42,8 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             Directory(places.manifests_dir),
             Directory(places.volume_plugin_dir),
             Directory(f"{places.kubelet_dir}/pods", 0o750),
+            # The kubelet puts the sockets of device plugins there, wherever the rest of it is.
+            *([Found(DEFAULT_DIRECTORY)] if places.kubelet_dir != DEFAULT_DIRECTORY else []),
             Found("/var/log/pods"),
             Found("/var/log/containers"),
             Directory(DROPINS),
@@ -56,13 +59,17 @@ def installed(config: NodeConfig) -> tuple[str, str]:
     return f"kubelet {plain(config.kubernetes.version or '')}", f"authority {authority}"
 
 
+def labels(config: NodeConfig) -> dict[str, str]:
+    """What the Node is to bear."""
+    return {**config.node.labels, **MANAGED}
+
+
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
-    labels = {**config.node.labels, **MANAGED}
     kubelet_dir = config.paths.kubernetes.kubelet_dir
-    bootstrap = f" --bootstrap-kubeconfig={kubelet_dir}/bootstrap-kubeconfig" if token(config) else ""
+    bootstrap = f" --bootstrap-kubeconfig={kubelet_dir}/bootstrap-kubeconfig" if config.azure.bootstrap_token else ""
     return {
         "program": f"{config.paths.bin_dir}/kubelet",
-        "labels": ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+        "labels": ",".join(f"{key}={value}" for key, value in sorted(labels(config).items())),
         "flags": " ".join(flags(config, machine)),
         "credentials": f"--kubeconfig={kubelet_dir}/kubeconfig --cert-dir={kubelet_dir}/pki{bootstrap}",
         "environment": proxy_lines(config.proxy),

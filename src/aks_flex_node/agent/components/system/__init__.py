@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 FSTAB = "/etc/fstab"
+SETTINGS = "/etc/sysctl.d/99-zz-aks-flex-node.conf"  # after 99-sysctl.conf, which is /etc/sysctl.conf
 OURS = "#aks-flex-node# "  # before a line of /etc/fstab that we took out of effect
 MODULES = ("overlay", "br_netfilter")
 SYSCTLS = {
@@ -48,7 +49,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
     return Spec(
         (
             File("/etc/modules-load.d/aks-flex-node.conf", f"# {MARK}\n{chr(10).join(MODULES)}\n".encode()),
-            File("/etc/sysctl.d/90-aks-flex-node.conf", f"# {MARK}\n{settings}".encode()),
+            File(SETTINGS, f"# {MARK}\n{settings}".encode()),
             *(Module(name) for name in MODULES),
             *(Sysctl(key, value) for key, value in SYSCTLS.items()),
             NoSwap(),

@@ -1,0 +1,135 @@
+"""What becomes of nodes over the years, and how one more `bootstrap`, or a reset, deals with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab import agents
+from tests.agents import differences, facts, flex, prepare, web_pod
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+CLEAN = {"clean": True, "differences": []}
+
+
+@pytest.fixture(scope="module")
+def node(lab: Lab, shared: Machine) -> Iterator[Machine]:
+    flex(shared, "bootstrap")
+    yield shared
+    flex(shared, "unbootstrap", "--yes", "--drain-timeout", "5")
+
+
+DRIFTS = {
+    "a unit file is gone": "rm /etc/systemd/system/kubelet.service; systemctl daemon-reload",
+    "a service is disabled": "systemctl disable node-problem-detector",
+    "a service is stopped": "systemctl stop containerd",
+    "a unit file is edited": "echo '# mine' >>/etc/systemd/system/containerd.service; systemctl daemon-reload",
+    "modes and owners are changed": (
+        "chmod 644 /var/lib/kubelet/config.yaml; chown nobody /opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"
+    ),
+    "all programs are gone": "rm -rf /opt/aks-flex-node/*/",
+    "the network's file is gone": "rm /etc/cni/net.d/99-aks-flex-node.conflist",
+    "the state is gone": "rm /var/lib/aks-flex-node/state.json",
+    "the state is nonsense": """echo '{"phase": "Foo"}' >/var/lib/aks-flex-node/state.json""",
+    "the ledger is gone": "rm /var/lib/aks-flex-node/ledger.json /opt/aks-flex-node/ledger.json",
+    "the certificate is gone": "rm /var/lib/kubelet/pki/kubelet-client*",
+}
+
+
+@pytest.mark.parametrize("what", DRIFTS)
+def test_one_more_bootstrap_repairs_it(lab: Lab, node: Machine, what: str) -> None:
+    node.run("sh", "-c", DRIFTS[what])
+
+    flex(node, "bootstrap")
+
+    assert facts(node, "verify", check=False) == CLEAN
+    assert lab.cluster.node_ready(node.name)
+
+
+def test_a_node_that_was_deleted_in_the_cluster_comes_back(lab: Lab, node: Machine) -> None:
+    lab.cluster.run("delete", "node", node.name)
+
+    flex(node, "bootstrap")
+
+    assert lab.cluster.node_ready(node.name)
+
+
+def test_changed_labels_reach_the_node_and_old_ones_go(lab: Lab, node: Machine) -> None:
+    for labels in ({"site": "north", "old": "yes"}, {"site": "south"}):
+        agents.give(node, agents.configuration(lab, changes={"node": {"labels": labels}}))
+        flex(node, "bootstrap")
+
+    found = lab.cluster.get("node", node.name)["metadata"]["labels"]
+    assert found["site"] == "south"
+    assert "old" not in found
+
+
+def test_a_node_is_repaired_while_the_api_server_is_away(lab: Lab, node: Machine) -> None:
+    lab.faults.switch("api", on=False)
+    try:
+        node.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
+        flex(node, "bootstrap", "--only", "containerd")
+        assert facts(node, "verify", check=False) == CLEAN
+    finally:
+        lab.faults.clear("api")
+
+
+def test_a_node_keeps_the_name_it_joined_by(lab: Lab, node: Machine) -> None:
+    done = flex(node, "bootstrap", "--set", "node.name=another", check=False)
+
+    assert done.code == 4
+    assert "node-renamed" in done.err
+    assert facts(node, "verify", check=False) == CLEAN
+
+
+def test_a_mistake_that_was_corrected_is_forgotten(lab: Lab, node: Machine) -> None:
+    broken = flex(node, "bootstrap", "--set", 'node.kubelet.extraConfig={"maxPods":"abc"}', check=False)
+    assert "service-failed" in broken.err
+
+    flex(node, "bootstrap")
+
+    assert lab.cluster.node_ready(node.name)
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_work(lab: Lab, node: Machine) -> None:
+    node.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
+    node.run("sh", "-c", "aks-flex-node bootstrap 2>&1 | head -1")
+
+    until(lambda: facts(node, "status")["phase"] == "NodeJoined", "the join comes to its end")
+    assert facts(node, "verify", check=False) == CLEAN
+
+
+def test_leaving_with_pods_that_do_not_go_leaves_no_trace_and_nothing_of_others(
+    lab: Lab, add_machine: Callable[..., Machine]
+) -> None:
+    machine = add_machine("crowded")
+    prepare(lab, machine)
+    machine.run("sh", "-c", "ip netns add cni-podman; iptables -t nat -N CNI-podman; iptables -N MINE")
+    before = machine.snapshot()
+    flex(machine, "bootstrap")
+    pods = [web_pod(f"stays-{number}", machine.name) for number in range(3)]
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "stays", "namespace": "default"},
+        "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    lab.cluster.apply(*pods, budget)
+    words = ("wait", "--for=condition=Ready", *(f"pod/stays-{number}" for number in range(3)), "--timeout=90s")
+    lab.cluster.run(*words, timeout=120)
+    try:
+        shown = flex(machine, "unbootstrap", "--dry-run").out
+        said = flex(machine, "unbootstrap", "--yes", "--drain-timeout", "2").err
+    finally:
+        lab.cluster.run("delete", "pdb", "stays")
+
+    assert "stop kubelet.service" in shown
+    assert "did not go" in said
+    assert differences(before, machine) == []
