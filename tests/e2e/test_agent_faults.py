@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.machines.machine import Machine
     from aks_flex_node.lab.mirror.switches import Switch
 
-IMPATIENT = {"artifacts": {"attempts": 2, "stallSeconds": 1.5}, "agent": {"joinSeconds": 20}}
+IMPATIENT = {"artifacts": {"attempts": 2, "stallSeconds": 1.5}}
 KUBELET = "dl.k8s.io/*/kubelet"
 
 
@@ -107,7 +107,7 @@ def test_a_full_disk_is_named_with_its_path(lab: Lab, machine: Machine) -> None:
 
 
 def test_an_api_server_that_cannot_be_reached_is_named(lab: Lab, machine: Machine) -> None:
-    given(lab, machine, node={"kubelet": {"serverURL": "https://198.18.0.99:443"}})
+    given(lab, machine, node={"kubelet": {"serverURL": "https://198.18.0.99:443"}}, agent={"joinSeconds": 15})
 
     assert "198.18.0.99" in told(machine, 4)
     forced = told(machine, 6, "--skip", "all")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.api import PATCH, Refused
+from aks_flex_node.agent.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -144,7 +145,7 @@ def drain(
     end = clock() + seconds
     left = pods(api, name)
     if left:
-        say(f"draining {len(left)} pods")
+        say(f"draining {counted(len(left), 'pod')}")
     pause = 0.2
     while left and clock() < end:
         for pod in left:

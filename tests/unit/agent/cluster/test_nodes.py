@@ -179,7 +179,7 @@ def test_a_farewell_says_what_is_left_for_a_person_to_type(
 def test_a_farewell_names_pods_that_did_not_go() -> None:
     told: list[str] = []
     Farewell(cast("Api", api_of(pods=[[pod()]])), "edge-1", 0.0).say(told.append)
-    assert told[:2] == ["draining 1 pods", "these pods did not go within 0 s: default/web"]
+    assert told[:2] == ["draining 1 pod", "these pods did not go within 0 s: default/web"]
 
 
 def test_the_last_word_is_an_annotation() -> None:
