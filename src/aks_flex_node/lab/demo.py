@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MACHINE = "demo-1"
 POD_SECONDS = 60
-DRIFT = "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kubelet; sysctl -qw kernel.panic=0"
+DRIFT = "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kubelet; sysctl -qw net.ipv4.ip_forward=0"
 
 
 @dataclass

@@ -65,3 +65,13 @@ def test_limits_that_many_machines_would_reach_are_raised_and_put_back(root: Pat
     assert int(limit.read_text()) == 8192
     sysctls.restore(tmp_path / "record.json", root)
     assert limit.read_text() == "128"
+
+
+def test_what_every_kubelet_wants_holds_for_all_machines_and_is_put_back(root: Path, tmp_path: Path) -> None:
+    sysctls.remember(tmp_path / "record.json", root)
+
+    sysctls.make_room(root)
+    assert (root / "kernel/panic").read_text() == "10"
+    sysctls.restore(tmp_path / "record.json", root)
+
+    assert (root / "kernel/panic").read_text() == "1"

@@ -39,6 +39,17 @@ LOCAL = (
 # Every machine counts against the limits of one and the same root: a joined node holds about 14, and 128 are allowed.
 LEAST = {"fs/inotify/max_user_instances": 8192, "fs/inotify/max_user_watches": 524288}
 
+# One kernel serves all machines. A kubelet that protects the kernel's defaults does not start without these, and a
+# machine that leaves its cluster must not take them from the others by putting back what it found.
+WANTED_BY_KUBELETS = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
 
 def read(root: Path = ROOT) -> dict[str, str]:
     """Every setting that can be read and written again."""
@@ -69,11 +80,14 @@ def boot(root: Path = ROOT) -> str:
 
 
 def make_room(root: Path = ROOT) -> None:
-    """Raise the limits that several machines together would reach; `restore` puts them back."""
+    """Raise the limits that several machines together would reach, and set what all need; `restore` puts it back."""
     for key, least in LEAST.items():
         path = root / key
         if path.exists() and int(path.read_text()) < least:
             path.write_text(str(least))
+    for key, value in WANTED_BY_KUBELETS.items():
+        if (root / key).exists():
+            (root / key).write_text(value)
 
 
 def restore(record: Path, root: Path = ROOT) -> list[str]:

@@ -1,0 +1,111 @@
+"""Writes nodes through the store and rows through the bare driver, in turn; the last line is one JSON object.
+
+Every write counted is on the disk. `bare` commits each by itself, as whoever uses a driver does; `together` is the
+ceiling, a loop that has all writes at hand and puts as many into each commit as there are writers. The store's side
+also takes them from so many callers, encodes documents, checks the etag and wakes those who wait; `audited` writes a
+line of the audit in the same step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from aks_flex_node.rp.store.postgres import PostgresStore
+from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_node.rp.store.store import Event, Node
+from bench.rp_store.bare import postgres_rate, sqlite_rate
+from tests.service.rp.store.servers import PostgresServer, postgres_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.rp.store.store import Store
+
+CONNECTIONS = 10
+DOCUMENT = {"nodeConfig": {f"setting-{number}": "x" * 40 for number in range(16)}}  # about 1 KiB
+SECRET = bytes(200)
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.rp_store", description=__doc__)
+    words.add_argument("--rounds", type=int, default=3)
+    words.add_argument("--seconds", type=float, default=3.0, help="of each measurement in a round")
+    words.add_argument("--writers", type=int, default=64, help="how many write at once")
+    return words.parse_args()
+
+
+async def store_rate(store: Store, writers: int, seconds: float, *, audited: bool = False) -> float:
+    """Nodes written a second, by so many at once, each its own."""
+    done, start = 0, time.perf_counter()
+
+    async def write(key: str) -> None:
+        nonlocal done
+        expected = None
+        events = [Event(time.time(), "bench", "write", f"/cluster/{key}")] if audited else []
+        while time.perf_counter() - start < seconds:
+            node = Node("cluster", key, key, done, f"{key}-{done}", DOCUMENT, DOCUMENT, SECRET)
+            await store.put_node(node, expected, events)
+            expected, done = node.etag, done + 1
+
+    await store.start()
+    await asyncio.gather(*(write(f"{audited}-{number}") for number in range(writers)))
+    took = time.perf_counter() - start
+    await store.stop()
+    return done / took
+
+
+def sqlite_round(told: argparse.Namespace) -> Iterator[tuple[str, float]]:
+    text, seconds = json.dumps(DOCUMENT), told.seconds
+    with tempfile.TemporaryDirectory() as name:
+        room = Path(name)
+        yield "bare", sqlite_rate(room / "bare", text, SECRET, 1, seconds)
+        yield "together", sqlite_rate(room / "together", text, SECRET, told.writers, seconds)
+        yield "ours", uvloop.run(store_rate(SqliteStore(room / "ours"), told.writers, seconds))
+        store = SqliteStore(room / "audited")
+        yield "audited", uvloop.run(store_rate(store, told.writers, seconds, audited=True))
+
+
+def postgres_round(told: argparse.Namespace, server: PostgresServer) -> Iterator[tuple[str, float]]:
+    text, seconds = json.dumps(DOCUMENT), told.seconds
+    yield "bare", uvloop.run(postgres_rate(server.new_database(), text, SECRET, CONNECTIONS, seconds))
+    half = told.writers // 2
+    yield "together", uvloop.run(postgres_rate(server.new_database(), text, SECRET, 2, seconds, together=half))
+    store = PostgresStore(server.new_database(), connections=CONNECTIONS)
+    yield "ours", uvloop.run(store_rate(store, told.writers, seconds))
+    store = PostgresStore(server.new_database(), connections=CONNECTIONS)
+    yield "audited", uvloop.run(store_rate(store, told.writers, seconds, audited=True))
+
+
+def report(name: str, number: int, found: dict[str, float]) -> dict[str, float]:
+    found |= {"ratio": found["ours"] / found["bare"], "ratio_together": found["ours"] / found["together"]}
+    print(f"{name} {number}:  " + "  ".join(f"{key} {value:,.2f}" for key, value in found.items()), flush=True)
+    return found
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {key: round(statistics.median(one[key] for one in rounds), 2) for key in rounds[0]}
+
+
+def main() -> None:
+    told = arguments()
+    sqlite: list[dict[str, float]] = []
+    postgres: list[dict[str, float]] = []
+    with postgres_server() as server:
+        for number in range(1, told.rounds + 1):
+            sqlite.append(report("sqlite", number, dict(sqlite_round(told))))
+            postgres.append(report("postgres", number, dict(postgres_round(told, server))))
+    found = {"sqlite": medians(sqlite), "postgres": medians(postgres)}
+    print(json.dumps({"bench": "rp_store", "rounds": told.rounds, "writers": told.writers, "median": found}))
+
+
+if __name__ == "__main__":
+    main()

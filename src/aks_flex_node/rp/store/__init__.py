@@ -1,0 +1,1 @@
+"""Where the service keeps what it must not forget: SQLite on one machine, PostgreSQL for many replicas."""

@@ -1,0 +1,179 @@
+"""The statements, in one text for both databases.
+
+`$1` is a parameter to PostgreSQL by its place and to SQLite by its name. A write is a statement that decides, by
+returning a row or none, and others that follow only when it returned one. SQLite runs them in turn in a savepoint;
+PostgreSQL gets all as one statement, and many of them in one pipeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+# True as it stands; `single` puts in its place that the deciding statement returned a row.
+DECIDED = "/* decided */ TRUE"
+
+
+@dataclass(frozen=True)
+class Write:
+    decide: str
+    follow: tuple[str, ...] = ()  # with the parameters of the deciding statement and, after them, its own
+
+
+@cache
+def single(write: Write, parameters: int) -> str:
+    """All of a write as one statement, as PostgreSQL alone can read it.
+
+    It takes one parameter more, and every row begins with that: among the rows of many writes, each finds its own.
+    """
+    parts = [f"decided AS ({write.decide})"]
+    for number, text in enumerate(write.follow):
+        only_then = text.replace(DECIDED, "EXISTS (SELECT 1 FROM decided)")
+        parts.append(f"follow_{number} AS ({only_then})")
+    place = f"CAST(${parameters + 1} AS BIGINT)"
+    return f"WITH {', '.join(parts)} SELECT {place}, decided.* FROM decided"  # noqa: S608 - put together from texts of this module
+
+
+# Clusters ---------------------------------------------------------------------------------------------------------
+
+CLUSTER = "SELECT key, id, facts, connection, version FROM clusters WHERE key = $1"
+
+CLUSTERS = "SELECT key, id, facts, connection, version FROM clusters ORDER BY key"
+
+CREATE_CLUSTER = Write(
+    "INSERT INTO clusters (key, id, facts, connection, version) VALUES ($1, $2, $3, $4, $5)"
+    " ON CONFLICT (key) DO NOTHING RETURNING key"
+)
+
+REPLACE_CLUSTER = Write(
+    "UPDATE clusters SET id = $2, facts = $3, connection = $4, version = $5"
+    " WHERE key = $1 AND version = $6 RETURNING key"
+)
+
+DELETE_CLUSTER = Write(
+    "DELETE FROM clusters WHERE key = $1"
+    " AND NOT EXISTS (SELECT 1 FROM nodes WHERE cluster = $1 AND gone = 0) RETURNING key"
+)
+
+# Nodes ------------------------------------------------------------------------------------------------------------
+# A node that was deleted stays as an empty row with its last version, so that the next of its name continues from
+# there, and so that one statement decides whether it may be made.
+
+SELECT_NODE = (
+    "SELECT n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
+    " n.join_state, n.node_identity, n.created, n.status, COALESCE(s.last_seen, 0)"
+    " FROM nodes n LEFT JOIN sightings s ON s.cluster = n.cluster AND s.key = n.key"
+    " WHERE n.gone = 0 AND n.cluster = $1"
+)
+
+NODE = f"{SELECT_NODE} AND n.key = $2"
+
+NODES = f"{SELECT_NODE} AND n.key > $2 ORDER BY n.key LIMIT $3"
+
+COUNT_NODES = "SELECT count(*) FROM nodes WHERE gone = 0"
+
+NEWEST_VERSION = "SELECT version FROM nodes WHERE cluster = $1 AND key = $2"
+
+CREATE_NODE = (
+    "INSERT INTO nodes (cluster, key, name, version, etag, properties, config, secrets, system_data, join_state,"
+    " node_identity, created, status, gone) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0)"
+    " ON CONFLICT (cluster, key) DO UPDATE SET name = $3, version = $4, etag = $5, properties = $6, config = $7,"
+    " secrets = $8, system_data = $9, join_state = $10, node_identity = $11, created = $12, status = $13, gone = 0"
+    " WHERE nodes.gone = 1 AND nodes.version < $4 RETURNING key"
+)
+
+REPLACE_NODE = (
+    "UPDATE nodes SET name = $3, version = $4, etag = $5, properties = $6, config = $7, secrets = $8,"
+    " system_data = $9, join_state = $10, node_identity = $11, created = $12"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND etag = $13 AND version <= $4 RETURNING key"
+)
+NODE_PARAMETERS = 13  # of each of the two above
+
+DELETE_NODE = (
+    "UPDATE nodes SET gone = 1, etag = '', properties = '', config = '', secrets = '', system_data = '',"
+    " join_state = '', status = '', node_identity = ''"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) RETURNING key"
+)
+DELETE_PARAMETERS = 3
+
+FORGET_SIGHTING = f"DELETE FROM sightings WHERE cluster = $1 AND key = $2 AND {DECIDED}"  # noqa: S608 - a constant
+
+FORGET_DELIVERY = f"DELETE FROM deliveries WHERE cluster = $1 AND node = $2 AND {DECIDED}"  # noqa: S608 - a constant
+
+
+def see(moment: str) -> str:
+    """`last_seen` grows, of a node that there is; `moment` is the parameter that says when."""
+    return (
+        "INSERT INTO sightings (cluster, key, last_seen)"  # noqa: S608 - the name of a parameter
+        f" SELECT cluster, key, CAST({moment} AS DOUBLE PRECISION) FROM nodes"
+        f" WHERE cluster = $1 AND key = $2 AND gone = 0 AND {DECIDED}"
+        " ON CONFLICT (cluster, key) DO UPDATE SET last_seen = excluded.last_seen"
+        " WHERE sightings.last_seen < excluded.last_seen"
+    )
+
+
+SEEN = see("$3")
+
+REPORT = Write(
+    "UPDATE nodes SET status = $3, join_state = COALESCE($4, join_state)"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 RETURNING key",
+    (see("$5"),),
+)
+
+# Deliveries -------------------------------------------------------------------------------------------------------
+# A node has at most one, which is what "every earlier one is gone in the same step" comes to.
+
+PUT_DELIVERY = Write(
+    "INSERT INTO deliveries (cluster, node, id, expires, bundle, fetched) VALUES ($1, $2, $3, $4, $5, $6)"
+    " ON CONFLICT (cluster, node) DO UPDATE SET id = $3, expires = $4, bundle = $5, fetched = $6 RETURNING id"
+)
+
+FETCH_DELIVERY = Write(
+    "UPDATE deliveries SET fetched = fetched + 1 WHERE id = $1 AND expires > $2"
+    " RETURNING id, cluster, node, expires, bundle, fetched"
+)
+
+REVOKE_DELIVERIES = Write("DELETE FROM deliveries WHERE cluster = $1 AND node = $2 RETURNING id")
+
+SWEEP = Write("DELETE FROM deliveries WHERE expires <= $1 RETURNING id")
+
+# Audit ------------------------------------------------------------------------------------------------------------
+
+EVENT_TYPES = ("DOUBLE PRECISION", *["TEXT"] * 8)
+EVENT_COLUMNS = "at, who, what, resource, resource_key, source, request, outcome, detail"
+
+RECORD = f"INSERT INTO audit ({EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"  # noqa: S608 - a constant
+
+
+@cache
+def record_after(parameters: int, events: int) -> str:
+    """So many events, with a write whose own parameters come first."""
+    rows = []
+    for first in range(parameters + 1, parameters + 1 + events * len(EVENT_TYPES), len(EVENT_TYPES)):
+        casts = (f"CAST(${first + place} AS {kind})" for place, kind in enumerate(EVENT_TYPES))
+        rows.append(f"({', '.join(casts)})")
+    values = f"SELECT * FROM (VALUES {', '.join(rows)}) AS events WHERE {DECIDED}"  # noqa: S608 - numbers and types
+    return f"INSERT INTO audit ({EVENT_COLUMNS}) {values}"
+
+
+@cache
+def audited(decide: str, parameters: int, events: int, *more: str) -> Write:
+    """A write with its audit in one step."""
+    return Write(decide, (*more, record_after(parameters, events)) if events else more)
+
+
+AUDIT_FILTERS = {
+    "resource": "(resource_key = ${0} OR (resource_key > ${0} || '/' AND resource_key < ${0} || '0'))",
+    "who": "who = ${0}",
+    "what": "what = ${0}",
+    "before": "sequence < ${0}",
+}
+
+
+@cache
+def audit(filters: tuple[str, ...]) -> str:
+    """The newest events first; one parameter for each filter in their order, and the limit."""
+    conditions = [AUDIT_FILTERS[name].format(place) for place, name in enumerate(filters, start=1)]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    columns = "at, who, what, resource, source, request, outcome, detail, sequence"
+    return f"SELECT {columns} FROM audit{where} ORDER BY sequence DESC LIMIT ${len(filters) + 1}"  # noqa: S608 - constants

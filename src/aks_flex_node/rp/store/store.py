@@ -1,0 +1,179 @@
+"""The store as the service sees it. Two implementations, one suite of tests.
+
+A write has reached the disk when it returns. Reads see every write that has returned, on this replica at once and on
+others within milliseconds, and `changes` wakes whoever waits for a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that nodes can be made for."""
+
+    key: str  # its ARM id in lower case
+    id: str  # as it was written
+    facts: Document  # what the service read from it: version, server, CA, DNS address, location, tenant
+    connection: bytes  # how to reach it (a kubeconfig, or an ARM reference), encrypted
+    version: int = 1  # raised by every change, for optimistic writes
+
+
+@dataclass(frozen=True)
+class Node:
+    """One flexNodeConfig."""
+
+    cluster: str  # the cluster's key
+    key: str  # its name in lower case
+    name: str  # as it was last written
+    version: (
+        int  # configVersion: seconds since 1970, strictly increasing for a node, also over deletion and re-creation
+    )
+    etag: str
+    properties: Document  # as accepted, without secrets
+    config: Document  # what the node gets, without secrets
+    secrets: bytes = b""  # encrypted
+    system: Document = field(default_factory=dict)  # systemData
+    join: Document = field(default_factory=dict)  # join state, its cause, token id, URL id
+    status: Document = field(default_factory=dict)  # what the agent last reported
+    identity: str = ""  # whose token speaks for this node (an object or client id), if it has one
+    last_seen: float = 0.0
+    created: float = 0.0
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A bundle that waits to be fetched by whoever has its URL."""
+
+    id: str  # hash of the secret in the URL; the secret itself is nowhere
+    cluster: str
+    node: str
+    expires: float
+    bundle: bytes  # encrypted
+    fetched: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line of the audit."""
+
+    at: float
+    who: str
+    what: str
+    resource: str
+    source: str = ""  # the caller's address
+    request: str = ""
+    outcome: str = "ok"
+    detail: Document = field(default_factory=dict)
+    sequence: int = 0  # given by the store
+
+
+@dataclass(frozen=True)
+class Page:
+    nodes: tuple[Node, ...]
+    after: str | None  # where the next page begins; None on the last
+
+
+class Conflict(Exception):  # noqa: N818 - an answer, and often an expected one
+    """Somebody else was faster: what was to be changed is not as it was read."""
+
+
+class Store(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def healthy(self) -> bool: ...
+
+    # clusters
+    async def put_cluster(self, cluster: Cluster, expected: int | None) -> None:
+        """Create (expected None: only if there is none) or replace (only if its version is `expected`)."""
+        ...
+
+    async def cluster(self, key: str) -> Cluster | None: ...
+
+    async def clusters(self) -> tuple[Cluster, ...]: ...
+
+    async def delete_cluster(self, key: str) -> bool:
+        """False when there is none; Conflict while it has nodes."""
+        ...
+
+    # nodes
+    async def put_node(self, node: Node, expected: str | None, events: Sequence[Event] = ()) -> None:
+        """Create (expected None) or replace (only if its etag is `expected`), with its audit, in one step.
+
+        Conflict when it is not as expected, and when the version would not grow: a new node's must be above every
+        earlier one of its name, a replaced node's may stay the same. `last_seen` is never written from here, and
+        `status` only when the node is created: a report that came after the node was read must not be undone.
+        """
+        ...
+
+    async def node(self, cluster: str, key: str) -> Node | None: ...
+
+    async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> Page:
+        """The nodes of a cluster in the order of their keys."""
+        ...
+
+    async def count_nodes(self) -> int: ...
+
+    async def delete_node(self, cluster: str, key: str, expected: str | None, events: Sequence[Event] = ()) -> bool:
+        """With its delivery and its audit, in one step. False when there is none; Conflict when its etag is another.
+
+        None for `expected` deletes it as it is.
+        """
+        ...
+
+    async def newest_version(self, cluster: str, key: str) -> int:
+        """The highest configVersion that a node of this name ever had, also one that was deleted; 0 for none."""
+        ...
+
+    async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
+        """Many (cluster, node, moment) at once: `last_seen` grows, and nothing else changes or wakes anybody."""
+        ...
+
+    async def report(self, cluster: str, key: str, status: Document, join: Document | None, moment: float) -> bool:
+        """What an agent says of its node; neither etag nor version changes. False when there is no such node."""
+        ...
+
+    # deliveries
+    async def put_delivery(self, delivery: Delivery) -> None:
+        """Every earlier delivery of the same node is gone in the same step."""
+        ...
+
+    async def fetch_delivery(self, id: str, now: float) -> Delivery | None:  # noqa: A002
+        """A delivery that has not expired; that it was fetched is counted in the same step."""
+        ...
+
+    async def revoke_deliveries(self, cluster: str, node: str) -> int: ...
+
+    async def sweep(self, now: float) -> int:
+        """Forget expired deliveries; how many there were."""
+        ...
+
+    # audit
+    async def record(self, *events: Event) -> None: ...
+
+    async def audit(
+        self, *, resource: str = "", who: str = "", what: str = "", before: int = 0, limit: int = 100
+    ) -> tuple[Event, ...]:
+        """The newest first; `before` is the sequence number where the last page ended.
+
+        `resource` is an ARM id in any case, and stands for everything below it, too.
+        """
+        ...
+
+    # waiting
+    def changes(self) -> AsyncIterator[tuple[str, str, int]]:
+        """(cluster, node, version) of every node that is written or deleted (version 0), here or on another replica.
+
+        It counts from this call on, and ends when the store stops. A consumer that lags hears of a node's newest
+        change alone; ("", "", 0) says that something may have been missed, and that everything is to be read again.
+        """
+        ...

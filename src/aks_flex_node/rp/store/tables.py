@@ -1,0 +1,143 @@
+"""What both stores do alike: every method of the protocol, said in three words that each database carries out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from aks_flex_node.rp.store import rows, sql
+from aks_flex_node.rp.store.changes import Broadcast
+from aks_flex_node.rp.store.store import Cluster, Conflict, Delivery, Document, Event, Node, Page
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from aks_flex_node.rp.store.changes import Change
+    from aks_flex_node.rp.store.rows import Row, Values
+
+LARGEST = 2**63 - 1
+
+
+class Tables(ABC):
+    def __init__(self) -> None:
+        self._changes = Broadcast()
+
+    @abstractmethod
+    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
+
+    @abstractmethod
+    async def _write(self, write: sql.Write, values: Values, change: Change | None = None) -> Sequence[Row]:
+        """What the deciding statement returned. All of the write is done when it returned a row, and else nothing.
+
+        Whoever waits is told of the change when it is on the disk, also when the caller has gone meanwhile.
+        """
+        ...
+
+    @abstractmethod
+    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None:
+        """One statement with many rows of parameters, all or nothing; a repeatable one may be done twice."""
+        ...
+
+    # clusters
+    async def put_cluster(self, cluster: Cluster, expected: int | None) -> None:
+        values = rows.cluster_values(cluster)
+        if expected is None:
+            done = await self._write(sql.CREATE_CLUSTER, values)
+        else:
+            done = await self._write(sql.REPLACE_CLUSTER, (*values, expected))
+        if not done:
+            raise Conflict(f"The cluster {cluster.id} is not as it was read.")
+
+    async def cluster(self, key: str) -> Cluster | None:
+        return next(map(rows.cluster_of, await self._read(sql.CLUSTER, key)), None)
+
+    async def clusters(self) -> tuple[Cluster, ...]:
+        return tuple(map(rows.cluster_of, await self._read(sql.CLUSTERS)))
+
+    async def delete_cluster(self, key: str) -> bool:
+        if await self._write(sql.DELETE_CLUSTER, (key,)):
+            return True
+        if await self.cluster(key) is None:
+            return False
+        raise Conflict(f"The cluster {key} still has nodes.")
+
+    # nodes
+    async def put_node(self, node: Node, expected: str | None, events: Sequence[Event] = ()) -> None:
+        text = sql.CREATE_NODE if expected is None else sql.REPLACE_NODE
+        last = rows.text_of(node.status) if expected is None else expected
+        write = sql.audited(text, sql.NODE_PARAMETERS, len(events))
+        values = (*rows.node_values(node), last, *_flat(events))
+        if not await self._write(write, values, (node.cluster, node.key, node.version)):
+            raise Conflict(f"The node {node.name} is not as it was read.")
+
+    async def node(self, cluster: str, key: str) -> Node | None:
+        return next(map(rows.node_of, await self._read(sql.NODE, cluster, key)), None)
+
+    async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> Page:
+        limit = bounded(limit)
+        found = await self._read(sql.NODES, cluster, after, limit + 1)
+        nodes = tuple(map(rows.node_of, found[:limit]))
+        return Page(nodes, nodes[-1].key if len(found) > limit else None)
+
+    async def count_nodes(self) -> int:
+        return int((await self._read(sql.COUNT_NODES))[0][0])
+
+    async def delete_node(self, cluster: str, key: str, expected: str | None, events: Sequence[Event] = ()) -> bool:
+        more = (sql.FORGET_SIGHTING, sql.FORGET_DELIVERY)
+        write = sql.audited(sql.DELETE_NODE, sql.DELETE_PARAMETERS, len(events), *more)
+        if await self._write(write, (cluster, key, expected or "", *_flat(events)), (cluster, key, 0)):
+            return True
+        if await self.node(cluster, key) is None:
+            return False
+        raise Conflict(f"The node {key} is not as it was read.")
+
+    async def newest_version(self, cluster: str, key: str) -> int:
+        found = await self._read(sql.NEWEST_VERSION, cluster, key)
+        return int(found[0][0]) if found else 0
+
+    async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
+        if moments:  # in one order everywhere, so that two replicas never wait for each other
+            await self._write_many(sql.SEEN, sorted(moments), repeatable=True)
+
+    async def report(self, cluster: str, key: str, status: Document, join: Document | None, moment: float) -> bool:
+        joined = None if join is None else rows.text_of(join)
+        return bool(await self._write(sql.REPORT, (cluster, key, rows.text_of(status), joined, moment)))
+
+    # deliveries
+    async def put_delivery(self, delivery: Delivery) -> None:
+        await self._write(sql.PUT_DELIVERY, rows.delivery_values(delivery))
+
+    async def fetch_delivery(self, id: str, now: float) -> Delivery | None:  # noqa: A002
+        return next(map(rows.delivery_of, await self._write(sql.FETCH_DELIVERY, (id, now))), None)
+
+    async def revoke_deliveries(self, cluster: str, node: str) -> int:
+        return len(await self._write(sql.REVOKE_DELIVERIES, (cluster, node)))
+
+    async def sweep(self, now: float) -> int:
+        return len(await self._write(sql.SWEEP, (now,)))
+
+    # audit
+    async def record(self, *events: Event) -> None:
+        if events:
+            await self._write_many(sql.RECORD, [rows.event_values(event) for event in events])
+
+    async def audit(
+        self, *, resource: str = "", who: str = "", what: str = "", before: int = 0, limit: int = 100
+    ) -> tuple[Event, ...]:
+        asked = {"resource": resource.lower(), "who": who, "what": what, "before": min(before, LARGEST)}
+        filters = {name: value for name, value in asked.items() if value}
+        found = await self._read(sql.audit(tuple(filters)), *filters.values(), bounded(limit))
+        return tuple(map(rows.event_of, found))
+
+    # waiting
+    def changes(self) -> AsyncIterator[Change]:
+        return self._changes.subscribe()
+
+
+def bounded(limit: int) -> int:
+    """At least one, and no more than a database can count."""
+    return min(max(limit, 1), LARGEST - 1)
+
+
+def _flat(events: Sequence[Event]) -> Values:
+    return tuple(value for event in events for value in rows.event_values(event))

@@ -1,0 +1,77 @@
+"""The contract is guarded: the swagger is what its source compiles to, and every finding on it is explained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aks_flex_node.lab.processes import Result, run
+
+ROOT = Path(__file__).parents[3]
+SWAGGER = "api/swagger/flexnode.json"
+FINDINGS = "api/lint-findings.json"
+COLD = 600  # seconds: Node and its packages are installed on the first run
+
+
+def contract(root: Path, verb: str) -> Result:
+    return run(root / "scripts" / "contract", verb, check=False, timeout=COLD)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "api", tmp_path / "api")
+    (tmp_path / "scripts").mkdir()
+    shutil.copy2(ROOT / "scripts" / "contract", tmp_path / "scripts")
+    return tmp_path
+
+
+def test_the_committed_swagger_is_what_the_source_compiles_to() -> None:
+    said = contract(ROOT, "check")
+
+    assert said.code == 0, said.out + said.err
+
+
+def test_a_swagger_edited_by_hand_is_refused_and_built_anew(copy: Path) -> None:
+    swagger = copy / SWAGGER
+    compiled = swagger.read_text()
+    swagger.write_text(compiled.replace('"maximum": 1024', '"maximum": 1025'))
+
+    said = contract(copy, "check")
+
+    assert said.code == 1
+    assert '+          "maximum": 1024' in said.out
+    assert "Run: scripts/contract build" in said.err
+    assert contract(copy, "build").code == 0
+    assert swagger.read_text() == compiled
+
+
+def test_every_finding_is_explained_and_the_examples_fit() -> None:
+    said = contract(ROOT, "lint")
+
+    assert said.code == 0, said.out + said.err
+
+
+def test_findings_that_are_new_or_gone_are_refused(copy: Path) -> None:
+    findings = json.loads((copy / FINDINGS).read_text())
+    del findings["DeleteResponseBodyEmpty"]
+    findings["GuidUsage"] = {"definitions/Nothing": "No longer there."}
+    (copy / FINDINGS).write_text(json.dumps(findings))
+
+    said = contract(copy, "lint")
+
+    assert said.code == 1
+    assert "new error: DeleteResponseBodyEmpty at FlexNodeConfigs_Delete/responses/200/schema" in said.err
+    assert "no longer found: GuidUsage at definitions/Nothing" in said.err
+
+
+def test_an_example_that_does_not_fit_is_refused(copy: Path) -> None:
+    (example,) = copy.glob("api/examples/*/FlexNodeConfigs_Update.json")
+    example.write_text(example.read_text().replace('"maxPods": 50', '"maxPods": "fifty"'))
+
+    said = contract(copy, "lint")
+
+    assert said.code == 1
+    assert "Expected type integer but found type string" in said.err

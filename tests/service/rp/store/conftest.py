@@ -1,0 +1,99 @@
+"""Both stores for every test: a file of its own, and a database of its own on one PostgreSQL for the whole run."""
+
+from __future__ import annotations
+
+import asyncio
+from inspect import iscoroutinefunction, signature
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from aks_flex_node.rp.store.postgres import PostgresStore
+from aks_flex_node.rp.store.sqlite import SqliteStore
+from tests.service.rp.store.servers import postgres_server
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from aks_flex_node.rp.store.store import Store
+    from tests.service.rp.store.servers import PostgresServer
+
+KINDS = ("sqlite", "postgres")
+
+
+class Place(Protocol):
+    """Where a store is, whatever it is: `address` for another process, calling it for another object."""
+
+    kind: str
+    address: str
+
+    def __call__(self) -> Store: ...
+
+
+class SqlitePlace:
+    kind = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self.address = str(path)
+
+    def __call__(self) -> SqliteStore:
+        return SqliteStore(self.address)
+
+
+class PostgresPlace:
+    kind = "postgres"
+
+    def __init__(self, dsn: str) -> None:
+        self.address = dsn
+
+    def __call__(self) -> PostgresStore:
+        return PostgresStore(self.address, connections=5, patience=60)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> SqlitePlace:
+    return SqlitePlace(tmp_path / "store.db")
+
+
+@pytest.fixture
+def postgres(server: PostgresServer) -> PostgresPlace:
+    return PostgresPlace(server.new_database())
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest) -> Place:
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    """Running while the test does."""
+    return place()
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in a loop of its own, with its store started before and stopped after."""
+    if not iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in signature(pyfuncitem.obj).parameters}
+    asyncio.run(with_store(pyfuncitem.obj, arguments))
+    return True
+
+
+async def with_store(test: Callable[..., Awaitable[None]], arguments: dict[str, Any]) -> None:
+    store: Store | None = arguments.get("store")
+    if store:
+        await store.start()
+    try:
+        await test(**arguments)
+    finally:
+        if store:
+            await store.stop()

@@ -1,0 +1,120 @@
+"""A real PostgreSQL from Debian's package, in a directory of its own, on a free port."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab.processes import Process, run, spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+USER = "flex"
+# Small, and as durable as PostgreSQL is by itself.
+SETTINGS = {"listen_addresses": "127.0.0.1", "shared_buffers": "32MB", "max_connections": "60"}
+
+
+class PostgresServer:
+    def __init__(self, room: Path, programs: Path) -> None:
+        self._room = room
+        self._programs = programs
+        self._port = free_port()
+        self._process: Process | None = None
+        # The server ends with the thread that started it, when a run is killed: so that thread must last.
+        self._parent = ThreadPoolExecutor(1)
+        self._databases = 0
+        self.log = room / "log"
+
+    def initialise(self) -> None:
+        """In a language whose order of letters is not that of their bytes, where this version can."""
+        languages = ("--locale-provider=icu", "--icu-locale=en-US") if int(self._programs.parent.name) >= 15 else ()
+        words = ("-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", *languages, "-D", self._room / "data")
+        run(*as_somebody(), self._programs / "initdb", *words, cwd=Path("/"))
+
+    def start(self) -> None:
+        options = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        where = ("-D", str(self._room / "data"), "-k", str(self._room), "-p", str(self._port))
+        program = (*as_somebody("--pdeathsig", "INT"), str(self._programs / "postgres"))
+        words = (*program, *where, *options)
+        self._process = self._parent.submit(spawn, words, log=self.log).result()
+        end = time.monotonic() + 60
+        while not run(self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self._port), check=False).ok:
+            assert self._process.alive, f"it ended: {self.log.read_text()}"
+            assert time.monotonic() < end, f"it did not start in time: {self.log.read_text()}"
+            time.sleep(0.05)
+
+    def stop(self, sig: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT ends all sessions in good order, SIGQUIT at once, as if it had crashed."""
+        if self._process:
+            self._process.kill(sig)
+            if not self._process.wait(30):
+                self._process.stop()
+        self._process = None
+
+    def close(self) -> None:
+        self.stop()
+        self._parent.shutdown()
+
+    def dsn(self, database: str) -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self._port}/{database}"
+
+    def new_database(self) -> str:
+        """The address of an empty one."""
+        self._databases += 1
+        name = f"store_{self._databases}"
+        self.query(f"CREATE DATABASE {name}")
+        return self.dsn(name)
+
+    def query(self, text: str) -> str:
+        return run(self._programs / "psql", "-XAtqc", text, self.dsn("postgres")).out.strip()
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Runs while it is needed; nothing is left of it."""
+    room = Path(tempfile.mkdtemp(prefix="flex-postgres-"))
+    shutil.chown(room, somebody())
+    server = PostgresServer(room, find_programs())
+    try:
+        server.initialise()
+        server.start()
+        yield server
+    finally:
+        server.close()
+        shutil.rmtree(room)
+
+
+def find_programs() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda one: int(one.parent.parent.name))
+    assert found, "PostgreSQL is not installed: run scripts/setup, or apt-get install postgresql."
+    return found[-1].parent
+
+
+def somebody() -> str:
+    """PostgreSQL refuses to run as root."""
+    if os.getuid() != 0:
+        return pwd.getpwuid(os.getuid()).pw_name
+    return next(name for name in ("postgres", "nobody") if name in {user.pw_name for user in pwd.getpwall()})
+
+
+def as_somebody(*options: str) -> tuple[str, ...]:
+    if os.getuid() != 0:
+        return ("setpriv", *options) if options else ()
+    user = pwd.getpwnam(somebody())
+    return ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *options)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.rp.store.changes import EVERYTHING, Subscription
+from tests.service.rp.store.things import next_of, node
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.store.store import Store
+    from tests.service.rp.store.conftest import Place, PostgresPlace
+
+
+async def test_all_who_wait_hear_of_writes_and_deletions(store: Store) -> None:
+    listeners = [store.changes() for _ in range(3)]
+    await store.put_node(node(), None)
+    assert [await next_of(one) for one in listeners] == [("/c", "edge-1", 1)] * 3
+    await store.put_node(node(version=2), "edge-1-1")
+    assert [await next_of(one) for one in listeners] == [("/c", "edge-1", 2)] * 3
+    await store.delete_node("/c", "edge-1", None)
+    assert [await next_of(one) for one in listeners] == [("/c", "edge-1", 0)] * 3
+
+
+async def test_a_write_whose_caller_has_gone_wakes_nevertheless(store: Store) -> None:
+    changes = store.changes()
+    write = asyncio.create_task(store.put_node(node(), None))
+    await asyncio.sleep(0)
+    write.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await write
+    assert await next_of(changes) == ("/c", "edge-1", 1)
+    assert await store.node("/c", "edge-1") == node()
+
+
+async def test_waiting_ends_when_the_store_stops(place: Place) -> None:
+    store = place()
+    await store.start()
+    changes = store.changes()
+    await store.put_node(node(), None)
+    assert await next_of(changes)
+    await store.stop()
+    with pytest.raises(StopAsyncIteration):
+        await next_of(changes)
+
+
+async def test_a_write_to_one_replica_wakes_the_other(postgres: PostgresPlace) -> None:
+    one, other = postgres(), postgres()
+    await asyncio.gather(one.start(), other.start())
+    here, there = one.changes(), other.changes()
+    for version in range(1, 20):
+        expected = f"edge-1-{version - 1}" if version > 1 else None
+        await one.put_node(node(version=version), expected)
+        assert await next_of(there) == ("/c", "edge-1", version)
+        assert await next_of(here) == ("/c", "edge-1", version)
+    assert await other.node("/c", "edge-1") == node(version=19)
+    await asyncio.gather(one.stop(), other.stop())
+
+
+async def test_whoever_lags_hears_the_newest_of_each_node() -> None:
+    lagging = Subscription(backlog=10)
+    for version in range(1, 101):
+        lagging.tell(("/c", f"edge-{version % 5}", version))
+    assert [await next_of(lagging) for _ in range(5)] == [
+        ("/c", f"edge-{number % 5}", 95 + number) for number in range(1, 6)
+    ]
+
+
+async def test_whoever_lags_too_far_is_told_to_look_at_everything() -> None:
+    lagging = Subscription(backlog=10)
+    for number in range(100):
+        lagging.tell(("/c", f"edge-{number}", 1))
+    assert await next_of(lagging) == EVERYTHING
+    lagging.tell(("/c", "edge-1", 2))
+    assert await next_of(lagging) == ("/c", "edge-1", 2)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.rp.store.store import Conflict
+from tests.service.rp.store.things import event, node
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.store.store import Store
+    from tests.service.rp.store.conftest import Place
+
+WRITERS = 100
+
+
+async def won(store: Store, writer: int, version: int, expected: str | None) -> bool:
+    try:
+        await store.put_node(node(version=version, etag=f"{version}-{writer}"), expected, [event(str(writer))])
+    except Conflict:
+        return False
+    return True
+
+
+async def test_of_many_who_write_the_same_node_one_wins_each_time(place: Place) -> None:
+    stores = [place(), place()]
+    await asyncio.gather(*(store.start() for store in stores))
+    expected, winners = None, []
+    for version in range(1, 6):
+        results = await asyncio.gather(*(won(stores[one % 2], one, version, expected) for one in range(WRITERS)))
+        assert results.count(True) == 1
+        winners.append(str(results.index(True)))
+        expected = f"{version}-{winners[-1]}"
+    found = await stores[0].node("/c", "edge-1")
+    assert found
+    assert found.etag == expected
+    assert [one.what for one in await stores[0].audit()] == winners[::-1]
+    await asyncio.gather(*(store.stop() for store in stores))
+
+
+async def test_many_who_make_the_same_node_make_one(store: Store) -> None:
+    results = await asyncio.gather(*(won(store, one, 1, None) for one in range(WRITERS)))
+    assert results.count(True) == 1
+    assert await store.count_nodes() == 1
+
+
+async def test_writes_that_wait_together_are_all_done(store: Store) -> None:
+    await asyncio.gather(*(store.put_node(node(f"edge-{one}"), None, [event()]) for one in range(1500)))
+    assert await store.count_nodes() == 1500
+    assert len(await store.audit(limit=2000)) == 1500
+
+
+async def test_the_error_of_one_write_is_not_its_neighbours(store: Store) -> None:
+    too_large = node("edge-7", version=2**70)
+    without_time = [event(at=None)]
+    writes = [store.put_node(node(f"edge-{one}"), None, [event()]) for one in range(5)]
+    writes += [store.put_node(too_large, None, [event()]), store.put_node(node("edge-8"), None, without_time)]
+    writes += [store.put_node(node(f"edge-{one}"), None, [event()]) for one in range(10, 15)]
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    assert [result is None for result in results] == [True] * 5 + [False] * 2 + [True] * 5
+    assert await store.count_nodes() == len(await store.audit()) == 10
+    assert await store.node("/c", "edge-7") is None
+    assert await store.node("/c", "edge-8") is None, "a node without its audit is half a write"
+    with pytest.raises(Conflict):
+        await store.put_node(node("edge-1"), None)
+
+
+async def test_reads_see_every_write_that_has_returned(store: Store) -> None:
+    async def write_and_read(key: str) -> None:
+        for version in range(1, 20):
+            await store.put_node(node(key, version), f"{key}-{version - 1}" if version > 1 else None)
+            assert await store.node("/c", key) == node(key, version)
+
+    await asyncio.gather(*(write_and_read(f"edge-{one}") for one in range(10)))
+
+
+async def test_sightings_reports_writes_and_deletions_do_not_stand_in_one_anothers_way(place: Place) -> None:
+    """On two replicas, in opposite orders, on the same nodes."""
+    stores = [place(), place()]
+    await asyncio.gather(*(store.start() for store in stores))
+    names = [f"edge-{one}" for one in range(20)]
+    await asyncio.gather(*(stores[0].put_node(node(name), None) for name in names))
+
+    async def disturb(store: Store, order: list[str], moment: float) -> None:
+        await asyncio.gather(
+            store.seen([("/c", name, moment) for name in order]),
+            *(store.report("/c", name, {"at": moment}, None, moment) for name in order),
+        )
+
+    for moment in range(1, 11):
+        await asyncio.gather(disturb(stores[0], names, moment), disturb(stores[1], names[::-1], moment))
+    page = await stores[0].nodes("/c")
+    assert {one.last_seen for one in page.nodes} == {10.0}
+    assert {one.status["at"] for one in page.nodes} == {10.0}
+    await asyncio.gather(*(store.stop() for store in stores))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.service.rp.store.things import delivery
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.store.store import Store
+
+
+async def test_a_delivery_is_fetched_until_it_expires_and_each_time_is_counted(store: Store) -> None:
+    assert await store.fetch_delivery("hash", 1.0) is None
+    await store.put_delivery(delivery())
+    assert await store.fetch_delivery("hash", 1999.9) == delivery(fetched=1)
+    assert await store.fetch_delivery("hash", 1999.9) == delivery(fetched=2)
+    assert await store.fetch_delivery("hash", 2000.0) is None
+
+
+async def test_fetches_at_the_same_moment_are_all_counted(store: Store) -> None:
+    await store.put_delivery(delivery())
+    found = await asyncio.gather(*(store.fetch_delivery("hash", 1.0) for _ in range(20)))
+    assert sorted(one.fetched for one in found if one) == list(range(1, 21))
+
+
+async def test_a_new_delivery_takes_the_place_of_the_earlier(store: Store) -> None:
+    await store.put_delivery(delivery("old"))
+    await store.fetch_delivery("old", 1.0)
+    await store.put_delivery(delivery("other", "edge-2"))
+    await store.put_delivery(delivery("new"))
+    assert await store.fetch_delivery("old", 1.0) is None
+    assert await store.fetch_delivery("new", 1.0) == delivery("new", fetched=1)
+    assert await store.fetch_delivery("other", 1.0)
+
+
+async def test_deliveries_of_a_node_are_revoked(store: Store) -> None:
+    await store.put_delivery(delivery("one"))
+    await store.put_delivery(delivery("two", "edge-2"))
+    assert await store.revoke_deliveries("/c", "edge-1") == 1
+    assert await store.revoke_deliveries("/c", "edge-1") == 0
+    assert await store.fetch_delivery("one", 1.0) is None
+    assert await store.fetch_delivery("two", 1.0)
+
+
+async def test_the_sweep_forgets_what_has_expired(store: Store) -> None:
+    for number in range(4):
+        await store.put_delivery(replace(delivery(f"h{number}", f"n{number}"), expires=100.0 + number))
+    assert await store.sweep(101.0) == 2
+    assert await store.sweep(101.0) == 0
+    assert await store.fetch_delivery("h2", 1.0)

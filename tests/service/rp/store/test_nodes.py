@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.rp.store.store import Conflict
+from tests.service.rp.store.things import delivery, event, next_of, node
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.store.store import Store
+
+
+async def test_a_node_comes_back_as_it_was_put(store: Store) -> None:
+    whole = node(system={"by": "me"}, join={"state": "Created"}, status={"ready": False}, identity="0000-1111")
+    assert await store.node("/c", "edge-1") is None
+    await store.put_node(whole, None)
+    assert await store.node("/c", "edge-1") == whole
+    assert await store.node("/other", "edge-1") is None
+
+
+async def test_a_node_is_made_once(store: Store) -> None:
+    await store.put_node(node(), None)
+    with pytest.raises(Conflict):
+        await store.put_node(node(version=2), None)
+    assert await store.node("/c", "edge-1") == node()
+
+
+async def test_a_node_is_replaced_as_it_was_read_only(store: Store) -> None:
+    with pytest.raises(Conflict):
+        await store.put_node(node(), "edge-1-0")
+    await store.put_node(node(), None)
+    await store.put_node(node(version=2), "edge-1-1")
+    with pytest.raises(Conflict):
+        await store.put_node(node(version=3), "edge-1-1")
+    assert await store.node("/c", "edge-1") == node(version=2)
+
+
+async def test_the_version_may_stay_and_may_not_fall(store: Store) -> None:
+    await store.put_node(node(version=5), None)
+    await store.put_node(node(version=5, etag="another"), "edge-1-5")
+    with pytest.raises(Conflict):
+        await store.put_node(node(version=4), "another")
+
+
+async def test_versions_go_on_after_deletion(store: Store) -> None:
+    assert await store.newest_version("/c", "edge-1") == 0
+    await store.put_node(node(version=5), None)
+    assert await store.newest_version("/c", "edge-1") == 5
+    assert await store.delete_node("/c", "edge-1", "edge-1-5")
+    assert await store.newest_version("/c", "edge-1") == 5
+    for stale in (4, 5):
+        with pytest.raises(Conflict):
+            await store.put_node(node(version=stale), None)
+    await store.put_node(node(version=6), None)
+    assert await store.node("/c", "edge-1") == node(version=6)
+    assert await store.newest_version("/c", "edge-1") == 6
+
+
+async def test_a_node_is_deleted_as_it_was_read_or_as_it_is(store: Store) -> None:
+    assert not await store.delete_node("/c", "edge-1", None)
+    assert not await store.delete_node("/c", "edge-1", "any")
+    await store.put_node(node(), None)
+    with pytest.raises(Conflict):
+        await store.delete_node("/c", "edge-1", "other", [event("delete")])
+    assert await store.audit() == ()
+    assert await store.delete_node("/c", "edge-1", None, [event("delete")])
+    assert [one.what for one in await store.audit()] == ["delete"]
+    assert not await store.delete_node("/c", "edge-1", None, [event("delete")])
+    assert len(await store.audit()) == 1
+
+
+async def test_a_deleted_node_leaves_nothing_to_see(store: Store) -> None:
+    await store.put_node(node(), None)
+    await store.report("/c", "edge-1", {"ready": True}, None, 70.0)
+    await store.put_delivery(delivery())
+    await store.delete_node("/c", "edge-1", None)
+    assert (await store.nodes("/c")).nodes == ()
+    assert await store.count_nodes() == 0
+    assert await store.fetch_delivery("hash", 1.0) is None
+    assert not await store.report("/c", "edge-1", {}, None, 80.0)
+    await store.seen([("/c", "edge-1", 90.0)])
+    await store.put_node(node(version=2), None)
+    assert await store.node("/c", "edge-1") == node(version=2)
+
+
+async def test_pages_follow_the_order_of_the_bytes(store: Store) -> None:
+    names = ["a", "a-b", "a.b", "ab", "b", "B", "_", "é", "z"]
+    for name in names:
+        await store.put_node(node(name), None)
+    await store.put_node(replace(node("other"), cluster="/d"), None)
+    found, after = [], ""
+    while True:
+        page = await store.nodes("/c", after, limit=2)
+        found += [one.key for one in page.nodes]
+        if page.after is None:
+            break
+        assert len(page.nodes) == 2
+        after = page.after
+    assert found == sorted(names, key=str.encode)
+    assert await store.count_nodes() == len(names) + 1
+
+
+async def test_the_last_page_says_so_when_it_is_full(store: Store) -> None:
+    for name in ("a", "b"):
+        await store.put_node(node(name), None)
+    assert (await store.nodes("/c", limit=2)).after is None
+    assert (await store.nodes("/c", limit=1)).after == "a"
+    assert (await store.nodes("/c", limit=0)).after == "a"
+    assert (await store.nodes("/nothing")).nodes == ()
+
+
+async def test_seen_changes_when_it_was_seen_and_nothing_else(store: Store) -> None:
+    changes = store.changes()
+    await store.put_node(node(), None)
+    assert await next_of(changes) == ("/c", "edge-1", 1)
+    await store.seen([("/c", "edge-1", 50.5), ("/c", "nobody", 60.0)])
+    await store.seen([("/c", "edge-1", 40.0)])
+    await store.seen([])
+    assert await store.node("/c", "edge-1") == node(last_seen=50.5)
+    assert await store.node("/c", "nobody") is None
+    await store.put_node(node("edge-2"), None)
+    assert await next_of(changes) == ("/c", "edge-2", 1)
+
+
+async def test_a_report_changes_status_and_join_and_wakes_nobody(store: Store) -> None:
+    changes = store.changes()
+    await store.put_node(node(join={"state": "Created"}), None)
+    assert await next_of(changes) == ("/c", "edge-1", 1)
+    assert await store.report("/c", "edge-1", {"ready": True}, None, 50.0)
+    reported = node(join={"state": "Created"}, status={"ready": True}, last_seen=50.0)
+    assert await store.node("/c", "edge-1") == reported
+    assert await store.report("/c", "edge-1", {}, {"state": "Joined"}, 45.0)
+    assert await store.node("/c", "edge-1") == node(join={"state": "Joined"}, last_seen=50.0)
+    assert not await store.report("/c", "nobody", {}, None, 1.0)
+    await store.put_node(node("edge-2"), None)
+    assert await next_of(changes) == ("/c", "edge-2", 1)
+
+
+async def test_a_write_does_not_undo_what_the_agent_said_meanwhile(store: Store) -> None:
+    await store.put_node(node(), None)
+    read = await store.node("/c", "edge-1")
+    assert read
+    await store.report("/c", "edge-1", {"ready": True}, None, 50.0)
+    await store.put_node(replace(read, version=2, etag="next"), read.etag)
+    found = await store.node("/c", "edge-1")
+    assert found
+    assert (found.status, found.last_seen, found.etag) == ({"ready": True}, 50.0, "next")
+
+
+async def test_what_a_stranger_may_send_is_no_error(store: Store) -> None:
+    for odd in ("a\0b", "\udc80", "' OR 1=1 --", "ä" * 2000):
+        assert await store.node(odd, odd) is None
+        await store.record(event(who=odd, resource=odd))
+    assert [one.who[:3] for one in await store.audit()] == ["äää", "' O", "?", "a\ufffdb"]

@@ -1,0 +1,185 @@
+"""What PostgreSQL alone has: a server that goes away, and replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+from aks_flex_node.rp.store.changes import EVERYTHING
+from aks_flex_node.rp.store.errors import Newer, StoreError, Unavailable
+from aks_flex_node.rp.store.migrations import MIGRATIONS, Migration
+from aks_flex_node.rp.store.postgres import PostgresStore, migrate
+from tests.service.rp.store.things import event, next_of, node
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aks_flex_node.rp.store.changes import Change
+    from tests.service.rp.store.conftest import PostgresPlace
+    from tests.service.rp.store.servers import PostgresServer
+
+PATIENCE = 120.0
+LISTENERS = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+
+
+@dataclass
+class Load:
+    """Writers and readers that go on whatever happens to the server."""
+
+    store: PostgresStore
+    written: dict[str, int] = field(default_factory=dict)
+    given_up: int = 0  # though they were not executed
+    ending: bool = False
+
+    async def write(self, key: str) -> None:
+        while not self.ending:
+            version = self.written.get(key, 0)
+            try:
+                await self.store.put_node(node(key, version + 1), f"{key}-{version}" if version else None, [event()])
+                self.written[key] = version + 1
+            except Unavailable as error:
+                self.given_up += not error.executed
+                await self.look(key, version)
+
+    async def look(self, key: str, version: int) -> None:
+        """The answer was lost: what is true?"""
+        found = await self.store.node("/c", key)
+        assert (found.version if found else 0) in {version, version + 1}
+        self.written[key] = found.version if found else 0
+
+    async def read(self, key: str) -> None:
+        while not self.ending:
+            await self.store.node("/c", key)
+
+    async def more(self) -> None:
+        """Until every writer has written again, several times."""
+        before = dict(self.written)
+        end = time.monotonic() + PATIENCE
+        while any(self.written[key] < before.get(key, 0) + 5 for key in self.written) or len(self.written) < 20:
+            assert time.monotonic() < end, f"no writer came further than {self.written}"
+            await asyncio.sleep(0.01)
+
+
+async def heard(changes: AsyncIterator[Change], awaited: Change) -> bool:
+    """Among the changes of a load that has ended."""
+    try:
+        while await asyncio.wait_for(changes.__anext__(), 5) != awaited:
+            pass
+    except asyncio.TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGQUIT])
+async def test_requests_recover_when_the_server_is_restarted_under_load(
+    postgres: PostgresPlace, server: PostgresServer, sig: signal.Signals
+) -> None:
+    store = postgres()
+    await store.start()
+    load, changes = Load(store), store.changes()
+    tasks = [asyncio.create_task(load.write(f"edge-{one}")) for one in range(20)]
+    tasks += [asyncio.create_task(load.read(f"edge-{one}")) for one in range(5)]
+    await load.more()
+    await asyncio.to_thread(server.stop, sig)
+    await asyncio.to_thread(server.start)
+    await load.more()
+    load.ending = True
+    await asyncio.gather(*tasks)
+    assert await heard(changes, EVERYTHING)
+    assert load.given_up == 0, "the store itself tries again what was not executed"
+    for key, version in load.written.items():
+        assert await store.node("/c", key) == node(key, version)
+    assert len(await store.audit(limit=1_000_000)) == sum(load.written.values())
+    await store.stop()
+
+
+async def test_a_listener_that_was_cut_off_says_so_and_hears_again(
+    postgres: PostgresPlace, server: PostgresServer
+) -> None:
+    one, other = postgres(), postgres()
+    await asyncio.gather(one.start(), other.start())
+    changes = one.changes()
+    assert await asyncio.to_thread(server.query, LISTENERS) == "2"
+    assert await next_of(changes) == EVERYTHING
+    await other.put_node(node(), None)
+    assert await next_of(changes) == ("/c", "edge-1", 1)
+    await asyncio.gather(one.stop(), other.stop())
+
+
+async def test_a_server_that_stays_away_is_an_error_that_passes(
+    postgres: PostgresPlace, server: PostgresServer
+) -> None:
+    store = PostgresStore(postgres.address, patience=0.3)
+    await store.start()
+    assert await store.healthy()
+    await asyncio.to_thread(server.stop)
+    try:
+        assert not await store.healthy()
+        for request in (store.node("/c", "edge-1"), store.put_node(node(), None), store.record(event())):
+            with pytest.raises(Unavailable) as caught:
+                await request
+            assert caught.value.again
+            assert not caught.value.executed
+        with pytest.raises(Unavailable):
+            await PostgresStore(postgres.address, patience=0.3).start()
+    finally:
+        await asyncio.to_thread(server.start)
+    await store.put_node(node(), None)
+    assert await store.healthy()
+    await store.stop()
+    with pytest.raises(Unavailable):
+        await store.put_node(node("late"), None)
+    assert not await store.healthy()
+
+
+async def test_replicas_that_start_together_make_the_tables_once(postgres: PostgresPlace) -> None:
+    replicas = [postgres() for _ in range(5)]
+    await asyncio.gather(*(one.start() for one in replicas))
+    await replicas[0].put_node(node(), None)
+    assert [await one.count_nodes() for one in replicas] == [1] * 5
+    await asyncio.gather(*(one.stop() for one in replicas))
+
+
+async def test_a_store_of_a_newer_program_is_left_alone(postgres: PostgresPlace) -> None:
+    connection = await asyncpg.connect(postgres.address)
+    await migrate(connection)
+    await connection.execute("INSERT INTO schema_version (version) VALUES (99)")
+    await connection.close()
+    with pytest.raises(Newer, match="schema version 99"):
+        await postgres().start()
+
+
+async def test_a_migration_is_done_whole_or_not_at_all(postgres: PostgresPlace) -> None:
+    connection = await asyncpg.connect(postgres.address)
+    broken = Migration(2, ("CREATE TABLE more (a TEXT)", "no statement at all"))
+    with pytest.raises(asyncpg.PostgresSyntaxError):
+        await migrate(connection, (*MIGRATIONS, broken))
+    await migrate(connection, (*MIGRATIONS, Migration(2, ("CREATE TABLE more (b TEXT)",))))
+    assert await connection.fetchval("SELECT count(b) FROM more") == 0
+    assert await connection.fetchval("SELECT MAX(version) FROM schema_version") == 2
+    await connection.close()
+
+
+async def test_a_server_that_commits_carelessly_is_told_to_be_careful(postgres: PostgresPlace) -> None:
+    connection = await asyncpg.connect(postgres.address)
+    database = postgres.address.rpartition("/")[2]
+    await connection.execute(f"ALTER DATABASE {database} SET synchronous_commit = off")
+    await connection.close()
+    store = postgres()
+    await store.start()
+    assert [row[0] for row in await store._read("SHOW synchronous_commit")] == ["on"]
+    await store.stop()
+
+
+async def test_a_wrong_address_is_explained(postgres: PostgresPlace) -> None:
+    for wrong in (postgres.address + "_not", "not an address"):
+        with pytest.raises(StoreError) as caught:
+            await PostgresStore(wrong, patience=0.3).start()
+        assert caught.value.name == "store-refused"
+        assert not caught.value.again

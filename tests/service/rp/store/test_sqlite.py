@@ -1,0 +1,118 @@
+"""What SQLite alone has: a file, its mode, its backup, and a thread that writes."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.rp.store import sqlite as sqlite_store
+from aks_flex_node.rp.store.errors import Newer, Unavailable
+from aks_flex_node.rp.store.migrations import MIGRATIONS, Migration
+from aks_flex_node.rp.store.sqlite import SqliteStore
+from tests.service.rp.store.things import event, node
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def modes(room: Path) -> dict[str, int]:
+    return {one.name: stat.S_IMODE(one.stat().st_mode) for one in room.iterdir()}
+
+
+async def test_all_its_files_are_the_owners_alone(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    await store.start()
+    await store.put_node(node(), None)
+    assert modes(tmp_path) == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
+    await store.backup(tmp_path / "copy.db")
+    await store.stop()
+    assert modes(tmp_path) == {"store.db": 0o600, "copy.db": 0o600}
+
+
+async def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.touch(0o644)
+    store = SqliteStore(path)
+    await store.start()
+    assert modes(tmp_path)["store.db"] == 0o600
+    await store.stop()
+
+
+async def test_it_is_as_durable_as_it_says(tmp_path: Path) -> None:
+    connection = sqlite_store.open_for_writing(tmp_path / "store.db")
+    found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    connection.close()
+    assert found == ["wal", 2]
+
+
+async def test_a_backup_taken_under_load_is_whole(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    await store.start()
+    first = [store.put_node(node(f"first-{one}"), None, [event()]) for one in range(200)]
+    await asyncio.gather(*first)
+    later = [store.put_node(node(f"later-{one}"), None, [event()]) for one in range(500)]
+    await asyncio.gather(*later, store.backup(tmp_path / "copy.db"))
+    await store.backup(tmp_path / "copy-2.db")
+    await store.stop()
+    for name, least in (("copy.db", 200), ("copy-2.db", 700)):
+        copy = SqliteStore(tmp_path / name)
+        await copy.start()
+        assert least <= await copy.count_nodes() == len(await copy.audit(limit=1000)) <= 700
+        await copy.stop()
+
+
+async def test_stopping_finishes_what_waits_and_takes_nothing_more(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    await store.start()
+    writes = [asyncio.create_task(store.put_node(node(f"edge-{one}"), None)) for one in range(300)]
+    await asyncio.sleep(0)
+    await store.stop()
+    await asyncio.gather(*writes)
+    with pytest.raises(Unavailable):
+        await store.put_node(node("late"), None)
+    with pytest.raises(Unavailable):
+        await store.node("/c", "late")
+    assert not await store.healthy()
+    await store.start()
+    assert await store.healthy()
+    assert await store.count_nodes() == 300
+    await store.stop()
+
+
+async def test_a_file_that_another_process_holds_is_an_error_that_passes(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", patience=0.05)
+    await store.start()
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable) as caught:
+        await store.put_node(node(), None)
+    assert caught.value.again
+    assert not caught.value.executed
+    other.execute("COMMIT")
+    other.close()
+    await store.put_node(node(), None)
+    await store.stop()
+
+
+async def test_a_store_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    connection = sqlite_store.open_for_writing(path)
+    connection.execute("INSERT INTO schema_version (version) VALUES (99)")
+    connection.close()
+    with pytest.raises(Newer, match="schema version 99"):
+        await SqliteStore(path).start()
+
+
+async def test_a_migration_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
+    connection = sqlite_store.open_for_writing(tmp_path / "store.db")
+    broken = Migration(2, ("CREATE TABLE more (a TEXT)", "no statement at all"))
+    with pytest.raises(sqlite3.OperationalError):
+        sqlite_store.migrate(connection, (*MIGRATIONS, broken))
+    sqlite_store.migrate(connection, (*MIGRATIONS, Migration(2, ("CREATE TABLE more (b TEXT)",))))
+    assert connection.execute("SELECT count(b) FROM more").fetchone() == (0,)
+    assert connection.execute("SELECT MAX(version) FROM schema_version").fetchone() == (2,)
+    connection.close()

@@ -1,0 +1,41 @@
+"""Nodes, events and clusters for the tests, with as little said as matters to each."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.rp.store.store import Cluster, Delivery, Event, Node
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aks_flex_node.rp.store.changes import Change
+
+SOON = 30.0  # a bound for what should take milliseconds
+
+
+def cluster(key: str = "/c", version: int = 1, **more: Any) -> Cluster:
+    return Cluster(key, key.upper(), {"version": "1.34.4"}, b"\x00secret\xff", version, **more)
+
+
+def node(key: str = "edge-1", version: int = 1, **more: Any) -> Node:
+    """Its etag says its version, so that the next write knows what to expect."""
+    document = {"version": version, "text": "käse \x00 \U0001f9c0", "list": [1, 2.5, None, True]}
+    made = Node("/c", key, key.title(), version, f"{key}-{version}", document, document, b"\x00\xff", created=12.5)
+    return replace(made, **more)
+
+
+def event(what: str = "write", resource: str = "/c/edge-1", **more: Any) -> Event:
+    return replace(
+        Event(1000.5, "somebody", what, resource, "10.0.0.1", "request-1", "ok", {"before": {"a": 1}}), **more
+    )
+
+
+def delivery(id: str = "hash", node: str = "edge-1", **more: Any) -> Delivery:  # noqa: A002
+    return replace(Delivery(id, "/c", node, 2000.0, b"\x00bundle\xff"), **more)
+
+
+async def next_of(changes: AsyncIterator[Change]) -> Change:
+    return await asyncio.wait_for(changes.__anext__(), SOON)
