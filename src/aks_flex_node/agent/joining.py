@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -89,8 +88,8 @@ class Join:
         assert self.proof  # noqa: S101
         wanted = kubelet.labels(self.engine.config)
         known = state.read(self.engine.host, self.state_file)
-        self.proof.label(node, wanted, frozenset(json.loads(known.labels or "[]")))
-        self._remember(Phase.NODE_BOOTSTRAPPING, labels=json.dumps(sorted(wanted)))
+        self.proof.label(node, wanted, frozenset(known.labels.split()))
+        self._remember(Phase.NODE_BOOTSTRAPPING, labels=" ".join(sorted(wanted)))
 
     def _give_network(self, node: Node, components: Sequence[Component]) -> None:
         """The cluster gives a node its addresses some moments after it got to know it."""

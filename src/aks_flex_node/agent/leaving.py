@@ -13,7 +13,7 @@ from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.config.derived import log_file
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.ledger import nursery
-from aks_flex_node.agent.engine.resources import Spec
+from aks_flex_node.agent.engine.resources import Directory, Spec
 from aks_flex_node.agent.engine.state import Phase
 from aks_flex_node.agent.recovering import recover
 from aks_flex_node.errors import FlexError
@@ -83,15 +83,9 @@ class Leave:
 
     def _recover(self) -> None:
         """Where the ledger is lost, take for ours what bears our mark."""
-        engine = self.engine
-        if not engine.ledger.exists:
-            self._reconstruct()
-
-        self._was_node = any(not owned.empty for owned in engine.ledger.components.values())
-
-    def _reconstruct(self) -> None:
         if recover(self.engine):
-            self.watcher.note("the ledger is lost: going by the marks on files")
+            self.watcher.note("the ledger is lost: going by the marks on files; kernel settings stay until a reboot")
+        self._was_node = self.engine.ledger.exists
 
     def _pods(self) -> list[Action]:
         """Where we never were, all pods are somebody else's."""
@@ -143,10 +137,11 @@ class Leave:
         """What stays although it came with us: somebody else's things, or what was asked for."""
         host, paths = self.engine.host, self.engine.config.paths
         kept = [f"{paths.data_dir}/artifacts, as asked"] if self.keep_artifacts else []
-        others = (paths.cni.conf_dir, paths.cni.bin_dir, paths.kubernetes.manifests_dir, paths.kubernetes.certs_dir)
+        specs = [component.desired(self.engine.config, self.engine.machine) for component in SEQUENCE]
+        others = {one.path for spec in specs for one in spec.resources if isinstance(one, Directory)}
         kept += [
             f"{path}: {', '.join(host.names(path)[:5])}, which we did not put there"
-            for path in others
+            for path in sorted(others | {paths.install_dir})
             if host.names(path)
         ]
         return kept

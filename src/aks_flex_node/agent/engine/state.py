@@ -37,7 +37,7 @@ class State:
     node: str = ""
     pod_cidr: str = ""
     address: str = ""  # by which the node was last seen to reach the API server
-    labels: str = ""  # what we last put on the Node, as JSON
+    labels: str = ""  # the keys that we last put on the Node, with blanks between
     since: str = ""
     config: str = ""  # the file that was applied
 
