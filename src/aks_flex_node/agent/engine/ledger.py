@@ -85,9 +85,6 @@ class Ledger:
     def owned(self, component: str) -> Owned:
         return self.components.setdefault(component, Owned())
 
-    def owner(self, path: str) -> str | None:
-        return next((name for name, owned in self.components.items() if path in owned.paths), None)
-
     def before(self, component: str, spec: Spec, actions: Iterable[Action], originals: str) -> None:
         """Note what is about to become ours, and what stands there now."""
         owned, at_first = self.owned(component), self._text()

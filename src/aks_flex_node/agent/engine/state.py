@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
 
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
@@ -65,7 +65,3 @@ def write(host: Host, path: str, state: State) -> None:
     if host.look(folder) is None:
         host.do(MakeDirectory(folder))
     host.do(WriteFile(path, (json.dumps(asdict(state), indent=1) + "\n").encode(), 0o600))
-
-
-def forget(host: Host, path: str) -> None:
-    host.do(Remove(path))

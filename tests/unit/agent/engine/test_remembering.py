@@ -37,8 +37,6 @@ def test_a_state_comes_back_as_it_was_written() -> None:
     assert entry
     assert entry.mode == 0o600
     assert state.read(host, STATE) == kept
-    state.forget(host, STATE)
-    assert state.read(host, STATE) == State()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"unheard": 1}'])
