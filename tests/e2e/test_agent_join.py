@@ -57,7 +57,7 @@ def test_a_machine_joins_survives_and_leaves_without_a_trace(lab: Lab, add_machi
     assert f"kubectl delete node {name}" in said
     assert differences(before, machine) == []
 
-    lab.cluster.run("delete", "node", name)
+    until(lambda: lab.cluster.get("node", name) is None, "the provider takes the node out of the cluster")
     flex(machine, "bootstrap")
     assert lab.cluster.node_ready(name)
 

@@ -21,8 +21,9 @@ ERRORS = {
         "ArtifactError",
         "ClusterError",
     ),
-    "BusyError",
+    *("BusyError", "AzureCallError", "StoreError", "Unreachable"),
 }
+KEBAB = re.compile(r"[a-z]+(-[a-z]+)+")
 
 
 def error_names() -> set[str]:
@@ -30,15 +31,16 @@ def error_names() -> set[str]:
     names = set()
     for source in SOURCES:
         for node in ast.walk(ast.parse(source.read_text())):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id in ERRORS
-                and node.args
-            ):
-                first = node.args[0]
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            first = node.args[0]
+            if isinstance(node.func, ast.Name) and node.func.id in ERRORS:
                 assert isinstance(first, ast.Constant), f"{source}:{node.lineno}: an error's name is a plain string"
                 names.add(str(first.value))
+            elif isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
+                # An error of its own class names itself.
+                own = str(first.value) if isinstance(first, ast.Constant) else ""
+                names |= {own} if KEBAB.fullmatch(own) else set()
     return names
 
 

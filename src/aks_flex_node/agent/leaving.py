@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.watching import Watcher
     from aks_flex_node.host.actions import Action
 
-LEFTOVER_FILES = ("state.json", "current-config.json", "config-version.txt")
+OWN_FILES = (agent.APPLIED, agent.CURRENT, agent.VERSION, agent.FETCHED_FROM)
 
 
 @dataclass
@@ -108,8 +108,8 @@ class Leave:
         yield RemoveTree(f"{data_dir}/originals")
         if not self.keep_artifacts:
             yield RemoveTree(f"{data_dir}/artifacts")
-        yield from (Remove(f"{data_dir}/{name}") for name in LEFTOVER_FILES)
-        yield Remove(agent.APPLIED)
+        yield Remove(f"{data_dir}/state.json")
+        yield from (Remove(path) for path in OWN_FILES)
         log = log_file(self.engine.config)
         yield from (Remove(path) for path in (log, f"{log}.1"))
         if self._was_node:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aks_flex_node.lab import agents, processes, snapshots
 from aks_flex_node.lab.errors import LabError, UsageError
@@ -32,7 +33,6 @@ class Demo:
     progress: Progress
     show: Callable[[str], None]  # prints what a command answered
     times: dict[str, float] = field(default_factory=dict)
-    document: dict[str, Any] = field(default_factory=dict)
     before: Snapshot | None = None
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
@@ -46,8 +46,7 @@ class Demo:
         try:
             self.phase("The cloud comes up", self.cloud)
             self.phase("An edge machine boots, and gets the agent", self.boot)
-            self.phase("What would change", self.plan)
-            self.phase("It becomes a node", self.join)
+            self.phase("A flex node is described, and one command makes the machine that node", self.join)
             self.phase("A pod on it answers", self.pod)
             self.phase("Its configuration changes", self.update)
             self.phase("Somebody breaks it by hand, and it is repaired", self.drift)
@@ -77,6 +76,13 @@ class Demo:
                 "agent-failed", f"`{line}` ended with exit code {code}.", "Run `make try KEEP=1`, and look around."
             )
 
+    def provider(self, *words: str) -> str:
+        """Run `aks-flex-rp` as an operator does."""
+        self.progress.say(f"   $ aks-flex-rp {' '.join(words)}")
+        said = self.lab.provider.ask(*words).out.rstrip()
+        self.show(said)
+        return said
+
     def kubectl(self, *words: str) -> None:
         self.progress.say(f"   $ kubectl {' '.join(words)}")
         self.show(self.lab.cluster.run(*words).out.rstrip())
@@ -89,24 +95,24 @@ class Demo:
             if before := next((one for one in self.lab.inventory.all() if one.name == MACHINE), None):
                 self.progress.say(f"   {MACHINE} of an earlier try goes first")
                 self.lab.inventory.remove(before)
+                self.lab.provider.ask("node", "delete", "--name", MACHINE, "--yes")
                 self.lab.cluster.run("delete", "node", MACHINE, "--ignore-not-found", "--wait=false")
                 self.lab.cluster.run("delete", "pod", f"web-{MACHINE}", "--ignore-not-found", "--force")
             machine = self.lab.inventory.add(MACHINE, System.BOOKWORM, "factory", self.progress)
         self.show(machine.run("hostnamectl").out.rstrip())
         agents.install(machine)
-        self.document = agents.configuration(self.lab)
-        agents.give(machine, self.document)
         self.before = machine.snapshot()
 
-    def plan(self) -> None:
-        said = self.machine.run("aks-flex-node", "plan").out.splitlines()
-        self.progress.say(f"   {MACHINE}# aks-flex-node plan")
-        lines = [line for line in said if not line.startswith("      ")]  # the diffs are long
-        self.show("\n".join([*lines[:14], f"  … and {len(lines) - 14} more"]))
-
     def join(self) -> None:
-        self.agent("bootstrap")
+        self.provider("node", "create", "--name", MACHINE, "--label", "environment=demo")
+        self.follow_url()
         self.kubectl("get", "nodes", "-o", "wide")
+        self.provider("node", "list")
+
+    def follow_url(self) -> None:
+        """The one line that the provider prints, typed on the machine."""
+        line = self.provider("node", "join-command", "--name", MACHINE)
+        self.agent(*shlex.split(line)[1:])
 
     def pod(self) -> None:
         self.lab.cluster.apply(test_pod(MACHINE))
@@ -124,8 +130,8 @@ class Demo:
             )
 
     def update(self) -> None:
-        agents.give(self.machine, agents.merged(self.document, {"node": {"maxPods": 50}}))
-        self.agent("bootstrap")
+        self.provider("node", "update", "--name", MACHINE, "--max-pods", "50")
+        self.follow_url()
         self.kubectl("get", "node", MACHINE, "-o", "custom-columns=NODE:.metadata.name,PODS:.status.capacity.pods")
 
     def drift(self) -> None:
@@ -137,8 +143,9 @@ class Demo:
 
     def leave(self) -> None:
         self.agent("unbootstrap", "--yes")
-        self.lab.cluster.run("delete", "node", MACHINE, "--wait=false")
-        agents.give(self.machine, self.document)  # we changed it ourselves
+        self.provider("node", "delete", "--name", MACHINE, "--yes")
+        self.lab.cluster.run("wait", "--for=delete", f"node/{MACHINE}", "--timeout=30s")
+        self.progress.say("   the provider has taken the node out of the cluster")
         assert self.before  # noqa: S101 - an earlier phase took it
         changed = [one for one in snapshots.diff(self.before, self.machine.snapshot()) if not one.shared]
         if changed:

@@ -34,6 +34,9 @@ def command(layout: Layout) -> list[str]:
         "kubernetes.default.svc.cluster.local": network.API_SERVICE,
         f"registry.{network.DOMAIN}": network.REGISTRY,
         f"mirror.{network.DOMAIN}": network.MIRROR,
+        network.LOGIN_NAME: network.AZURE,
+        network.MANAGEMENT_NAME: network.AZURE,
+        network.PROVIDER_NAME: network.PROVIDER,
         **dict.fromkeys(IMAGE_HOSTS, network.REGISTRY),
         **dict.fromkeys(ARTIFACT_HOSTS, network.MIRROR),
     }

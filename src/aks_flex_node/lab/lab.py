@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab import dns, network
+from aks_flex_node.lab.arm.resources import ManagedCluster, Resources
 from aks_flex_node.lab.cluster import Cluster
 from aks_flex_node.lab.errors import PartError
 from aks_flex_node.lab.files import locked, write_atomically
+from aks_flex_node.lab.floor.join import Versions
 from aks_flex_node.lab.kernel import host, mounts, sysctls
 from aks_flex_node.lab.kernel.cgroups import Groups
 from aks_flex_node.lab.kernel.namespaces import named
@@ -25,9 +27,19 @@ from aks_flex_node.lab.machines.machine import TRACES, clear_traces
 from aks_flex_node.lab.mirror.client import Mirror
 from aks_flex_node.lab.network import Network
 from aks_flex_node.lab.parts import faults, gateway
-from aks_flex_node.lab.parts.control_plane import ControlPlane
+from aks_flex_node.lab.parts.cloud import Azure
+from aks_flex_node.lab.parts.control_plane import LOOPBACK, ControlPlane
 from aks_flex_node.lab.parts.part import Part, Supervisor
 from aks_flex_node.lab.parts.probes import Connection, trusting
+from aks_flex_node.lab.parts.provider import (
+    CLUSTER,
+    GATEWAY,
+    LOCATION,
+    URL,
+    ResourceProvider,
+    resolver,
+    write_resolver,
+)
 from aks_flex_node.lab.parts.services import Services
 from aks_flex_node.lab.pki import Authority, kubeconfig
 from aks_flex_node.lab.requirements import require_host, require_kernel, require_root
@@ -70,6 +82,14 @@ class Lab:
     @property
     def services(self) -> Services:
         return Services(self.layout, self.network.cloud)
+
+    @property
+    def provider(self) -> ResourceProvider:
+        return ResourceProvider(self.layout, self.network.cloud)
+
+    @property
+    def azure(self) -> Azure:
+        return Azure(self.layout, self.network.cloud)
 
     @property
     def inventory(self) -> Inventory:
@@ -131,16 +151,25 @@ class Lab:
         with progress.step("network and certificates"):
             self.network.up()
             self.authority.ensure()
+            write_resolver(self.layout)
             self._write_kubeconfig(port)
         with progress.step("etcd, registry, mirror, DNS, fault proxy"):
             self._run(plane.etcd(), *self._cloud(tree))
         with progress.step("Kubernetes API server"):
             self._run(plane.api_server(), gateway.part(self.network.cloud, port))
-        with progress.step("controller manager, scheduler, images, roles"):
-            self._run(plane.controller_manager(), plane.scheduler())
+        with progress.step("controller manager, scheduler, resource provider, images, roles"):
+            self.provider.enrol(self.azure.directory, self.azure.assignments)
+            self._start(plane.controller_manager(), plane.scheduler(), self.provider.part())
             self.services.push_images(self.toolbox)
             self.faults.ensure()
             self.cluster.prepare()
+            self._wait(plane.controller_manager(), plane.scheduler(), self.provider.part())
+        with progress.step("Azure"):
+            self._register_cluster()
+            azure = self.azure.azure(URL, self.provider.authority, resolver(self.layout))
+            self._start(azure, self._provider_gateway())
+            self.provider.introduce(plane.admin())
+            self._wait(azure)
         self.inventory.sweep()
         for machine in self.inventory.all():
             if machine.init() is None or machine.runner() is None:
@@ -204,10 +233,39 @@ class Lab:
                 yield event
 
     def _run(self, *parts: Part) -> None:
+        self._start(*parts)
+        self._wait(*parts)
+
+    def _start(self, *parts: Part) -> None:
         for part in parts:
             self.supervisor.start(part)
+
+    def _wait(self, *parts: Part) -> None:
         for part in parts:
             self.supervisor.wait(part)
+
+    def _provider_gateway(self) -> Part:
+        alive = self.supervisor.process(GATEWAY) is not None
+        port = gateway.choose_port(self.layout, None, alive=alive, name=GATEWAY)
+        gateway.remember_port(self.layout, port, GATEWAY)
+        return gateway.part(self.network.cloud, port, GATEWAY, network.PROVIDER)
+
+    def _register_cluster(self) -> None:
+        """With the lab's ARM, as AKS would have it."""
+        credential = self.azure.state / "admin.kubeconfig"
+        text = kubeconfig(LOOPBACK, self.authority, self.control_plane.admin())
+        write_atomically(credential, text, 0o600)
+        cluster = ManagedCluster(
+            CLUSTER,
+            LOCATION,
+            Versions().kubernetes,
+            network.API_NAME,
+            str(credential),
+            network.SERVICES,
+            network.DNS_SERVICE,
+            network.PODS,
+        )
+        Resources(self.azure.state).register(cluster)
 
     def _cloud(self, tree: Path) -> list[Part]:
         proxy = self.toolbox.path("toxiproxy", "toxiproxy-server")

@@ -31,12 +31,20 @@ DNS = f"{CLOUD}.2"
 API = f"{CLOUD}.10"
 REGISTRY = f"{CLOUD}.20"
 MIRROR = f"{CLOUD}.30"
+AZURE = f"{CLOUD}.40"
+PROVIDER = f"{CLOUD}.50"
+METADATA = "169.254.169.254"  # where every Azure VM finds its own identity
 PODS = "198.19.0.0/17"
 SERVICES = "198.19.128.0/20"
 API_SERVICE = "198.19.128.1"
 DNS_SERVICE = "198.19.128.10"
 API_NAME = f"api.{DOMAIN}"
 API_URL = f"https://{API_NAME}:443"
+LOGIN_NAME = f"login.{DOMAIN}"
+LOGIN_URL = f"https://{LOGIN_NAME}"
+PROVIDER_NAME = f"provider.{DOMAIN}"
+MANAGEMENT_NAME = f"management.{DOMAIN}"
+MANAGEMENT_URL = f"https://{MANAGEMENT_NAME}"
 
 FIRST_SITE = 10  # a site's number is the third byte of its addresses
 LAST_SITE = 250
@@ -97,7 +105,7 @@ class Network:
         self.wan.ip(
             f"addr replace {CLOUD}.1/24 dev cloud", "link set cloud up", f"route replace {SERVICES} dev cloud"
         )
-        own = [f"addr replace {address}/24 dev eth0" for address in (DNS, API, REGISTRY, MIRROR)]
+        own = [f"addr replace {address}/24 dev eth0" for address in (DNS, API, REGISTRY, MIRROR, AZURE, PROVIDER)]
         service = [f"addr replace {address}/32 dev eth0" for address in (API_SERVICE, DNS_SERVICE)]
         self.cloud.ip(*own, *service, "link set eth0 up", f"route replace default via {CLOUD}.1")
         # What kube-proxy would do on a node: the API server answers at its service address.

@@ -111,10 +111,10 @@ def dies_with_us() -> list[str]:
     return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
 
 
-def replace(*argv: str | Path) -> None:
-    """Become another program."""
+def replace(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:
+    """Become another program. `env` is added to this program's own environment."""
     words = [str(word) for word in argv]
-    os.execvp(words[0], words)  # noqa: S606
+    os.execvpe(words[0], words, {**os.environ, **(env or {})})  # noqa: S606
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ def contract(root: Path, verb: str) -> Result:
 def copy(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "api", tmp_path / "api")
     (tmp_path / "scripts").mkdir()
-    shutil.copy2(ROOT / "scripts" / "contract", tmp_path / "scripts")
+    for script in ("contract", "npm.sh"):
+        shutil.copy2(ROOT / "scripts" / script, tmp_path / "scripts")
     return tmp_path
 
 

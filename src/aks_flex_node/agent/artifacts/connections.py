@@ -158,10 +158,11 @@ def read_delay(text: str) -> float | None:
         return None
 
 
-def make_pool(sources: Sources, proxy: str | None) -> PoolManager:
+def make_pool(sources: Sources, proxy: str | None, context: ssl.SSLContext | None = None) -> PoolManager:
+    """`context`: whom to trust, when it is another than the configuration says."""
     from urllib3 import PoolManager, ProxyManager, Timeout, make_headers  # noqa: PLC0415 - slow to import
 
-    stall, context = sources.stall_seconds, tls_context(sources.ca_file)
+    stall, context = sources.stall_seconds, context or tls_context(sources.ca_file)
     timeout = Timeout(connect=min(CONNECT_SECONDS, stall), read=stall)
     if proxy is None:
         return PoolManager(maxsize=sources.parallel, timeout=timeout, ssl_context=context)

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components import cni
-from aks_flex_node.agent.components.agent import APPLIED
-from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.components.agent import APPLIED, CURRENT
+from aks_flex_node.agent.config import files, loader
 from aks_flex_node.agent.config.derived import log_file
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.engine import Engine
 from aks_flex_node.agent.engine.events import Events, Journal, LogFile
 from aks_flex_node.agent.engine.ledger import Ledger
+from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.fetching.urls import given_url
 from aks_flex_node.agent.machine import survey
 from aks_flex_node.errors import ConfigError, MachineError, WordsError
 from aks_flex_node.host.real import RealHost
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.config.loader import Loaded
+    from aks_flex_node.agent.fetching.bundles import Bundle
+    from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
 
 
@@ -37,6 +41,7 @@ class Given:
 
     config: Path | None = None
     sets: tuple[str, ...] = ()
+    url: ConfigUrl | None = None
 
 
 def require_root(why: str = "make this machine a node") -> None:
@@ -44,8 +49,34 @@ def require_root(why: str = "make this machine a node") -> None:
         raise MachineError("not-root", f"Only root can {why}.", "Run the same command again with `sudo`.")
 
 
+def given(config: Path | None, sets: Sequence[str] | None, url: str | None, url_file: str | None) -> Given:
+    """For commands to which a URL may be given as well."""
+    return Given(config, tuple(sets or ()), given_url(url, url_file, config, os.environ))
+
+
 def load(given: Given) -> Loaded:
-    return loader.load(given.config, os.environ, pairs(given.sets))
+    """The configuration from the file that is meant; where there is none, from what was fetched before."""
+    file = given.config or files.choose(None, os.environ, files.DIRECTORY)
+    if file is None and Path(CURRENT).exists():
+        file = Path(CURRENT)
+    return loader.load(file, os.environ, pairs(given.sets))
+
+
+def obtain(given: Given) -> tuple[Loaded, Bundle | None]:
+    """The configuration from a file or a URL; and the bundle that it came in, if that was fetched just now."""
+    if given.url is None:
+        return load(given), None
+    flags = pairs(given.sets)
+    if keeping.has(RealHost(), given.url):
+        return loader.load(Path(CURRENT), os.environ, flags), None
+    from aks_flex_node.agent.engine.workshop import sources
+    from aks_flex_node.agent.fetching.bundles import fetch
+
+    bundle = fetch(given.url, sources(loader.load_ahead(os.environ, flags)))
+    loaded = loader.load_text(bundle.text, given.url.origin, os.environ, flags)
+    if other := files.choose(None, os.environ, files.DIRECTORY):
+        loaded.warnings.append(f"{other} is there, too: later commands without the URL use it. Remove it or mean it.")
+    return loaded, bundle
 
 
 def pairs(words: Sequence[str]) -> dict[str, object]:
@@ -68,10 +99,15 @@ def load_leniently(given: Given) -> tuple[NodeConfig, bool]:
         return load(given).config, True  # whoever names a file means it
     with contextlib.suppress(ConfigError):
         return load(given).config, True
+    return applied() or NodeConfig(), False
+
+
+def applied() -> NodeConfig | None:
+    """What was last applied to this machine, without its secrets; None when nothing was."""
     try:
-        return loader.load_text(Path(APPLIED).read_text(), APPLIED, {}, {}).config, False
+        return loader.load_text(Path(APPLIED).read_text(), APPLIED, {}, {}).config
     except (ConfigError, OSError):
-        return NodeConfig(), False
+        return None
 
 
 def has_joined(config: NodeConfig) -> bool:

@@ -11,10 +11,11 @@ from aks_flex_node.agent.cli import door, progress, screen
 from aks_flex_node.agent.cluster.proof import LiveProof
 from aks_flex_node.agent.components.agent import APPLIED
 from aks_flex_node.agent.components.sequence import SEQUENCE
-from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.config import derived, loader
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.locking import alone
 from aks_flex_node.agent.engine.workshop import StoreWorkshop
+from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.joining import Join, begin
 from aks_flex_node.agent.recovering import recover
 from aks_flex_node.agent.watching import Watcher
@@ -36,7 +37,7 @@ def join(given: Given, skip: Sequence[str], components: Sequence[Component] | No
     """Check the configuration and the machine, then do it."""
     start = time.monotonic()
     door.require_root()
-    loaded = door.load(given)
+    loaded, bundle = door.obtain(given)
     if not door.has_joined(loaded.config):
         loader.check_join(loaded.config)
     for warning in loaded.warnings:
@@ -44,10 +45,14 @@ def join(given: Given, skip: Sequence[str], components: Sequence[Component] | No
     with alone():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         engine = door.engine(loaded.config)
+        if given.url:
+            refuse_another_node(engine, door.applied())
         refuse_another_name(engine)
         recover(engine)
         check(engine, skip, components)
         begin(engine, Watcher())  # the log is in a directory of its own
+        if bundle and given.url:
+            keeping.keep(engine.host, bundle, given.url)  # from here on, the next run needs no URL
         door.open_log(engine)
         node = _run(engine, components or SEQUENCE)
         _keep(engine, loaded.config)
@@ -79,6 +84,26 @@ def refuse_another_name(engine: Engine) -> None:
             f"This machine joined as {known}, and would now be called {name}.",
             f"Set node.name to {known}, or take the node apart first: `aks-flex-node unbootstrap`.",
         )
+
+
+def refuse_another_node(engine: Engine, applied: NodeConfig | None) -> None:
+    """What was fetched must be for the node that this machine already is: of this name, in this cluster."""
+    known = state.read(engine.host, f"{engine.config.paths.data_dir}/state.json").node
+    name = engine.machine.node_name(engine.config)
+    here, there = (cluster_name(each) if each else "" for each in (applied, engine.config))
+    elsewhere = bool(here and there and here.lower() != there.lower())
+    if door.has_joined(engine.config) and (elsewhere or (known and known != name)):
+        raise MachineError(
+            "bundle-for-another-node",
+            f"This machine is node {known or name} of {here or 'its cluster'}, and the URL is for node {name} of "
+            f"{there or 'a cluster'}. Nothing was changed.",
+            "Use the URL of this node, or take it apart first: `aks-flex-node unbootstrap`.",
+        )
+
+
+def cluster_name(config: NodeConfig) -> str:
+    """Subscription, resource group and name; nothing when the configuration does not name its cluster in full."""
+    return "/".join(derived.cluster(config) or ())
 
 
 def check(engine: Engine, skip: Sequence[str], components: Sequence[Component] | None = None) -> None:

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aks_flex_node.agent.cli.options import Config, DryRun, From, Json, Only, Sets, Skip, Yes
+from aks_flex_node.agent.cli.options import (
+    Config,
+    ConfigUrl,
+    ConfigUrlFile,
+    DryRun,
+    From,
+    Json,
+    Only,
+    Sets,
+    Skip,
+    Yes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +29,8 @@ if TYPE_CHECKING:
 
 def agent(
     config: Config = None,
+    config_url: ConfigUrl = None,
+    config_url_file: ConfigUrlFile = None,
     sets: Sets = None,
     skip: Skip = None,
     bootstrap_only: Annotated[bool, typer.Option("--bootstrap-only", help="Join, then end.")] = False,
@@ -25,11 +38,15 @@ def agent(
     """Join the cluster, then stay and follow the configuration where it asks for that.
 
     Example: aks-flex-node agent --config /etc/aks-flex-node/config.json
+
+    With a URL from the resource provider nothing else is needed. It is fetched once and kept: later runs do without.
+    AKS_FLEX_NODE_CONFIG_URL holds it out of sight of other users.
+
+    Example: aks-flex-node agent --config-url 'https://rp.example:8443/configs/...#ca=sha256:...'
     """
     from aks_flex_node.agent.cli import door, screen
 
-    given = door.Given(config, tuple(sets or ()))
-    settings = _join(given, skip or [])
+    settings = _join(door.given(config, sets, config_url, config_url_file), skip or [])
     if settings.continuous_monitoring and not bootstrap_only:
         screen.say("Staying: this configuration asks for continuous monitoring.")
         door.stay()
@@ -37,6 +54,8 @@ def agent(
 
 def bootstrap(
     config: Config = None,
+    config_url: ConfigUrl = None,
+    config_url_file: ConfigUrlFile = None,
     sets: Sets = None,
     skip: Skip = None,
     only: Only = None,
@@ -57,10 +76,11 @@ def bootstrap(
     if steps:
         rows = [(str(step.number), step.title, step.home, step.what) for step in sequence.STEPS]
         return screen.table(("STEP", "TITLE", "COMPONENT", "WHAT"), rows)
-    given, chosen = door.Given(config, tuple(sets or ())), sequence.choose(only or (), start)
+    chosen = sequence.choose(only or (), start)
+    given = door.given(config, sets, config_url, config_url_file)
     if dry_run:
         door.require_root()
-        _show_plan(door.engine(door.load(given).config), chosen, json=json)
+        _show_plan(door.engine(door.obtain(given)[0].config), chosen, json=json)
     else:
         _join(given, skip or [], chosen)
     return None

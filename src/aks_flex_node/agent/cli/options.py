@@ -11,6 +11,13 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", "--config-file", "-c", metavar="FILE", help="The configuration, JSON or YAML."),
 ]
+ConfigUrl = Annotated[
+    str | None, typer.Option("--config-url", metavar="URL", help="Fetch the configuration from this URL.")
+]
+ConfigUrlFile = Annotated[
+    str | None,
+    typer.Option("--config-url-file", metavar="FILE", help="The same URL, from a file; `-` for standard input."),
+]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, over file and environment.")
 ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cli import door, progress, screen
 from aks_flex_node.agent.cluster.farewell import Farewell
 from aks_flex_node.agent.cluster.proof import node_api
+from aks_flex_node.agent.components.agent import CURRENT
 from aks_flex_node.agent.engine.engine import Engine
 from aks_flex_node.agent.engine.events import Events
 from aks_flex_node.agent.engine.locking import alone
@@ -20,6 +22,8 @@ from aks_flex_node.host.dry import DryHost
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
+
+PROVIDER_SECONDS = 5.0  # a resource provider takes a Node away within a second of its last word
 
 
 def reset(config: NodeConfig, *, keep_artifacts: bool, seconds: float) -> None:
@@ -48,7 +52,8 @@ def _farewell(config: NodeConfig, node: str, seconds: float) -> Farewell | None:
     """There is nobody to say goodbye to for a machine that never got a certificate."""
     if not door.has_joined(config) or not config.node.kubelet.server_url:
         return None
-    return Farewell(node_api(config), node, seconds)
+    patience = PROVIDER_SECONDS if Path(CURRENT).exists() else 0.0
+    return Farewell(node_api(config), node, seconds, patience)
 
 
 def show_reset(config: NodeConfig) -> None:

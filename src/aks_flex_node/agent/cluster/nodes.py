@@ -10,13 +10,12 @@ from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.api import PATCH, Refused
 from aks_flex_node.agent.words import counted
+from aks_flex_node.api.node_marks import LEFT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aks_flex_node.agent.cluster.api import Api
-
-LEFT = "flex.aks.azure.com/left"  # an annotation: the last word of a machine that is no longer a node
 
 
 @dataclass(frozen=True)

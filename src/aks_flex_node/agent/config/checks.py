@@ -6,12 +6,12 @@ import json
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config import kubernetes_rules as kubernetes
-from aks_flex_node.agent.config import rules
 from aks_flex_node.agent.config.derived import clusters
 from aks_flex_node.agent.config.keys import Key, keys
 from aks_flex_node.agent.config.problems import Problem, shown
 from aks_flex_node.agent.config.secret import MASK, Secret
+from aks_flex_node.api import kubernetes_rules as kubernetes
+from aks_flex_node.api import value_rules as rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

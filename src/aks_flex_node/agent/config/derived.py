@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config import rules
+from aks_flex_node.api import value_rules as rules
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig

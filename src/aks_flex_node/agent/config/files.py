@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.problems import Problem
-from aks_flex_node.agent.config.rules import read_certificate
 from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -61,6 +61,13 @@ def load_text(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, 
     return _complete([source, from_environment(env), from_flags(flags)], name, None)
 
 
+def load_ahead(env: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
+    """What environment and flags say about fetching: all that is known before the rest is fetched."""
+    given = merge([from_environment(env), from_flags(flags)])
+    about = {path: value for path, value in given.settings.items() if path.startswith(("proxy.", "artifacts."))}
+    return _complete([replace(given, settings=about)], "the environment and flags", None).config
+
+
 def require_join(config: NodeConfig) -> list[Problem]:
     """What a join by bootstrap token still lacks."""
     kubelet = config.node.kubelet

@@ -330,6 +330,30 @@ class Proxy(Settings):
     no_proxy: tuple[str, ...] = Field(default=(), description="Hosts, domains and networks reached without a proxy.")
 
 
+class MaintenanceWindow(Settings):
+    days: tuple[Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"], ...] = Field(
+        default=(), description="Days on which it opens; every day when left out."
+    )
+    start: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")] | None = Field(
+        default=None, description="When it opens, `HH:MM`; it is always open when left out."
+    )
+    duration_minutes: Annotated[int, Field(ge=15, le=1440)] = Field(default=60, description="For how long.")
+    time_zone: str = Field(default="UTC", description="Whose clock, such as `Europe/Berlin`.")
+
+
+class UpdatePolicy(Settings):
+    drain: bool = Field(default=True, description="Move pods away before kubelet or runtime are replaced.")
+    drain_timeout_seconds: Annotated[int, Field(ge=0, le=86400)] = Field(
+        default=300, description="How long that may take."
+    )
+    health_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
+        default=300, description="How long the node may take to be Ready again before a change is undone."
+    )
+    maintenance_window: MaintenanceWindow = Field(
+        default_factory=MaintenanceWindow, description="When changes that disturb pods may begin."
+    )
+
+
 class NodeConfig(Settings):
     """Everything that makes this machine a node."""
 
@@ -346,5 +370,11 @@ class NodeConfig(Settings):
     proxy: Proxy = Field(default_factory=Proxy, description="Proxies, for downloads, containerd and kubelet.")
     registry_mirrors: dict[str, tuple[str, ...]] = Field(
         default={}, description="Mirrors of image registries: `mcr.microsoft.com: [https://mirror.example]`."
+    )
+    drift_policy: Literal["log", "repair"] = Field(
+        default="repair", description="What the agent that stays does about changes made by hand."
+    )
+    update_policy: UpdatePolicy = Field(
+        default_factory=UpdatePolicy, description="How the agent that stays carries out changes."
     )
     continuous_monitoring: bool = Field(default=False, description="Stay and follow the configuration in Azure.")

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.documents import Document, Way
 
-CONFIG_VARIABLE = "AKS_FLEX_NODE_CONFIG"  # names the file; it is no setting
+# These say where the configuration is; they are no settings.
+CONFIG_VARIABLE = "AKS_FLEX_NODE_CONFIG"
+URL_VARIABLE = "AKS_FLEX_NODE_CONFIG_URL"
 
 # Two ways to say one thing: in one place only one may be used, and a stronger place replaces either.
 EITHER = (
@@ -69,7 +71,7 @@ def from_environment(environment: Mapping[str, str]) -> Source:
     source = Source()
     known: dict[str, Key | Section] = {each.variable: each for each in everything()}
     for name, text in environment.items():
-        if not name.startswith(PREFIX) or name == CONFIG_VARIABLE or not text:
+        if not name.startswith(PREFIX) or name in {CONFIG_VARIABLE, URL_VARIABLE} or not text:
             continue
         if name in known:
             _put_text(source, known[name], text, f"environment {name}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.rules import SYSTEM_DIRECTORIES
 from aks_flex_node.agent.engine.ledger import Owned
 from aks_flex_node.agent.engine.resources import Directory, File, Found, Link, Program, Service
 from aks_flex_node.agent.marks import MARK
+from aks_flex_node.api.value_rules import SYSTEM_DIRECTORIES
 from aks_flex_node.host.host import Kind
 
 if TYPE_CHECKING:

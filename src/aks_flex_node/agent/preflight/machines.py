@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.kubernetes_rules import node_name
 from aks_flex_node.agent.preflight.findings import Finding, error, fine, warning
+from aks_flex_node.api.kubernetes_rules import node_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.agent.config import derived
-from aks_flex_node.agent.config.kubernetes_rules import bootstrap_token
 from aks_flex_node.agent.preflight import downloads
 from aks_flex_node.agent.preflight.findings import Finding, error, fine, warning
 from aks_flex_node.agent.preflight.patience import ask_twice
 from aks_flex_node.agent.preflight.seams import Cause, Heard, Request, Unheard
 from aks_flex_node.agent.preflight.threads import Late, at_once
+from aks_flex_node.api.kubernetes_rules import bootstrap_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`aks-flex-lab up | down | status | logs | kubectl | kubeconfig | token`: the lab as a whole and its cluster."""
+"""`aks-flex-lab up | down | status | logs | kubectl | rp | kubeconfig | token`: the lab as a whole, its cluster."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from aks_flex_node.lab.demo import Demo
 from aks_flex_node.lab.errors import LabError, PartError, UsageError
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.parts.part import PART_NAMES
+from aks_flex_node.lab.parts.provider import PROGRAM
 from aks_flex_node.lab.requirements import require_root
 from aks_flex_node.lab.suggestions import suggest
 
@@ -37,6 +38,7 @@ def attach(app: typer.Typer) -> None:
         "help_option_names": [],
     }
     app.command(context_settings=words)(kubectl)
+    app.command(context_settings=words)(rp)
     app.command()(kubeconfig)
     app.command()(token)
     app.command()(demo)
@@ -63,6 +65,7 @@ def up(
         ("machine add edge-1", "an edge machine"),
         ("machine shell edge-1", "a root shell in it"),
         ("kubectl get nodes", "the cluster"),
+        ("rp node list", "its resource provider"),
         ("status", "every part of the lab"),
         ("down", "take all of it away"),
     ):
@@ -152,6 +155,17 @@ def kubectl(ctx: typer.Context) -> None:
     if lab.supervisor.process("kube-apiserver") is None:
         raise PartError("lab-not-up", "The API server is not running.", f"Run `{lab.command} up`.")
     processes.replace(cluster.kubectl, f"--kubeconfig={cluster.kubeconfig}", *ctx.args)
+
+
+def rp(ctx: typer.Context) -> None:
+    """Run aks-flex-rp as the administrator of the lab's resource provider.
+
+    Example: aks-flex-lab rp node list
+    """
+    lab = Lab(this_lab(ctx))
+    if lab.supervisor.process("provider") is None:
+        raise PartError("lab-not-up", "The resource provider is not running.", f"Run `{lab.command} up`.")
+    processes.replace(*PROGRAM, *ctx.args, env=lab.provider.environment())
 
 
 def kubeconfig(

@@ -27,21 +27,26 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 
 
-def choose_port(layout: Layout, wanted: int | None, *, alive: bool) -> int:
+def choose_port(layout: Layout, wanted: int | None, *, alive: bool, name: str = "gateway") -> int:
     """The port of this lab: as asked, else as last time (a live gateway holds it), else one that is free."""
-    record = _record(layout)
+    record = _record(layout, name)
     before: int | None = json.loads(record.read_text()) if record.exists() else None
     if before and wanted in {None, before}:
         return before if alive else _free_port(before)
     return _free_port(wanted or 0)
 
 
-def remember_port(layout: Layout, port: int) -> None:
-    write_atomically(_record(layout), json.dumps(port))
+def remember_port(layout: Layout, port: int, name: str = "gateway") -> None:
+    write_atomically(_record(layout, name), json.dumps(port))
 
 
-def _record(layout: Layout) -> Path:
-    return layout.home / "gateway.json"
+def port_of(layout: Layout, name: str) -> int:
+    """The port of a gateway that is up."""
+    return int(json.loads(_record(layout, name).read_text()))
+
+
+def _record(layout: Layout, name: str) -> Path:
+    return layout.home / f"{name}.json"
 
 
 def _free_port(port: int) -> int:
@@ -58,12 +63,12 @@ def _free_port(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def part(cloud: Namespace, port: int) -> Part:
+def part(cloud: Namespace, port: int, name: str = "gateway", to: str = network.API) -> Part:
     argv = (
         *(sys.executable, "-m", __name__),
         f"--listen={port}",
         f"--namespace={cloud.path}",
-        f"--to={network.API}:443",
+        f"--to={to}:443",
     )
 
     def ready() -> bool:
@@ -73,7 +78,7 @@ def part(cloud: Namespace, port: int) -> Part:
             return False
         return True
 
-    return Part("gateway", argv, f"https://127.0.0.1:{port}", ready)
+    return Part(name, argv, f"https://127.0.0.1:{port}", ready)
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 PART_NAMES = (
     *("etcd", "dns", "registry", "mirror", "toxiproxy"),
     *("kube-apiserver", "gateway", "kube-controller-manager", "kube-scheduler"),
+    *("provider", "provider-gateway", "azure"),
 )
+# Where names are looked up is a file of the whole machine; so the program gets a view of its own of it.
+RESOLVING = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"')
 READY_SECONDS = 60
 ERROR = re.compile(r"^[EF]\d{4} |error|fatal|panic|failed|cannot", re.IGNORECASE)
 
@@ -40,6 +43,7 @@ class Part:
     namespace: Namespace | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[Path, str] = field(default_factory=dict)  # its configuration, written before it starts
+    resolver: Path | None = None  # a resolv.conf of its own, in place of this machine's
 
     @property
     def key(self) -> str:
@@ -100,7 +104,8 @@ class Supervisor:
         for path, text in part.files.items():
             write_atomically(path, text, 0o600)
         self.room(part.name).mkdir(parents=True, exist_ok=True)
-        argv = part.namespace.command(*part.argv) if part.namespace else part.argv
+        inner = (*RESOLVING, part.resolver, *part.argv) if part.resolver else part.argv
+        argv = part.namespace.command(*inner) if part.namespace else inner
         process = processes.spawn(groups.joining(leaf, argv), log=self.log(part.name), env=part.env)
         told = {"key": part.key, "address": part.address, "process": asdict(process)}
         write_atomically(record, json.dumps(told))

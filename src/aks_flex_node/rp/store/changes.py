@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 Change = tuple[str, str, int]  # cluster, node, version; version 0 when it was deleted
 
 EVERYTHING: Change = ("", "", 0)  # something may have been missed: whoever waits looks again
+DEAF: Change = ("", "", -1)  # the same, and until EVERYTHING comes nothing will be heard
 BACKLOG = 10_000
 
 
@@ -38,7 +39,9 @@ class Subscription:
 
     def tell(self, change: Change) -> None:
         cluster, node, version = change
-        if change == EVERYTHING or len(self._pending) >= self._backlog:
+        if not cluster:
+            self._pending = {("", ""): version}
+        elif len(self._pending) >= self._backlog:
             self._pending = {("", ""): 0}
         elif ("", "") not in self._pending:
             self._pending.pop((cluster, node), None)

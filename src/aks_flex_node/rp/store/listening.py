@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aks_flex_node.rp.store.backoff import pauses
-from aks_flex_node.rp.store.changes import EVERYTHING
+from aks_flex_node.rp.store.changes import DEAF, EVERYTHING
 from aks_flex_node.rp.store.migrations import CHANNEL
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ class Listener:
         self._connect = connect
         self._broadcast = broadcast
         self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
 
     async def start(self) -> None:
-        connection = await self._listen()
+        self._connection = connection = await self._listen()
         self._task = asyncio.create_task(self._keep(connection), name="store-listener")
 
     async def stop(self) -> None:
@@ -39,6 +40,8 @@ class Listener:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+        if self._connection:  # a task that is cancelled before its first step has ended nothing
+            self._connection.terminate()
 
     async def _keep(self, connection: Connection) -> None:
         while True:
@@ -46,6 +49,7 @@ class Listener:
                 await until_lost(connection)
             finally:
                 connection.terminate()
+            self._broadcast.publish([DEAF])
             connection = await self._listen_again()
             self._broadcast.publish([EVERYTHING])
 

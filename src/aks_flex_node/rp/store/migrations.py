@@ -50,6 +50,7 @@ TABLES = (
         node_identity TEXT NOT NULL,
         created DOUBLE PRECISION NOT NULL,
         gone INTEGER NOT NULL,
+        revision BIGINT NOT NULL,
         PRIMARY KEY (cluster, key)
     )""",
     "CREATE INDEX nodes_here ON nodes (cluster, key) WHERE gone = 0",

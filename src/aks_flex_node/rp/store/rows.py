@@ -73,6 +73,7 @@ def node_of(row: Row) -> Node:
         created=row[11],
         status=document_of(row[12]),
         last_seen=float(row[13]),
+        revision=row[14],
     )
 
 

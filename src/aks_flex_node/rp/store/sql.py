@@ -57,11 +57,12 @@ DELETE_CLUSTER = Write(
 
 # Nodes ------------------------------------------------------------------------------------------------------------
 # A node that was deleted stays as an empty row with its last version, so that the next of its name continues from
-# there, and so that one statement decides whether it may be made.
+# there, and so that one statement decides whether it may be made; and with its identity, whose polls are to hear that
+# the node is gone.
 
 SELECT_NODE = (
     "SELECT n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
-    " n.join_state, n.node_identity, n.created, n.status, COALESCE(s.last_seen, 0)"
+    " n.join_state, n.node_identity, n.created, n.status, COALESCE(s.last_seen, 0), n.revision"
     " FROM nodes n LEFT JOIN sightings s ON s.cluster = n.cluster AND s.key = n.key"
     " WHERE n.gone = 0 AND n.cluster = $1"
 )
@@ -72,26 +73,29 @@ NODES = f"{SELECT_NODE} AND n.key > $2 ORDER BY n.key LIMIT $3"
 
 COUNT_NODES = "SELECT count(*) FROM nodes WHERE gone = 0"
 
-NEWEST_VERSION = "SELECT version FROM nodes WHERE cluster = $1 AND key = $2"
+TRACE = "SELECT version, node_identity FROM nodes WHERE cluster = $1 AND key = $2"
 
 CREATE_NODE = (
     "INSERT INTO nodes (cluster, key, name, version, etag, properties, config, secrets, system_data, join_state,"
-    " node_identity, created, status, gone) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0)"
+    " node_identity, created, status, gone, revision)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 1)"
     " ON CONFLICT (cluster, key) DO UPDATE SET name = $3, version = $4, etag = $5, properties = $6, config = $7,"
-    " secrets = $8, system_data = $9, join_state = $10, node_identity = $11, created = $12, status = $13, gone = 0"
+    " secrets = $8, system_data = $9, join_state = $10, node_identity = $11, created = $12, status = $13, gone = 0,"
+    " revision = nodes.revision + 1"
     " WHERE nodes.gone = 1 AND nodes.version < $4 RETURNING key"
 )
 
 REPLACE_NODE = (
     "UPDATE nodes SET name = $3, version = $4, etag = $5, properties = $6, config = $7, secrets = $8,"
-    " system_data = $9, join_state = $10, node_identity = $11, created = $12"
-    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND etag = $13 AND version <= $4 RETURNING key"
+    " system_data = $9, join_state = $10, node_identity = $11, created = $12, revision = revision + 1"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND etag = $13 AND version <= $4"
+    " AND (CAST($14 AS BIGINT) = 0 OR revision = $14) RETURNING key"
 )
-NODE_PARAMETERS = 13  # of each of the two above
+CREATE_PARAMETERS, REPLACE_PARAMETERS = 13, 14
 
 DELETE_NODE = (
-    "UPDATE nodes SET gone = 1, etag = '', properties = '', config = '', secrets = '', system_data = '',"
-    " join_state = '', status = '', node_identity = ''"
+    "UPDATE nodes SET gone = 1, revision = revision + 1, etag = '', properties = '', config = '', secrets = '',"
+    " system_data = '', join_state = '', status = ''"
     " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) RETURNING key"
 )
 DELETE_PARAMETERS = 3
@@ -115,9 +119,8 @@ def see(moment: str) -> str:
 SEEN = see("$3")
 
 REPORT = Write(
-    "UPDATE nodes SET status = $3, join_state = COALESCE($4, join_state)"
-    " WHERE cluster = $1 AND key = $2 AND gone = 0 RETURNING key",
-    (see("$5"),),
+    "UPDATE nodes SET status = $3 WHERE cluster = $1 AND key = $2 AND gone = 0 RETURNING key",
+    (see("$4"),),
 )
 
 # Deliveries -------------------------------------------------------------------------------------------------------
@@ -161,6 +164,8 @@ def audited(decide: str, parameters: int, events: int, *more: str) -> Write:
     """A write with its audit in one step."""
     return Write(decide, (*more, record_after(parameters, events)) if events else more)
 
+
+FORGET_AUDIT = Write("DELETE FROM audit WHERE at < $1 RETURNING sequence")
 
 AUDIT_FILTERS = {
     "resource": "(resource_key = ${0} OR (resource_key > ${0} || '/' AND resource_key < ${0} || '0'))",

@@ -46,6 +46,7 @@ class Node:
     identity: str = ""  # whose token speaks for this node (an object or client id), if it has one
     last_seen: float = 0.0
     created: float = 0.0
+    revision: int = field(default=0, compare=False)  # raised by every write; 0 when it was not read from the store
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ class Event:
     outcome: str = "ok"
     detail: Document = field(default_factory=dict)
     sequence: int = 0  # given by the store
+
+
+@dataclass(frozen=True)
+class Trace:
+    version: int = 0  # the highest configVersion that a node of this name ever had; 0 when there never was one
+    identity: str = ""  # whose token spoke for it last
 
 
 @dataclass(frozen=True)
@@ -106,10 +113,15 @@ class Store(Protocol):
         ...
 
     # nodes
-    async def put_node(self, node: Node, expected: str | None, events: Sequence[Event] = ()) -> None:
+    async def put_node(
+        self, node: Node, expected: str | None, events: Sequence[Event] = (), *, retire: bool = False
+    ) -> None:
         """Create (expected None) or replace (only if its etag is `expected`), with its audit, in one step.
 
-        Conflict when it is not as expected, and when the version would not grow: a new node's must be above every
+        With `retire`, its delivery ends in the same step.
+
+        Conflict when it is not as expected, nor of the revision that was read, and when the version would not grow:
+        a new node's must be above every
         earlier one of its name, a replaced node's may stay the same. `last_seen` is never written from here, and
         `status` only when the node is created: a report that came after the node was read must not be undone.
         """
@@ -130,15 +142,15 @@ class Store(Protocol):
         """
         ...
 
-    async def newest_version(self, cluster: str, key: str) -> int:
-        """The highest configVersion that a node of this name ever had, also one that was deleted; 0 for none."""
+    async def trace(self, cluster: str, key: str) -> Trace:
+        """What is remembered of a node, also of one that was deleted."""
         ...
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         """Many (cluster, node, moment) at once: `last_seen` grows, and nothing else changes or wakes anybody."""
         ...
 
-    async def report(self, cluster: str, key: str, status: Document, join: Document | None, moment: float) -> bool:
+    async def report(self, cluster: str, key: str, status: Document, moment: float) -> bool:
         """What an agent says of its node; neither etag nor version changes. False when there is no such node."""
         ...
 
@@ -169,11 +181,16 @@ class Store(Protocol):
         """
         ...
 
+    async def forget_audit(self, before: float) -> None:
+        """Lines that are older than this moment."""
+        ...
+
     # waiting
     def changes(self) -> AsyncIterator[tuple[str, str, int]]:
         """(cluster, node, version) of every node that is written or deleted (version 0), here or on another replica.
 
         It counts from this call on, and ends when the store stops. A consumer that lags hears of a node's newest
-        change alone; ("", "", 0) says that something may have been missed, and that everything is to be read again.
+        change alone; ("", "", 0) says that something may have been missed, and that everything is to be read again;
+        ("", "", -1) the same, and that nothing will be heard until ("", "", 0) comes.
         """
         ...

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.rp.store import rows, sql
 from aks_flex_node.rp.store.changes import Broadcast
-from aks_flex_node.rp.store.store import Cluster, Conflict, Delivery, Document, Event, Node, Page
+from aks_flex_node.rp.store.store import Cluster, Conflict, Delivery, Document, Event, Node, Page, Trace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -62,11 +62,16 @@ class Tables(ABC):
         raise Conflict(f"The cluster {key} still has nodes.")
 
     # nodes
-    async def put_node(self, node: Node, expected: str | None, events: Sequence[Event] = ()) -> None:
-        text = sql.CREATE_NODE if expected is None else sql.REPLACE_NODE
-        last = rows.text_of(node.status) if expected is None else expected
-        write = sql.audited(text, sql.NODE_PARAMETERS, len(events))
-        values = (*rows.node_values(node), last, *_flat(events))
+    async def put_node(
+        self, node: Node, expected: str | None, events: Sequence[Event] = (), *, retire: bool = False
+    ) -> None:
+        text, count = sql.REPLACE_NODE, sql.REPLACE_PARAMETERS
+        last: tuple[object, ...] = (expected, node.revision)
+        if expected is None:
+            text, count, last = sql.CREATE_NODE, sql.CREATE_PARAMETERS, (rows.text_of(node.status),)
+        more = (sql.FORGET_DELIVERY,) if retire else ()
+        write = sql.audited(text, count, len(events), *more)
+        values = (*rows.node_values(node), *last, *_flat(events))
         if not await self._write(write, values, (node.cluster, node.key, node.version)):
             raise Conflict(f"The node {node.name} is not as it was read.")
 
@@ -91,17 +96,16 @@ class Tables(ABC):
             return False
         raise Conflict(f"The node {key} is not as it was read.")
 
-    async def newest_version(self, cluster: str, key: str) -> int:
-        found = await self._read(sql.NEWEST_VERSION, cluster, key)
-        return int(found[0][0]) if found else 0
+    async def trace(self, cluster: str, key: str) -> Trace:
+        found = await self._read(sql.TRACE, cluster, key)
+        return Trace(int(found[0][0]), str(found[0][1])) if found else Trace()
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         if moments:  # in one order everywhere, so that two replicas never wait for each other
             await self._write_many(sql.SEEN, sorted(moments), repeatable=True)
 
-    async def report(self, cluster: str, key: str, status: Document, join: Document | None, moment: float) -> bool:
-        joined = None if join is None else rows.text_of(join)
-        return bool(await self._write(sql.REPORT, (cluster, key, rows.text_of(status), joined, moment)))
+    async def report(self, cluster: str, key: str, status: Document, moment: float) -> bool:
+        return bool(await self._write(sql.REPORT, (cluster, key, rows.text_of(status), moment)))
 
     # deliveries
     async def put_delivery(self, delivery: Delivery) -> None:
@@ -128,6 +132,9 @@ class Tables(ABC):
         filters = {name: value for name, value in asked.items() if value}
         found = await self._read(sql.audit(tuple(filters)), *filters.values(), bounded(limit))
         return tuple(map(rows.event_of, found))
+
+    async def forget_audit(self, before: float) -> None:
+        await self._write(sql.FORGET_AUDIT, (before,))
 
     # waiting
     def changes(self) -> AsyncIterator[Change]:

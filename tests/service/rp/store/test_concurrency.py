@@ -85,7 +85,7 @@ async def test_sightings_reports_writes_and_deletions_do_not_stand_in_one_anothe
     async def disturb(store: Store, order: list[str], moment: float) -> None:
         await asyncio.gather(
             store.seen([("/c", name, moment) for name in order]),
-            *(store.report("/c", name, {"at": moment}, None, moment) for name in order),
+            *(store.report("/c", name, {"at": moment}, moment) for name in order),
         )
 
     for moment in range(1, 11):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.store.store import Conflict
+from aks_flex_node.rp.store.store import Conflict, Delivery
 from tests.service.rp.store.things import delivery, event, next_of, node
 
 if TYPE_CHECKING:
@@ -45,17 +45,17 @@ async def test_the_version_may_stay_and_may_not_fall(store: Store) -> None:
 
 
 async def test_versions_go_on_after_deletion(store: Store) -> None:
-    assert await store.newest_version("/c", "edge-1") == 0
+    assert (await store.trace("/c", "edge-1")).version == 0
     await store.put_node(node(version=5), None)
-    assert await store.newest_version("/c", "edge-1") == 5
+    assert (await store.trace("/c", "edge-1")).version == 5
     assert await store.delete_node("/c", "edge-1", "edge-1-5")
-    assert await store.newest_version("/c", "edge-1") == 5
+    assert (await store.trace("/c", "edge-1")).version == 5
     for stale in (4, 5):
         with pytest.raises(Conflict):
             await store.put_node(node(version=stale), None)
     await store.put_node(node(version=6), None)
     assert await store.node("/c", "edge-1") == node(version=6)
-    assert await store.newest_version("/c", "edge-1") == 6
+    assert (await store.trace("/c", "edge-1")).version == 6
 
 
 async def test_a_node_is_deleted_as_it_was_read_or_as_it_is(store: Store) -> None:
@@ -73,13 +73,13 @@ async def test_a_node_is_deleted_as_it_was_read_or_as_it_is(store: Store) -> Non
 
 async def test_a_deleted_node_leaves_nothing_to_see(store: Store) -> None:
     await store.put_node(node(), None)
-    await store.report("/c", "edge-1", {"ready": True}, None, 70.0)
+    await store.report("/c", "edge-1", {"ready": True}, 70.0)
     await store.put_delivery(delivery())
     await store.delete_node("/c", "edge-1", None)
     assert (await store.nodes("/c")).nodes == ()
     assert await store.count_nodes() == 0
     assert await store.fetch_delivery("hash", 1.0) is None
-    assert not await store.report("/c", "edge-1", {}, None, 80.0)
+    assert not await store.report("/c", "edge-1", {}, 80.0)
     await store.seen([("/c", "edge-1", 90.0)])
     await store.put_node(node(version=2), None)
     assert await store.node("/c", "edge-1") == node(version=2)
@@ -124,25 +124,50 @@ async def test_seen_changes_when_it_was_seen_and_nothing_else(store: Store) -> N
     assert await next_of(changes) == ("/c", "edge-2", 1)
 
 
-async def test_a_report_changes_status_and_join_and_wakes_nobody(store: Store) -> None:
+async def test_a_report_changes_the_status_alone_and_wakes_nobody(store: Store) -> None:
     changes = store.changes()
     await store.put_node(node(join={"state": "Created"}), None)
     assert await next_of(changes) == ("/c", "edge-1", 1)
-    assert await store.report("/c", "edge-1", {"ready": True}, None, 50.0)
+    assert await store.report("/c", "edge-1", {"ready": True}, 50.0)
     reported = node(join={"state": "Created"}, status={"ready": True}, last_seen=50.0)
     assert await store.node("/c", "edge-1") == reported
-    assert await store.report("/c", "edge-1", {}, {"state": "Joined"}, 45.0)
-    assert await store.node("/c", "edge-1") == node(join={"state": "Joined"}, last_seen=50.0)
-    assert not await store.report("/c", "nobody", {}, None, 1.0)
+    assert await store.report("/c", "edge-1", {}, 45.0)
+    assert await store.node("/c", "edge-1") == node(join={"state": "Created"}, last_seen=50.0)
+    assert not await store.report("/c", "nobody", {}, 1.0)
     await store.put_node(node("edge-2"), None)
     assert await next_of(changes) == ("/c", "edge-2", 1)
+
+
+async def test_of_two_writes_that_read_the_same_and_change_no_etag_only_one_is_done(store: Store) -> None:
+    await store.put_node(node(), None)
+    read = await store.node("/c", "edge-1")
+    assert read
+    await store.put_node(replace(read, join={"state": "BootstrapAttempted"}), read.etag)
+    with pytest.raises(Conflict):
+        await store.put_node(replace(read, join={"state": "Failed"}), read.etag)
+    found = await store.node("/c", "edge-1")
+    assert found
+    assert found.join == {"state": "BootstrapAttempted"}
+
+
+async def test_a_write_ends_the_delivery_when_it_is_to(store: Store) -> None:
+    await store.put_node(node(), None)
+    await store.put_delivery(Delivery("secret", "/c", "edge-1", 100.0, b"bundle"))
+    read = await store.node("/c", "edge-1")
+    assert read
+    await store.put_node(read, read.etag)
+    assert await store.fetch_delivery("secret", 50.0)
+    read = await store.node("/c", "edge-1")
+    assert read
+    await store.put_node(read, read.etag, retire=True)
+    assert await store.fetch_delivery("secret", 50.0) is None
 
 
 async def test_a_write_does_not_undo_what_the_agent_said_meanwhile(store: Store) -> None:
     await store.put_node(node(), None)
     read = await store.node("/c", "edge-1")
     assert read
-    await store.report("/c", "edge-1", {"ready": True}, None, 50.0)
+    await store.report("/c", "edge-1", {"ready": True}, 50.0)
     await store.put_node(replace(read, version=2, etag="next"), read.etag)
     found = await store.node("/c", "edge-1")
     assert found

@@ -10,6 +10,7 @@ from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.api import Api, Refused, explained
 from aks_flex_node.agent.cluster.farewell import Farewell
 from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.api.node_marks import LEFT
 from aks_flex_node.errors import ClusterError
 from tests.unit.agent.given import Answers
 
@@ -40,7 +41,7 @@ def api_of(**answers: Any) -> Answers:
     listed = answers.get("pods", [[]])
     return Answers(
         {
-            ("GET", NODE): [answers.get("node", DOCUMENT)],
+            ("GET", NODE): answers.get("nodes") or [answers.get("node", DOCUMENT)],
             ("PATCH", NODE): [answers.get("patch", {})],
             ("DELETE", NODE): [answers.get("delete", {})],
             ("GET", PODS): [{"items": items} for items in listed],
@@ -176,6 +177,13 @@ def test_a_farewell_says_what_is_left_for_a_person_to_type(
     assert told == notes
 
 
+def test_a_farewell_leaves_nothing_to_type_where_a_provider_takes_the_node_away() -> None:
+    told: list[str] = []
+    api = api_of(nodes=[DOCUMENT, Refused(404, "", "")], delete=Refused(403, "Forbidden", ""))
+    assert Farewell(cast("Api", api), "edge-1", 0.0, patience=5.0).say(told.append) == []
+    assert told == ["the resource provider took node edge-1 out of the cluster"]
+
+
 def test_a_farewell_names_pods_that_did_not_go() -> None:
     told: list[str] = []
     Farewell(cast("Api", api_of(pods=[[pod()]])), "edge-1", 0.0).say(told.append)
@@ -185,7 +193,7 @@ def test_a_farewell_names_pods_that_did_not_go() -> None:
 def test_the_last_word_is_an_annotation() -> None:
     api = api_of()
     nodes.say_left(cast("Api", api), "edge-1")
-    assert list(api.bodies[0]["metadata"]["annotations"]) == [nodes.LEFT]
+    assert list(api.bodies[0]["metadata"]["annotations"]) == [LEFT]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # Always in the same place, so that a command without a configuration finds it wherever the rest is.
 HOME = "/var/lib/aks-flex-node"
 APPLIED = f"{HOME}/applied-config.json"
+CURRENT = f"{HOME}/current-config.json"  # what was last fetched, with its secrets
+VERSION = f"{HOME}/config-version.txt"
+FETCHED_FROM = f"{HOME}/config-url.sha256"
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001

@@ -12,6 +12,7 @@ from aks_flex_node.agent.components.templates import filled
 from aks_flex_node.agent.config.derived import ca_certificate
 from aks_flex_node.agent.engine.component import Component
 from aks_flex_node.agent.engine.resources import Directory, File, Found, Line, Spec, service
+from aks_flex_node.api.node_marks import MANAGED
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -21,7 +22,6 @@ UNIT = "/etc/systemd/system/kubelet.service"
 DROPINS = f"{UNIT}.d"
 DEFAULTS = "/etc/default/kubelet"
 DEFAULT_DIRECTORY = "/var/lib/kubelet"
-MANAGED = {"kubernetes.azure.com/managed": "false"}  # every flex node bears it
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:

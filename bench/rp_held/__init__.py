@@ -1,0 +1,1 @@
+"""How soon thousands of held polls of the resource provider hear of a change."""

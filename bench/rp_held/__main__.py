@@ -1,0 +1,159 @@
+"""Holds many polls and changes their nodes; the last line is one JSON object.
+
+Every poll is a connection of its own, asks with `Prefer: wait=55`, and asks again when it is answered. A change is a
+PUT over HTTP. Measured is the time from when a PUT was sent, and from when it was answered, to when the poll of that
+node was: `single` with one PUT after another, `burst` with all nodes changed as fast as it goes. Once on SQLite, once
+with two replicas on PostgreSQL: one is written to, the other holds the polls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import resource
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+
+from aks_flex_node.lab.pki import Authority
+from aks_flex_node.rp.store.postgres import PostgresStore
+from bench.rp_load.client import Task
+from bench.rp_load.figures import spread
+from bench.rp_load.nodes import fill, poll, put, token
+from bench.rp_load.services import Running, fast_signing, measure, running, sqlite, start_client
+from tests.service.rp.api.tenants import running_tenant
+from tests.service.rp.store.servers import postgres_server
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.processes import Process
+    from tests.service.rp.api.tenants import Tenant
+
+WAIT = 55
+WRITERS = 16
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.rp_held", description=__doc__)
+    words.add_argument("--polls", type=int, default=5000)
+    words.add_argument("--singles", type=int, default=300)
+    return words.parse_args()
+
+
+class Held:
+    """Polls that are under way at a service, and what became of them."""
+
+    def __init__(self, service: Running, room: Path, tenant: Tenant, count: int) -> None:
+        self._service, self._room = service, room
+        requests = room / "held.json"
+        requests.write_text(json.dumps([poll(number, token(tenant, number), WAIT) for number in range(count)]))
+        task = Task(service.server, str(requests), "held", connections=count, warm=0, times=True)
+        before = service.mebibytes
+        self._client, self._told = start_client(task, room)
+        self._wait(lambda: self._held() >= count, self._client)
+        self.kibibytes = (service.mebibytes - before) * 1024 / count
+
+    def end(self) -> list[tuple[int, float, float, int]]:
+        time.sleep(8.0)  # the last ones may still be on their way
+        self._client.kill()
+        self._wait(self._told.exists, self._client)
+        found: list[tuple[int, float, float, int]] = json.loads(self._told.read_text())["times"]
+        return found
+
+    def _held(self) -> float:
+        server = self._service.server
+        with urllib3.HTTPSConnectionPool(server.host, server.port, ca_certs=server.ca) as pool:
+            text = pool.request("GET", "/metrics").data.decode()
+        found = re.search(r"^aks_flex_rp_held_polls (\S+)$", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def _wait(self, ready: Any, client: Process) -> None:
+        end = time.monotonic() + 120
+        while not ready():
+            if time.monotonic() > end or not (client.alive or self._told.exists()):
+                raise SystemExit(f"The client of held polls: {(self._room / 'client.log').read_text()}")
+            time.sleep(0.2)
+
+
+def change(service: Running, room: Path, numbers: range, label: str, writers: int) -> dict[str, Any]:
+    requests = room / f"put-{label}.json"
+    requests.write_text(json.dumps([put(number, service.admin, label) for number in numbers]))
+    task = Task(service.server, str(requests), connections=writers, count=len(numbers), times=True)
+    found = measure(task, room)
+    if set(found["statuses"]) != {"200"}:
+        raise SystemExit(f"A PUT was answered {found['statuses']}.")
+    return found
+
+
+def delays(changes: dict[str, Any], heard: list[tuple[int, float, float, int]]) -> dict[str, float]:
+    """From each change to the first answer of that node's poll that came after it was sent."""
+    answers: dict[int, list[float]] = {}
+    for number, _, answered, status in heard:
+        if status == 200:
+            answers.setdefault(number, []).append(answered)
+    since_sent, since_answer = [], []
+    for number, sent, answered, _ in changes["times"]:
+        told = next((moment for moment in answers.get(number, ()) if moment > sent), None)
+        if told is None:
+            raise SystemExit(f"The poll of node {number} never heard of its change.")
+        since_sent.append(1000 * (told - sent))
+        since_answer.append(1000 * (told - answered))
+    found = {f"sent_{name}_ms": value for name, value in spread(since_sent).items()}
+    found |= {f"answer_{name}_ms": value for name, value in spread(since_answer).items()}
+    return {**found, "puts_a_second": changes["requests"] / changes["seconds"]}
+
+
+def measured(told: argparse.Namespace, written: Running, held_at: Running, room: Path, tenant: Tenant) -> Any:
+    held = Held(held_at, room, tenant, told.polls)
+    single = change(written, room, range(told.singles), "second", 1)
+    burst = change(written, room, range(told.polls), "third", WRITERS)
+    heard = held.end()
+    return {
+        "kib_a_poll": held.kibibytes,
+        "single": delays(single, heard),
+        "burst": delays(burst, heard),
+    }
+
+
+def on_sqlite(told: argparse.Namespace, room: Path, tenant: Tenant) -> Any:
+    asyncio.run(fill(sqlite(room / "state"), range(told.polls)))
+    with running(room / "state", tenant) as service:
+        return measured(told, service, service, room, tenant)
+
+
+def on_postgres(told: argparse.Namespace, room: Path, tenant: Tenant) -> Any:
+    with ExitStack() as stack:
+        database = stack.enter_context(postgres_server()).new_database()
+        asyncio.run(fill(PostgresStore(database), range(told.polls)))
+        one, other = (stack.enter_context(running(room / name, tenant, database)) for name in ("one", "other"))
+        return measured(told, one, other, room, tenant)
+
+
+def rounded(found: Any) -> Any:
+    return {key: rounded(value) for key, value in found.items()} if isinstance(found, dict) else round(found, 2)
+
+
+def main() -> None:
+    told = arguments()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        room = Path(name)
+        authority = Authority(room / "pki")
+        authority.ensure()
+        with running_tenant(authority) as tenant:
+            for kind, measure_it in {"sqlite": on_sqlite, "postgres": on_postgres}.items():
+                (room / kind).mkdir()
+                found[kind] = rounded(measure_it(told, room / kind, fast_signing(tenant)))
+                print(f"{kind}:  {found[kind]}", flush=True)
+    print(json.dumps({"bench": "rp_held", "polls": told.polls, **found}))
+
+
+if __name__ == "__main__":
+    main()

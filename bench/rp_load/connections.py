@@ -1,0 +1,111 @@
+"""HTTP over TLS with next to no work: requests are bytes made beforehand, and of answers little is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WITHOUT_BODY = {b"304", b"204"}
+
+
+class Connection(asyncio.Protocol):
+    """One request at a time. `answered` is told the number that `send` was given, the status and the whole answer."""
+
+    def __init__(self, answered: Callable[[Connection, bytes, bytes], None]) -> None:
+        self._answered = answered
+        self._got = b""
+        self._transport: Any = None
+        self.number = -1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.number >= 0:
+            raise SystemExit(f"The server closed a connection in the middle of request {self.number}: {exc}.")
+
+    def send(self, number: int, request: bytes) -> None:
+        self.number = number
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._got = got = self._got + data if self._got else data
+        end = got.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        status = got[9:12]
+        if status not in WITHOUT_BODY and len(got) < end + 4 + length_of(got[:end]):
+            return
+        self._got = b""
+        self._answered(self, status, got)
+
+    def close(self) -> None:
+        self.number = -1
+        self._transport.abort()
+
+
+def length_of(head: bytes) -> int:
+    found = header(head, b"content-length")
+    if not found:
+        raise SystemExit(f"An answer does not say how long it is: {head!r}")
+    return int(found)
+
+
+def header(head: bytes, name: bytes) -> bytes:
+    """Empty when there is none."""
+    place = head.lower().find(b"\r\n" + name + b":")
+    if place < 0:
+        return b""
+    return head[place + len(name) + 3 :].partition(b"\r\n")[0].strip()
+
+
+@dataclass(frozen=True)
+class Server:
+    host: str
+    port: int
+    ca: str
+    name: str  # that its certificate is for
+    certificate: str = ""  # the client's own, if it shows one
+    key: str = ""
+
+    def trust(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.ca)
+        context.set_alpn_protocols(["http/1.1"])
+        if self.certificate:
+            context.load_cert_chain(self.certificate, self.key)
+        return context
+
+    async def connect(self, count: int, answered: Callable[[Connection, bytes, bytes], None]) -> list[Connection]:
+        """A few at a time, so that the server's queue of new connections never is full."""
+        loop, context, gate = asyncio.get_running_loop(), self.trust(), asyncio.Semaphore(50)
+
+        async def one() -> Connection:
+            async with gate:
+                _, made = await loop.create_connection(
+                    lambda: Connection(answered), self.host, self.port, ssl=context, server_hostname=self.name
+                )
+                return made
+
+        return await asyncio.gather(*(one() for _ in range(count)))
+
+
+@dataclass
+class Exchanges:
+    """When each request was sent and answered, by the clock that all processes of a machine share."""
+
+    numbers: array[int] = field(default_factory=lambda: array("l"))
+    sent: array[float] = field(default_factory=lambda: array("d"))
+    answered: array[float] = field(default_factory=lambda: array("d"))
+    statuses: array[int] = field(default_factory=lambda: array("l"))
+
+    def add(self, number: int, sent: float, answered: float, status: bytes) -> None:
+        self.numbers.append(number)
+        self.sent.append(sent)
+        self.answered.append(answered)
+        self.statuses.append(int(status))

@@ -1,0 +1,120 @@
+"""A cluster and any number of its nodes, put into a store directly, and the polls that these nodes send."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import TYPE_CHECKING
+
+from aks_flex_node.rp.arm.errors import API_VERSION
+from aks_flex_node.rp.arm.ids import ClusterId
+from aks_flex_node.rp.clusters.facts import ClusterFacts
+from aks_flex_node.rp.nodes.writing import identity
+from aks_flex_node.rp.resource import configs, reading
+from aks_flex_node.rp.resource.rules import Around
+from aks_flex_node.rp.store.store import Cluster, Node
+from tests.unit.rp.auth.issuing import TENANT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_node.rp.store.store import Store
+    from tests.service.rp.api.tenants import Tenant
+
+CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "edge", "plant")
+FACTS = ClusterFacts(
+    "1.34.4", "https://api.plant.example:443", "Q0E=", "10.0.0.10", location="westeurope", tenant_id=TENANT, aad=True
+)
+TOGETHER = 1000
+VERSION = 1_700_000_000
+HOST = "provider.example"
+
+
+def name_of(number: int) -> str:
+    return f"edge-{number:06}"
+
+
+def principal_of(number: int) -> str:
+    return str(uuid.UUID(int=0xEDE0_0000_4000_8000_0000_0000_0000 + number))
+
+
+def body(number: int, label: str = "first") -> dict[str, object]:
+    auth = {"method": "arc", "arc": {"principalId": principal_of(number)}}
+    return {"properties": {"continuousMonitoring": True, "azureAuth": auth, "nodeConfig": {"labels": {"is": label}}}}
+
+
+def node(number: int) -> Node:
+    """As a PUT would have written it."""
+    name = name_of(number)
+    wanted = reading.read(body(number), name, Around(FACTS.version, FACTS.aad))
+    if isinstance(wanted, list):
+        raise SystemExit(f"The body of a node is not accepted: {wanted}")
+    chosen = configs.effective_versions(wanted.properties, FACTS.version)
+    config = configs.config(wanted.properties, CLUSTER, FACTS, name, chosen)
+    return Node(
+        cluster=CLUSTER.key,
+        key=name,
+        name=name,
+        version=VERSION,
+        etag=f'"{VERSION}"',
+        properties=wanted.document(),
+        config=config,
+        join={"state": "Joined"},
+        identity=identity(wanted.properties, FACTS.tenant_id),
+        created=float(VERSION),
+    )
+
+
+async def fill(store: Store, nodes: range) -> None:
+    """The cluster has no connection that could be opened: the service says so in its log, and serves its nodes."""
+    await store.start()
+    try:
+        if await store.cluster(CLUSTER.key) is None:
+            await store.put_cluster(Cluster(CLUSTER.key, str(CLUSTER), FACTS.to_document(), b""), None)
+        for first in range(nodes.start, nodes.stop, TOGETHER):
+            some = range(first, min(first + TOGETHER, nodes.stop))
+            await asyncio.gather(*(store.put_node(node(number), None) for number in some))
+    finally:
+        await store.stop()
+
+
+def token(tenant: Tenant, number: int) -> str:
+    """About as long as those that Entra ID makes for the identity of an Arc machine."""
+    principal = principal_of(number)
+    machine = f"/subscriptions/{CLUSTER.subscription}/resourcegroups/edge/providers/Microsoft.HybridCompute/machines"
+    more = {"xms_mirid": f"{machine}/{name_of(number)}", "rh": "1.AAAA" + "x" * 120, "uti": "y" * 22, "aio": "z" * 80}
+    key = "curve" if "curve" in tenant.issuer.keys else "first"
+    return tenant.issuer.sign(
+        key, "ES256" if key == "curve" else "RS256", oid=principal, sub=principal, appid=principal, **more
+    )
+
+
+def poll(number: int, bearer: str, wait: int = 0) -> str:
+    lines = [
+        f"GET {CLUSTER.node(name_of(number))}?api-version={API_VERSION} HTTP/1.1",
+        f"Host: {HOST}",
+        "User-Agent: aks-flex-node/0.1",
+        "Accept: application/json",
+        f"Authorization: Bearer {bearer}",
+        f'If-None-Match: "{VERSION}"',
+    ]
+    if wait:
+        lines.append(f"Prefer: wait={wait}")
+    return "\r\n".join((*lines, "", ""))
+
+
+def put(number: int, bearer: str, label: str) -> str:
+    content = json.dumps(body(number, label))
+    lines = (
+        f"PUT {CLUSTER.node(name_of(number))}?api-version={API_VERSION} HTTP/1.1",
+        f"Host: {HOST}",
+        f"Authorization: Bearer {bearer}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(content)}",
+    )
+    return "\r\n".join((*lines, "", content))
+
+
+def polls(tenant: Tenant, numbers: Sequence[int], wait: int = 0) -> list[str]:
+    return [poll(number, token(tenant, number), wait) for number in numbers]

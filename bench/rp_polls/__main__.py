@@ -1,0 +1,120 @@
+"""Polls the service and gets a small object from the lab's API server, in turn; the last line is one JSON object.
+
+Both over TLS on kept connections, by the same client, with one request at a time on each connection. Counted is the
+processor time of the server's side: the service with its database in it, and the API server with etcd. The nodes poll
+as themselves, each with its own token, and nothing has changed; the object is a Lease, which the API server's audit
+leaves out, read by an administrator's certificate. `from_cache` is the same GET answered from its memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from aks_flex_node.lab import network
+from aks_flex_node.lab.cli.progress import ScreenProgress
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.pki import Authority
+from bench.rp_load.client import Task
+from bench.rp_load.connections import Server
+from bench.rp_load.nodes import fill, polls
+from bench.rp_load.services import Running, measure, running, sqlite
+from tests.service.rp.api.tenants import running_tenant
+
+NAME = "poll"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{NAME}"
+DOCUMENT = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {"name": NAME, "namespace": "default"},
+    "spec": {"holderIdentity": "bench", "leaseDurationSeconds": 40},
+}
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.rp_polls", description=__doc__)
+    words.add_argument("--rounds", type=int, default=5)
+    words.add_argument("--seconds", type=float, default=5.0, help="of each measurement in a round")
+    words.add_argument("--connections", type=int, default=64)
+    words.add_argument("--nodes", type=int, default=2000)
+    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
+    return words.parse_args()
+
+
+def service_task(service: Running, room: Path, told: argparse.Namespace) -> Task:
+    pids = (service.process.pid,)
+    return Task(service.server, str(room / "polls.json"), "closed", told.connections, told.seconds, pids=pids)
+
+
+def api_server_task(lab: Lab, room: Path, told: argparse.Namespace, query: str = "") -> Task:
+    admin, requests = lab.control_plane.admin(), room / f"gets{len(query)}.json"
+    lines = (f"GET {LEASE}{query} HTTP/1.1", f"Host: {network.API_NAME}", "Accept: application/json", "", "")
+    requests.write_text(json.dumps(["\r\n".join(lines)]))
+    server = Server(
+        network.API, 443, str(lab.authority.certificate), network.API_NAME, str(admin.certificate), str(admin.key)
+    )
+    running = [lab.supervisor.process(name) for name in ("kube-apiserver", "etcd")]
+    pids = tuple(process.pid for process in running if process)
+    return Task(server, str(requests), "closed", told.connections, told.seconds, pids=pids)
+
+
+def one_round(lab: Lab, service: Running, room: Path, told: argparse.Namespace) -> dict[str, float]:
+    inside = lab.network.cloud.command()
+    found = rates("ours", measure(service_task(service, room, told), room), "304")
+    found |= rates("api_server", measure(api_server_task(lab, room, told), room, inside), "200")
+    from_cache = api_server_task(lab, room, told, "?resourceVersion=0")
+    found |= rates("from_cache", measure(from_cache, room, inside), "200")
+    return {**found, "ratio": found["ours"] / found["api_server"]}
+
+
+def rates(name: str, found: dict[str, Any], status: str) -> dict[str, float]:
+    """By its own name, those for a second of the server's processor time."""
+    if set(found["statuses"]) != {status}:
+        raise SystemExit(f"{name} answered {found['statuses']}.")
+    return {
+        name: found["requests"] / found["cpu"],
+        f"{name}_a_second": found["requests"] / found["seconds"],
+        f"{name}_p99_ms": found["milliseconds"]["p99"],
+    }
+
+
+def measured(lab: Lab, told: argparse.Namespace, room: Path) -> list[dict[str, float]]:
+    lab.cluster.run("apply", "-f", "-", input=json.dumps(DOCUMENT))
+    authority, rounds = Authority(room / "pki"), []
+    authority.ensure()
+    asyncio.run(fill(sqlite(room / "state"), range(told.nodes)))
+    with running_tenant(authority) as tenant, running(room / "state", tenant) as service:
+        (room / "polls.json").write_text(json.dumps(polls(tenant, range(told.nodes))))
+        warm = Task(service.server, str(room / "polls.json"), count=told.nodes)
+        measure(warm, room)
+        for number in range(1, told.rounds + 1):
+            rounds.append(one_round(lab, service, room, told))
+            shown = "  ".join(f"{key} {value:,.2f}" for key, value in rounds[-1].items())
+            print(f"round {number}:  {shown}", flush=True)
+    return rounds
+
+
+def main() -> None:
+    told = arguments()
+    lab = Lab(layout(told.lab))
+    was_up = lab.exists
+    try:
+        lab.up(ScreenProgress())
+        with tempfile.TemporaryDirectory() as room:
+            rounds = measured(lab, told, Path(room))
+    finally:
+        if not was_up:
+            lab.down()
+    medians = {key: round(statistics.median(one[key] for one in rounds), 2) for key in rounds[0]}
+    ratios = [round(one["ratio"], 2) for one in rounds]
+    print(json.dumps({"bench": "rp_polls", "rounds": len(rounds), "median": medians, "ratios": ratios}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Polls a service that holds more and more nodes, each node in its turn; the last line is one JSON object.
+
+Every node polls as itself, with its own token. `cold` is the first pass after a start: every token is verified and
+every node read from the store. After it, `warm`: p99 and processor time of a poll when one connection after another
+has a poll under way, the same number of polls at each size. With the most nodes, polls are offered at the rate that a
+hundred thousand nodes have at the usual interval (3,333 a second), whether earlier ones are answered or not, over so
+many connections that none waits for another; their time counts from when each was due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab.pki import Authority
+from bench.rp_load.client import Task
+from bench.rp_load.nodes import fill, polls
+from bench.rp_load.services import Running, fast_signing, measure, running, sqlite
+from tests.service.rp.api.tenants import running_tenant
+
+if TYPE_CHECKING:
+    from tests.service.rp.api.tenants import Tenant
+
+SIZES = (100, 1_000, 10_000, 100_000)
+RATE = 100_000 / 30
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.rp_scale", description=__doc__)
+    words.add_argument("--rounds", type=int, default=5)
+    words.add_argument("--requests", type=int, default=20_000, help="polls of a size in a round")
+    words.add_argument("--connections", type=int, default=16)
+    words.add_argument("--seconds", type=float, default=20.0, help="for which polls are offered at the steady rate")
+    words.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    return words.parse_args()
+
+
+def start(stack: ExitStack, room: Path, tenant: Tenant, size: int) -> Running:
+    """A service with so many nodes in its store; none of them has polled yet."""
+    asyncio.run(fill(sqlite(room / f"state-{size}"), range(size)))
+    (room / f"polls-{size}.json").write_text(json.dumps(polls(tenant, range(size))))
+    return stack.enter_context(running(room / f"state-{size}", tenant))
+
+
+def asked(service: Running, room: Path, size: int, **more: Any) -> dict[str, float]:
+    task = Task(service.server, str(room / f"polls-{size}.json"), pids=(service.process.pid,), **more)
+    found = measure(task, room)
+    if set(found["statuses"]) != {"304"}:
+        raise SystemExit(f"With {size} nodes it answered {found['statuses']}.")
+    return {
+        "cpu_us": 1e6 * found["cpu"] / found["requests"],
+        "p50_ms": found["milliseconds"]["p50"],
+        "p99_ms": found["milliseconds"]["p99"],
+        "max_ms": found["milliseconds"]["max"],
+        "a_second": found["requests"] / found["seconds"],
+    }
+
+
+def shown(what: str, found: dict[str, float]) -> dict[str, float]:
+    print(f"{what}:  " + "  ".join(f"{key} {value:,.2f}" for key, value in found.items()), flush=True)
+    return found
+
+
+def measured(told: argparse.Namespace, room: Path) -> dict[str, Any]:
+    authority = Authority(room / "pki")
+    authority.ensure()
+    found: dict[str, Any] = {}
+    with ExitStack() as stack:
+        tenant = fast_signing(stack.enter_context(running_tenant(authority)))
+        services = {size: start(stack, room, tenant, size) for size in told.sizes}
+        warm: dict[int, list[dict[str, float]]] = {size: [] for size in told.sizes}
+        for size, service in services.items():
+            empty = service.mebibytes
+            cold = asked(service, room, size, connections=told.connections, count=size)
+            memory = {"empty_mib": empty, "full_mib": service.mebibytes}
+            found[str(size)] = {"cold": shown(f"{size} cold", {**cold, **memory})}
+        for number in range(1, told.rounds + 1):
+            for size, service in services.items():
+                polled = asked(service, room, size, connections=told.connections, count=max(told.requests, size))
+                warm[size].append(shown(f"{size} warm {number}", polled))
+        for size, rounds in warm.items():
+            found[str(size)]["warm"] = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
+        most = max(told.sizes)
+        steady = asked(
+            services[most], room, most, mode="paced", rate=RATE, seconds=told.seconds, warm=2.0, connections=1000
+        )
+        found["steady"] = shown("steady", {**steady, "mib": services[most].mebibytes})
+    return found
+
+
+def main() -> None:
+    told = arguments()
+    with tempfile.TemporaryDirectory() as room:
+        found = measured(told, Path(room))
+    least, most = (found[str(pick(told.sizes))]["warm"] for pick in (min, max))
+    found["flat"] = {key: most[key] / least[key] for key in ("cpu_us", "p99_ms")}
+    print(json.dumps({"bench": "rp_scale", "rounds": told.rounds, **rounded(found)}))
+
+
+def rounded(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {key: rounded(value) for key, value in found.items()}
+    return round(found, 2)
+
+
+if __name__ == "__main__":
+    main()

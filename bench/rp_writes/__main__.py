@@ -1,0 +1,106 @@
+"""PUTs to the service and rows through the bare driver, in turn; the last line is one JSON object.
+
+A PUT is all that an operator's is, but for the config URL: over TLS, known by a key, read and checked, with its line
+of the audit, and on the disk when it is answered. `bare` is a row of that size, each committed by itself, as
+`bench.rp_store` has it; that bench has the store alone. `cpu_ms` is the processor time of the service for one PUT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from aks_flex_node.lab.pki import Authority
+from aks_flex_node.rp.store.postgres import PostgresStore
+from bench.rp_load.client import Task
+from bench.rp_load.nodes import fill, put
+from bench.rp_load.services import Running, measure, running, sqlite
+from bench.rp_store.__main__ import CONNECTIONS, DOCUMENT, SECRET
+from bench.rp_store.bare import postgres_rate, sqlite_rate
+from tests.service.rp.api.tenants import running_tenant
+from tests.service.rp.store.servers import postgres_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NODES = 1000
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.rp_writes", description=__doc__)
+    words.add_argument("--rounds", type=int, default=5)
+    words.add_argument("--seconds", type=float, default=4.0, help="of each measurement in a round")
+    words.add_argument("--writers", type=int, default=64, help="how many write at once")
+    return words.parse_args()
+
+
+def puts(service: Running, room: Path, told: argparse.Namespace, label: str) -> dict[str, float]:
+    requests = room / "puts.json"
+    requests.write_text(json.dumps([put(number, service.admin, label) for number in range(NODES)]))
+    pids = (service.process.pid,)
+    found = measure(Task(service.server, str(requests), "closed", told.writers, told.seconds, pids=pids), room)
+    if set(found["statuses"]) != {"200"}:
+        raise SystemExit(f"PUTs were answered {found['statuses']}.")
+    return {
+        "ours": found["requests"] / found["seconds"],
+        "p99_ms": found["milliseconds"]["p99"],
+        "cpu_ms": 1000 * found["cpu"] / found["requests"],
+    }
+
+
+def one_round(
+    number: int, name: str, service: Running, room: Path, told: argparse.Namespace, bare: Callable[[], float]
+) -> dict[str, float]:
+    found = {**puts(service, room, told, f"round-{number}"), "bare": bare()}
+    found["ratio"] = found["ours"] / found["bare"]
+    print(f"{name} {number}:  " + "  ".join(f"{key} {value:,.2f}" for key, value in found.items()), flush=True)
+    return found
+
+
+def measured(told: argparse.Namespace, room: Path) -> dict[str, list[dict[str, float]]]:
+    authority, text = Authority(room / "pki"), json.dumps(DOCUMENT)
+    authority.ensure()
+    with ExitStack() as stack:
+        tenant = stack.enter_context(running_tenant(authority))
+        server = stack.enter_context(postgres_server())
+        database = server.new_database()
+        asyncio.run(fill(sqlite(room / "sqlite"), range(NODES)))
+        asyncio.run(fill(PostgresStore(database), range(NODES)))
+        one = stack.enter_context(running(room / "sqlite", tenant))
+        other = stack.enter_context(running(room / "postgres", tenant, database))
+
+        def bare_sqlite() -> float:
+            with tempfile.TemporaryDirectory(dir=room) as name:
+                return sqlite_rate(Path(name) / "bare", text, SECRET, 1, told.seconds)
+
+        def bare_postgres() -> float:
+            return uvloop.run(postgres_rate(server.new_database(), text, SECRET, CONNECTIONS, told.seconds))
+
+        rounds: dict[str, list[dict[str, float]]] = {"sqlite": [], "postgres": []}
+        for number in range(1, told.rounds + 1):
+            rounds["sqlite"].append(one_round(number, "sqlite", one, room, told, bare_sqlite))
+            rounds["postgres"].append(one_round(number, "postgres", other, room, told, bare_postgres))
+    return rounds
+
+
+def main() -> None:
+    told = arguments()
+    with tempfile.TemporaryDirectory() as room:
+        rounds = measured(told, Path(room))
+    medians = {
+        name: {key: round(statistics.median(one[key] for one in some), 2) for key in some[0]}
+        for name, some in rounds.items()
+    }
+    print(json.dumps({"bench": "rp_writes", "rounds": told.rounds, "writers": told.writers, "median": medians}))
+
+
+if __name__ == "__main__":
+    main()

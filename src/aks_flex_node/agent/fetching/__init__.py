@@ -1,0 +1,1 @@
+"""A configuration URL becomes the configuration of this machine."""

@@ -1,0 +1,80 @@
+"""The URL of a node's configuration: whoever has it can fetch the node's secrets, once it is given to a machine.
+
+`https://host:port/configs/<secret>#ca=sha256:<hex>`. The fragment never leaves the machine that fetches. It names
+the CA certificate that the service's own certificate must be signed by (the SHA-256 of the certificate), so that a
+bare machine can trust a service which no public authority vouches for. A URL without one is verified as usual.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from aks_flex_node.errors import WordsError
+
+PATH = "/configs/"
+LONGEST = 4096
+_PIN = re.compile(r"ca=sha256:([0-9a-fA-F]{64})")
+
+
+@dataclass(frozen=True, repr=False)
+class ConfigUrl:
+    address: str  # a secret, without the fragment
+    host: str
+    port: int
+    pin: str = ""  # SHA-256 of the CA's certificate, in lower-case hex; empty for the authorities of the system
+
+    @property
+    def origin(self) -> str:
+        """All of it that may be shown."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"https://{host}" if self.port == 443 else f"https://{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"ConfigUrl({self.origin}/***)"
+
+    __str__ = __repr__
+
+
+def build(origin: str, secret: str, pin: str = "") -> str:
+    """The URL of a service's own delivery; `origin` is `https://host:port`, perhaps with a path before ours."""
+    return origin.rstrip("/") + PATH + secret + (f"#ca=sha256:{pin}" if pin else "")
+
+
+def parse(text: str) -> ConfigUrl:
+    """A URL as a person gives it. No message shows more of it than what is wrong."""
+    address, _, fragment = text.strip().partition("#")
+    if len(text) > LONGEST or not address.isascii() or not address.isprintable() or " " in address:
+        raise _malformed("It is not a URL.")
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or "", parts.port or 443
+    except ValueError:
+        raise _malformed("It is not a URL.") from None
+    if parts.scheme == "http":
+        raise _malformed("It begins with http://, and what it delivers is secret: only https:// will do.")
+    if parts.scheme != "https" or not host:
+        raise _malformed("It must begin with https:// and the name of a server.")
+    if parts.username is not None:
+        raise _malformed("It has a user name in it.")
+    if parts.path in {"", "/"}:
+        raise _malformed("It ends after the server's name: the part that says what to fetch is missing.")
+    return ConfigUrl(address, host, port, _pin(fragment))
+
+
+def _pin(fragment: str) -> str:
+    if not fragment:
+        return ""
+    found = _PIN.fullmatch(fragment)
+    if not found:
+        raise _malformed("What comes after its # is cut off or changed: it must be ca=sha256: and 64 characters.")
+    return found[1].lower()
+
+
+def _malformed(what: str) -> WordsError:
+    return WordsError(
+        "config-url-malformed",
+        f"The configuration URL cannot be used. {what}",
+        "Copy all of it, in quotes, as `az aks flex-node create` or `aks-flex-rp node join-command` printed it.",
+    )

@@ -1,0 +1,51 @@
+"""Refusals as Entra ID words them: the AADSTS numbers are what people search for and what programs look at."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from dataclasses import dataclass
+
+from starlette.responses import JSONResponse
+
+
+@dataclass(frozen=True)
+class Refusal:
+    number: int
+    error: str
+    message: str
+    status: int = 400
+
+    def answer(self, **names: str) -> JSONResponse:
+        now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M:%SZ}"
+        trace, correlation = str(uuid.uuid4()), str(uuid.uuid4())
+        words = f"AADSTS{self.number}: {self.message.format(**names)}"
+        document = {
+            "error": self.error,
+            "error_description": f"{words} Trace ID: {trace} Correlation ID: {correlation} Timestamp: {now}",
+            "error_codes": [self.number],
+            "timestamp": now,
+            "trace_id": trace,
+            "correlation_id": correlation,
+        }
+        return JSONResponse(document, self.status, {"Cache-Control": "no-store"})
+
+
+NO_TENANT = Refusal(90002, "invalid_request", "Tenant '{tenant}' not found.")
+NO_CLIENT = Refusal(
+    700016, "unauthorized_client", "Application with identifier '{client}' was not found in the directory."
+)
+WRONG_SECRET = Refusal(7000215, "invalid_client", "Invalid client secret provided for app '{client}'.", 401)
+NO_SECRET = Refusal(
+    7000218, "invalid_client", "The request body must contain client_assertion or client_secret.", 401
+)
+EXPIRED_SECRET = Refusal(
+    7000222, "invalid_client", "The provided client secret keys for app '{client}' are expired.", 401
+)
+DISABLED = Refusal(7000112, "unauthorized_client", "Application '{client}' is disabled.", 401)
+WRONG_PASSWORD = Refusal(50126, "invalid_grant", "Error validating credentials due to invalid username or password.")
+NO_USER = Refusal(50034, "invalid_grant", "The user account {user} does not exist in the directory.")
+USER_DISABLED = Refusal(50057, "invalid_grant", "The user account is disabled.")
+OLD_REFRESH = Refusal(70008, "invalid_grant", "The provided refresh token has expired or is not valid.")
+NO_GRANT = Refusal(70003, "unsupported_grant_type", "The app requested an unsupported grant type '{grant}'.")
+NO_SCOPE = Refusal(90014, "invalid_request", "The required field 'scope' is missing from the credential.")

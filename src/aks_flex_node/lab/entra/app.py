@@ -1,0 +1,161 @@
+"""The authority's endpoints, as az, MSAL and azure-identity ask for them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote_plus
+
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from aks_flex_node.lab.entra import answers
+from aks_flex_node.lab.entra.tokens import resource_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_node.lab.entra.tokens import Mint
+
+Form = dict[str, str]
+
+
+class Entra:
+    def __init__(self, mint: Mint) -> None:
+        self._mint = mint
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/common/discovery/instance", self.instances),
+            Route("/common/userrealm/{user}", self.realm),
+            Route("/{tenant}/v2.0/.well-known/openid-configuration", self.metadata),
+            Route("/{tenant}/.well-known/openid-configuration", self.metadata),
+            Route("/{tenant}/discovery/v2.0/keys", self.keys),
+            Route("/{tenant}/oauth2/v2.0/token", self.token, methods=["POST"]),
+        ]
+
+    async def instances(self, _: Request) -> Response:
+        """Clients ask a known authority whether another is one; to our own we say yes."""
+        host = self._mint.base.removeprefix("https://")
+        metadata = [{"preferred_network": host, "preferred_cache": host, "aliases": [host]}]
+        where = f"{self._mint.base}/{self._mint.directory.tenant}/v2.0/.well-known/openid-configuration"
+        return JSONResponse({"tenant_discovery_endpoint": where, "api-version": "1.1", "metadata": metadata})
+
+    async def realm(self, request: Request) -> Response:
+        """How a user signs in: with a password, here, and not at somebody else's."""
+        user = request.path_params["user"]
+        found = {"account_type": "Managed", "domain_name": user.rpartition("@")[2], "cloud_instance_name": "lab"}
+        return JSONResponse({"ver": "1.0", **found})
+
+    async def metadata(self, request: Request) -> Response:
+        if not self._mint.directory.has_tenant(request.path_params["tenant"]):
+            return answers.NO_TENANT.answer(tenant=request.path_params["tenant"])
+        here = f"{self._mint.base}/{self._mint.directory.tenant}"
+        return JSONResponse(
+            {
+                "issuer": self._mint.issuer,
+                "token_endpoint": f"{here}/oauth2/v2.0/token",
+                "authorization_endpoint": f"{here}/oauth2/v2.0/authorize",
+                "device_authorization_endpoint": f"{here}/oauth2/v2.0/devicecode",
+                "jwks_uri": f"{here}/discovery/v2.0/keys",
+                "response_types_supported": ["code", "id_token", "token"],
+                "subject_types_supported": ["pairwise"],
+                "id_token_signing_alg_values_supported": ["RS256"],
+                "token_endpoint_auth_methods_supported": ["client_secret_post", "client_secret_basic"],
+                "tenant_region_scope": None,
+            }
+        )
+
+    async def keys(self, _: Request) -> Response:
+        return JSONResponse(self._mint.keys.shown())
+
+    async def token(self, request: Request) -> Response:
+        tenant = request.path_params["tenant"]
+        if not self._mint.directory.has_tenant(tenant):
+            return answers.NO_TENANT.answer(tenant=tenant)
+        form = _read(await request.body(), request.headers.get("authorization", ""))
+        if not resource_of(form.get("scope", "")):
+            return answers.NO_SCOPE.answer()
+        if form.get("grant_type") == "client_credentials":
+            return self._program(form)
+        if form.get("grant_type") == "password":
+            return self._person(form)
+        if form.get("grant_type") == "refresh_token":
+            return self._again(form)
+        return answers.NO_GRANT.answer(grant=form.get("grant_type", ""))
+
+    def _program(self, form: Form) -> Response:
+        client = form.get("client_id", "")
+        found = self._mint.directory.find(client, "servicePrincipal")
+        refusal = None
+        if found is None:
+            refusal = answers.NO_CLIENT
+        elif not found.enabled:
+            refusal = answers.DISABLED
+        elif not form.get("client_secret"):
+            refusal = answers.NO_SECRET
+        elif not _same(form["client_secret"], found.secret):
+            refusal = answers.WRONG_SECRET
+        elif 0 < found.secret_expires <= time.time():
+            refusal = answers.EXPIRED_SECRET
+        if refusal or found is None:
+            return (refusal or answers.NO_CLIENT).answer(client=client)
+        return _granted(found, {"access_token": self._mint.access(found, resource_of(form["scope"]))})
+
+    def _person(self, form: Form) -> Response:
+        user = form.get("username", "")
+        found = self._mint.directory.find(user, "user")
+        if found is None:
+            return answers.NO_USER.answer(user=user)
+        if not _same(form.get("password", ""), found.secret):
+            return answers.WRONG_PASSWORD.answer()
+        return self._signed_in(found, form)
+
+    def _again(self, form: Form) -> Response:
+        found = self._mint.refreshed(form.get("refresh_token", ""))
+        return self._signed_in(found, form) if found else answers.OLD_REFRESH.answer()
+
+    def _signed_in(self, user: Principal, form: Form) -> Response:
+        if not user.enabled:
+            return answers.USER_DISABLED.answer()
+        client = form.get("client_id", "")
+        return _granted(
+            user,
+            {
+                "access_token": self._mint.access(user, resource_of(form["scope"]), client),
+                "refresh_token": self._mint.refresh(user),
+                "id_token": self._mint.identity(user, client),
+                "client_info": self._mint.client_info(user),
+                "scope": form["scope"],
+            },
+        )
+
+
+def _granted(principal: Principal, tokens: Mapping[str, Any]) -> Response:
+    seconds = int(principal.token_seconds)
+    document = {"token_type": "Bearer", "expires_in": seconds, "ext_expires_in": seconds, **tokens}
+    return JSONResponse(document, headers={"Cache-Control": "no-store"})
+
+
+def _read(body: bytes, authorization: str) -> Form:
+    """The form, with the client's name and secret from the header when they are there."""
+    form = dict(parse_qsl(body.decode(errors="replace")))
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            name, _, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return form
+        form |= {"client_id": unquote_plus(name), "client_secret": unquote_plus(secret)}
+    return form
+
+
+def _same(given: str, kept: str) -> bool:
+    return hmac.compare_digest(given.encode(), kept.encode())

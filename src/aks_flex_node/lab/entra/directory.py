@@ -1,0 +1,102 @@
+"""Who exists in the lab's tenant. A file holds it, so that a command or a test changes it while the server runs."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from aks_flex_node.lab.files import locked, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TENANT = "f1e0f1e0-0000-4000-8000-000000000001"
+DOMAIN = "flex.internal"  # the tenant's other name
+TOKEN_SECONDS = 3600.0
+
+Kind = Literal["servicePrincipal", "managedIdentity", "user"]
+
+
+@dataclass(frozen=True)
+class Principal:
+    kind: Kind
+    name: str  # for a user, what they sign in with
+    object_id: str
+    client_id: str = ""  # of a service principal or a managed identity
+    secret: str = field(default="", repr=False)  # or a user's password
+    secret_expires: float = 0.0  # unix time; 0 for never
+    enabled: bool = True
+    resource_id: str = ""  # of a managed identity
+    groups: tuple[str, ...] = ()
+    token_seconds: float = TOKEN_SECONDS
+
+    def answers_to(self, text: str) -> bool:
+        return text.lower() in {each.lower() for each in (self.object_id, self.client_id, self.resource_id) if each}
+
+
+class Directory:
+    """The principals in a state directory."""
+
+    def __init__(self, state: Path, tenant: str = TENANT) -> None:
+        self.tenant = tenant
+        self._file = state / "principals.json"
+        self._lock = state / "principals.lock"
+        self._mark = (0, 0)
+        self._principals: tuple[Principal, ...] = ()
+
+    def all(self) -> tuple[Principal, ...]:
+        """As the file is now; read again only when it has changed."""
+        if not self._file.exists():
+            return ()
+        found = self._file.stat()
+        mark = (found.st_mtime_ns, found.st_ino)
+        if mark != self._mark:
+            told = json.loads(self._file.read_text())
+            self._principals = tuple(Principal(**{**each, "groups": tuple(each["groups"])}) for each in told)
+            self._mark = mark
+        return self._principals
+
+    def find(self, text: str, *kinds: Kind) -> Principal | None:
+        """By object id, client id or resource id; a user by name, too."""
+        for each in self.all():
+            named = each.kind == "user" and each.name.lower() == text.lower()
+            if (not kinds or each.kind in kinds) and (named or each.answers_to(text)):
+                return each
+        return None
+
+    def has_tenant(self, text: str) -> bool:
+        return text.lower() in {self.tenant, DOMAIN, "common", "organizations"}
+
+    def service_principal(self, name: str, secret: str) -> Principal:
+        return self._add(Principal("servicePrincipal", name, new_id(), client_id=new_id(), secret=secret))
+
+    def managed_identity(self, name: str, resource_id: str) -> Principal:
+        return self._add(Principal("managedIdentity", name, new_id(), client_id=new_id(), resource_id=resource_id))
+
+    def user(self, name: str, password: str, groups: tuple[str, ...] = ()) -> Principal:
+        return self._add(Principal("user", name, new_id(), secret=password, groups=groups))
+
+    def change(self, principal: Principal, **changes: object) -> Principal:
+        """Another secret, an expired one, a disabled principal: whatever a test or a person wants to see."""
+        changed = replace(principal, **changes)  # type: ignore[arg-type] # the names are the class's own
+        self._write(lambda all_: [changed if each.object_id == changed.object_id else each for each in all_])
+        return changed
+
+    def remove(self, principal: Principal) -> None:
+        self._write(lambda all_: [each for each in all_ if each.object_id != principal.object_id])
+
+    def _add(self, principal: Principal) -> Principal:
+        self._write(lambda all_: [*all_, principal])
+        return principal
+
+    def _write(self, changed: Callable[[tuple[Principal, ...]], list[Principal]]) -> None:
+        with locked(self._lock, "the lab's directory", wait=True):
+            told = [asdict(each) for each in changed(self.all())]
+            write_atomically(self._file, json.dumps(told, indent=1), 0o600)
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())

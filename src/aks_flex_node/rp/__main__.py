@@ -1,0 +1,3 @@
+from aks_flex_node.rp.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""ARM's rules of speech: ids, envelopes, errors, versions of the API."""

@@ -1,0 +1,147 @@
+"""`node …`: what the API does, over HTTP, so that one needs no Azure CLI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from aks_flex_node.errors import WordsError
+from aks_flex_node.rp.cli import node_writes, screen, showing
+from aks_flex_node.rp.cli.connecting import Ca, ClusterName, Reached, TokenFile, Url
+from aks_flex_node.rp.cli.options import Config, Json, Name, State
+
+app = typer.Typer(help="Flex nodes of a cluster: describe them, let them join, look at them.", no_args_is_help=True)
+Ready = Literal["True", "False", "Unknown"]
+
+app.command("create", help="Describe a new node; its machine need not exist yet.")(node_writes.write)
+app.command("update", help="Change a node: what is said, and nothing else. With --file, all of it.")(
+    node_writes.write
+)
+
+
+@app.command()
+def show(
+    name: Name,
+    cluster: ClusterName = "",
+    url: Url = None,
+    ca: Ca = None,
+    token_file: TokenFile = None,
+    config: Config = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Show a node: how it is, and what it is to be."""
+    reached = Reached(url, ca, token_file, config, state)
+    found = reached.client().node(reached.cluster(cluster), name)
+    screen.say(showing.node(found), found, json)
+
+
+@app.command("list")
+def show_all(
+    cluster: ClusterName = "",
+    ready: Annotated[
+        Ready | None, typer.Option(case_sensitive=False, help="Only those that are, or are not.")
+    ] = None,
+    version: Annotated[str | None, typer.Option(help="Only those of this Kubernetes version.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Only those with KEY=VALUE. Repeatable.")] = None,
+    join_state: Annotated[str | None, typer.Option(help="Only those that came so far: Created, Joined, …")] = None,
+    filter: Annotated[str, typer.Option(help="Any filter of the API: FIELD eq 'VALUE' and …")] = "",
+    url: Url = None,
+    ca: Ca = None,
+    token_file: TokenFile = None,
+    config: Config = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """List the nodes of a cluster."""
+    wanted = [filter] if filter else []
+    for field, value in (("ready", ready), ("version", version), ("joinState", join_state)):
+        wanted += [_equals(field, value)] if value else []
+    wanted += [_equals(f"labels/{key}", value) for key, value in map(_label, label or ())]
+    reached = Reached(url, ca, token_file, config, state)
+    found = list(reached.client().nodes(reached.cluster(cluster), " and ".join(wanted)))
+    screen.say(showing.nodes(found), found, json)
+
+
+def _equals(field: str, value: str) -> str:
+    return f"{field} eq '{value.replace(chr(39), chr(39) * 2)}'"
+
+
+def _label(word: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise WordsError("label-malformed", f"{word!r} is no label.", "Write KEY=VALUE.")
+    return key, value
+
+
+@app.command()
+def delete(
+    name: Name,
+    cluster: ClusterName = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    ca: Ca = None,
+    token_file: TokenFile = None,
+    config: Config = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Delete a node: its URL and token end, and a machine that is monitored leaves the cluster by itself."""
+    reached = Reached(url, ca, token_file, config, state)
+    target = reached.cluster(cluster)
+    if not yes:
+        screen.confirm(f"Delete the node {name} of {target.name}?")
+    gone = reached.client().delete_node(target, name)
+    screen.say(f"{name} deleted" if gone else f"there is no node {name}", gone or {}, json)
+
+
+@app.command("regenerate-token")
+def regenerate_token(
+    name: Name,
+    cluster: ClusterName = "",
+    url: Url = None,
+    ca: Ca = None,
+    token_file: TokenFile = None,
+    config: Config = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """End a node's token and URL, and make new ones. The URL that is printed is a secret."""
+    reached = Reached(url, ca, token_file, config, state)
+    made = reached.client().regenerate_token(reached.cluster(cluster), name)
+    screen.say(made["configUrl"], made, json)
+    screen.note(f"good until {made['configUrlExpires']}, for one machine, once; the earlier URL is dead")
+
+
+@app.command("join-command")
+def join_command(
+    name: Name,
+    cluster: ClusterName = "",
+    url: Url = None,
+    ca: Ca = None,
+    token_file: TokenFile = None,
+    config: Config = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Print the one line that makes a machine this node, with a fresh URL. It is a secret until it is used."""
+    reached = Reached(url, ca, token_file, config, state)
+    node_writes.say_command(reached.client().regenerate_token(reached.cluster(cluster), name), json)
+
+
+@app.command()
+def credentials(
+    name: Name,
+    cluster: ClusterName = "",
+    url: Url = None,
+    ca: Ca = None,
+    token_file: TokenFile = None,
+    config: Config = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Print the credentials that a node is to use, with their secret; that you did is recorded."""
+    reached = Reached(url, ca, token_file, config, state)
+    found = reached.client().credentials(reached.cluster(cluster), name)
+    screen.say(showing.pairs({"method": found["method"], **found.get("servicePrincipal", {})}), found, json)

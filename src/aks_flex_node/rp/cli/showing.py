@@ -1,0 +1,114 @@
+"""Nodes and events as people read them."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.rp.cli import screen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Document = dict[str, Any]
+
+NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN")
+EVENT_COLUMNS = ("TIME", "WHO", "WHAT", "OUTCOME", "NODE", "FROM", "DETAIL")
+
+
+def nodes(found: Sequence[Document], now: float | None = None) -> str:
+    if not found:
+        return "no nodes"
+    return screen.table([_row(each, time.time() if now is None else now) for each in found], NODE_COLUMNS)
+
+
+def _row(resource: Document, now: float) -> tuple[str, ...]:
+    properties = resource["properties"]
+    status = properties.get("status", {})
+    return (
+        resource["name"],
+        _ready(status),
+        status.get("joinState", "-"),
+        status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
+        ago(properties.get("lastSeen"), now),
+    )
+
+
+def _ready(status: Document) -> str:
+    return next((str(each["status"]) for each in status.get("conditions", ()) if each["type"] == "Ready"), "Unknown")
+
+
+def ago(moment: str | None, now: float) -> str:
+    if not moment:
+        return "never"
+    seconds = max(0, int(now - datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def node(resource: Document, now: float | None = None) -> str:
+    properties = resource["properties"]
+    status, settings = properties.get("status", {}), properties.get("nodeConfig", {})
+    wanted = properties.get("config", {}).get("kubernetes", {}).get("version", "-")
+    reached = status.get("appliedConfigVersion")
+    told = {
+        "name": resource["name"],
+        "id": resource["id"],
+        "ready": _because(status),
+        "join": ": ".join(filter(None, (status.get("joinState", "-"), status.get("joinFailure")))),
+        "last seen": ago(properties.get("lastSeen"), time.time() if now is None else now),
+        "configVersion": properties["configVersion"] + (f" (the node has {reached})" if reached else ""),
+        "kubernetes": " ".join(filter(None, (wanted, _running(status)))),
+        "azure": properties.get("azureAuth", {}).get("method", "none"),
+        "joins by": "Azure identity" if properties.get("kubernetesAuth", {}).get("useAzureAuth") else "token",
+        "monitored": "yes" if properties.get("continuousMonitoring") else "no",
+        "labels": ", ".join(f"{key}={value}" for key, value in settings.get("labels", {}).items()),
+        "taints": ", ".join(map(_taint, settings.get("taints", ()))),
+        "agent": status.get("agentVersion", ""),
+        "changed by": resource.get("systemData", {}).get("lastModifiedBy", ""),
+    }
+    return pairs(told)
+
+
+def _because(status: Document) -> str:
+    found: list[Document] = [each for each in status.get("conditions", ()) if each["type"] == "Ready"]
+    ready = found[0] if found else {}
+    why = ready.get("message") or ready.get("reason", "")
+    return f"{ready.get('status', 'Unknown')}{f' ({why})' if why else ''}"
+
+
+def _running(status: Document) -> str:
+    found = status.get("kubeletVersion")
+    return f"(running {found})" if found else ""
+
+
+def _taint(taint: Document) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"
+
+
+def pairs(told: Mapping[str, str]) -> str:
+    """One a line, without those that say nothing."""
+    width = max(map(len, told)) + 2
+    return "\n".join(f"{name:<{width}}{value}" for name, value in told.items() if value)
+
+
+def events(found: Sequence[Document]) -> str:
+    return screen.table([_event(each) for each in found], EVENT_COLUMNS) if found else "no events"
+
+
+def _event(event: Document) -> tuple[str, ...]:
+    at = datetime.fromisoformat(event["at"].replace("Z", "+00:00")).astimezone(timezone.utc)
+    last = event["resource"].rpartition("/")[2]
+    detail = ", ".join(f"{name}={_short(value)}" for name, value in event["detail"].items() if value)
+    columns = (event["who"], event["what"], event["outcome"], last, event["source"] or "-", detail)
+    return (at.strftime("%Y-%m-%d %H:%M:%S"), *columns)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return "+".join(map(str, value)) or "nothing"
+    return str(value)

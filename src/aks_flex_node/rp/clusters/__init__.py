@@ -1,0 +1,1 @@
+"""The service's side towards Kubernetes: connections, facts, roles, tokens, and the approval of certificates."""

@@ -1,0 +1,117 @@
+"""What nodes must know of their cluster, read from the cluster itself and, where there is one, its ARM resource."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.rp.clusters.clients import Refused
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.clusters.clients import Client, Object
+
+DNS = "/api/v1/namespaces/kube-system/services/kube-dns"
+KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
+ROOTS = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
+PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    version: str  # such as 1.34.4
+    server_url: str
+    ca_cert_data: str  # base64 of PEM
+    dns_service_ip: str
+    cluster_domain: str = "cluster.local"
+    location: str = ""
+    tenant_id: str = ""
+    subscription: str = ""
+    aad: bool | None = None  # whether people and nodes may log in by Entra ID; None when only Azure could say
+
+    def to_document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> ClusterFacts:
+        """What a newer program has written beside is passed over."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a person knows better: nodes may need another address than we do, and a cluster may not know its place."""
+
+    server_url: str = ""
+    dns_service_ip: str = ""
+    cluster_domain: str = ""
+    location: str = ""
+    tenant_id: str = ""
+    subscription: str = ""
+
+
+async def read_facts(client: Client, given: Given | None = None) -> ClusterFacts:
+    given = given or Given()
+    direct = await client.direct()
+    version = (await client.get("/version")).get("gitVersion", "")
+    managed = await client.managed_cluster() or {}
+    azure = _azure(managed)
+    found = {
+        "version": plain_version(version or azure.get("version", "")),
+        "server_url": direct.server,
+        "ca_cert_data": base64.b64encode((await _authorities(client, direct.authority)).encode()).decode(),
+        **{name: value for name, value in azure.items() if name != "version" and value not in (None, "")},
+        **{name: value for name, value in asdict(given).items() if value},
+    }
+    if not found.get("dns_service_ip"):
+        found["dns_service_ip"] = await _dns(client)
+    return ClusterFacts(**found)
+
+
+def plain_version(text: str) -> str:
+    """`v1.34.4-vendor.1` is Kubernetes 1.34.4."""
+    found = re.match(r"v?(\d+\.\d+\.\d+)", text)
+    if not found:
+        raise ClusterError(
+            "cluster-version-unknown",
+            f"The API server says that it is of version {text!r}, which is none.",
+            "Check that the address is that of a Kubernetes API server.",
+        )
+    return found[1]
+
+
+def _azure(managed: Object) -> dict[str, Any]:
+    properties = managed.get("properties") or {}
+    path = str(managed.get("id", "")).split("/")
+    return {
+        "version": properties.get("currentKubernetesVersion") or properties.get("kubernetesVersion") or "",
+        "dns_service_ip": (properties.get("networkProfile") or {}).get("dnsServiceIP"),
+        "location": managed.get("location"),
+        "tenant_id": (managed.get("identity") or {}).get("tenantId"),
+        "subscription": path[2] if len(path) > 2 else "",
+        "aad": bool(properties.get("aadProfile")) if managed else None,
+    }
+
+
+async def _authorities(client: Client, ours: str) -> str:
+    """The CA that we trust, and what the cluster adds to it: while a CA is replaced, nodes must know both."""
+    try:
+        published = (await client.find(ROOTS) or {}).get("data", {}).get("ca.crt", "")
+    except Refused:
+        published = ""  # not everybody may read it
+    known = [one.strip() for one in PEM.findall(ours)]
+    return "\n".join(dict.fromkeys([*known, *PEM.findall(published)])) + "\n"
+
+
+async def _dns(client: Client) -> str:
+    service = await client.find(DNS)
+    address = ((service or {}).get("spec") or {}).get("clusterIP", "")
+    if address and address != "None":
+        return str(address)
+    # By convention the API server is the first address of the services' range, and DNS the tenth.
+    first = (await client.get(KUBERNETES))["spec"]["clusterIP"]
+    return str(ipaddress.ip_address(first) + 9)

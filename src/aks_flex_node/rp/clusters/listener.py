@@ -1,0 +1,56 @@
+"""What the service hears of its clusters, and what it is asked.
+
+Everything may be told more than once: by several replicas that watch the same cluster, and again by one that starts
+anew. Nothing is forgotten instead: what the listener could not take is told again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.clusters.facts import ClusterFacts
+
+
+class Listener(Protocol):
+    async def expects(self, cluster: str, node: str, token_id: str) -> bool:
+        """Whether this token is the node's current one."""
+        ...
+
+    async def expects_node(self, cluster: str, node: str) -> bool:
+        """Whether this is a flex node."""
+        ...
+
+    async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
+        """The first request for a certificate is accepted, and not yet approved: the config URL must die now."""
+        ...
+
+    async def refused(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
+        """A request was denied. Where its token is unknown, `node` is what it wanted to be, if anything.
+
+        `token_id` is empty where none was used.
+        """
+        ...
+
+    async def issued(self, cluster: str, node: str, token_id: str, csr: str) -> None:
+        """It is told before the token is revoked."""
+        ...
+
+    async def failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
+        """The token ends without a certificate: its request was refused, the signer gave up, or it took too long.
+
+        It is told before the token is revoked; and only of the node's current token.
+        """
+        ...
+
+    async def observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
+        """The Ready condition of a flex node, with its kubelet's version as `kubeletVersion`; None: it is gone."""
+        ...
+
+    async def present(self, cluster: str, names: frozenset[str]) -> None:
+        """All Nodes that there are just now: whoever is not among them is gone, since whenever."""
+        ...
+
+    async def cluster_changed(self, cluster: str, facts: ClusterFacts) -> None:
+        """What nodes must know of it: version, CA, DNS address, API server. It is told at every look, new or not."""
+        ...

@@ -1,0 +1,151 @@
+"""The clusters that the service knows, each with a watch that runs, kept in step with the store.
+
+Clusters are added and removed by `aks-flex-rp cluster`, which is another process, or on another replica. So the store
+is looked at every few seconds, and at once when a cluster is asked for that is not known yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.rp.arm.ids import cluster_id
+from aks_flex_node.rp.clusters import connections, tokens
+from aks_flex_node.rp.clusters.clients import Refused
+from aks_flex_node.rp.clusters.facts import ClusterFacts
+from aks_flex_node.rp.clusters.nodes import taken
+from aks_flex_node.rp.clusters.watches import keep_doing
+from aks_flex_node.rp.nodes.around import Known
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.rp.clusters.tokens import MintedToken
+    from aks_flex_node.rp.clusters.watching import ClusterWatch
+    from aks_flex_node.rp.sealing import Sealer
+    from aks_flex_node.rp.store.store import Cluster, Store
+
+SYNC_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+def connection_context(key: str) -> str:
+    """What a sealed connection is bound to."""
+    return f"connection of {key}"
+
+
+def known(cluster: Cluster) -> Known:
+    name = cluster_id(cluster.id)
+    if name is None:
+        raise AssertionError(f"{cluster.id} was checked when it was added.")
+    return Known(name, ClusterFacts.from_document(cluster.facts), bool(cluster.facts.get("followVersion")))
+
+
+class Connected:
+    def __init__(
+        self,
+        store: Store,
+        sealer: Sealer,
+        watch: Callable[[Cluster, connections.Connection], ClusterWatch],
+        count: Callable[[str], None],
+    ) -> None:
+        self._store, self._sealer, self._watch, self._count = store, sealer, watch, count
+        self._clusters: dict[str, Cluster] = {}
+        self._watches: dict[str, tuple[bytes, ClusterWatch]] = {}
+        self._syncing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self._sync()
+        self._task = asyncio.create_task(keep_doing("clusters", self._sync, SYNC_SECONDS))
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for _, watch in self._watches.values():
+            await watch.stop()
+        self._watches.clear()
+
+    @property
+    def count(self) -> int:
+        return len(self._clusters)
+
+    async def find(self, key: str) -> Known | None:
+        cluster = self._clusters.get(key)
+        if cluster is None:
+            cluster = await self._store.cluster(key)
+            if cluster is not None:
+                await self._sync()
+        return known(cluster) if cluster else None
+
+    async def is_there(self, key: str) -> bool:
+        return await self._store.cluster(key) is not None
+
+    async def mint(self, key: str, node: str, expires: float) -> MintedToken:
+        """ClusterError when the cluster cannot be asked, does not let us, or has another node of that name."""
+        client = self._watch_of(key).client
+        try:
+            why = await taken(client, node)
+            if why:
+                raise ClusterError("node-name-taken", why, "Choose another name, or remove that Node first.")
+            minted = await tokens.mint(client, node, datetime.fromtimestamp(expires, timezone.utc))
+        except Refused as refusal:
+            raise ClusterError(
+                "cluster-refuses",
+                f"The cluster does not let the service make a bootstrap token: {refusal.message}.",
+                f"Look with `aks-flex-rp cluster check {key}`.",
+                again=refusal.status == 429 or refusal.status >= 500,
+            ) from refusal
+        self._count("minted")
+        return minted
+
+    async def revoke(self, key: str, token: str) -> bool:
+        try:
+            await tokens.revoke(self._watch_of(key).client, token)
+        except (FlexError, Refused) as error:
+            log.warning("Token %s could not be revoked now, and is swept later: %s", token, error)
+            return False
+        self._count("revoked")
+        return True
+
+    def _watch_of(self, key: str) -> ClusterWatch:
+        found = self._watches.get(key)
+        if found is None:
+            raise ClusterError(
+                "cluster-not-connected",
+                f"The service has no connection to {key} yet.",
+                "Try again in a few seconds; if it stays, look at the service's log.",
+                again=True,
+            )
+        return found[1]
+
+    async def _sync(self) -> None:
+        async with self._syncing:
+            found = {cluster.key: cluster for cluster in await self._store.clusters()}
+            self._clusters = found
+            for key in [
+                key for key, (made_of, _) in self._watches.items() if self._made_of(found.get(key)) != made_of
+            ]:
+                await self._watches.pop(key)[1].stop()
+            for key in found.keys() - self._watches.keys():
+                await self._begin(found[key])
+
+    @staticmethod
+    def _made_of(cluster: Cluster | None) -> bytes:
+        """A watch is begun anew when the way to its cluster is another one, not whenever the cluster changes."""
+        return cluster.connection if cluster else b""
+
+    async def _begin(self, cluster: Cluster) -> None:
+        try:
+            opened = connections.from_bytes(self._sealer.open(cluster.connection, connection_context(cluster.key)))
+            watch = self._watch(cluster, opened)
+            await watch.start()
+        except FlexError as error:
+            log.error("The cluster %s cannot be watched: %s", cluster.id, error)
+            return
+        self._watches[cluster.key] = (cluster.connection, watch)

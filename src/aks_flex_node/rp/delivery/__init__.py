@@ -1,0 +1,1 @@
+"""How a node's configuration gets to a machine that has nothing but a URL."""

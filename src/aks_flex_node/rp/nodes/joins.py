@@ -1,0 +1,214 @@
+"""What becomes of a node while it joins: told by the cluster's watch, by the delivery, and kept with the node.
+
+Created ── ConfigFetched ── BootstrapAttempted ── Joined
+                 └───────────────┴─ Failed, with the cause
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.errors import FlexError
+from aks_flex_node.rp.arm.ids import cluster_id
+from aks_flex_node.rp.arm.times import iso
+from aks_flex_node.rp.store.store import Conflict, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aks_flex_node.rp.clusters.facts import ClusterFacts
+    from aks_flex_node.rp.nodes.around import Workshop
+    from aks_flex_node.rp.store.store import Document
+
+ATTEMPTS = 5
+AT_ONCE = 500  # nodes that are read from the store
+WATCH = "cluster watch"  # who does what nobody asked for
+JOINING = frozenset({"failure", "urlExpires"})  # of no more meaning when it has joined
+AGAIN = "Ask for a new URL with regenerateToken, and start the agent with it."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Joins:
+    """The listener of every cluster's watch. All of it may be told twice, and by several replicas."""
+
+    shop: Workshop
+    follow: Callable[[str, ClusterFacts], Awaitable[None]]
+    count: Callable[[str], None]  # for the metrics
+
+    async def expects(self, cluster: str, node: str, token_id: str) -> bool:
+        found = await self.shop.store.node(cluster, node)
+        return found is not None and found.join.get("token") == token_id
+
+    async def expects_node(self, cluster: str, node: str) -> bool:
+        return await self.shop.store.node(cluster, node) is not None
+
+    async def fetched(self, cluster: str, node: str, source: str, request: str) -> None:
+        def fetch(join: Document) -> Document:
+            return {**join, "state": "ConfigFetched"} if join.get("state") in {"Created", None} else join
+
+        await self._change(cluster, node, fetch, "configUrl.fetched", always=True, source=source, request=request)
+
+    async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
+        """Whether the token is the node's own. Then the URL is dead before anybody is told that it was used."""
+
+        def attempt(join: Document) -> Document:
+            if join.get("token") != token_id or join.get("csr") == csr:
+                return join
+            kept = {key: value for key, value in join.items() if key not in {"failure", "urlExpires"}}
+            return {**kept, "state": "BootstrapAttempted", "csr": csr}
+
+        after = await self._change(cluster, node, attempt, "token.used", tokenId=token_id, csr=csr)
+        if after is None or after.get("token") != token_id:
+            return False
+        await self.shop.delivery.revoke(cluster, node)
+        return True
+
+    async def refused(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
+        self.count("refused")
+        said = {"tokenId": token_id, "csr": csr, "why": why}
+        if not node or await self._change(cluster, node, dict, "certificate.refused", always=True, **said) is None:
+            await self.shop.store.record(self._event("certificate.refused", self._resource(cluster, node), said))
+
+    async def issued(self, cluster: str, node: str, token_id: str, csr: str) -> None:
+        def issue(join: Document) -> Document:
+            if join.get("token") != token_id:
+                return join
+            self.count("issued")
+            return {**{key: value for key, value in join.items() if key != "token"}, "issued": csr}
+
+        await self._change(cluster, node, issue, "certificate.issued", tokenId=token_id, csr=csr)
+
+    async def failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
+        """The token is of no use any more, and the URL with it. A node that is in the cluster stays there."""
+
+        def fail(join: Document) -> Document:
+            if join.get("token") != token_id:
+                return join
+            kept = {key: value for key, value in join.items() if key not in {"token", "urlExpires"}}
+            if join.get("state") == "Joined":
+                return kept
+            self.count("failed")
+            return {**kept, "state": "Failed", "failure": f"{why} {AGAIN}"}
+
+        if await self.expects(cluster, node, token_id):
+            await self.shop.delivery.revoke(cluster, node)
+            await self._change(cluster, node, fail, "join.failed", tokenId=token_id, why=why)
+
+    async def observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
+        joins = False
+
+        def observe(join: Document) -> Document:
+            nonlocal joins
+            joins = False
+            if ready is None:
+                return {**join, "state": "Created"} if join.get("state") == "Joined" else join
+            # A Node that was heard of last before this try began is one of an earlier life, and proves nothing.
+            let_in = "issued" in join and ready.get("status") == "True"  # whatever its clock says
+            if join.get("state") == "Joined" or not (let_in or _heard_since(ready, float(join.get("since", 0.0)))):
+                return join
+            joins = True
+            return {**{key: value for key, value in join.items() if key not in JOINING}, "state": "Joined"}
+
+        what = "node.left" if ready is None else "node.joined"
+        await self._change(cluster, node, observe, what)
+        if joins:
+            self.count("joined")
+            await self.shop.delivery.revoke(cluster, node)  # it has what it needs, by whichever way it came in
+        await self._note_readiness(cluster, node, ready)
+
+    async def present(self, cluster: str, names: frozenset[str]) -> None:
+        after = ""
+        while True:
+            page = await self.shop.store.nodes(cluster, after, AT_ONCE)
+            for node in page.nodes:
+                if node.key not in names and node.join.get("state") == "Joined":
+                    await self.observed(cluster, node.key, None)
+            if page.after is None:
+                return
+            after = page.after
+
+    async def cluster_changed(self, cluster: str, facts: ClusterFacts) -> None:
+        await self.follow(cluster, facts)
+
+    async def _note_readiness(self, cluster: str, key: str, ready: dict[str, Any] | None) -> None:
+        """Of a node whose agent does not stay, the cluster is the only one who knows."""
+        node = await self.shop.store.node(cluster, key)
+        if node is None or node.properties.get("continuousMonitoring"):
+            return
+        now = self.shop.now()
+        said = dict(ready) if ready else {"type": "Ready", "status": "Unknown", "reason": "NodeNotInCluster"}
+        version = said.pop("kubeletVersion", None)
+        shown = {
+            name: said[name]
+            for name in ("type", "status", "reason", "message", "lastTransitionTime")
+            if said.get(name)
+        }
+        shown.setdefault("lastTransitionTime", iso(now))
+        others = [each for each in node.status.get("conditions", ()) if each["type"] != "Ready"]
+        status = {**node.status, "conditions": [shown, *others]}
+        if version:
+            status["kubeletVersion"] = version
+        if status != node.status:
+            await self.shop.store.report(cluster, key, status, now if ready else node.last_seen)
+
+    async def _change(
+        self,
+        cluster: str,
+        key: str,
+        turn: Callable[[Document], Document],
+        what: str,
+        *,
+        always: bool = False,
+        **said: object,
+    ) -> Document | None:
+        """Change how far a node has come, with its audit in one step; how far that is, or None for no such node."""
+        for _ in range(ATTEMPTS):
+            node = await self.shop.store.node(cluster, key)
+            if node is None:
+                return None
+            join = turn(node.join)
+            event = self._event(what, self._resource(cluster, node.name), dict(said))
+            if join == node.join:
+                if always:
+                    await self.shop.store.record(event)
+                return join
+            try:
+                await self.shop.store.put_node(replace(node, join=join), node.etag, [event])
+            except Conflict:
+                continue
+            log.info("%s is %s (%s)", node.name, join.get("state"), what)
+            return join
+        raise FlexError("node-busy", f"Others keep changing {key}.", "It is tried again.", again=True)
+
+    def _event(self, what: str, resource: str, said: dict[str, Any]) -> Event:
+        source, request = str(said.pop("source", "")), str(said.pop("request", ""))
+        outcome = "denied" if what == "certificate.refused" else "ok"
+        return Event(
+            self.shop.now(),
+            WATCH if not source else "bearer of the URL",
+            what,
+            resource,
+            source,
+            request,
+            outcome,
+            said,
+        )
+
+    @staticmethod
+    def _resource(cluster: str, node: str) -> str:
+        known = cluster_id(cluster)
+        return known.node(node) if known and node else cluster
+
+
+def _heard_since(ready: dict[str, Any], since: float) -> bool:
+    """Whether the kubelet itself has spoken since then; what others say of its Node does not count."""
+    text = ready.get("lastHeartbeatTime")
+    if not text:
+        return False
+    heard = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    return heard.timestamp() >= int(since)

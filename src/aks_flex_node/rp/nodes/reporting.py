@@ -1,0 +1,134 @@
+"""What a node says of itself, and the credentials that it is given."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from aks_flex_node.rp.arm import errors
+from aks_flex_node.rp.arm.problems import from_pydantic
+from aks_flex_node.rp.arm.times import iso
+from aks_flex_node.rp.resource.models import Part
+from aks_flex_node.rp.store.store import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.rp.nodes.around import Known, Request, Workshop
+    from aks_flex_node.rp.store.store import Node
+
+MOST_CONDITIONS = 64
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
+
+
+def _moment(given: object) -> object:
+    """A time without a zone is nobody's, and a number may be seconds or milliseconds."""
+    if isinstance(given, str) and _MOMENT.fullmatch(given):
+        return given
+    raise PydanticCustomError("moment", "should be a time with its zone, such as 2026-02-26T15:30:45Z")
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment), Field(strict=False)]
+ConfigVersion = Annotated[str, Field(pattern=r"^[0-9]{1,19}$")]
+Words = Annotated[str, Field(max_length=256)]
+
+
+class Condition(Part):
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    last_transition_time: Moment | None = None
+    reason: Annotated[str, Field(max_length=1024)] | None = None
+    message: Annotated[str, Field(max_length=32768)] | None = None
+
+
+class Report(Part):
+    conditions: Annotated[list[Condition], Field(max_length=MOST_CONDITIONS)] | None = None
+    last_config_applied: Moment | None = None
+    applied_config_version: ConfigVersion | None = None
+    join_state: Literal["Created", "ConfigFetched", "BootstrapAttempted", "Joined", "Failed"] | None = None
+    join_failure: Annotated[str, Field(max_length=32768)] | None = None
+    agent_version: Words | None = None
+    kubelet_version: Words | None = None
+    drift_count: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    last_drift_detected: Moment | None = None
+
+
+def read(document: dict[str, Any]) -> Report:
+    try:
+        return Report.model_validate({key: value for key, value in document.items() if value is not None})
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise errors.invalid([from_pydantic(each) for each in found]) from None
+
+
+def merged(report: Report, earlier: dict[str, Any], now: float) -> dict[str, Any]:
+    """What a node leaves out stays as it was; a condition has its own time of change."""
+    told = report.model_dump(mode="json", exclude_none=True, exclude={"conditions", "join_state", "join_failure"})
+    if report.conditions:
+        before = {each["type"]: each for each in earlier.get("conditions", ())}
+        latest = {each.type: _condition(each, before.get(each.type), now) for each in report.conditions}
+        others = [each for kind, each in before.items() if kind not in latest]
+        room = MOST_CONDITIONS - len(latest)  # what a node no longer speaks of makes room first
+        told["conditions"] = [*others[len(others) - room if len(others) > room else 0 :], *latest.values()]
+    return {**earlier, **told}
+
+
+def _condition(condition: Condition, before: dict[str, Any] | None, now: float) -> dict[str, Any]:
+    shown = condition.model_dump(mode="json", exclude_none=True)
+    if "lastTransitionTime" not in shown:
+        same = before is not None and before["status"] == condition.status
+        shown["lastTransitionTime"] = before["lastTransitionTime"] if before and same else iso(now)
+    return shown
+
+
+@dataclass(frozen=True)
+class Reporting:
+    shop: Workshop
+    saw: Callable[[str, str, float], None]  # that a node was heard of; written with many others
+
+    async def report(self, cluster: Known, name: str, document: dict[str, Any]) -> dict[str, str]:
+        report, now = read(document), self.shop.now()
+        node = await self.shop.store.node(cluster.id.key, name.lower())
+        if node is None:
+            raise errors.no_node(cluster.id, name)
+        status = merged(report, node.status, now)
+        if status == node.status:
+            self.saw(node.cluster, node.key, now)  # a heartbeat writes no row of its own
+        elif not await self.shop.store.report(node.cluster, node.key, status, now):
+            raise errors.no_node(cluster.id, name)
+        if report.join_state == "Failed":
+            await self._failed(node, report.join_failure or "The agent gave no reason.")
+        return {"configVersion": str(node.version), "lastSeen": iso(now)}
+
+    async def _failed(self, node: Node, why: str) -> None:
+        """That it could not join is the node's to say; that it has joined is the cluster's."""
+        if node.join.get("state") == "Joined" or node.join.get("failure") == why:
+            return
+        failed = replace(node, join={**node.join, "state": "Failed", "failure": why})
+        try:
+            await self.shop.store.put_node(failed, node.etag)
+        except Conflict:
+            return  # it was written anew meanwhile, and begins from there
+
+    async def credentials(self, cluster: Known, name: str, request: Request) -> dict[str, Any]:
+        shop = self.shop
+        node = await shop.store.node(cluster.id.key, name.lower())
+        if node is None:
+            raise errors.no_node(cluster.id, name)
+        method = node.properties["azureAuth"]["method"]
+        answer: dict[str, Any] = {"configVersion": str(node.version), "method": method}
+        if method == "servicePrincipal":
+            principal = node.config["azure"]["servicePrincipal"]
+            answer["servicePrincipal"] = {
+                "clientId": principal["clientId"],
+                "clientSecret": shop.open_secrets(node).client_secret,
+                "clientTenant": principal.get("clientTenant", ""),
+            }
+        event = request.event(shop.now(), "listCredentials", cluster.id.node(node.name), method=method)
+        await shop.store.record(event)
+        return answer

@@ -1,0 +1,125 @@
+"""The configuration that an agent follows, generated from what a person wants and what the cluster is. Pure.
+
+`config` is what everybody who may read the node sees, without secrets. `bundle` is what a machine gets once, at its
+config URL: the same with the secrets in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.rp import versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.rp.arm.ids import ClusterId
+    from aks_flex_node.rp.clusters.facts import ClusterFacts
+    from aks_flex_node.rp.resource.models import Properties
+
+COMPONENTS = ("containerd", "runc", "cni", "npd")
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What only the machine may see."""
+
+    bootstrap_token: str = ""
+    client_secret: str = ""
+
+    def __repr__(self) -> str:
+        return "Secrets(***)"
+
+
+def effective_versions(
+    properties: Properties, kubernetes: str, earlier: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What was asked for, and beside it what was tested together; `kubernetes` when none was asked for.
+
+    To say nothing of a component is no wish to go back behind the version that the node has.
+    """
+    asked = {name: text.removeprefix("v") for name, text in properties.versions.model_dump(exclude_none=True).items()}
+    chosen = asked.get("kubernetes") or kubernetes
+    tested = {name: _newer(text, (earlier or {}).get(name)) for name, text in versions.defaults(chosen).items()}
+    return {"kubernetes": chosen, **tested, **asked}
+
+
+def _newer(tested: str, earlier: str | None) -> str:
+    one, other = versions.read(tested), versions.read(earlier or "")
+    return earlier if earlier and one and other and other > one else tested
+
+
+def config(
+    properties: Properties, cluster: ClusterId, facts: ClusterFacts, node: str, chosen: Mapping[str, str]
+) -> dict[str, Any]:
+    settings = properties.node_config
+    optional = {
+        "artifacts": settings.artifacts.model_dump(exclude_none=True) if settings.artifacts else None,
+        "registryMirrors": settings.registry_mirrors,
+        "driftPolicy": settings.drift_policy,
+        "updatePolicy": settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else None,
+    }
+    return {
+        "continuousMonitoring": bool(properties.continuous_monitoring),
+        "azure": _azure(properties, cluster, facts),
+        "kubernetes": {"version": chosen["kubernetes"]},
+        **{name: {"version": chosen[name]} for name in COMPONENTS},
+        "node": _node(properties, facts, node),
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def bundle(config: Mapping[str, Any], version: int, secrets: Secrets) -> dict[str, Any]:
+    azure = dict(config["azure"])
+    if secrets.client_secret:
+        azure["servicePrincipal"] = {**azure["servicePrincipal"], "clientSecret": secrets.client_secret}
+    if secrets.bootstrap_token:
+        azure["bootstrapToken"] = {"token": secrets.bootstrap_token}
+    return {"configVersion": str(version), "config": {**config, "azure": azure}}
+
+
+def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts) -> dict[str, Any]:
+    auth = properties.azure_auth
+    azure: dict[str, Any] = {
+        "subscriptionId": cluster.subscription,
+        "resourceGroup": cluster.group,
+        "targetCluster": {"resourceId": str(cluster)},
+    }
+    if facts.location:
+        azure["location"] = facts.location
+        azure["targetCluster"]["location"] = facts.location
+    if facts.tenant_id:
+        azure["tenantId"] = facts.tenant_id
+    if auth.service_principal:
+        tenant = auth.service_principal.client_tenant or facts.tenant_id
+        azure["servicePrincipal"] = {"clientId": auth.service_principal.client_id}
+        if tenant:
+            azure["servicePrincipal"]["clientTenant"] = tenant
+    if auth.method == "managedIdentity":
+        client = auth.managed_identity.client_id if auth.managed_identity else None
+        azure["managedIdentity"] = {"clientId": client} if client else {}
+    if auth.method == "arc":
+        told = auth.arc.model_dump(exclude_none=True, exclude={"principal_id"}) if auth.arc else {}
+        azure["arc"] = {"enabled": True, **told}
+    return azure
+
+
+def _node(properties: Properties, facts: ClusterFacts, node: str) -> dict[str, Any]:
+    settings = properties.node_config
+    kubelet = {
+        "serverURL": facts.server_url,
+        "caCertData": facts.ca_cert_data,
+        "clusterDomain": facts.cluster_domain,
+        "serverTLSBootstrap": True,  # this service approves the serving certificates of its nodes
+        **(settings.kubelet.model_dump(exclude_none=True) if settings.kubelet else {}),
+    }
+    if facts.dns_service_ip:
+        kubelet["dnsServiceIP"] = facts.dns_service_ip
+    return {
+        "name": node,
+        "maxPods": settings.max_pods or 110,
+        "labels": settings.labels or {},
+        "taints": [taint.model_dump(exclude_none=True) for taint in settings.taints or ()],
+        "kubelet": kubelet,
+    }

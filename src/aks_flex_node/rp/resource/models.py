@@ -1,0 +1,136 @@
+"""What a body may hold, as api/properties.tsp has it. What is read-only there is accepted here and not looked at."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+ACRONYMS = {"base_url": "baseURL", "image_gc_high_threshold": "imageGCHighThreshold"}
+ACRONYMS["image_gc_low_threshold"] = "imageGCLowThreshold"
+
+
+def camel(attribute: str) -> str:
+    first, *words = attribute.split("_")
+    return ACRONYMS.get(attribute) or first + "".join(word.capitalize() for word in words)
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=camel,
+        validate_by_alias=True,
+        validate_by_name=False,
+        serialize_by_alias=True,
+        hide_input_in_errors=True,
+    )
+
+
+EntraId = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
+Version = Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+(\.[0-9]+)?([-+.][0-9A-Za-z.-]+)?$")]
+Percent = Annotated[int, Field(ge=0, le=100)]
+Quantities = dict[str, str]
+
+
+class ServicePrincipal(Part):
+    client_id: EntraId
+    client_secret: SecretStr | None = None
+    client_tenant: Annotated[str, Field(min_length=1, max_length=90, pattern=r"^[0-9A-Za-z.-]+$")] | None = None
+
+
+class ManagedIdentity(Part):
+    client_id: EntraId | None = None
+    principal_id: EntraId | None = None
+
+
+class Arc(Part):
+    machine_name: Annotated[str, Field(min_length=1, max_length=54)] | None = None
+    resource_group: Annotated[str, Field(min_length=1, max_length=90)] | None = None
+    location: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    principal_id: EntraId | None = None
+    tags: dict[str, str] | None = None
+    auto_role_assignment: bool | None = None
+
+
+class AzureAuth(Part):
+    method: Literal["servicePrincipal", "managedIdentity", "arc", "none"] = "none"
+    service_principal: ServicePrincipal | None = None
+    managed_identity: ManagedIdentity | None = None
+    arc: Arc | None = None
+
+
+class KubernetesAuth(Part):
+    use_azure_auth: bool | None = None
+    method: Literal["bootstrapToken"] | None = None
+
+
+class Versions(Part):
+    kubernetes: Version | None = None
+    containerd: Version | None = None
+    runc: Version | None = None
+    cni: Version | None = None
+    npd: Version | None = None
+
+
+class Taint(Part):
+    key: Annotated[str, Field(min_length=1, max_length=317)]
+    value: Annotated[str, Field(max_length=63)] | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class Kubelet(Part):
+    kube_reserved: Quantities | None = None
+    system_reserved: Quantities | None = None
+    eviction_hard: Quantities | None = None
+    image_gc_high_threshold: Percent | None = None
+    image_gc_low_threshold: Percent | None = None
+    verbosity: Annotated[int, Field(ge=0, le=10)] | None = None
+    pod_pids_limit: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
+    cluster_domain: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    extra_config: dict[str, Any] | None = None
+
+
+Weekday = Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+
+
+class MaintenanceWindow(Part):
+    days: Annotated[list[Weekday], Field(max_length=7)] | None = None
+    start: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    duration_minutes: Annotated[int, Field(ge=15, le=1440)] | None = None
+    time_zone: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+
+
+class UpdatePolicy(Part):
+    drain: bool | None = None
+    drain_timeout_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
+    health_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] | None = None
+    maintenance_window: MaintenanceWindow | None = None
+
+
+class Artifacts(Part):
+    base_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2048)] | None = None
+
+
+class NodeSettings(Part):
+    labels: dict[str, str] | None = None
+    taints: list[Taint] | None = None
+    max_pods: Annotated[int, Field(ge=1, le=1024)] | None = None
+    kubelet: Kubelet | None = None
+    drift_policy: Literal["log", "repair"] | None = None
+    update_policy: UpdatePolicy | None = None
+    artifacts: Artifacts | None = None
+    registry_mirrors: dict[str, list[str]] | None = None
+
+
+class Properties(Part):
+    continuous_monitoring: bool | None = None
+    azure_auth: AzureAuth = Field(default_factory=AzureAuth)
+    kubernetes_auth: KubernetesAuth = Field(default_factory=KubernetesAuth)
+    versions: Versions = Field(default_factory=Versions)
+    node_config: NodeSettings = Field(default_factory=NodeSettings)
+
+
+READ_ONLY = ("configVersion", "configUrl", "configUrlExpires", "config", "status", "lastSeen")
+ENVELOPE = ("id", "name", "type", "systemData", "etag")

@@ -1,0 +1,164 @@
+"""A request's body becomes Properties, or all of its problems at once."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from aks_flex_node.rp.arm.problems import Problem, from_pydantic, path
+from aks_flex_node.rp.resource import rules
+from aks_flex_node.rp.resource.models import ENVELOPE, READ_ONLY, Properties
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.resource.rules import Around
+
+LARGEST = 1 << 20  # bytes of a body: a hundred times what any node needs
+DEEPEST = 32
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person asks a node to be."""
+
+    properties: Properties
+
+    @property
+    def secret(self) -> str | None:
+        """The service principal's secret, when the body has one."""
+        principal = self.properties.azure_auth.service_principal
+        return principal.client_secret.get_secret_value() if principal and principal.client_secret else None
+
+    def document(self) -> dict[str, Any]:
+        """As it is kept and shown: what was said, without secrets."""
+        told = self.properties.model_dump(exclude_none=True, exclude_defaults=False, mode="json")
+        (told["azureAuth"].get("servicePrincipal") or {}).pop("clientSecret", None)
+        return {name: value for name, value in told.items() if value != {}}
+
+
+def parse(body: bytes) -> dict[str, Any] | Problem:
+    if len(body) > LARGEST:
+        return Problem("", f"The body has more than {LARGEST} bytes.")
+    try:
+        document = json.loads(body, parse_constant=_refuse, parse_float=_finite)
+        json.dumps(document, ensure_ascii=False).encode()  # half a character, written as an escape, is no text
+    except (ValueError, RecursionError) as error:
+        return Problem("", f"The body is not JSON: {error}.")
+    if not isinstance(document, dict):
+        return Problem("", "The body must be a JSON object.")
+    if _depth(document) > DEEPEST:
+        return Problem("", f"The body is nested more than {DEEPEST} levels deep.")
+    return document
+
+
+def read(document: dict[str, Any], name: str, around: Around) -> Wanted | list[Problem]:
+    """Shape first; what has the right shape is judged by the rules even when its neighbour has not."""
+    problems = list(_envelope(document, name))
+    given = document.get("properties")
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        return [*problems, Problem("properties", "The value must be an object.")]
+    problems += _state(given)
+    given = {key: value for key, value in given.items() if key not in (*READ_ONLY, "provisioningState")}
+    properties, wrong = _shape(_without_nulls(given))
+    problems += wrong
+    if properties is not None:
+        told = {problem.target for problem in problems}
+        problems += [each for each in rules.check(properties, around) if not _below(each.target, told)]
+    return problems or Wanted(properties or Properties())
+
+
+def _below(target: str, told: set[str]) -> bool:
+    """Whether something at this place, or above or below it, was found wrong already."""
+    return any(_covers(each, target) or _covers(target, each) for each in told)
+
+
+def _covers(place: str, other: str) -> bool:
+    return other == place or other.startswith((f"{place}.", f"{place}["))
+
+
+def _envelope(document: dict[str, Any], name: str) -> list[Problem]:
+    known = (*ENVELOPE, "properties")
+    problems = [
+        Problem(path(key), "This property is not known here. Correct its name, or leave it out.")
+        for key in document
+        if key not in known
+    ]
+    given = document.get("name")
+    if given is not None and (not isinstance(given, str) or given.lower() != name.lower()):
+        problems.append(Problem("name", "The name differs from the one in the URL. Leave it out, or correct it."))
+    return problems
+
+
+def _state(given: dict[str, Any]) -> list[Problem]:
+    """It is read-only, and a client that sends another one has misunderstood something."""
+    if given.get("provisioningState") in (None, "Succeeded"):
+        return []
+    return [Problem("properties.provisioningState", "This property is read-only and is Succeeded. Leave it out.")]
+
+
+def _shape(given: dict[str, Any]) -> tuple[Properties | None, list[Problem]]:
+    """Take out what is of the wrong shape and go on with the rest, so that the rest is checked as well."""
+    problems: list[Problem] = []
+    while True:
+        try:
+            return Properties.model_validate(given), problems
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_input=False)
+        told = {problem.target for problem in problems}  # to be missing once it was taken out is no second problem
+        found = [from_pydantic(each, "properties") for each in details]
+        problems += [each for each in found if each.target not in told]
+        removed = [_take_out(given, each["loc"], is_missing=each["type"] == "missing") for each in details]
+        if not any(removed):
+            return None, problems
+
+
+def _take_out(given: dict[str, Any], where: tuple[int | str, ...], *, is_missing: bool) -> bool:
+    steps = [step for step in where if step != "[key]"]
+    while steps:
+        *way, last = steps[:-1] if is_missing else steps
+        holder = _at(given, way)
+        if isinstance(holder, dict) and last in holder:
+            del holder[str(last)]
+            return True
+        steps, is_missing = steps[:-1], False  # an item of a list cannot go alone: its numbers name its neighbours
+    return False
+
+
+def _at(given: Any, way: list[int | str]) -> Any:
+    for step in way:
+        try:
+            given = given[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return given
+
+
+def _without_nulls(value: Any) -> Any:
+    """To say null is to leave it out."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _depth(value: Any) -> int:
+    deepest, todo = 0, [(value, 1)]
+    while todo:
+        each, depth = todo.pop()
+        deepest = max(deepest, depth)
+        below = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        todo += [(child, depth + 1) for child in below]
+    return deepest
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)

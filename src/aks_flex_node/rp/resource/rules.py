@@ -1,0 +1,256 @@
+"""What must be true of a body beyond its shape: Kubernetes' own rules, the matrix of identities, versions that fit.
+
+Every rule yields what it finds, so that a person gets all problems of a body at once.
+"""
+
+from __future__ import annotations
+
+import zoneinfo
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.api import kubernetes_rules as kubernetes
+from aks_flex_node.api import value_rules as values
+from aks_flex_node.rp import versions
+from aks_flex_node.rp.arm.problems import Problem, path, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from aks_flex_node.rp.resource.models import Arc, Kubelet, NodeSettings, Properties
+
+AUTH = ("properties", "azureAuth")
+NODE = ("properties", "nodeConfig")
+METHODS = ("servicePrincipal", "managedIdentity", "arc")
+# What the agent or the cluster decides, and a node would not come up or not be safe without.
+GENERATED = frozenset(
+    """
+    apiVersion kind clusterDNS clusterDomain authentication authorization staticPodPath containerRuntimeEndpoint
+    cgroupDriver rotateCertificates serverTLSBootstrap readOnlyPort maxPods address port enableServer registerNode
+    staticPodURL staticPodURLHeader tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsMinVersion protectKernelDefaults
+    volumePluginDir resolvConf podCIDR providerID kubeReserved systemReserved evictionHard podPidsLimit
+    imageGCHighThresholdPercent imageGCLowThresholdPercent enableDebuggingHandlers
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a body is judged against besides itself."""
+
+    cluster_version: str
+    entra: bool | None = None  # whether the cluster accepts Entra ID; None when nobody knows
+    earlier: Mapping[str, str] | None = None  # the versions that the node has, when there is one
+    earlier_client: str = ""  # whose secret is kept
+    downgrade: bool = False  # the caller has said that older versions are meant
+
+
+def check(properties: Properties, around: Around) -> list[Problem]:
+    return [
+        *_identity(properties, around),
+        *_joining(properties, around),
+        *_versions(properties, around),
+        *_node(properties.node_config),
+    ]
+
+
+def _identity(properties: Properties, around: Around) -> Iterator[Problem]:
+    auth = properties.azure_auth
+    blocks = dict(zip(METHODS, (auth.service_principal, auth.managed_identity, auth.arc), strict=True))
+    for method, block in blocks.items():
+        if block is not None and method != auth.method:
+            yield Problem(
+                path(*AUTH, method), f"These settings belong to the method {method}, and the method is {auth.method}."
+            )
+    if properties.continuous_monitoring and auth.method == "none":
+        yield Problem(
+            path(*AUTH, "method"),
+            "continuousMonitoring needs an Azure identity: servicePrincipal, managedIdentity or arc. "
+            "A bootstrap token cannot poll.",
+        )
+    if auth.method == "servicePrincipal":
+        yield from _service_principal(properties, around)
+    if auth.arc:
+        yield from _arc(auth.arc)
+    if auth.method in {"managedIdentity", "arc"} and properties.continuous_monitoring:
+        yield from _known_identity(properties)
+
+
+def _service_principal(properties: Properties, around: Around) -> Iterator[Problem]:
+    principal = properties.azure_auth.service_principal
+    if principal is None:
+        yield Problem(path(*AUTH, "servicePrincipal"), "The method servicePrincipal needs these settings.")
+        return
+    place = path(*AUTH, "servicePrincipal", "clientSecret")
+    secret = principal.client_secret.get_secret_value() if principal.client_secret else None
+    if secret is not None and not secret.strip():
+        yield Problem(place, "The secret is empty. Leave it out to keep the one written before.")
+    elif secret is not None and (wrong := _unfit(secret)):
+        yield Problem(place, f"The secret {wrong}")
+    if principal.client_secret is None and principal.client_id.lower() != around.earlier_client:
+        why = (
+            "the secret written before is another principal's" if around.earlier_client else "none was written before"
+        )
+        yield Problem(place, f"The secret is needed: {why}.")
+
+
+def _unfit(text: str) -> str | None:
+    """What no setting of an agent may be: several lines, a placeholder, or what stands for a hidden secret."""
+    if set(text) == {"*"}:
+        return "is what is shown in a secret's place."
+    return values.plain(text) or values.placeholder(text)
+
+
+def _arc(arc: Arc) -> Iterator[Problem]:
+    place = (*AUTH, "arc")
+    named = {"machineName": arc.machine_name, "resourceGroup": arc.resource_group}
+    for name, text in named.items():
+        yield from _each(path(*place, name), text or "x", values.azure_name)
+    yield from _each(path(*place, "location"), arc.location or "x", values.plain, values.placeholder)
+    for key, value in (arc.tags or {}).items():
+        yield from _each(path(*place, "tags", key), key, values.plain)
+        yield from _each(path(*place, "tags", key), value, values.plain)
+
+
+def _known_identity(properties: Properties) -> Iterator[Problem]:
+    auth = properties.azure_auth
+    managed = auth.managed_identity
+    if auth.method == "managedIdentity" and not (managed and (managed.client_id or managed.principal_id)):
+        yield Problem(
+            path(*AUTH, "managedIdentity"),
+            "continuousMonitoring needs the identity's clientId or principalId, by which the node's polls are known.",
+        )
+    if auth.method == "arc" and not (auth.arc and auth.arc.principal_id):
+        yield Problem(
+            path(*AUTH, "arc", "principalId"),
+            "continuousMonitoring needs the principalId of the Arc machine's identity, by which its polls are known.",
+        )
+
+
+def _joining(properties: Properties, around: Around) -> Iterator[Problem]:
+    join = properties.kubernetes_auth
+    place = path("properties", "kubernetesAuth", "useAzureAuth")
+    if not join.use_azure_auth:
+        return
+    if join.method == "bootstrapToken":
+        yield Problem(place, "A node joins by its Azure identity or by a bootstrap token, not by both.")
+    if properties.azure_auth.method == "none":
+        yield Problem(place, "There is no Azure identity to join with: azureAuth.method is none.")
+    if around.entra is False:
+        yield Problem(place, "This cluster does not accept Entra ID. Use the method bootstrapToken.")
+
+
+def _versions(properties: Properties, around: Around) -> Iterator[Problem]:
+    for name, text in properties.versions.model_dump(exclude_none=True).items():
+        place = path("properties", "versions", name)
+        plain = text.removeprefix("v")
+        if wrong := kubernetes.version(plain):
+            yield Problem(place, f"{quoted(text)} {wrong}")
+            continue
+        if name == "kubernetes":
+            yield from _skew(place, plain, around.cluster_version)
+        if around.earlier and not around.downgrade:
+            yield from _downgrade(place, plain, around.earlier.get(name, ""))
+
+
+def _skew(place: str, text: str, cluster: str) -> Iterator[Problem]:
+    wanted, server = versions.read(text), versions.read(cluster)
+    if wanted is None or server is None:
+        return
+    if wanted > server:
+        yield Problem(
+            place,
+            f"{quoted(text)} is newer than the cluster's API server ({server}), which a node never may be. "
+            "Upgrade the cluster first.",
+        )
+    elif (wanted.major, wanted.minor) < (server.major, server.minor - versions.OLDEST_BY):
+        oldest = f"{server.major}.{server.minor - versions.OLDEST_BY}"
+        yield Problem(
+            place,
+            f"{quoted(text)} is too old for the cluster's API server ({server}), which works with {oldest} and up.",
+        )
+
+
+def _downgrade(place: str, text: str, earlier: str) -> Iterator[Problem]:
+    wanted, now = versions.read(text), versions.read(earlier)
+    if wanted and now and wanted < now:
+        yield Problem(
+            place,
+            f"{quoted(text)} is older than the node's {now}. If that is meant, add allowDowngrade=true to the query.",
+        )
+
+
+def _node(node: NodeSettings) -> Iterator[Problem]:
+    for key, value in (node.labels or {}).items():
+        place = path(*NODE, "labels", key)
+        yield from _each(place, key, kubernetes.label_key, kubernetes.own_label)
+        yield from _each(place, value, kubernetes.label_value)
+    yield from _taints(node)
+    if node.kubelet:
+        yield from _kubelet(node.kubelet)
+    yield from _mirrors(node)
+    if node.artifacts and node.artifacts.base_url:
+        yield from _url(path(*NODE, "artifacts", "baseURL"), node.artifacts.base_url)
+    window = node.update_policy.maintenance_window if node.update_policy else None
+    if window and window.time_zone and window.time_zone not in zoneinfo.available_timezones():
+        place = path(*NODE, "updatePolicy", "maintenanceWindow", "timeZone")
+        yield Problem(place, f"{quoted(window.time_zone)} is no time zone, such as Europe/Berlin or UTC.")
+
+
+def _taints(node: NodeSettings) -> Iterator[Problem]:
+    seen: set[tuple[str, str]] = set()
+    for number, taint in enumerate(node.taints or ()):
+        place = (*NODE, "taints", number)
+        yield from _each(path(*place, "key"), taint.key, kubernetes.label_key)
+        yield from _each(path(*place, "value"), taint.value or "", kubernetes.label_value)
+        if (taint.key, taint.effect) in seen:
+            yield Problem(path(*place), f"{quoted(taint.key)} with effect {taint.effect} stands here twice.")
+        seen.add((taint.key, taint.effect))
+
+
+def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
+    place = (*NODE, "kubelet")
+    for name, reserved in (("kubeReserved", kubelet.kube_reserved), ("systemReserved", kubelet.system_reserved)):
+        for key, value in (reserved or {}).items():
+            yield from _each(path(*place, name, key), key, kubernetes.reservable)
+            yield from _each(path(*place, name, key), value, kubernetes.quantity)
+    for key, value in (kubelet.eviction_hard or {}).items():
+        yield from _each(path(*place, "evictionHard", key), key, kubernetes.eviction_signal)
+        yield from _each(path(*place, "evictionHard", key), value, kubernetes.eviction_threshold)
+    high, low = kubelet.image_gc_high_threshold, kubelet.image_gc_low_threshold
+    if (85 if high is None else high) <= (80 if low is None else low):
+        yield Problem(
+            path(*place, "imageGCLowThreshold"),
+            "The low threshold (default 80) must be below the high one (default 85).",
+        )
+    if kubelet.cluster_domain:
+        yield from _each(path(*place, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
+    for key in GENERATED & set(kubelet.extra_config or ()):
+        yield Problem(path(*place, "extraConfig", key), "This is generated, and may not be set here.")
+
+
+def _mirrors(node: NodeSettings) -> Iterator[Problem]:
+    for registry, mirrors in (node.registry_mirrors or {}).items():
+        place = (*NODE, "registryMirrors", registry)
+        yield from _each(path(*place), registry, values.registry)
+        if not mirrors:
+            yield Problem(path(*place), "There is no mirror in the list. Name one, or leave the registry out.")
+        for number, url in enumerate(mirrors):
+            yield from _url(path(*place, number), url)
+
+
+def _url(place: str, text: str) -> Iterator[Problem]:
+    """It is shown to all who may read the node, so it must not carry a password; and a message never repeats it."""
+    if wrong := values.url(text):
+        yield Problem(place, f"The value {wrong}")
+    elif set(text) & set("?#@"):
+        yield Problem(
+            place, "The URL must not have a user, a password, a query or a fragment: it is no place for secrets."
+        )
+
+
+def _each(place: str, text: str, *rules: Callable[[str], str | None]) -> Iterator[Problem]:
+    for rule in rules:
+        if wrong := rule(text):
+            yield Problem(place, f"{quoted(text)} {wrong}")
+            return

@@ -1,0 +1,159 @@
+"""The whole service, put together from its settings: what there is, in which order it starts, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from typing import TYPE_CHECKING
+
+from aks_flex_node.rp import private_files
+from aks_flex_node.rp.auth.keys import AdminKey
+from aks_flex_node.rp.auth.limits import Limits
+from aks_flex_node.rp.auth.roles import Roles
+from aks_flex_node.rp.auth.tokens import Tokens
+from aks_flex_node.rp.clusters.connections import ByArm
+from aks_flex_node.rp.clusters.facts import Given
+from aks_flex_node.rp.clusters.watches import keep_doing
+from aks_flex_node.rp.clusters.watching import ClusterWatch, Pace
+from aks_flex_node.rp.connected import Connected
+from aks_flex_node.rp.delivery.built_in import BuiltIn
+from aks_flex_node.rp.identity import open_arm
+from aks_flex_node.rp.nodes.around import Workshop
+from aks_flex_node.rp.nodes.following import Following
+from aks_flex_node.rp.nodes.joins import Joins
+from aks_flex_node.rp.nodes.reading import Reading
+from aks_flex_node.rp.nodes.reporting import Reporting
+from aks_flex_node.rp.nodes.writing import Writing
+from aks_flex_node.rp.sealing import load_keys
+from aks_flex_node.rp.serving.app import application
+from aks_flex_node.rp.serving.arm import Arm
+from aks_flex_node.rp.serving.cards import Cards
+from aks_flex_node.rp.serving.doors import Doors
+from aks_flex_node.rp.serving.metrics import Metrics
+from aks_flex_node.rp.serving.own import Own
+from aks_flex_node.rp.serving.polling import Polling
+from aks_flex_node.rp.tls.given import Given as GivenFiles
+from aks_flex_node.rp.tls.own import Own as OwnAuthority
+from aks_flex_node.rp.tls.serving import Serving
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.clusters.connections import Connection
+    from aks_flex_node.rp.delivery.delivering import Delivering
+    from aks_flex_node.rp.nodes.around import RunningClusters
+    from aks_flex_node.rp.sealing import Sealer
+    from aks_flex_node.rp.settings import ServiceSettings
+    from aks_flex_node.rp.store.store import Cluster, Store
+
+SWEEP_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+def open_store(settings: ServiceSettings) -> Store:
+    """Not started yet. PostgreSQL when an address is given, SQLite in the state directory when none is."""
+    address = settings.database or ""
+    if settings.database_file:
+        address = private_files.read(settings.database_file).decode().strip()
+    if address:
+        from aks_flex_node.rp.store.postgres import PostgresStore  # noqa: PLC0415 - one machine needs no driver
+
+        return PostgresStore(address)
+    from aks_flex_node.rp.store.sqlite import SqliteStore  # noqa: PLC0415
+
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return SqliteStore(settings.sqlite_file)
+
+
+def open_sealer(settings: ServiceSettings) -> Sealer:
+    return load_keys(settings.keys, os.environ)
+
+
+class Service:
+    def __init__(self, settings: ServiceSettings, clusters: RunningClusters | None = None) -> None:
+        """`clusters` stands in for the connections that the service makes by itself."""
+        self.settings = settings
+        self.tls = Serving(_certificates(settings), time.time())
+        self.key = AdminKey(settings.admin_key_file)
+        self.store = open_store(settings)
+        self.metrics = metrics = Metrics()
+        sealer = open_sealer(settings)
+        self.cards = cards = Cards(self.store)
+        self.clusters = clusters or Connected(
+            self.store, sealer, self._watch, lambda event: metrics.tokens.labels(event).inc()
+        )
+        self._bundles = BuiltIn(self.store, sealer, settings.origin, lambda: self.tls.pin)
+        self.delivery = self._delivery()
+        seconds = settings.tokens.hours * 3600
+        self.shop = shop = Workshop(self.store, sealer, self.delivery, self.clusters, token_seconds=seconds)
+        self.joins = Joins(shop, Following(shop).follow, lambda outcome: metrics.joins.labels(outcome).inc())
+        tokens = Tokens(settings.auth, self.key)
+        doors = Doors(tokens, self._roles(), Limits(settings.limits), cards, shop)
+        arm = Arm(doors, Writing(shop), Reading(shop, cards.heard), Reporting(shop, cards.saw), metrics)
+        built_in = self._bundles if settings.delivery.method == "builtIn" else None
+        own = Own(doors, self.joins, metrics, built_in, lambda: self._running)
+        self.app = Polling(application(arm, own), doors, metrics)
+        metrics.watch("held_polls", "Polls that wait for a change.", lambda: cards.held)
+        metrics.watch("clusters", "Clusters that are known.", lambda: self.clusters.count)
+        self._running = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self.key.ensure()
+        await self.store.start()
+        await self.delivery.start()
+        self.cards.start()
+        await self.clusters.start()
+        sweeping = keep_doing("sweep", self._sweep, SWEEP_SECONDS)
+        self._tasks = [asyncio.create_task(self.tls.keep()), asyncio.create_task(sweeping)]
+        self._running = True
+
+    async def stop(self) -> None:
+        self._running = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.clusters.stop()
+        await self.cards.stop()
+        await self.store.stop()
+
+    def _watch(self, cluster: Cluster, connection: Connection) -> ClusterWatch:
+        facts = cluster.facts
+        return ClusterWatch(
+            cluster.key,
+            connection,
+            self.joins,
+            arm=open_arm(self.settings) if isinstance(connection, ByArm) else None,
+            given=Given(**facts.get("given", {})),
+            pace=Pace(grace=self.settings.tokens.grace_seconds),
+        )
+
+    def _delivery(self) -> Delivering:
+        settings = self.settings.delivery
+        if settings.method == "builtIn" or settings.azure_blob is None:
+            return self._bundles
+        from aks_flex_node.rp.delivery.opening import open_blobs  # noqa: PLC0415 - most need no Azure SDK
+
+        return open_blobs(self.settings)
+
+    def _roles(self) -> Roles:
+        auth = self.settings.auth
+        if not auth.azure_role_assignments:
+            return Roles(auth.roles)
+        from aks_flex_node.rp.auth.assignments import AzureAssignments  # noqa: PLC0415
+
+        return Roles(auth.roles, AzureAssignments(open_arm(self.settings)))
+
+    async def _sweep(self) -> None:
+        """Expired URLs go, and old lines of the audit; expired tokens go with their cluster's watch."""
+        now = time.time()
+        if gone := await self.delivery.sweep(now):
+            log.info("%d expired config URLs were removed.", gone)
+        await self.store.forget_audit(now - self.settings.audit_days * 86400)
+
+
+def _certificates(settings: ServiceSettings) -> GivenFiles | OwnAuthority:
+    if settings.tls.certificate_file and settings.tls.key_file:
+        return GivenFiles(settings.tls.certificate_file, settings.tls.key_file)
+    return OwnAuthority(settings.state_dir / "tls", settings.names)

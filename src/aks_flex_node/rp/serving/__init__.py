@@ -1,0 +1,1 @@
+"""The service on the wire: polls, ARM's requests, bundles, health, metrics."""

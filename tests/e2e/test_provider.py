@@ -1,0 +1,239 @@
+"""One command makes a machine a node: the resource provider describes it, lets it in once, and knows how it is."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent.config import loader
+from aks_flex_node.lab import agents
+from aks_flex_node.lab.arm.resources import Resources
+from aks_flex_node.lab.parts.provider import CLUSTER, GROUP
+from tests.agents import differences, flex
+from tests.providers import VERSION, InAzure, Provider
+from tests.running import Lines
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+    Add = Callable[..., Machine]
+
+CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+
+
+@pytest.fixture
+def provider(lab: Lab) -> Iterator[Provider]:
+    """The lab's provider, without nodes before and after."""
+    found = Provider(lab)
+    yield found
+    for node in found.ask("GET", f"{CLUSTER}/flexNodeConfig?{VERSION}").document["value"]:
+        found.delete(node["name"])
+
+
+def with_agent(add_machine: Add, name: str) -> Machine:
+    machine = add_machine(name)
+    ask = ("getent", "ahosts", "provider.flex.internal")
+    until(lambda: machine.run(*ask, check=False, timeout=30).ok, f"{name} resolves names")
+    agents.install(machine)
+    return machine
+
+
+def tokens_of(lab: Lab, node: str) -> list[str]:
+    found = lab.cluster.get("secrets", "-n", "kube-system", "-l", "flex.aks.azure.com/token")
+    notes = [each["metadata"]["annotations"] for each in found["items"]] if found else []
+    return [each["flex.aks.azure.com/node"] for each in notes if each["flex.aks.azure.com/node"] == node]
+
+
+def requests_of(lab: Lab, token: str) -> list[str]:
+    """What became of the requests for certificates that came with a token."""
+    found = lab.cluster.get("csr")["items"]
+    mine = [each for each in found if each["spec"]["username"] == f"system:bootstrap:{token}"]
+    return [condition["type"] for each in mine for condition in each.get("status", {}).get("conditions", ())]
+
+
+def test_a_url_makes_a_machine_a_node_once(lab: Lab, add_machine: Add, provider: Provider) -> None:
+    machine = with_agent(add_machine, "url-1")
+    before = machine.snapshot()
+    url = provider.put("url-1", {"nodeConfig": {"maxPods": 42, "labels": {"environment": "prod"}}})
+    assert provider.join_state("url-1") == "Created"
+    assert len(tokens_of(lab, "url-1")) == 1
+
+    said = flex(machine, "agent", "--config-url", url)
+
+    node = lab.cluster.get("node", "url-1")
+    assert node["metadata"]["labels"]["environment"] == "prod"
+    assert node["status"]["capacity"]["pods"] == "42"
+    until(lambda: provider.join_state("url-1") == "Joined", "the provider knows that it has joined")
+    until(lambda: _ready(provider, "url-1") == "True", "the provider knows that it is Ready")
+    until(lambda: tokens_of(lab, "url-1") == [], "the token is gone")
+    assert provider.fetch(url).status == 404
+    issued = [each["what"] for each in provider.audit("url-1")]
+    assert issued == [
+        "create",
+        "configUrl.fetched",
+        "token.used",
+        "certificate.issued",
+        "node.joined",
+    ]
+    assert url.partition("#")[0].rpartition("/")[2] not in said.out + said.err + json.dumps(provider.audit("url-1"))
+    until(lambda: _serves(lab, "url-1"), "its serving certificate is approved")
+
+    flex(machine, "unbootstrap", "--yes")
+    until(lambda: lab.cluster.get("node", "url-1") is None, "the provider takes the node out of the cluster")
+    assert differences(before, machine) == []
+
+
+def _ready(provider: Provider, name: str) -> str:
+    conditions = provider.get(name)["status"]["conditions"]
+    return next(str(each["status"]) for each in conditions if each["type"] == "Ready")
+
+
+def _serves(lab: Lab, node: str) -> bool:
+    found = [each for each in lab.cluster.get("csr")["items"] if each["spec"]["username"] == f"system:node:{node}"]
+    return any(
+        each["spec"]["signerName"] == "kubernetes.io/kubelet-serving" and each.get("status", {}).get("certificate")
+        for each in found
+    )
+
+
+def test_the_agent_accepts_the_bundle_and_fetching_it_is_recorded(provider: Provider) -> None:
+    url = provider.put("bundle-1", {"nodeConfig": {"taints": [{"key": "edge", "effect": "NoSchedule"}]}})
+
+    answer = provider.fetch(url)
+
+    assert (answer.status, answer.headers["cache-control"]) == (200, "no-store")
+    config = loader.load_text(json.dumps(answer.document), "bundle", {}, {}).config
+    assert (config.node.name, config.kubernetes.version) == ("bundle-1", "1.34.4")
+    assert config.node.kubelet.server_url == "https://api.flex.internal:443"
+    assert loader.require_join(config) == []
+    assert provider.join_state("bundle-1") == "ConfigFetched"
+    assert answer.document["configVersion"] == provider.get("bundle-1")["configVersion"]
+
+
+def test_of_two_machines_with_the_same_bundle_one_gets_in_and_a_new_token_lets_the_other(
+    lab: Lab, add_machine: Add, provider: Provider
+) -> None:
+    bundle = provider.fetch(provider.put("twin", {})).document
+    token = bundle["config"]["azure"]["bootstrapToken"]["token"].partition(".")[0]
+    machines = [with_agent(add_machine, name) for name in ("twin-a", "twin-b")]
+    config = {**bundle["config"], "agent": {"joinSeconds": 25}}
+    for machine in machines:
+        agents.give(machine, config)
+
+    with ThreadPoolExecutor(2) as pool:
+        codes = [*pool.map(lambda machine: flex(machine, "bootstrap", check=False).code, machines)]
+
+    assert sorted(code == 0 for code in codes) == [False, True]
+    assert requests_of(lab, token).count("Approved") == 1
+    refused = [each for each in provider.audit("twin") if each["what"] == "certificate.refused"]
+    assert requests_of(lab, token).count("Denied") == len(refused) > 0
+    assert provider.join_state("twin") == "Joined"
+
+    for machine in machines:
+        flex(machine, "unbootstrap", "--yes", "--drain-timeout", "5")
+        machine.run("rm", "/etc/aks-flex-node/config.json")
+    until(lambda: lab.cluster.get("node", "twin") is None, "the node is out of the cluster")
+    loser = machines[0 if codes[0] else 1]
+    fresh = provider.ask("POST", f"{provider.node('twin', '/regenerateToken')}?{VERSION}", {}).document
+    assert int(fresh["configVersion"]) > int(bundle["configVersion"])
+    flex(loser, "agent", "--config-url", fresh["configUrl"])
+    until(lambda: provider.join_state("twin") == "Joined", "the provider knows that it has joined")
+    flex(loser, "unbootstrap", "--yes", "--drain-timeout", "5")
+    until(lambda: lab.cluster.get("node", "twin") is None, "the node is out of the cluster")
+
+
+def test_a_provider_that_dies_while_a_node_joins_lets_it_in_when_it_is_back(
+    lab: Lab, add_machine: Add, provider: Provider
+) -> None:
+    machine = with_agent(add_machine, "patient")
+    bundle = provider.fetch(provider.put("patient", {})).document
+    token = bundle["config"]["azure"]["bootstrapToken"]["token"].partition(".")[0]
+    agents.give(machine, bundle["config"])
+    process = lab.supervisor.process("provider")
+    assert process
+    process.kill()
+
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(flex, machine, "bootstrap")
+        until(lambda: _asked(lab, token), "the kubelet has asked for its certificate")
+        lab.up(Lines())
+        joining.result()
+
+    until(lambda: provider.join_state("patient") == "Joined", "the provider knows that it has joined")
+    flex(machine, "unbootstrap", "--yes", "--drain-timeout", "5")
+    until(lambda: lab.cluster.get("node", "patient") is None, "the node is out of the cluster")
+
+
+def _asked(lab: Lab, token: str) -> bool:
+    return any(each["spec"]["username"] == f"system:bootstrap:{token}" for each in lab.cluster.get("csr")["items"])
+
+
+def test_azures_own_libraries_reach_the_provider_through_arm_with_the_roles_that_azure_knows(
+    lab: Lab, provider: Provider
+) -> None:
+    directory, assignments = lab.azure.directory, lab.azure.assignments
+    operator = InAzure(lab, directory.service_principal("operator", "operator-secret"))
+    stranger = InAzure(lab, directory.service_principal("stranger", "stranger-secret"))
+    node = InAzure(lab, directory.service_principal("node", "node-secret-1"))
+    assignments.put(GROUP, CONTRIBUTOR, operator.principal.object_id)
+    path, other = provider.node("sp-1"), provider.node("sp-2")
+
+    made = operator.ask(("PUT", path, _monitored(node)), ("PUT", other, {}), ("GET", path, None))
+    assert [each["answer"]["name"] for each in made] == ["sp-1", "sp-2", "sp-1"]
+    assert "node-secret-1" not in json.dumps(made)
+    assert (
+        stranger.ask(("GET", path, None), ("GET", provider.node("never"), None))
+        == [{"status": 403, "code": "AuthorizationFailed"}] * 2
+    )
+
+    report = {"conditions": [{"type": "Ready", "status": "True"}], "agentVersion": "1"}
+    own = node.ask(
+        ("GET", path, None),
+        ("POST", f"{path}/reportStatus", report),
+        ("POST", f"{path}/listCredentials", None),
+        ("GET", other, None),
+        ("PUT", path, _monitored(node)),
+    )
+    assert (
+        own[0]["answer"]["properties"]["config"]["azure"]["servicePrincipal"]["clientId"] == node.principal.client_id
+    )
+    assert own[2]["answer"]["servicePrincipal"]["clientSecret"] == "node-secret-1"
+    assert [each.get("status") for each in own] == [None, None, None, 403, 403]
+    assert _ready(provider, "sp-1") == "True"
+    assert "lastSeen" in provider.get("sp-1")
+
+    operator.ask(("DELETE", path, None))
+    assert node.ask(("GET", path, None)) == [{"status": 404, "code": "ResourceNotFound"}]
+
+
+def _monitored(node: InAzure) -> dict[str, Any]:
+    principal = {"clientId": node.principal.client_id, "clientSecret": node.principal.secret}
+    auth = {"method": "servicePrincipal", "servicePrincipal": principal}
+    return {"properties": {"continuousMonitoring": True, "azureAuth": auth}}
+
+
+def test_a_cluster_can_be_added_by_its_azure_id_alone(lab: Lab) -> None:
+    known = Resources(lab.azure.state)
+    [cluster] = known.clusters()
+    other = f"{GROUP}/providers/Microsoft.ContainerService/managedClusters/by-arm"
+    known.register(type(cluster)(**{**cluster.__dict__, "id": other}))
+
+    said = lab.provider.run("cluster", "add", other)
+
+    assert "Kubernetes 1.34.4" in said.out
+    provider = Provider(lab, other)
+    try:
+        until(lambda: provider.ask("PUT", f"{provider.node('a')}?{VERSION}", {}).status == 201, "it makes nodes")
+        config = provider.get("a")["config"]
+        assert config["azure"]["location"] == "westeurope"
+        assert config["node"]["kubelet"]["dnsServiceIP"] == "198.19.128.10"
+    finally:
+        provider.delete("a")
+        lab.provider.run("cluster", "remove", other)

@@ -1,0 +1,406 @@
+"""The resource provider at work on a real control plane: tokens are used once, and for one node."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ipaddress
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography import x509
+
+from aks_flex_node.api.node_marks import LEFT
+from aks_flex_node.rp.clusters import objects, tokens
+from aks_flex_node.rp.clusters.arm import open_client
+from aks_flex_node.rp.clusters.clients import Client, Fixed, Refused
+from aks_flex_node.rp.clusters.connections import load_kubeconfig
+from aks_flex_node.rp.clusters.facts import Given, read_facts
+from aks_flex_node.rp.clusters.requests import REQUESTS, SERVING_SIGNER
+from tests.lab.rp_clusters import PACE, POLICY, RIVAL, policy_holds, send, until, watched
+from tests.running import Lines
+from tests.unit.rp.clusters.given import in_loop, request_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.parts.part import Part
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _alone(lab: Lab) -> Iterator[None]:
+    """Without the lab's own resource provider, which knows nothing of the tokens that are made here."""
+    provider = lab.supervisor.process("provider")
+    assert provider
+    provider.stop()
+    yield
+    lab.up(Lines())
+
+
+@in_loop
+async def test_the_facts_that_nodes_need_are_read_from_the_cluster(lab: Lab) -> None:
+    client = open_client(load_kubeconfig(lab.admin_kubeconfig))
+    try:
+        facts = await read_facts(client, Given(server_url="https://api.flex.internal:443", location="here"))
+    finally:
+        await client.close()
+
+    assert facts.version == "1.34.4"
+    assert facts.server_url == "https://api.flex.internal:443"
+    assert base64.b64decode(facts.ca_cert_data) == lab.authority.certificate.read_bytes()
+    assert facts.dns_service_ip == "198.19.128.10"
+    assert (facts.location, facts.cluster_domain) == ("here", "cluster.local")
+
+
+@in_loop
+async def test_a_node_gets_its_certificate_and_its_token_is_dead_after(lab: Lab) -> None:
+    async with watched(lab) as site:
+        token = await site.mint("edge-1")
+        name = await site.ask(token, "edge-1")
+        certificate = await site.certificate(name)
+        await site.secret_gone(token)
+        await site.hears("issued", "edge-1", name)
+
+        assert certificate.subject.rfc4514_string() == "CN=system:node:edge-1,O=system:nodes"
+        assert site.told_of("edge-1") == ["attempted", "issued"]
+        assert (await site.decision(name))["reason"] == "FlexNodeAccepted"
+        assert token.secret not in repr(token)
+        late = ""
+        with suppress(Refused):  # but the API server knows a token for some seconds after its end
+            late = await site.ask(token, "edge-1")
+        assert not late or (await site.decision(late))["type"] == "Denied"
+
+
+@in_loop
+async def test_a_second_request_with_the_same_token_is_denied(lab: Lab) -> None:
+    async with watched(lab) as site:
+        token = await site.mint("edge-2")
+        kubelet = site.bearing(token)
+        names = await asyncio.gather(*(send(kubelet, request_for("edge-2")) for _ in range(4)))
+        decisions = [(await site.decision(name)) for name in names]
+        await kubelet.close()
+        await site.hears("issued", "edge-2")
+
+        assert sorted(one["type"] for one in decisions) == ["Approved", "Denied", "Denied", "Denied"]
+        assert site.heard.about("edge-2").count("attempted") == 1
+        refused = [words for words in site.heard.told if words[0] == "refused"]
+        assert len(refused) == 3
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ({"as_user": "system:node:somebody-else"}, "may only be system:node:edge-3"),
+        ({"groups": ("system:nodes", "system:masters")}, "may only have system:nodes"),
+        ({"as_user": "kubernetes-admin", "groups": ("system:masters",)}, "may only be system:node:edge-3"),
+        ({"names": (x509.DNSName("api.flex.internal"),)}, "names and addresses"),
+        ({"usages": ("digital signature", "client auth", "server auth")}, "usages"),
+    ],
+)
+@in_loop
+async def test_what_a_token_was_not_made_for_is_denied(lab: Lab, odd: dict[str, Any], words: str) -> None:
+    async with watched(lab) as site:
+        token = await site.mint("edge-3")
+        bad = await site.ask(token, "edge-3", **odd)
+        decision = await site.decision(bad)
+        await site.hears("refused", "edge-3", bad)
+
+        assert (decision["type"], decision["reason"]) == ("Denied", "FlexNodeRefused")
+        assert words in decision["message"]
+        assert not (await site.csr(bad))["status"].get("certificate")
+        await site.secret_gone(token)
+        assert site.told_of("edge-3") == ["refused", "failed"]
+
+
+@in_loop
+async def test_a_token_is_no_good_for_another_signer(lab: Lab) -> None:
+    async with watched(lab) as site:
+        token = await site.mint("edge-3")
+
+        with pytest.raises(Refused, match="for the kubelet's client certificate only"):
+            await site.ask(token, "edge-3", signer="kubernetes.io/kube-apiserver-client")
+
+
+@in_loop
+async def test_expired_unknown_and_replaced_tokens_get_nothing(lab: Lab) -> None:
+    async with watched(lab) as site:
+        expired = await site.mint("edge-4", timedelta(seconds=-1))
+        replaced = await site.mint("edge-5")
+        await site.mint("edge-5")
+
+        for token in ("abcdef.0123456789abcdef", expired):
+            with pytest.raises(Refused) as refusal:
+                await site.ask(token, "edge-4")
+            assert refusal.value.status == 401
+        await site.secret_gone(expired)
+        decision = await site.decision(await site.ask(replaced, "edge-5"))
+        assert decision["type"] == "Denied"
+        assert "another token now" in decision["message"]
+
+
+@in_loop
+async def test_two_replicas_approve_one_request(lab: Lab) -> None:
+    async with watched(lab, replicas=2) as site:
+        token = await site.mint("edge-6")
+        kubelet = site.bearing(token)
+        names = await asyncio.gather(*(send(kubelet, request_for("edge-6")) for _ in range(6)))
+        decisions = {name: (await site.decision(name))["type"] for name in names}
+        await kubelet.close()
+        await site.hears("issued", "edge-6", *[name for name, one in decisions.items() if one == "Approved"])
+
+        (winner,) = [name for name, decision in decisions.items() if decision == "Approved"]
+        assert {words[2] for words in site.heard.told if words[0] == "attempted"} == {winner}
+        assert site.heard.about("edge-6").count("refused") == 5
+
+
+@in_loop
+async def test_what_another_replica_began_is_finished(lab: Lab) -> None:
+    async with watched(lab) as site:
+        minted = await site.mint("edge-7")
+    client = open_client(site.direct)
+    name = await site.ask(minted, "edge-7")
+    token = await tokens.find(client, minted.id)
+    assert token
+    uid = (await client.get(f"{REQUESTS}/{name}"))["metadata"]["uid"]
+    await tokens.claim(client, token, name, uid, datetime.now(timezone.utc))
+    await client.close()
+
+    async with watched(lab) as later:
+        later.heard.tokens = site.heard.tokens
+        await later.certificate(name)
+
+
+@in_loop
+async def test_nothing_is_approved_while_the_service_cannot_take_note(lab: Lab) -> None:
+    async with watched(lab) as site:
+        site.heard.deaf = True
+        token = await site.mint("edge-8")
+        name = await site.ask(token, "edge-8")
+
+        async def claimed() -> bool:
+            found = await tokens.find(site.client, token.id)
+            return bool(found and found.claim)
+
+        await until(claimed, "the claim")
+        assert not (await site.csr(name))["status"].get("conditions")
+        site.heard.deaf = False
+        await site.certificate(name)
+        assert site.heard.about("edge-8")[0] == "attempted"
+
+
+@in_loop
+async def test_the_clusters_own_approver_is_kept_out_by_the_policy(lab: Lab) -> None:
+    async with watched(lab) as site:
+        token, other = await site.mint("edge-9"), await site.mint("edge-19")
+    client = open_client(site.direct)
+    try:
+        await client.apply(f"{objects.BINDINGS}/rival-approver", RIVAL)
+        rivals = [one.what for one in await objects.check(client) if one.level == "warning"]
+        name = await site.ask(token, "edge-9")
+        bad = await site.ask(other, "edge-19", as_user="system:node:edge-1")
+
+        async def both_refused() -> bool:
+            said = lab.supervisor.log("kube-controller-manager").read_text()
+            return all(f"{one}" in said for one in (name, bad)) and "only the aks flex node" in said.lower()
+
+        await until(both_refused, "the controller manager is refused")
+        for one in (name, bad):
+            assert not (await client.get(f"{REQUESTS}/{one}"))["status"].get("conditions")
+        async with watched(lab) as later:
+            later.heard.tokens = site.heard.tokens
+            assert (await later.decision(name))["reason"] == "FlexNodeAccepted"
+            assert (await later.decision(bad))["reason"] == "FlexNodeRefused"
+            await later.certificate(name)
+    finally:
+        await client.delete(f"{objects.BINDINGS}/rival-approver")
+        await client.close()
+    assert rivals == ["ClusterRoleBinding rival-approver"]
+
+
+@in_loop
+async def test_without_the_policy_a_foreign_approval_is_undone(lab: Lab) -> None:
+    async with watched(lab) as site:
+        token = await site.mint("edge-10")
+        good = await site.mint("edge-11")
+    client = open_client(site.direct)
+    try:
+        await client.delete(POLICY)
+        await policy_holds(site.direct, holds=False)
+        await client.apply(f"{objects.BINDINGS}/rival-approver", RIVAL)
+        bad = await site.ask(token, "edge-10", as_user="system:node:edge-1")
+        fine = await site.ask(good, "edge-11")
+        for one in (bad, fine):
+
+            async def approved(name: str = one) -> bool:
+                return bool((await client.get(f"{REQUESTS}/{name}"))["status"].get("conditions"))
+
+            await until(approved, "the controller manager approves")
+        async with watched(lab) as later:
+            later.heard.tokens = site.heard.tokens
+            await later.hears("refused", "edge-10", bad)
+            await later.hears("issued", "edge-11", fine)
+            assert await client.find(f"{REQUESTS}/{bad}") is None
+            await later.secret_gone(token)
+            (told,) = [words for words in later.heard.told if words[:2] == ("refused", "edge-10")]
+            assert "approved by somebody else (AutoApproved)" in told[3]
+    finally:
+        await client.delete(f"{objects.BINDINGS}/rival-approver")
+        await client.close()
+
+
+@in_loop
+async def test_a_node_serves_under_its_own_names_only(lab: Lab) -> None:
+    pair = lab.authority.issue("edge-12", "system:node:edge-12", "system:nodes")
+    certificate, key = pair.certificate.read_text(), pair.key.read_text()
+    serving: dict[str, Any] = {"signer": SERVING_SIGNER, "usages": ("digital signature", "server auth")}
+    async with watched(lab) as site:
+        site.heard.tokens["edge-12"] = ""
+        kubelet = Client(Fixed(replace(site.direct, certificate=certificate, key=key)))
+        await make_node(site.client, "edge-13", "192.0.2.13")
+        early = await send(kubelet, request_for("edge-12", names=(name("edge-12"), address("192.0.2.12")), **serving))
+        bad = {
+            words: await send(kubelet, request_for("edge-12", names=names, **serving))
+            for words, names in NOT_ITS_OWN.items()
+        }
+        await kubelet.close()
+        await make_node(site.client, "edge-12", "192.0.2.12", "192.0.2.13", "198.19.128.1", "127.0.0.1")
+
+        assert (await site.decision(early))["type"] == "Approved"
+        for words, one in bad.items():
+            decision = await site.decision(one)
+            assert (decision["type"], words in decision["message"]) == ("Denied", True), decision
+        for node in ("edge-12", "edge-13"):
+            await site.client.delete(f"/api/v1/nodes/{node}")
+
+
+@in_loop
+async def test_a_node_takes_no_other_nodes_name_but_may_come_back(lab: Lab) -> None:
+    async with watched(lab) as site:
+        await make_node(site.client, "edge-17", "192.0.2.17")
+        token = await site.mint("edge-17")
+        decision = await site.decision(await site.ask(token, "edge-17"))
+        await site.secret_gone(token)
+        assert decision["type"] == "Denied"
+        assert "a Node edge-17 that is not a flex node" in decision["message"]
+
+        ours = {"metadata": {"labels": {"kubernetes.azure.com/managed": "false"}}}
+        await site.client.merge("/api/v1/nodes/edge-17", ours)
+        await site.certificate(await site.ask(await site.mint("edge-17"), "edge-17"))
+        await site.client.delete("/api/v1/nodes/edge-17")
+
+
+@in_loop
+async def test_the_end_of_an_unused_token_is_told_also_where_the_cluster_removes_it(lab: Lab) -> None:
+    async with watched(lab, pace=replace(PACE, refresh=0.3)) as site:
+        token = await site.mint("edge-18", timedelta(seconds=3))
+        await site.hears("failed", "edge-18", "The token expired before it was used.")
+        await site.secret_gone(token)
+        assert site.told_of("edge-18") == ["failed"]
+
+
+@in_loop
+async def test_readiness_is_told_when_it_changes_and_a_node_that_has_left_is_deleted(lab: Lab) -> None:
+    async with watched(lab) as site:
+        site.heard.tokens["edge-14"] = ""
+        await make_node(site.client, "edge-14", "192.0.2.14")
+        await site.hears("observed", "edge-14", "Truev1.34.4")
+        for status in ("True", "True", "False"):
+            await site.client.merge("/api/v1/nodes/edge-14/status", {"status": {"conditions": [ready(status)]}})
+        await site.hears("observed", "edge-14", "Falsev1.34.4")
+        last_word = {"metadata": {"annotations": {LEFT: "now"}}, "spec": {"unschedulable": True}}
+        await site.client.merge("/api/v1/nodes/edge-14", last_word)
+        await site.hears("observed", "edge-14", "gone")
+
+        assert site.heard.about("edge-14") == ["observed"] * 3
+        assert await site.client.find("/api/v1/nodes/edge-14") is None
+
+
+@in_loop
+async def test_what_flex_nodes_need_in_a_cluster_is_checked_and_put_right(lab: Lab) -> None:
+    client = open_client(load_kubeconfig(lab.admin_kubeconfig))
+    try:
+        await objects.ensure(client)
+        assert {one.level for one in await objects.check(client)} == {"ok"}
+        await client.delete(f"{objects.BINDINGS}/aks-flex-node:ask-for-certificate")
+        await client.merge(POLICY, {"spec": {"failurePolicy": "Ignore"}})
+        found = {one.what: one.why for one in await objects.check(client) if one.level == "problem"}
+        assert found == {
+            "ClusterRoleBinding aks-flex-node:ask-for-certificate": "It is missing.",
+            f"ValidatingAdmissionPolicy {objects.POLICY}": "It differs from what is needed.",
+        }
+        await objects.ensure(client)
+        assert {one.level for one in await objects.check(client)} == {"ok"}
+    finally:
+        await client.close()
+
+
+@in_loop
+async def test_a_watch_outlives_its_api_server(lab: Lab) -> None:
+    async with watched(lab) as site:
+        server = lab.supervisor.process("kube-apiserver")
+        assert server
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(start, lab, lab.control_plane.api_server())
+        token = await site.mint("edge-15")
+        await site.certificate(await site.ask(token, "edge-15"))
+        await site.hears("issued", "edge-15")
+
+
+@in_loop
+async def test_a_certificate_that_never_comes_ends_the_token(lab: Lab) -> None:
+    async with watched(lab, pace=replace(PACE, grace=2)) as site:
+        token = await site.mint("edge-16")
+        signer = lab.supervisor.process("kube-controller-manager")
+        assert signer
+        await asyncio.to_thread(signer.stop)
+        try:
+            name = await site.ask(token, "edge-16")
+            assert (await site.decision(name))["type"] == "Approved"
+            await site.secret_gone(token)
+            await site.hears("failed", "edge-16")
+        finally:
+            await asyncio.to_thread(start, lab, lab.control_plane.controller_manager())
+
+
+def name(text: str) -> x509.DNSName:
+    return x509.DNSName(text)
+
+
+def address(text: str) -> x509.IPAddress:
+    return x509.IPAddress(ipaddress.ip_address(text))
+
+
+NOT_ITS_OWN: dict[str, tuple[x509.GeneralName, ...]] = {
+    "192.0.2.99 is not one of node edge-12": (address("192.0.2.99"),),
+    "192.0.2.13 belongs to node edge-13": (address("192.0.2.13"),),
+    "198.19.128.1 belongs to the API server": (address("198.19.128.1"),),
+    "127.0.0.1 is loopback": (address("127.0.0.1"),),
+    "'edge-13' is not a name of node edge-12": (name("edge-13"),),
+    "'edge-12.default.svc' is under .svc": (name("edge-12.default.svc"),),
+    "no name and no address": (),
+    "a RFC822Name": (x509.RFC822Name("a@example.com"),),
+}
+
+
+async def make_node(client: Client, node: str, *at: str) -> None:
+    await client.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+    addresses = [
+        *({"type": "InternalIP", "address": one} for one in at),
+        {"type": "Hostname", "address": node},
+    ]
+    status = {"addresses": addresses, "nodeInfo": {"kubeletVersion": "v1.34.4"}, "conditions": [ready("True")]}
+    await client.merge(f"/api/v1/nodes/{node}/status", {"status": status})
+
+
+def ready(status: str) -> dict[str, str]:
+    beat = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "Ready", "status": status, "reason": "KubeletReady", "message": "", "lastHeartbeatTime": beat}
+
+
+def start(lab: Lab, part: Part) -> None:
+    lab.supervisor.start(part)
+    lab.supervisor.wait(part)

@@ -1,0 +1,39 @@
+"""Thousands of requests that schemathesis makes up from the contract, on both stores."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.pki import Authority
+from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
+from tests.service.rp.api.fuzzing import fuzz
+from tests.service.rp.api.recording import Recording
+from tests.service.rp.api.running import PLENTY, running, settings
+from tests.service.rp.store.servers import postgres_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLES = 400  # of each of eight operations, beside more than a thousand that cover its parameters one by one
+SECONDS = 1800
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_thousands_of_requests_are_answered_as_the_contract_says(store: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "pki")
+    authority.ensure()
+    ca_cert_data = base64.b64encode(authority.certificate.read_bytes()).decode()
+    with ExitStack() as stack:
+        database = stack.enter_context(postgres_server()).new_database() if store == "postgres" else None
+        words = settings(tmp_path / "state", limits=PLENTY, database=database)
+        clusters = FakeClusters.of(known_clusters(ca_cert_data))
+        service = stack.enter_context(running(words, clusters, Recording()))
+
+        said = fuzz(service, tmp_path, EXAMPLES, SECONDS)
+
+        assert said.ok, said.out + said.err

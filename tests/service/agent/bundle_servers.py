@@ -1,0 +1,75 @@
+"""A real TLS server on loopback, with the service's own authority, that delivers bundles and remembers requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.rp.tls.own import Own
+from aks_flex_node.rp.tls.serving import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.rp.tls.serving import Source
+
+
+@dataclass
+class Answer:
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: BundleServer
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        answers = self.server.answers.get(self.path, [Answer(404)])
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+class BundleServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, serving: Serving) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.serving = serving
+        self.answers: dict[str, list[Answer]] = {}
+        self.asked: list[str] = []
+        self.socket = serving.context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that does not trust us goes away, which is what many of these tests are about."""
+
+    def url(self, path: str, host: str = "localhost", pin: str | None = None) -> str:
+        fragment = self.serving.pin if pin is None else pin
+        return f"https://{host}:{self.server_port}{path}" + (f"#ca=sha256:{fragment}" if fragment else "")
+
+
+@contextmanager
+def bundle_server(room: Path, *, now: float | None = None, source: Source | None = None) -> Iterator[BundleServer]:
+    moment = time.time() if now is None else now
+    server = BundleServer(Serving(source or Own(room, ("localhost",)), moment))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,140 @@
+"""The lab's Azure as a process on loopback, with a provider behind it that repeats what it hears."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab.arm.assignments import Assignments
+from aks_flex_node.lab.arm.resources import SUBSCRIPTION, ManagedCluster, Resources
+from aks_flex_node.lab.entra.directory import TENANT, Directory
+from aks_flex_node.lab.entra.signing import SigningKeys
+from aks_flex_node.lab.processes import spawn
+from tests.service.conftest import accepts, free_port, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.lab.pki import Authority, Pair
+    from aks_flex_node.lab.processes import Process
+
+CLUSTER = (
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/edge/providers/Microsoft.ContainerService/managedClusters/plant"
+)
+OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
+READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
+
+
+@dataclass(frozen=True)
+class Cloud:
+    url: str  # of Entra ID and of ARM: one process, one name here
+    ca: str
+    state: Path
+    process: Process
+    argv: tuple[str | Path, ...]
+    log: Path
+
+    @property
+    def metadata(self) -> str:
+        return f"{self.url}/{TENANT}/v2.0/.well-known/openid-configuration"
+
+    @property
+    def directory(self) -> Directory:
+        return Directory(self.state)
+
+    @property
+    def keys(self) -> SigningKeys:
+        return SigningKeys(self.state)
+
+    @property
+    def assignments(self) -> Assignments:
+        return Assignments(self.state, self.directory)
+
+
+@contextmanager
+def running_cloud(authority: Authority, room: Path, provider: str) -> Iterator[Cloud]:
+    pair = authority.issue("localhost", "localhost", names=("localhost",))
+    port, state, log = free_port(), room / "state", room / "log"
+    url = f"https://localhost:{port}"
+    argv: tuple[str | Path, ...] = (
+        *(sys.executable, "-m", "aks_flex_node.lab.arm", "--listen", f"127.0.0.1:{port}"),
+        *("--cert", pair.certificate, "--key", pair.key, "--state", state),
+        *("--provider", provider, "--provider-ca", authority.certificate, "--login", url, "--management", url),
+    )
+    kubeconfig = room / "admin.kubeconfig"
+    kubeconfig.write_text("kind: Config\n")
+    Resources(state).register(
+        ManagedCluster(
+            CLUSTER,
+            "westeurope",
+            "1.34.4",
+            "api.flex.internal",
+            str(kubeconfig),
+            "198.19.128.0/20",
+            "198.19.128.10",
+            "198.19.0.0/17",
+        )
+    )
+    process = spawn(argv, log=log)
+    try:
+        wait_until(lambda: accepts(port), process, log)
+        yield Cloud(url, str(authority.certificate), state, process, argv, log)
+    finally:
+        process.stop()
+    assert "Traceback" not in log.read_text()
+
+
+class Repeats(BaseHTTPRequestHandler):
+    """A provider that answers with what it was asked, and fails when told to."""
+
+    protocol_version = "HTTP/1.1"
+
+    def _repeat(self) -> None:
+        length = int(self.headers.get("content-length") or 0)
+        heard = {
+            "method": self.command,
+            "path": self.path,
+            "headers": {name.lower(): value for name, value in self.headers.items()},
+            "body": self.rfile.read(length).decode(),
+        }
+        status = int(self.headers.get("x-answer", "200"))
+        body = b"" if status in {204, 304} else json.dumps(heard).encode()
+        self.send_response(status)
+        self.send_header("ETag", '"17"')
+        self.send_header("x-ms-request-id", "of-the-provider")
+        self.send_header("Retry-After", "3")
+        if body:
+            self.send_header("Content-Type", "application/json")
+        if status not in {204, 304}:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = _repeat  # noqa: N815 - http.server's names
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@contextmanager
+def running_provider(pair: Pair) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Repeats)
+    server.daemon_threads = True
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pair.certificate, pair.key)
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"https://localhost:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,101 @@
+"""The service on both stores, one of each for the whole run; every test makes nodes of its own in it."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.service.rp.api import people
+from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
+from tests.service.rp.api.recording import Recording
+from tests.service.rp.api.running import PLENTY, running, settings
+from tests.service.rp.api.tenants import running_tenant
+from tests.service.rp.store.servers import postgres_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from aks_flex_node.lab.pki import Authority
+    from aks_flex_node.rp.settings import ServiceSettings
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.tenants import Tenant
+    from tests.service.rp.store.servers import PostgresServer
+
+STORES = ("sqlite", "postgres")
+numbers = count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What judges the traffic of all tests comes after all of them."""
+    items.sort(key=lambda item: item.path.name == "test_traffic.py")
+
+
+@pytest.fixture(scope="session")
+def recording() -> Recording:
+    return Recording()
+
+
+@pytest.fixture(scope="session")
+def tenant(authority: Authority) -> Iterator[Tenant]:
+    with running_tenant(authority) as tenant:
+        yield tenant
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ca_cert_data(authority: Authority) -> str:
+    return base64.b64encode(authority.certificate.read_bytes()).decode()
+
+
+@pytest.fixture(scope="session")
+def run_service(
+    tenant: Tenant, ca_cert_data: str, recording: Recording, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., AbstractContextManager[Running]]:
+    """Runs one more service; words are settings."""
+
+    @contextmanager
+    def run(clusters: FakeClusters | None = None, **words: Any) -> Iterator[Running]:
+        auth = {"tenants": [tenant.settings], "roles": people.GRANTS}
+        room = words.pop("room", None) or tmp_path_factory.mktemp("service") / "state"
+        made: ServiceSettings = settings(room, **{"auth": auth, "limits": PLENTY, **words})
+        with running(made, clusters or FakeClusters.of(known_clusters(ca_cert_data)), recording) as service:
+            yield service
+
+    return run
+
+
+@pytest.fixture(scope="session", params=STORES)
+def database(request: pytest.FixtureRequest) -> str | None:
+    """The address of an empty database; None is a SQLite file."""
+    if request.param == "sqlite":
+        return None
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+@pytest.fixture(scope="session")
+def service(run_service: Callable[..., AbstractContextManager[Running]], database: str | None) -> Iterator[Running]:
+    with run_service(database=database) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(service: Running) -> Api:
+    return service.admin
+
+
+@pytest.fixture
+def name() -> str:
+    """A node's, which no other test uses."""
+    return f"edge-{next(numbers)}"

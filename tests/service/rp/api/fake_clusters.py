@@ -1,0 +1,90 @@
+"""Clusters that are nothing but facts and tokens in memory, in place of connections to real ones."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.rp.arm.ids import ClusterId
+from aks_flex_node.rp.clusters.facts import ClusterFacts
+from aks_flex_node.rp.clusters.tokens import MintedToken
+from aks_flex_node.rp.nodes.around import Known
+from tests.unit.rp.auth.issuing import TENANT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SUBSCRIPTION = "12345678-1234-1234-1234-123456789abc"
+STRANGE_SUBSCRIPTION = "99999999-1234-1234-1234-123456789abc"
+SEED = ClusterId(SUBSCRIPTION, "my-rg", "my-cluster")  # as old as the versions in the seed's examples
+PLANT = ClusterId(SUBSCRIPTION, "Edge", "Plant")
+NEIGHBOUR = ClusterId(SUBSCRIPTION, "Edge", "Neighbour")
+ISLAND = ClusterId(STRANGE_SUBSCRIPTION, "Edge", "Island")  # knows nothing of Entra ID
+NOWHERE = ClusterId(SUBSCRIPTION, "Edge", "Nowhere")  # that nobody has added
+
+
+def facts(ca_cert_data: str, version: str = "1.34.4", *, aad: bool = True) -> ClusterFacts:
+    return ClusterFacts(
+        version=version,
+        server_url="https://api.plant.example:443",
+        ca_cert_data=ca_cert_data,
+        dns_service_ip="10.0.0.10",
+        location="westeurope",
+        tenant_id=TENANT,
+        subscription=SUBSCRIPTION,
+        aad=aad,
+    )
+
+
+def known_clusters(ca_cert_data: str) -> list[Known]:
+    return [
+        Known(SEED, facts(ca_cert_data, "1.31.2")),
+        Known(PLANT, facts(ca_cert_data)),
+        Known(NEIGHBOUR, facts(ca_cert_data)),
+        Known(ISLAND, facts(ca_cert_data, aad=False)),
+    ]
+
+
+@dataclass
+class FakeClusters:
+    """`tokens` are the Secrets that a real cluster would hold, by their ids. `away` makes it not answer."""
+
+    known: dict[str, Known]
+    tokens: dict[str, tuple[str, MintedToken]] = field(default_factory=dict)
+    away: bool = False
+
+    @classmethod
+    def of(cls, clusters: Iterable[Known]) -> FakeClusters:
+        return cls({each.id.key: each for each in clusters})
+
+    @property
+    def count(self) -> int:
+        return len(self.known)
+
+    async def start(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        return
+
+    async def find(self, key: str) -> Known | None:
+        return self.known.get(key)
+
+    async def is_there(self, key: str) -> bool:
+        return key in self.known
+
+    async def mint(self, key: str, node: str, expires: float) -> MintedToken:
+        if self.away:
+            raise ClusterError("cluster-away", f"{key} does not answer.", "Try again.", again=True)
+        token = MintedToken(secrets.token_hex(3), secrets.token_hex(8), datetime.fromtimestamp(expires, timezone.utc))
+        self.tokens[token.id] = (node, token)
+        return token
+
+    async def revoke(self, key: str, token: str) -> bool:
+        if self.away or key not in self.known:
+            return False
+        self.tokens.pop(token, None)
+        return True

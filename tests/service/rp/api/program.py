@@ -1,0 +1,40 @@
+"""The service as a process of its own, with clusters that are made up. It is there to be killed.
+
+python -m tests.service.rp.api.program STATE PORT CA-CERT-DATA [DATABASE]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import uvloop
+
+from aks_flex_node.rp import logs
+from aks_flex_node.rp.server import Server, listen
+from aks_flex_node.rp.service import Service
+from aks_flex_node.rp.settings import ServiceSettings
+from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
+from tests.service.rp.api.running import PLENTY
+
+
+async def serve(settings: ServiceSettings, ca_cert_data: str) -> None:
+    server = Server(Service(settings, FakeClusters.of(known_clusters(ca_cert_data))))
+    await server.run_service(listen(settings), lambda *_: None)
+
+
+def main(state: str, port: str, ca_cert_data: str, database: str = "") -> None:
+    words = {
+        "listen": f"127.0.0.1:{port}",
+        "public_url": f"https://127.0.0.1:{port}",
+        "state_dir": Path(state),
+        "database": database or None,
+        "limits": PLENTY,
+    }
+    settings = ServiceSettings.model_validate(words)
+    logs.set_up(settings.log)
+    uvloop.run(serve(settings, ca_cert_data))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,98 @@
+"""What was asked and answered, kept so that Azure's own validator can judge all of it in the end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+OURS = ("/subscriptions/", "/providers/")
+NO_OPERATION = frozenset(
+    {
+        "HttpMethodNotAllowed",
+        "InvalidApiVersionParameter",
+        "InvalidResourceType",
+        "MissingApiVersionParameter",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+    @property
+    def text(self) -> str:
+        return self.content.decode(errors="replace")
+
+    @property
+    def error(self) -> Any:
+        return self.json["error"]
+
+    @property
+    def properties(self) -> Any:
+        return self.json["properties"]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    answer: Answer
+
+    @property
+    def is_refused(self) -> bool:
+        return self.answer.status >= 400
+
+    @property
+    def is_an_operation(self) -> bool:
+        """Whether it asked for an operation of the contract, and not for something that there is not."""
+        path = "/" + self.url.partition("://")[2].partition("/")[2]
+        return path.lower().startswith(OURS) and self.answer.headers.get("x-ms-error-code") not in NO_OPERATION
+
+    def document(self) -> dict[str, Any]:
+        """In the form that `oav validate-traffic` reads. What was wrong with a refused body would only confuse it."""
+        body = {} if self.is_refused else _parsed(self.body)
+        request = {"headers": dict(self.headers), "method": self.method, "url": self.url, "body": body}
+        answer = {
+            "statusCode": str(self.answer.status),
+            "headers": dict(self.answer.headers),
+            "body": _parsed(self.answer.content),
+        }
+        return {"liveRequest": request, "liveResponse": answer}
+
+
+@dataclass
+class Recording:
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    def add(self, exchange: Exchange) -> None:
+        self.exchanges.append(exchange)
+
+    def write(self, folder: Path) -> int:
+        """One file an exchange, as `scripts/contract traffic` wants them; how many there were."""
+        kept = [each for each in self.exchanges if each.is_an_operation]
+        for number, each in enumerate(kept):
+            room = folder / ("refused" if each.is_refused else "accepted")
+            room.mkdir(exist_ok=True)
+            (room / f"{number:05}.json").write_text(json.dumps(each.document()))
+        return len(kept)
+
+
+def _parsed(content: bytes | None) -> Any:
+    try:
+        return json.loads(content) if content else {}
+    except (ValueError, RecursionError):
+        return content.decode(errors="replace") if content else {}

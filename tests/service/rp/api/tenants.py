@@ -1,0 +1,74 @@
+"""A tenant on loopback that signs tokens and shows its keys, as Entra ID does."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.rp.auth.settings import TenantSettings
+from tests.unit.rp.auth.issuing import JWKS, TENANT, Issuer, bearer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.lab.pki import Authority
+
+METADATA = f"/{TENANT}/v2.0/.well-known/openid-configuration"
+KEYS = f"/{TENANT}/discovery/v2.0/keys"
+
+
+@dataclass(frozen=True)
+class Tenant:
+    issuer: Issuer
+    url: str
+    ca: Path
+
+    @property
+    def settings(self) -> TenantSettings:
+        return TenantSettings(tenant_id=TENANT, metadata_url=f"{self.url}{METADATA}", ca_file=str(self.ca))
+
+    def application(self, client_id: str, **changes: Any) -> str:
+        """The Authorization header of a service principal, whose object id is made from its application id."""
+        object_id = client_id[:-1] + "0"
+        who = {"appid": client_id, "oid": object_id, "sub": object_id, "app_displayname": f"app {client_id[:8]}"}
+        return bearer(self.issuer.sign(**{**who, **changes}))
+
+
+@contextmanager
+def running_tenant(authority: Authority) -> Iterator[Tenant]:
+    issuer, pair = Issuer(), authority.issue("localhost", "localhost", names=("localhost",))
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            shown = issuer.fetch(JWKS) if self.path == KEYS else None
+            if self.path == METADATA:
+                shown = {**issuer.fetch(METADATA), "jwks_uri": f"{url}{KEYS}"}
+            body = json.dumps(shown or {}).encode()
+            self.send_response(200 if shown else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    server.daemon_threads = True
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pair.certificate, pair.key)
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    url = f"https://localhost:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield Tenant(issuer, url, authority.certificate)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

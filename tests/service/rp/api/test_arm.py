@@ -1,0 +1,290 @@
+"""ARM's manners, which every caller relies on."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.service.rp.api import people
+from tests.service.rp.api.bodies import principal, token
+from tests.service.rp.api.calling import API_VERSION
+from tests.service.rp.api.fake_clusters import NOWHERE, PLANT
+
+if TYPE_CHECKING:
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.recording import Answer
+    from tests.service.rp.api.tenants import Tenant
+
+UNKNOWN_PATHS = (
+    "/",
+    "/subscriptions",
+    f"{PLANT}",
+    f"{PLANT}/agentPools/a",
+    f"{PLANT}/flexNodeConfig/a/unknownAction",
+    f"{PLANT}/flexNodeConfig/a/regenerateToken/b",
+    "/subscriptions/not-a-guid/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c/flexNodeConfig",
+    "/configs",
+    "/nothing",
+)
+
+
+def assert_refused(answer: Answer, status: int, code: str) -> None:
+    assert (answer.status, answer.error["code"]) == (status, code), answer.text
+    assert answer.headers["x-ms-error-code"] == code
+    assert answer.headers["content-type"].startswith("application/json")
+    assert answer.error["message"]
+    uuid.UUID(answer.headers["x-ms-request-id"])
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_a_request_without_api_version_is_refused(admin: Api, name: str, method: str) -> None:
+    assert_refused(admin.ask(method, admin.path(name), {}, query={}), 400, "MissingApiVersionParameter")
+
+
+def test_an_unknown_api_version_is_answered_with_the_known_ones(admin: Api, name: str) -> None:
+    refused = admin.ask("GET", admin.path(name), query={"api-version": "2020-01-01"})
+
+    assert_refused(refused, 400, "InvalidApiVersionParameter")
+    assert API_VERSION in refused.error["message"]
+
+
+def test_the_api_version_is_read_without_regard_to_case(admin: Api, name: str) -> None:
+    admin.put(name)
+
+    assert admin.ask("GET", admin.path(name), query={"Api-Version": API_VERSION.upper()}).status == 200
+
+
+def test_a_cluster_that_nobody_added_is_a_missing_parent(admin: Api, name: str) -> None:
+    for answer in (admin.at(NOWHERE).get(name), admin.at(NOWHERE).put(name), admin.at(NOWHERE).list()):
+        assert_refused(answer, 404, "ParentResourceNotFound")
+
+
+def test_a_node_that_is_not_there_is_a_missing_resource(admin: Api, name: str) -> None:
+    for answer in (admin.get(name), admin.regenerate(name), admin.report(name, {}), admin.credentials(name)):
+        assert_refused(answer, 404, "ResourceNotFound")
+        assert name in answer.error["message"]
+
+
+def test_whoever_has_no_role_learns_nothing_about_what_exists(admin: Api, tenant: Tenant, name: str) -> None:
+    admin.put(name)
+    stranger = admin.as_somebody(tenant.application(people.STRANGER))
+
+    there, not_there = stranger.get(name), stranger.get("not-there")
+    nowhere = stranger.at(NOWHERE).get(name)
+
+    for answer in (there, not_there, nowhere):
+        assert_refused(answer, 403, "AuthorizationFailed")
+    assert there.error["message"].replace(name, "*") == not_there.error["message"].replace("not-there", "*")
+
+
+@pytest.mark.parametrize("path", UNKNOWN_PATHS)
+def test_there_is_nothing_at_other_paths(admin: Api, path: str) -> None:
+    assert_refused(admin.ask("GET", path), 404, "InvalidResourceType")
+
+
+@pytest.mark.parametrize("bad", ["-edge", "edge-", "ed_ge", "a..b", "x" * 64, "a%20b", "ä"])
+def test_a_name_that_no_node_can_have_is_refused(admin: Api, bad: str) -> None:
+    refused = admin.put(bad)
+
+    assert_refused(refused, 400, "InvalidResourceName")
+    assert refused.error["target"] == "nodeName"
+
+
+def test_a_resource_comes_in_arms_envelope(admin: Api, name: str) -> None:
+    made = admin.put(name, token(maxPods=20))
+
+    shown = admin.get(name)
+
+    assert shown.json.keys() == {"id", "name", "type", "etag", "systemData", "properties"}
+    assert shown.json["id"] == f"{PLANT}/flexNodeConfig/{name}"
+    assert shown.json["type"] == "Microsoft.ContainerService/managedClusters/flexNodeConfig"
+    assert shown.json["etag"] == shown.headers["etag"] == made.headers["etag"]
+    assert shown.json["etag"] == f'"{shown.properties["configVersion"]}"'
+    system = shown.json["systemData"]
+    assert (system["createdBy"], system["createdByType"]) == ("local admin key", "Application")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", system["createdAt"])
+
+
+def test_who_made_a_node_stays_and_who_changed_it_last_follows(admin: Api, tenant: Tenant, name: str) -> None:
+    first = admin.put(name).json["systemData"]
+    owner = admin.as_somebody(tenant.application(people.OWNER))
+
+    last = owner.put(name).json["systemData"]
+
+    assert {key: last[key] for key in first if key.startswith("created")} == {
+        key: first[key] for key in first if key.startswith("created")
+    }
+    assert last["lastModifiedBy"] == "app 10000000"
+    assert last["lastModifiedAt"] > first["lastModifiedAt"]
+
+
+def test_names_match_in_any_case_and_ids_come_back_as_last_written(admin: Api, name: str) -> None:
+    admin.put(name)
+    spoken = name.upper()
+
+    updated = admin.put(spoken)
+
+    assert updated.status == 200
+    assert admin.get(name).json["name"] == spoken
+    assert admin.get(name).json["id"].endswith(f"/flexNodeConfig/{spoken}")
+    assert admin.get(name).properties["config"]["node"]["name"] == name
+    shouted = admin.ask("GET", admin.path(name).upper())
+    assert shouted.json == admin.get(name).json
+    assert admin.ask("POST", admin.path(name, "REGENERATETOKEN"), {}).status == 200
+
+
+def test_every_request_has_its_own_id(admin: Api, name: str) -> None:
+    answers = [admin.get(name), admin.put(name), admin.get(name), admin.list(), admin.ask("PATCH", admin.path(name))]
+
+    ids = {str(uuid.UUID(answer.headers["x-ms-request-id"])) for answer in answers}
+    assert len(ids) == len(answers)
+
+
+def test_a_clients_own_id_comes_back_when_it_asks_for_it(admin: Api, name: str) -> None:
+    admin.put(name)
+    mine = {"x_ms_client_request_id": "mine-1"}
+
+    assert "x-ms-client-request-id" not in admin.get(name, **mine).headers
+    asked = admin.get(name, **mine, x_ms_return_client_request_id="true")
+    assert asked.headers["x-ms-client-request-id"] == "mine-1"
+
+
+@pytest.mark.parametrize("method", ["PATCH", "POST", "HEAD", "OPTIONS"])
+def test_a_method_that_a_node_does_not_have_is_refused(admin: Api, name: str, method: str) -> None:
+    refused = admin.ask(method, admin.path(name))
+
+    assert refused.status == 405
+    assert refused.headers["allow"] == "GET, PUT, DELETE"
+    assert refused.headers["x-ms-error-code"] == "HttpMethodNotAllowed"
+
+
+def test_lists_are_read_and_actions_are_posted(admin: Api, name: str) -> None:
+    for answer, allowed in (
+        (admin.ask("PUT", admin.path(), {}), "GET"),
+        (admin.ask("GET", admin.path(name, "listCredentials")), "POST"),
+    ):
+        assert_refused(answer, 405, "HttpMethodNotAllowed")
+        assert answer.headers["allow"] == allowed
+
+
+def test_only_json_is_read(admin: Api, name: str) -> None:
+    refused = admin.put(name, b"properties: {}", content_type="application/yaml")
+
+    assert_refused(refused, 415, "UnsupportedMediaType")
+
+
+def test_a_body_may_say_its_character_set(admin: Api, name: str) -> None:
+    assert admin.put(name, {"properties": {}}, content_type="application/json; charset=utf-8").status == 201
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"text"',
+        b"null",
+        b'{"properties": NaN}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a":' * 40 + b"1" + b"}" * 40,
+        b'{"properties":{"nodeConfig":{"labels":{"a":"\\ud800"}}}}',
+        b'{"properties":{"nodeConfig":{"kubelet":{"extraConfig":{"\\udfff":1}}}}}',
+        b'{"properties":{"nodeConfig":{"maxPods":' + b"9" * 5000 + b"}}}",
+    ],
+    ids=lambda content: content[:30].decode(errors="replace"),
+)
+def test_what_is_no_object_in_json_is_refused(admin: Api, name: str, content: bytes) -> None:
+    assert_refused(admin.ask("PUT", admin.path(name), content), 400, "InvalidRequestContent")
+
+
+def test_a_body_that_is_too_large_is_refused(admin: Api, name: str) -> None:
+    padding = " " * (1 << 20)
+
+    refused = admin.put(name, f'{{"properties": {{}}{padding}}}'.encode())
+
+    assert_refused(refused, 413, "RequestEntityTooLarge")
+
+
+def test_a_body_of_the_largest_size_is_read(admin: Api, name: str) -> None:
+    plain = b'{"properties": {}}'
+
+    assert admin.put(name, plain + b" " * ((1 << 20) - len(plain))).status == 201
+
+
+def test_a_resource_can_be_sent_back_as_it_was_read(admin: Api, name: str) -> None:
+    admin.put(name, principal(nodeConfig={"maxPods": 20}), url=True)
+    shown = admin.get(name).json
+
+    again = admin.put(name, shown)
+
+    assert again.status == 200
+    assert again.properties["nodeConfig"] == {"maxPods": 20}
+    assert again.properties["configVersion"] != shown["properties"]["configVersion"]
+
+
+def test_a_state_that_only_the_service_sets_is_refused(admin: Api, name: str) -> None:
+    refused = admin.put(name, {"properties": {"provisioningState": "Deleting"}})
+
+    assert_refused(refused, 400, "InvalidRequestContent")
+    assert refused.error["target"] == "properties.provisioningState"
+
+
+def test_a_flag_is_true_or_false(admin: Api, name: str) -> None:
+    query = {"api-version": API_VERSION, "configUrl": "perhaps"}
+
+    refused = admin.ask("PUT", admin.path(name), {}, query=query)
+
+    assert_refused(refused, 400, "InvalidQueryParameterValue")
+    assert refused.error["target"] == "configUrl"
+    assert admin.get(name).status == 404
+
+
+def test_answers_are_kept_by_nobody(admin: Api, name: str) -> None:
+    for answer in (admin.put(name, token(), url=True), admin.get(name), admin.list(), admin.get("not-there")):
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_providers_operations_are_listed(admin: Api) -> None:
+    listed = admin.ask("GET", "/providers/microsoft.containerService/operations")
+
+    assert listed.status == 200
+    names = {each["name"].rpartition("flexNodeConfig/")[2] for each in listed.json["value"]}
+    assert names == {
+        "read",
+        "write",
+        "delete",
+        "regenerateToken/action",
+        "reportStatus/action",
+        "listCredentials/action",
+    }
+    assert admin.as_somebody("").ask("GET", "/providers/Microsoft.ContainerService/operations").status == 401
+
+
+def test_nobody_is_told_anything_without_a_token(admin: Api, name: str) -> None:
+    admin.put(name)
+    nobody = admin.as_somebody("")
+
+    for answer in (nobody.get(name), nobody.put(name), nobody.list(), nobody.get(name, if_none_match="*")):
+        assert_refused(answer, 401, "AuthenticationFailed")
+        assert answer.headers["www-authenticate"].startswith("Bearer ")
+
+
+def test_a_wrong_token_is_refused_and_not_repeated(admin: Api, tenant: Tenant, name: str) -> None:
+    wrong = {
+        "Bearer aksflex_admin_" + "x" * 43: "InvalidAuthenticationToken",
+        "Bearer not.a.token": "InvalidAuthenticationToken",
+        "Basic dXNlcjpwYXNz": "AuthenticationFailed",
+        tenant.application(people.OWNER, exp=1_700_000_000): "ExpiredAuthenticationToken",
+        tenant.application(people.OWNER, aud="https://graph.microsoft.com"): "InvalidAuthenticationTokenAudience",
+        tenant.application(people.OWNER, tid=people.STRANGER): "InvalidAuthenticationTokenTenant",
+    }
+    for authorization, code in wrong.items():
+        refused = admin.as_somebody(authorization).get(name)
+        assert_refused(refused, 401, code)
+        assert authorization.partition(" ")[2] not in json.dumps([refused.text, dict(refused.headers)])

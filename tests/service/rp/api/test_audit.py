@@ -1,0 +1,99 @@
+"""The audit: who did what, when, from where, and what changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.service.rp.api import people
+from tests.service.rp.api.bodies import SECRET, principal
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.test_arm import assert_refused
+
+if TYPE_CHECKING:
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.tenants import Tenant
+
+
+def events(api: Api, name: str, **query: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.audit(name, **query).json["value"]
+    return found
+
+
+def test_every_write_is_recorded_newest_first(admin: Api, tenant: Tenant, name: str) -> None:
+    owner = admin.as_somebody(tenant.application(people.OWNER))
+    made = owner.put(name, principal(), url=True)
+    owner.put(name, principal(secret=None))
+    owner.regenerate(name)
+    owner.credentials(name)
+    owner.delete(name)
+
+    found = events(admin, name)
+
+    whats = ["delete", "listCredentials", "regenerateToken", "update", "create"]
+    assert [each["what"] for each in found] == whats
+    created = found[-1]
+    assert created["who"] == "app 10000000"
+    assert created["resource"] == f"{PLANT}/flexNodeConfig/{name}"
+    assert created["source"] == "127.0.0.1"
+    assert created["outcome"] == "ok"
+    assert created["request"] == made.headers["x-ms-request-id"]
+    assert created["at"].endswith("Z")
+    assert created["detail"]["configVersion"] == made.properties["configVersion"]
+    assert (created["detail"]["urlIssued"], created["detail"]["secretWritten"]) == (True, True)
+    assert found[3]["detail"]["secretWritten"] is False
+
+
+def test_a_change_is_recorded_as_before_and_after_without_secrets(admin: Api, name: str) -> None:
+    admin.put(name, principal(nodeConfig={"maxPods": 20, "labels": {"a": "b"}}))
+    admin.put(name, principal(secret=f"{SECRET}-2", nodeConfig={"maxPods": 30}))
+
+    [update, _] = events(admin, name)
+
+    changed = update["detail"]["changed"]
+    assert changed == {"nodeConfig.maxPods": [20, 30], "nodeConfig.labels": [{"a": "b"}, None]}
+    assert SECRET not in admin.audit(name).text
+
+
+def test_pages_of_the_audit_together_are_the_whole(admin: Api, name: str) -> None:
+    for _ in range(5):
+        admin.put(name, principal())
+    whole = events(admin, name)
+
+    found: list[dict[str, Any]] = []
+    page = events(admin, name, limit="2")
+    while page:
+        found += page
+        page = events(admin, name, limit="2", before=str(found[-1]["sequence"]))
+
+    assert found == whole
+    assert len(whole) == 5
+
+
+def test_the_audit_of_a_cluster_has_that_of_its_nodes(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+
+    assert any(each["resource"].endswith(f"/{name}") for each in admin.audit().json["value"])
+    assert admin.audit(who="nobody").json["value"] == []
+    shouted = admin.ask("GET", "/audit", query={"resource": str(PLANT).upper(), "what": "create"})
+    assert any(each["resource"].endswith(f"/{name}") for each in shouted.json["value"])
+
+
+@pytest.mark.parametrize("query", [{"limit": "many"}, {"before": "-1"}, {"before": "9" * 20}])
+def test_a_wrong_question_is_refused(admin: Api, query: dict[str, str]) -> None:
+    assert_refused(admin.audit(**query), 400, "InvalidRequestContent")
+
+
+@pytest.mark.parametrize("odd", ["\x00", "ä", "'; DROP TABLE audit; --", "%"])
+def test_odd_texts_find_nothing(admin: Api, odd: str) -> None:
+    assert admin.audit(who=odd, what=odd).json["value"] == []
+
+
+def test_only_the_local_admin_sees_the_audit_of_everything(admin: Api, tenant: Tenant, name: str) -> None:
+    admin.put(name)
+    owner = admin.as_somebody(tenant.application(people.EVERYWHERE))
+
+    assert admin.ask("GET", "/audit", query={"limit": "1"}).status == 200
+    assert_refused(owner.ask("GET", "/audit", query={}), 400, "InvalidRequestContent")
+    assert_refused(admin.as_somebody("").ask("GET", "/audit", query={}), 401, "AuthenticationFailed")

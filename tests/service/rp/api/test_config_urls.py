@@ -1,0 +1,161 @@
+"""A config URL: for whoever has it, until it dies."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.api import config_urls
+from tests.service.rp.api.bodies import principal, token
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.test_arm import assert_refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.running import Running
+
+
+def end_by_put(service: Running, name: str) -> None:
+    service.admin.put(name, token())
+
+
+def end_by_put_with_url(service: Running, name: str) -> None:
+    service.admin.put(name, token(), url=True)
+
+
+def end_by_regenerating(service: Running, name: str) -> None:
+    service.admin.regenerate(name)
+
+
+def end_by_deletion(service: Running, name: str) -> None:
+    service.admin.delete(name)
+
+
+def end_by_attempt(service: Running, name: str) -> None:
+    [used] = [each for each, (node, _) in service.clusters.tokens.items() if node == name]
+    service.call(service.service.joins.attempted(PLANT.key, name, used, "csr-1"))
+
+
+ENDINGS = [end_by_put, end_by_put_with_url, end_by_regenerating, end_by_deletion, end_by_attempt]
+
+
+def test_a_url_works_as_often_as_it_is_needed_while_it_lives(admin: Api, name: str) -> None:
+    url = admin.put(name, token(), url=True).properties["configUrl"]
+
+    first, second = admin.fetch(url), admin.fetch(url)
+
+    assert (first.status, second.status) == (200, 200)
+    assert first.content == second.content
+    assert first.headers["cache-control"] == "no-store"
+    assert first.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("end", ENDINGS, ids=lambda end: end.__name__)
+def test_a_url_dies(service: Running, name: str, end: Callable[[Running, str], object]) -> None:
+    url = service.admin.put(name, token(), url=True).properties["configUrl"]
+    assert service.admin.fetch(url).status == 200
+
+    end(service, name)
+
+    assert_refused(service.admin.fetch(url), 404, "ConfigUrlNotFound")
+
+
+@pytest.mark.parametrize("end", ENDINGS[:4], ids=lambda end: end.__name__)
+def test_the_token_behind_a_url_dies_with_it(
+    service: Running, name: str, end: Callable[[Running, str], object]
+) -> None:
+    url = service.admin.put(name, token(), url=True).properties["configUrl"]
+    used = service.admin.fetch(url).json["config"]["azure"]["bootstrapToken"]["token"].partition(".")[0]
+    assert used in service.clusters.tokens
+
+    end(service, name)
+
+    assert used not in service.clusters.tokens
+
+
+def test_a_token_that_cannot_be_revoked_now_does_not_keep_a_node(service: Running, name: str) -> None:
+    service.admin.put(name, token(), url=True)
+    service.clusters.away = True
+    try:
+        gone = service.admin.delete(name)
+    finally:
+        service.clusters.away = False
+
+    assert gone.json["cleanup"] == {
+        "configUrlRevoked": True,
+        "bootstrapTokenRevoked": False,
+        "monitoringDisabled": True,
+    }
+
+
+def test_a_cluster_that_does_not_answer_is_told_and_nothing_is_changed(service: Running, name: str) -> None:
+    service.clusters.away = True
+    try:
+        refused = service.admin.put(name, token(), url=True)
+    finally:
+        service.clusters.away = False
+
+    assert_refused(refused, 503, "ServiceUnavailable")
+    assert refused.headers["retry-after"]
+    assert service.admin.get(name).status == 404
+
+
+def test_an_expired_url_is_dead_before_it_is_swept(service: Running, name: str) -> None:
+    url = service.admin.put(name, token(), url=True).properties["configUrl"]
+    secret = url.partition("#")[0].rpartition("/")[2]
+    bundles = service.service.delivery
+
+    assert service.call(service.service.store.sweep(time.time())) == 0
+    assert service.call(bundles.fetch(secret, time.time() + 25 * 3600)) is None  # type: ignore[attr-defined]
+    assert service.call(bundles.sweep(time.time() + 25 * 3600)) >= 1
+    assert service.admin.fetch(url).status == 404
+
+
+@pytest.mark.parametrize("wrong", ["x", "..", "%00", "%2e%2e%2f", "a" * 4000, "*", "%ff"])
+def test_a_guess_is_answered_like_a_dead_url(admin: Api, wrong: str) -> None:
+    assert admin.connection.ask("GET", f"/configs/{wrong}", {}).status == 404
+    assert_refused(admin.connection.ask("GET", f"/configs/{secrets.token_urlsafe(32)}", {}), 404, "ConfigUrlNotFound")
+
+
+def test_a_url_is_not_used_up_by_looking_at_it(admin: Api, name: str) -> None:
+    url = admin.put(name, token(), url=True).properties["configUrl"]
+
+    assert admin.fetch(url, "HEAD").status == 405
+    assert admin.get(name).properties["status"]["joinState"] == "Created"
+
+
+def test_a_fetch_is_recorded_with_where_it_came_from(admin: Api, name: str) -> None:
+    url = admin.put(name, token(), url=True).properties["configUrl"]
+    request = admin.fetch(url).headers["x-ms-request-id"]
+
+    assert admin.get(name).properties["status"]["joinState"] == "ConfigFetched"
+    [event] = admin.audit(name, what="configUrl.fetched").json["value"]
+    assert (event["source"], event["request"], event["who"]) == ("127.0.0.1", request, "bearer of the URL")
+
+
+def test_a_url_carries_the_pin_of_the_services_own_authority(service: Running, name: str) -> None:
+    url = service.admin.put(name, token(), url=True).properties["configUrl"]
+
+    assert config_urls.parse(url).pin == service.service.tls.pin
+    assert config_urls.parse(url).origin == service.connection.url
+
+
+def test_a_node_that_joins_by_its_azure_identity_gets_no_token(service: Running, name: str) -> None:
+    before = dict(service.clusters.tokens)
+    url = service.admin.put(name, principal(kubernetesAuth={"useAzureAuth": True}), url=True).properties["configUrl"]
+
+    assert "bootstrapToken" not in service.admin.fetch(url).json["config"]["azure"]
+    assert service.clusters.tokens == before
+
+
+def test_no_token_is_made_that_nobody_asked_for(service: Running, name: str) -> None:
+    before = dict(service.clusters.tokens)
+
+    assert "configUrl" not in service.admin.put(name, token(), url=False).properties
+    assert "configUrl" not in service.admin.get(name).properties
+    assert service.clusters.tokens == before

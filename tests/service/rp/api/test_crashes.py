@@ -1,0 +1,152 @@
+"""The service is killed, its database is restarted, and it is told to stop, all while it is at work."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import urllib3
+
+from aks_flex_node.rp.server import STOP_SECONDS
+from tests.service.rp.api.bodies import token
+from tests.service.rp.api.processes import ServiceProcess
+from tests.service.rp.api.recording import Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.store.servers import PostgresServer
+
+WRITERS = 8
+ACKNOWLEDGED = 120  # in each round, before something happens
+PATIENCE = 90.0
+
+
+@dataclass
+class Load:
+    """Writers, each with a node of its own, that go on until they are told to end or are cut off."""
+
+    api: Api
+    seen: dict[str, dict[str, Any]] = field(default_factory=dict)  # the last acknowledged answer of each
+    numbers: dict[str, int] = field(default_factory=dict)  # what was last sent of each
+    statuses: set[int] = field(default_factory=set)
+    ending: threading.Event = field(default_factory=threading.Event)
+
+    def write(self, name: str) -> None:
+        number = self.numbers.get(name, 0)
+        while not self.ending.is_set():
+            number = number % 1000 + 1
+            self.numbers[name] = number
+            try:
+                answer = self.api.put(name, token(maxPods=number), url=True)
+            except (OSError, urllib3.exceptions.HTTPError):
+                return
+            self.statuses.add(answer.status)
+            if answer.status in {200, 201}:
+                self.seen[name] = answer.properties
+            else:
+                time.sleep(0.05)
+
+    def until(self, count: int) -> None:
+        """Until so many more were acknowledged."""
+        goal, end = self.total() + count, time.monotonic() + PATIENCE
+        while self.total() < goal:
+            assert self.statuses <= {200, 201, 503}, self.statuses
+            assert time.monotonic() < end, f"only {self.total()} of {goal} writes were acknowledged"
+            time.sleep(0.01)
+
+    def total(self) -> int:
+        """Numbers grow by one with each write of a node."""
+        return sum(node["nodeConfig"]["maxPods"] for node in list(self.seen.values()))
+
+
+def check(api: Api, load: Load) -> None:
+    """What was acknowledged is there, whole; one more write of each may have been done without a word."""
+    for name, acknowledged in load.seen.items():
+        found = api.get(name)
+        assert found.status == 200, found.text
+        shown = found.properties
+        assert int(shown["configVersion"]) >= int(acknowledged["configVersion"])
+        said = acknowledged["nodeConfig"]["maxPods"]
+        if shown["configVersion"] == acknowledged["configVersion"]:
+            assert shown["nodeConfig"]["maxPods"] == said
+            bundle = api.fetch(acknowledged["configUrl"])
+            assert bundle.status == 200
+            assert bundle.json["configVersion"] == acknowledged["configVersion"]
+        else:
+            assert shown["nodeConfig"]["maxPods"] == load.numbers[name]
+        assert shown["config"]["node"]["maxPods"] == shown["nodeConfig"]["maxPods"]
+        newest = api.audit(name, limit="2").json["value"]
+        recorded = [each["detail"]["configVersion"] for each in newest if each["what"] in {"create", "update"}]
+        assert shown["configVersion"] == recorded[0]
+
+
+@pytest.fixture
+def process(
+    database: str | None, tmp_path: Path, ca_cert_data: str, postgres: PostgresServer
+) -> Iterator[ServiceProcess]:
+    own = postgres.new_database() if database else None
+    made = ServiceProcess(tmp_path / "service", ca_cert_data, own, Recording())
+    made.start()
+    yield made
+    made.close()
+
+
+def test_no_acknowledged_write_is_lost_when_the_service_is_killed(process: ServiceProcess) -> None:
+    load = Load(process.api)
+    for _ in range(2):
+        load.api = process.api
+        with ThreadPoolExecutor(WRITERS) as pool:
+            for number in range(WRITERS):
+                pool.submit(load.write, f"edge-{number}")
+            load.until(ACKNOWLEDGED)
+            process.kill(signal.SIGKILL)
+        process.start()
+        assert load.statuses <= {200, 201}
+        assert len(load.seen) == WRITERS
+        check(process.api, load)
+
+
+def test_requests_recover_when_the_database_is_restarted_under_load(
+    tmp_path: Path, ca_cert_data: str, postgres: PostgresServer
+) -> None:
+    process = ServiceProcess(tmp_path / "service", ca_cert_data, postgres.new_database(), Recording())
+    process.start()
+    load = Load(process.api)
+    try:
+        with ThreadPoolExecutor(WRITERS) as pool:
+            for number in range(WRITERS):
+                pool.submit(load.write, f"edge-{number}")
+            load.until(ACKNOWLEDGED)
+            postgres.stop(signal.SIGQUIT)
+            postgres.start()
+            load.until(ACKNOWLEDGED)
+            load.ending.set()
+        assert load.statuses <= {200, 201, 503}
+        check(process.api, load)
+    finally:
+        load.ending.set()
+        process.close()
+
+
+def test_a_service_that_is_told_to_stop_lets_held_polls_go_and_ends(process: ServiceProcess) -> None:
+    api = process.api
+    etag = api.put("edge", token()).headers["etag"]
+    with ThreadPoolExecutor(3) as pool:
+        held = [pool.submit(lambda: api.get("edge", if_none_match=etag, prefer="wait=50")) for _ in range(3)]
+        end = time.monotonic() + PATIENCE
+        while "aks_flex_rp_held_polls 3.0" not in api.ask("GET", "/metrics", query={}).text:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+        process.kill(signal.SIGTERM, STOP_SECONDS / 2)  # though its callers keep their connections open
+
+        assert [each.result(PATIENCE).status for each in held] == [304, 304, 304]
+    assert "Traceback" not in process.log.read_text()

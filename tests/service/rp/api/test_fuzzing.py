@@ -1,0 +1,18 @@
+"""Requests that schemathesis makes up from the contract: none breaks the service, and every answer fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.service.rp.api.fuzzing import fuzz
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.service.rp.api.running import Running
+
+
+def test_whatever_is_asked_is_answered_as_the_contract_says(service: Running, tmp_path: Path) -> None:
+    said = fuzz(service, tmp_path, examples=25)
+
+    assert said.ok, said.out + said.err

@@ -1,0 +1,101 @@
+"""What those who run the service look at."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.service.rp.api.bodies import token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.running import Running
+    from tests.service.rp.store.servers import PostgresServer
+
+SWAGGER = Path(__file__).parents[4] / "api" / "swagger" / "flexnode.json"
+OWN = ("/healthz", "/readyz", "/metrics", "/openapi.json", "/audit")
+
+
+def look(api: Api, path: str, method: str = "GET") -> tuple[int, str]:
+    answer = api.as_somebody("").ask(method, path, query={})
+    return answer.status, answer.text
+
+
+def test_a_running_service_is_healthy_and_ready(admin: Api) -> None:
+    assert look(admin, "/healthz") == (200, "ok\n")
+    assert look(admin, "/readyz") == (200, "ready\n")
+
+
+@pytest.mark.parametrize("path", OWN)
+@pytest.mark.parametrize("method", ["POST", "DELETE", "PATCH"])
+def test_what_can_only_be_read_says_so(admin: Api, path: str, method: str) -> None:
+    refused = admin.ask(method, path, query={})
+
+    assert (refused.status, refused.headers["allow"]) == (405, "GET")
+
+
+def test_a_service_whose_store_is_away_is_alive_but_not_ready(
+    run_service: Callable[..., AbstractContextManager[Running]], postgres: PostgresServer
+) -> None:
+    with run_service(database=postgres.new_database()) as service:
+        postgres.stop()
+        try:
+            assert look(service.admin, "/healthz") == (200, "ok\n")
+            assert look(service.admin, "/readyz") == (503, "not ready: the store does not answer\n")
+            assert "aks_flex_rp_store_up 0.0" in look(service.admin, "/metrics")[1]
+        finally:
+            postgres.start()
+        assert service.admin.put("edge").status == 201
+        assert look(service.admin, "/readyz") == (200, "ready\n")
+
+
+def test_requests_are_counted(admin: Api, name: str) -> None:
+    def count(text: str, line: str) -> float:
+        found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    lines = (
+        'aks_flex_rp_requests_total{operation="write",status="201"}',
+        'aks_flex_rp_requests_total{operation="poll",status="304"}',
+        'aks_flex_rp_requests_total{operation="read",status="404"}',
+        'aks_flex_rp_bundles_total{outcome="fetched"}',
+        'aks_flex_rp_bundles_total{outcome="refused"}',
+        'aks_flex_rp_request_seconds_count{operation="write"}',
+    )
+    before = look(admin, "/metrics")[1]
+    admin.get(name)
+    made = admin.put(name, token(), url=True)
+    admin.get(name, if_none_match=made.headers["etag"])
+    admin.fetch(made.properties["configUrl"])
+    admin.connection.ask("GET", "/configs/guess", {})
+
+    after = look(admin, "/metrics")[1]
+
+    assert [count(after, line) - count(before, line) for line in lines] == [1] * len(lines)
+    assert "aks_flex_rp_held_polls 0.0" in after
+    assert name not in after
+
+
+def test_the_contract_that_is_served_is_the_compiled_one(admin: Api) -> None:
+    served = json.loads(look(admin, "/openapi.json")[1])
+    compiled = json.loads(SWAGGER.read_text())
+
+    assert served["paths"].keys() == compiled["paths"].keys()
+    assert served["definitions"] == compiled["definitions"]
+    assert f"https://{served['host']}" == admin.connection.url
+
+
+def test_every_request_is_logged_with_its_id_and_its_caller(service: Running, name: str) -> None:
+    request = service.admin.put(name).headers["x-ms-request-id"]
+
+    [line] = [json.loads(each) for each in service.log.splitlines() if request in each]
+    assert (line["operation"], line["status"], line["caller"]) == ("write", 201, "local admin key")
+    assert line["path"].endswith(name)
+    assert line["source"] == "127.0.0.1"

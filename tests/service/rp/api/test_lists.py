@@ -1,0 +1,155 @@
+"""Lists: in order, page by page, filtered."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.service.rp.api.bodies import token
+from tests.service.rp.api.calling import API_VERSION
+from tests.service.rp.api.fake_clusters import NEIGHBOUR
+from tests.service.rp.api.test_arm import assert_refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.recording import Answer
+    from tests.service.rp.api.running import Running
+
+NAMES = [f"list-{number}" for number in range(7)]
+
+
+@pytest.fixture(scope="module")
+def nodes(service: Running) -> Api:
+    """Seven in a cluster of their own: every third is ready, every second in Berlin, the last one is older."""
+    api = service.admin.at(NEIGHBOUR)
+    for number, name in enumerate(NAMES):
+        body = token(labels={"site": "berlin" if number % 2 == 0 else "ohare"})
+        body["properties"]["versions"] = {"kubernetes": "1.33.1" if number == 6 else "1.34.4"}
+        api.put(name, body)
+        if number % 3 == 0:
+            api.report(name, {"conditions": [{"type": "Ready", "status": "True"}]})
+    api.report(NAMES[1], {"joinState": "Failed", "joinFailure": "No network."})
+    return api
+
+
+def named(answer: Answer) -> list[str]:
+    assert answer.status == 200, answer.text
+    return [each["name"] for each in answer.json["value"]]
+
+
+def pages(api: Api, first: Answer) -> Iterator[Answer]:
+    answer = first
+    while True:
+        yield answer
+        if "nextLink" not in answer.json:
+            return
+        link = urlsplit(answer.json["nextLink"])
+        assert f"{link.scheme}://{link.netloc}" == api.connection.url
+        answer = api.ask("GET", f"{link.path}?{link.query}", query={})
+
+
+def test_all_nodes_of_a_cluster_are_listed_in_order(nodes: Api) -> None:
+    listed = nodes.list()
+
+    assert named(listed) == NAMES
+    assert "nextLink" not in listed.json
+    assert listed.json["value"][0].keys() == {"id", "name", "type", "etag", "systemData", "properties"}
+
+
+@pytest.mark.parametrize("top", [1, 2, 3, 6, 7, 8])
+def test_pages_together_are_the_whole_list(nodes: Api, top: int) -> None:
+    found = [named(page) for page in pages(nodes, nodes.list(top=str(top)))]
+
+    assert list(chain(*found)) == NAMES
+    assert all(len(page) == top for page in found[:-1])
+    assert 0 < len(found[-1]) <= top
+
+
+@pytest.mark.parametrize("top", [1, 2, 3, 4, 5])
+def test_pages_of_what_a_filter_finds_are_the_whole_of_it(nodes: Api, top: int) -> None:
+    found = [named(page) for page in pages(nodes, nodes.list(top=str(top), filter="labels/site eq 'berlin'"))]
+
+    assert list(chain(*found)) == NAMES[::2]
+    assert all(page for page in found)
+
+
+def test_a_node_that_is_deleted_between_pages_loses_no_other(nodes: Api) -> None:
+    nodes.put("list-25")
+    first = nodes.list(top="3", filter="version eq '1.34.4'")
+    assert named(first) == NAMES[:3]
+    nodes.delete("list-25")
+
+    assert list(chain(*map(named, pages(nodes, first)))) == NAMES[:6]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "numbers"),
+    [
+        ("ready eq 'True'", [0, 3, 6]),
+        ("ready eq 'Unknown'", [1, 2, 4, 5]),
+        ("ready ne 'True'", [1, 2, 4, 5]),
+        ("version eq '1.33.1'", [6]),
+        ("version ne '1.33.1'", [0, 1, 2, 3, 4, 5]),
+        ("joinState eq 'Failed'", [1]),
+        ("joinState eq 'Created'", [0, 2, 3, 4, 5, 6]),
+        ("labels/site eq 'berlin'", [0, 2, 4, 6]),
+        ("labels/site ne 'berlin'", [1, 3, 5]),
+        ("labels/other eq 'berlin'", []),
+        ("labels/other ne 'berlin'", [0, 1, 2, 3, 4, 5, 6]),
+        ("READY EQ 'True' AND version NE '1.33.1'", [0, 3]),
+        ("ready eq 'True' and labels/site eq 'berlin' and version eq '1.33.1'", [6]),
+        ("labels/site eq 'it''s'", []),
+    ],
+)
+def test_a_filter_finds_what_it_says(nodes: Api, wanted: str, numbers: list[int]) -> None:
+    assert named(nodes.list(filter=wanted)) == [NAMES[number] for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("query", "target"),
+    [
+        ({"filter": "name eq 'x'"}, "$filter"),
+        ({"filter": "ready eq True"}, "$filter"),
+        ({"filter": "ready eq 'True' or ready eq 'False'"}, "$filter"),
+        ({"filter": ""}, "$filter"),
+        ({"top": "0"}, "$top"),
+        ({"top": "1001"}, "$top"),
+        ({"top": "many"}, "$top"),
+        ({"skipToken": "%%%"}, "$skipToken"),
+        ({"skipToken": "AAAA"}, "$skipToken"),
+        ({"skipToken": "ä"}, "$skipToken"),
+    ],
+)
+def test_what_is_wrong_with_a_query_is_told(nodes: Api, query: dict[str, str], target: str) -> None:
+    refused = nodes.list(**query)
+
+    assert_refused(refused, 400, "InvalidRequestContent")
+    assert refused.error["target"] == target
+
+
+def test_all_that_is_wrong_with_a_query_is_told_at_once(nodes: Api) -> None:
+    refused = nodes.list(top="0", filter="x")
+
+    assert {each["target"] for each in refused.error["details"]} == {"$top", "$filter"}
+
+
+def test_the_next_page_is_below_the_address_that_the_caller_used(nodes: Api) -> None:
+    query = {"api-version": API_VERSION, "$top": "2"}
+    front = f"https://arm.example{nodes.path()}?api-version={API_VERSION}"
+
+    listed = nodes.ask("GET", nodes.path(), query=query, headers={"Referer": front})
+
+    assert listed.json["nextLink"].startswith(f"https://arm.example{nodes.path()}?api-version={API_VERSION}&$top=2&")
+
+
+def test_another_sites_referrer_is_not_believed(nodes: Api) -> None:
+    query = {"api-version": API_VERSION, "$top": "2"}
+
+    listed = nodes.ask("GET", nodes.path(), query=query, headers={"Referer": "https://evil.example/other"})
+
+    assert listed.json["nextLink"].startswith(nodes.connection.url)

@@ -1,0 +1,204 @@
+"""A node's poll: answered at once, or held until something changes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+import urllib3
+
+from tests.service.rp.api import people
+from tests.service.rp.api.bodies import principal
+from tests.service.rp.api.test_arm import assert_refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+    from contextlib import AbstractContextManager
+
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.recording import Answer
+    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.tenants import Tenant
+
+SOON = 10.0  # a bound for what takes milliseconds
+LONG = "wait=50"
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+@pytest.fixture
+def node(service: Running, tenant: Tenant, name: str) -> Api:
+    """A monitored node's own identity."""
+    service.admin.put(name, principal())
+    return service.admin.as_somebody(tenant.application(people.NODE))
+
+
+def held(service: Running, count: int = 1) -> None:
+    """Wait until so many polls are held."""
+    end = time.monotonic() + SOON
+    while service.service.cards.held < count:
+        assert time.monotonic() < end, f"{service.service.cards.held} polls are held"
+        time.sleep(0.005)
+
+
+def poll(pool: ThreadPoolExecutor, api: Api, name: str, prefer: str = LONG) -> Future[Answer]:
+    etag = api.get(name).headers["etag"]
+    return pool.submit(lambda: api.get(name, if_none_match=etag, prefer=prefer))
+
+
+def test_a_poll_is_answered_at_once_without_a_word_about_waiting(node: Api, name: str) -> None:
+    etag = node.get(name).headers["etag"]
+
+    for prefer in ({}, {"prefer": "wait=0"}, {"prefer": "respond-async"}):
+        answer = node.get(name, if_none_match=etag, **prefer)
+        assert (answer.status, answer.content, answer.headers["etag"]) == (304, b"", etag)
+        assert answer.headers["x-ms-request-id"]
+
+
+def test_a_poll_with_an_old_etag_gets_the_node_at_once(node: Api, name: str) -> None:
+    answer = node.get(name, if_none_match='"1"', prefer=LONG)
+
+    assert answer.status == 200
+    assert answer.properties["config"]["node"]["name"] == name
+
+
+def test_a_held_poll_ends_when_its_time_is_over(
+    service: Running, node: Api, name: str, pool: ThreadPoolExecutor
+) -> None:
+    waiting = poll(pool, node, name, "wait=1")
+
+    held(service)
+
+    assert waiting.result(SOON).status == 304
+
+
+def test_a_held_poll_is_woken_by_a_write(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
+    waiting = poll(pool, node, name)
+    held(service)
+
+    written = service.admin.put(name, principal(nodeConfig={"maxPods": 9}))
+
+    answer = waiting.result(SOON)
+    assert answer.status == 200
+    assert answer.headers["etag"] == written.headers["etag"]
+    assert answer.properties["config"]["node"]["maxPods"] == 9
+
+
+def test_a_held_poll_is_woken_by_a_deletion(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
+    waiting = poll(pool, node, name)
+    held(service)
+
+    service.admin.delete(name)
+
+    assert_refused(waiting.result(SOON), 404, "ResourceNotFound")
+
+
+def test_a_held_poll_is_not_woken_by_reports(
+    service: Running, node: Api, name: str, pool: ThreadPoolExecutor
+) -> None:
+    waiting = poll(pool, node, name)
+    held(service)
+
+    for status in ("True", "False", "Unknown"):
+        node.report(name, {"conditions": [{"type": "Ready", "status": status}]})
+    node.report(name, {"joinState": "Failed", "joinFailure": "Alas."})
+    assert not waiting.done()
+    written = service.admin.put(name, principal())
+
+    assert waiting.result(SOON).headers["etag"] == written.headers["etag"]
+
+
+def test_another_nodes_write_wakes_nobody(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
+    waiting = poll(pool, node, name)
+    held(service)
+
+    service.admin.put(f"{name}-other", principal(people.OTHER_NODE))
+    service.admin.delete(f"{name}-other")
+
+    assert not waiting.done()
+    assert service.service.cards.held == 1
+    service.admin.put(name, principal())
+    assert waiting.result(SOON).status == 200
+
+
+def test_all_who_wait_for_a_node_are_woken(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
+    waiting = [poll(pool, node, name) for _ in range(8)]
+    held(service, 8)
+
+    service.admin.put(name, principal())
+
+    assert {each.result(SOON).status for each in waiting} == {200}
+    assert service.service.cards.held == 0
+
+
+def test_one_who_hangs_up_is_forgotten(service: Running, node: Api, name: str) -> None:
+    etag = node.get(name).headers["etag"]
+    threading.Thread(target=_give_up, args=(node, name, etag)).start()
+    held(service)
+
+    service.admin.put(name, principal())
+    end = time.monotonic() + SOON
+    while service.service.cards.held:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def _give_up(api: Api, name: str, etag: str) -> None:
+    headers = {"Authorization": api.authorization, "If-None-Match": etag, "Prefer": LONG}
+    url = f"{api.connection.url}{api.path(name)}?api-version=2026-05-01-preview"
+    with suppress(urllib3.exceptions.TimeoutError):
+        api.connection.pool.request("GET", url, headers=headers, timeout=0.5)
+
+
+def test_a_deleted_nodes_own_identity_is_told_that_it_is_gone_and_no_other(
+    service: Running, node: Api, tenant: Tenant, name: str
+) -> None:
+    etag = node.get(name).headers["etag"]
+    service.admin.delete(name)
+    other = node.as_somebody(tenant.application(people.OTHER_NODE))
+
+    for guard in ({}, {"if_none_match": etag}, {"if_none_match": etag, "prefer": LONG}):
+        assert_refused(node.get(name, **guard), 404, "ResourceNotFound")
+        assert_refused(other.get(name, **guard), 403, "AuthorizationFailed")
+        assert_refused(node.get(f"{name}-never", **guard), 403, "AuthorizationFailed")
+
+
+def test_a_node_whose_identity_was_exchanged_is_known_by_the_new_one(
+    service: Running, node: Api, tenant: Tenant, name: str
+) -> None:
+    etag = service.admin.put(name, principal(people.OTHER_NODE)).headers["etag"]
+    other = node.as_somebody(tenant.application(people.OTHER_NODE))
+
+    assert other.get(name, if_none_match=etag).status == 304
+    assert node.get(name, if_none_match=etag).status == 403
+
+
+def test_held_polls_are_let_go_when_the_service_stops(
+    run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant, pool: ThreadPoolExecutor
+) -> None:
+    with run_service() as service:
+        service.admin.put("edge", principal())
+        waiting = poll(pool, service.admin, "edge")
+        held(service)
+    assert waiting.result(SOON).status == 304
+
+
+def test_nobody_is_held_by_a_service_that_is_about_to_stop(
+    run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant
+) -> None:
+    with run_service() as service:
+        etag = service.admin.put("edge", principal()).headers["etag"]
+        service.release()
+        answer = service.admin.get("edge", if_none_match=etag, prefer=LONG)
+        assert answer.status == 304
+        refused = service.admin.ask("GET", "/readyz", query={})
+        assert (refused.status, refused.text) == (503, "not ready: stopping\n")

@@ -1,0 +1,200 @@
+"""What a node says of itself, what is made of it, and what is made of silence."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.service.rp.api import people
+from tests.service.rp.api.bodies import principal, token
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.test_arm import assert_refused
+
+if TYPE_CHECKING:
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.tenants import Tenant
+
+
+def status(api: Api, name: str) -> Any:
+    return api.get(name).properties["status"]
+
+
+def test_a_new_node_has_reported_nothing(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+
+    [ready] = status(admin, name)["conditions"]
+    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "Unknown", "NeverReported")
+    assert "lastSeen" not in admin.get(name).properties
+
+
+def test_a_report_is_thanked_for_with_the_version_that_the_node_should_have(admin: Api, name: str) -> None:
+    version = admin.put(name, principal()).properties["configVersion"]
+
+    thanks = admin.report(name, {"appliedConfigVersion": "1"})
+
+    assert thanks.status == 200
+    assert thanks.json["configVersion"] == version
+    assert thanks.json["lastSeen"] == admin.get(name).properties["lastSeen"]
+
+
+def test_what_a_report_leaves_out_stays(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+    admin.report(name, {"conditions": [{"type": "Ready", "status": "True"}], "agentVersion": "1.0", "driftCount": 2})
+    admin.report(name, {"conditions": [{"type": "Drifted", "status": "False"}], "driftCount": 0})
+
+    found = status(admin, name)
+
+    assert {each["type"]: each["status"] for each in found["conditions"]} == {"Ready": "True", "Drifted": "False"}
+    assert (found["agentVersion"], found["driftCount"]) == ("1.0", 0)
+
+
+def test_a_condition_changes_its_time_when_it_changes(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+    long_ago = "2024-02-26T15:30:45Z"
+    admin.report(name, {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": long_ago}]})
+
+    admin.report(name, {"conditions": [{"type": "Ready", "status": "True", "reason": "Still"}]})
+    [same] = status(admin, name)["conditions"]
+    admin.report(name, {"conditions": [{"type": "Ready", "status": "False"}]})
+    [other] = status(admin, name)["conditions"]
+
+    assert (same["lastTransitionTime"], same["reason"]) == (long_ago, "Still")
+    assert other["lastTransitionTime"] > long_ago
+    assert "reason" not in other
+
+
+def test_a_report_survives_a_write_of_the_configuration(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+    admin.report(name, {"conditions": [{"type": "Ready", "status": "True"}]})
+
+    admin.put(name, principal(nodeConfig={"maxPods": 9}))
+
+    assert status(admin, name)["conditions"][0]["status"] == "True"
+
+
+def test_a_node_may_say_that_it_could_not_join_but_not_that_it_did(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+
+    admin.report(name, {"joinState": "Joined"})
+    assert status(admin, name)["joinState"] == "Created"
+    admin.report(name, {"joinState": "Failed", "joinFailure": "No route to the API server."})
+    found = status(admin, name)
+
+    assert (found["joinState"], found["joinFailure"]) == ("Failed", "No route to the API server.")
+
+
+@pytest.mark.parametrize(
+    ("report", "target"),
+    [
+        ({"conditions": [{"type": "Ready", "status": "Perhaps"}]}, "conditions[0].status"),
+        ({"conditions": [{"status": "True"}]}, "conditions[0].type"),
+        (
+            {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "soon"}]},
+            "conditions[0].lastTransitionTime",
+        ),
+        ({"conditions": [{"type": str(number), "status": "True"} for number in range(65)]}, "conditions"),
+        ({"lastConfigApplied": "2024-02-26T14:00:00"}, "lastConfigApplied"),
+        ({"lastConfigApplied": 1708956000}, "lastConfigApplied"),
+        ({"lastDriftDetected": "2024-02-26"}, "lastDriftDetected"),
+        ({"appliedConfigVersion": "new"}, "appliedConfigVersion"),
+        ({"driftCount": -1}, "driftCount"),
+        ({"joinState": "Lost"}, "joinState"),
+        ({"joinFailure": "x" * 40_000}, "joinFailure"),
+        ({"more": 1}, "more"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_wrong_report_is_refused(admin: Api, name: str, report: dict[str, Any], target: str) -> None:
+    admin.put(name, principal())
+
+    refused = admin.report(name, report)
+
+    assert_refused(refused, 400, "InvalidRequestContent")
+    assert refused.error["target"] == target
+
+
+def test_conditions_do_not_pile_up_without_end(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+    for start in (0, 40):
+        kinds = [{"type": f"Kind{start + number}", "status": "True"} for number in range(40)]
+        last = admin.report(name, {"conditions": kinds})
+
+    assert last.status == 200
+    kept = {each["type"] for each in status(admin, name)["conditions"]} - {"Ready"}
+    assert kept == {f"Kind{number}" for number in range(16, 80)}
+
+
+def test_a_monitored_node_that_is_silent_is_no_longer_known_to_be_ready(service: Running, name: str) -> None:
+    admin = service.admin
+    admin.put(name, principal())
+    admin.report(name, {"conditions": [{"type": "Ready", "status": "True"}]})
+    assert status(admin, name)["conditions"][0]["status"] == "True"
+
+    _make_silent(service, name, 121)
+
+    [ready] = status(admin, name)["conditions"]
+    assert (ready["status"], ready["reason"]) == ("Unknown", "NodeSilent")
+
+
+def test_a_node_that_is_not_monitored_may_be_silent(service: Running, name: str) -> None:
+    service.admin.put(name, token())
+    service.admin.report(name, {"conditions": [{"type": "Ready", "status": "True"}]})
+
+    _make_silent(service, name, 10_000)
+
+    assert status(service.admin, name)["conditions"][0]["status"] == "True"
+
+
+def _make_silent(service: Running, name: str, seconds: float) -> None:
+    """Sightings only ever grow, so this node is told of anew, as it was then."""
+    store = service.service.store
+    node = service.call(store.node(PLANT.key, name))
+    assert node
+    service.call(store.delete_node(PLANT.key, name, None))
+    later = replace(node, version=node.version + 1, etag=f'"{node.version + 1}"')
+    service.call(store.put_node(later, None))
+    service.call(store.seen([(PLANT.key, name, time.time() - seconds)]))
+
+
+def test_a_nodes_own_poll_is_a_sign_of_life_and_nobody_elses(service: Running, tenant: Tenant, name: str) -> None:
+    admin = service.admin
+    etag = admin.put(name, principal()).headers["etag"]
+    owner = admin.as_somebody(tenant.application(people.OWNER))
+    owner.get(name, if_none_match=etag)
+    owner.get(name)
+    assert "lastSeen" not in admin.get(name).properties
+
+    node = admin.as_somebody(tenant.application(people.NODE))
+
+    assert node.get(name, if_none_match=etag).status == 304
+    assert "lastSeen" in admin.get(name).properties
+
+
+def test_polls_and_heartbeats_write_no_row_of_their_own(service: Running, tenant: Tenant, name: str) -> None:
+    admin = service.admin
+    etag = admin.put(name, principal()).headers["etag"]
+    node = admin.as_somebody(tenant.application(people.NODE))
+    told = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2024-02-26T15:30:45Z"}]}
+    node.report(name, told)
+    service.call(service.service.cards.flush())
+    before = service.call(service.service.store.node(PLANT.key, name))
+    assert before
+
+    for _ in range(20):
+        assert node.get(name, if_none_match=etag).status == 304
+        node.report(name, told)
+    last_seen = admin.get(name).properties["lastSeen"]
+    unflushed = service.call(service.service.store.node(PLANT.key, name))
+    service.call(service.service.cards.flush())
+    after = service.call(service.service.store.node(PLANT.key, name))
+
+    assert unflushed
+    assert after
+    assert unflushed.last_seen <= after.last_seen
+    assert after.last_seen > before.last_seen
+    assert last_seen
+    assert after.status == before.status

@@ -1,0 +1,125 @@
+"""Secrets are written and never read again, but by who is to use them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tests.service.rp.api import people
+from tests.service.rp.api.bodies import SECRET, principal, token
+from tests.service.rp.api.test_arm import assert_refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.tenants import Tenant
+    from tests.service.rp.store.servers import PostgresServer
+
+OTHER = "a0000000-0000-4000-8000-000000000001"
+
+
+def stored(service: Running, postgres: PostgresServer) -> bytes:
+    """Every byte that the service has put on a disk, without its keys, which are there to open it."""
+    keys = {service.service.settings.keys.name, "admin.key"}
+    files = b"".join(file.read_bytes() for file in _files(service.room) if file.name not in keys)
+    if not service.service.settings.database:
+        return files
+    postgres.query("CHECKPOINT")
+    return files + b"".join(file.read_bytes() for file in _files(postgres.log.parent / "data"))
+
+
+def _files(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file() and os.access(file, os.R_OK)]
+
+
+def test_no_secret_is_in_any_answer_log_measure_or_byte_of_the_store(
+    service: Running, postgres: PostgresServer, tenant: Tenant, name: str
+) -> None:
+    admin = service.admin
+    url = admin.put(name, principal(), url=True).properties["configUrl"]
+    secret_part = url.partition("#")[0].rpartition("/")[2]
+    bundle = admin.fetch(url).json["config"]["azure"]
+    bootstrap = bundle["bootstrapToken"]["token"].partition(".")[2]
+    assert bundle["servicePrincipal"]["clientSecret"] == SECRET
+    for path in (f"/configs/{secret_part}/", f"//configs/{secret_part}", f"/configs/x/{secret_part}"):
+        assert admin.ask("GET", path, query={}).status == 404
+    admin.connection.ask("HEAD", f"/configs/{secret_part}", {})
+    wrong = principal()
+    wrong["properties"]["azureAuth"]["servicePrincipal"] |= {"clientId": SECRET, "clientSecret": [SECRET]}
+    answers = [admin.put(name, wrong), admin.put(name, principal(nodeConfig={"maxPods": 9})), admin.get(name)]
+    answers += [admin.list(), admin.audit(name), admin.ask("GET", "/metrics"), admin.delete(name), admin.audit(name)]
+
+    seen = b"".join(answer.content + repr(answer.headers).encode() for answer in answers)
+    on_disk = stored(service, postgres)
+
+    assert name.encode() in on_disk, "this looks in the right place"
+    for secret in (SECRET, secret_part, bootstrap, admin.authorization.partition(" ")[2]):
+        assert secret.encode() not in seen
+        assert secret not in service.log
+        assert secret.encode() not in on_disk
+
+
+def test_a_secret_that_is_left_out_is_kept(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+
+    updated = admin.put(name, principal(secret=None, nodeConfig={"maxPods": 9}))
+
+    assert updated.status == 200
+    assert admin.credentials(name).json["servicePrincipal"]["clientSecret"] == SECRET
+    url = admin.regenerate(name).json["configUrl"]
+    assert admin.fetch(url).json["config"]["azure"]["servicePrincipal"]["clientSecret"] == SECRET
+
+
+def test_a_secret_is_replaced(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+
+    admin.put(name, principal(secret="another"))
+
+    assert admin.credentials(name).json["servicePrincipal"]["clientSecret"] == "another"
+
+
+def test_one_principals_secret_is_not_kept_for_another(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+
+    refused = admin.put(name, principal(OTHER, secret=None))
+
+    assert_refused(refused, 400, "InvalidRequestContent")
+    assert refused.error["target"] == "properties.azureAuth.servicePrincipal.clientSecret"
+    assert admin.put(name, principal(people.NODE.upper(), secret=None)).status == 200
+
+
+def test_a_secret_that_is_no_longer_used_is_forgotten(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+    admin.put(name, token())
+
+    assert_refused(admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")
+
+
+def test_a_node_that_was_deleted_has_left_no_secret(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+    admin.delete(name)
+
+    assert_refused(admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")
+
+
+def test_credentials_are_listed_for_the_node_and_its_owner(admin: Api, tenant: Tenant, name: str) -> None:
+    version = admin.put(name, principal()).properties["configVersion"]
+    node = admin.as_somebody(tenant.application(people.NODE))
+
+    listed = node.credentials(name)
+
+    assert listed.status == 200
+    assert listed.headers["cache-control"] == "no-store"
+    who = {"clientId": people.NODE, "clientSecret": SECRET}
+    assert listed.json["configVersion"] == version
+    assert listed.json["method"] == "servicePrincipal"
+    assert {key: listed.json["servicePrincipal"][key] for key in who} == who
+    assert listed.json["servicePrincipal"]["clientTenant"]
+
+
+def test_a_node_without_secret_has_none_to_list(admin: Api, name: str) -> None:
+    admin.put(name, {"properties": {"azureAuth": {"method": "managedIdentity"}}})
+
+    assert admin.credentials(name).json.keys() == {"configVersion", "method"}

@@ -1,0 +1,83 @@
+"""The table of bodies, sent: what is right is made, what is wrong is explained in ARM's shape."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.config.loader import load_text
+from tests.service.rp.api.calling import API_VERSION
+from tests.service.rp.api.fake_clusters import ISLAND
+from tests.service.rp.api.test_arm import assert_refused
+from tests.unit.rp.resource.tables import Case, cases
+
+if TYPE_CHECKING:
+    from tests.service.rp.api.calling import Api
+
+PLAIN = {kind: [case for case in cases(kind) if not case.around] for kind in ("valid", "invalid")}
+
+
+@pytest.mark.parametrize("case", PLAIN["valid"], ids=str)
+def test_a_valid_body_makes_a_node_whose_bundle_the_agent_accepts(admin: Api, name: str, case: Case) -> None:
+    body = copy.deepcopy(case.body)
+    if "name" in body:
+        body["name"] = name
+
+    made = admin.put(name, body, url=True)
+
+    assert made.status == 201, made.text
+    bundle = admin.fetch(made.properties["configUrl"])
+    assert bundle.status == 200
+    if case.agent:
+        loaded = load_text(bundle.text, "the bundle", {}, {})
+        assert loaded.config.node.name == name
+        assert loaded.warnings == []
+
+
+@pytest.mark.parametrize("case", PLAIN["invalid"], ids=str)
+def test_an_invalid_body_is_refused_with_all_of_its_problems(admin: Api, name: str, case: Case) -> None:
+    refused = admin.put(name, case.body)
+
+    assert_refused(refused, 400, "InvalidRequestContent")
+    problems = refused.error.get("details") or [refused.error]
+    assert sorted(each["target"] for each in problems) == sorted(case.targets)
+    assert "s3cret" not in refused.text
+    assert admin.get(name).status == 404
+
+
+def test_a_cluster_without_entra_id_takes_no_node_that_joins_by_it(admin: Api, name: str) -> None:
+    [case] = [case for case in cases("valid") if case.name == "principal-joins-by-itself"]
+
+    refused = admin.at(ISLAND).put(name, case.body)
+
+    assert_refused(refused, 400, "InvalidRequestContent")
+    assert refused.error["target"] == "properties.kubernetesAuth.useAzureAuth"
+
+
+def test_a_node_is_downgraded_only_by_who_says_so(admin: Api, name: str) -> None:
+    newer = {"properties": {"versions": {"kubernetes": "1.34.4"}}}
+    older = {"properties": {"versions": {"kubernetes": "1.33.1"}}}
+    etag = admin.put(name, newer).headers["etag"]
+
+    refused = admin.put(name, older)
+    assert_refused(refused, 400, "InvalidRequestContent")
+    assert refused.error["target"] == "properties.versions.kubernetes"
+    assert admin.put(name, older, if_match=etag).status == 400
+    query = {"api-version": API_VERSION, "allowDowngrade": "true"}
+    assert admin.ask("PUT", admin.path(name), older, query=query).status == 200
+    assert admin.get(name).properties["config"]["kubernetes"]["version"] == "1.33.1"
+
+
+def test_a_node_that_was_given_no_version_keeps_the_one_it_has(admin: Api, name: str) -> None:
+    admin.put(name, {"properties": {"versions": {"kubernetes": "1.33.1"}}})
+
+    assert admin.put(name).properties["config"]["kubernetes"]["version"] == "1.33.1"
+
+
+def test_components_that_were_tested_together_fill_what_is_not_said(admin: Api, name: str) -> None:
+    config = admin.put(name, {"properties": {"versions": {"runc": "v1.9.9"}}}).properties["config"]
+
+    assert config["runc"] == {"version": "1.9.9"}
+    assert config["containerd"] == {"version": "2.4.2"}

@@ -1,0 +1,176 @@
+"""Tokens that real clients got from the lab's Entra ID, verified over TLS, and roles that the lab's ARM knows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import jwt
+import pytest
+
+from aks_flex_node.azure import credentials
+from aks_flex_node.azure.arm import Arm
+from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_node.lab.processes import spawn
+from aks_flex_node.rp.arm.ids import cluster_id
+from aks_flex_node.rp.auth.assignments import AzureAssignments
+from aks_flex_node.rp.auth.refusals import AuthorityAway, Unauthenticated
+from aks_flex_node.rp.auth.roles import Roles
+from aks_flex_node.rp.auth.settings import AuthSettings, TenantSettings
+from aks_flex_node.rp.auth.tokens import Tokens
+from tests.service.conftest import accepts, wait_until
+from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER, running_cloud
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_node.lab.pki import Authority
+    from tests.service.lab_cloud.clouds import Cloud
+
+PLANT = cluster_id(CLUSTER)
+SIBLING = cluster_id(f"{CLUSTER}2")
+assert PLANT is not None
+assert SIBLING is not None
+
+
+class Clock:
+    """Time that passes when a test says so, after now."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def tokens_of(cloud: Cloud, ca: str | None = None, clock: Clock | None = None) -> Tokens:
+    tenant = TenantSettings(
+        tenant_id=TENANT, metadata_url=cloud.metadata, ca_file=ca or cloud.ca, audiences=(cloud.url,)
+    )
+    return Tokens(AuthSettings(tenants=(tenant,)), monotonic=clock or time.monotonic)
+
+
+def signed_in(cloud: Cloud, principal: Principal) -> str:
+    authority = credentials.Authority(cloud.url, cloud.ca)
+    credential = credentials.service_principal(TENANT, principal.client_id, "right", authority)
+    return f"Bearer {credential.get_token(f'{cloud.url}/.default').token}"
+
+
+def test_a_service_principal_is_known_by_its_token(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("p", "right")
+    tokens = tokens_of(cloud)
+    header = signed_in(cloud, principal)
+    caller = asyncio.run(tokens.caller(header))
+    assert (caller.id, caller.kind, caller.tenant) == (principal.object_id, "Application", TENANT)
+    assert caller.ids == {principal.object_id, principal.client_id}
+    assert tokens.known(header) is caller
+
+
+def test_a_token_for_another_audience_is_refused(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("p", "right")
+    authority = credentials.Authority(cloud.url, cloud.ca)
+    credential = credentials.service_principal(TENANT, principal.client_id, "right", authority)
+    token = credential.get_token("https://graph.microsoft.com/.default").token
+    with pytest.raises(Unauthenticated) as caught:
+        asyncio.run(tokens_of(cloud).caller(f"Bearer {token}"))
+    assert caught.value.code == "InvalidAuthenticationTokenAudience"
+    assert f'authorization_uri="{cloud.url}/{TENANT}"' in caught.value.challenge
+
+
+def test_a_new_key_of_the_tenant_is_found(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("p", "right")
+    clock = Clock()
+    tokens = tokens_of(cloud, clock=clock)
+
+    async def rotate() -> None:
+        first = signed_in(cloud, principal)
+        await tokens.caller(first)
+        cloud.keys.rotate()
+        clock.ahead += 60
+        second = signed_in(cloud, principal)
+        assert jwt.get_unverified_header(second[7:])["kid"] != jwt.get_unverified_header(first[7:])["kid"]
+        assert (await tokens.caller(second)).id == principal.object_id
+
+    asyncio.run(rotate())
+
+
+def test_known_keys_serve_while_the_tenant_is_away_and_unknown_ones_wait(
+    authority: Authority, tmp_path: Path
+) -> None:
+    with running_cloud(authority, tmp_path, "https://localhost:1") as cloud:
+        clock = Clock()
+        principal = cloud.directory.service_principal("p", "right")
+        shown = [signed_in(cloud, principal) for _ in range(2)]
+        early, late = tokens_of(cloud, clock=clock), tokens_of(cloud, clock=clock)
+
+        async def go_away() -> None:
+            await early.caller(shown[0])
+            cloud.process.stop()
+            clock.ahead += 100_000
+            assert (await early.caller(shown[1])).id == principal.object_id
+            with pytest.raises(AuthorityAway):
+                await late.caller(shown[1])
+            again = spawn(cloud.argv, log=cloud.log)
+            try:
+                wait_until(lambda: accepts(int(cloud.url.rpartition(":")[2])), again, cloud.log)
+                clock.ahead += 5
+                assert (await late.caller(shown[1])).id == principal.object_id
+            finally:
+                again.stop()
+
+        asyncio.run(go_away())
+
+
+def test_an_authority_that_shows_a_certificate_of_somebody_else_is_not_believed(cloud: Cloud, tmp_path: Path) -> None:
+    from aks_flex_node.lab.pki import Authority as Another  # noqa: PLC0415
+
+    stranger = Another(tmp_path)
+    stranger.ensure()
+    principal = cloud.directory.service_principal("p", "right")
+    with pytest.raises(AuthorityAway, match="certificate"):
+        asyncio.run(tokens_of(cloud, str(stranger.certificate)).caller(signed_in(cloud, principal)))
+
+
+def test_azures_role_assignments_decide(cloud: Cloud) -> None:
+    """The service reads them with an identity of its own; callers have none of its rights."""
+    assert PLANT is not None
+    assert SIBLING is not None
+    service = cloud.directory.service_principal("service", "right")
+    cloud.assignments.put("", OWNER, service.object_id)
+    reader = cloud.directory.service_principal("reader", "right")
+    cloud.assignments.put(CLUSTER, READER, reader.object_id)
+    below = cloud.directory.service_principal("below", "right")
+    cloud.assignments.put(f"{CLUSTER}/flexNodeConfig/edge-1", OWNER, below.object_id)
+    credential = credentials.service_principal(
+        TENANT, service.client_id, "right", credentials.Authority(cloud.url, cloud.ca)
+    )
+    clock = Clock()
+    roles = Roles([], AzureAssignments(Arm(credential, cloud.url, ca_file=cloud.ca), clock))
+    tokens = tokens_of(cloud)
+
+    async def ask() -> None:
+        caller = await tokens.caller(signed_in(cloud, reader))
+        assert roles.allows_now(caller, "read", PLANT) is None
+        assert await roles.allows(caller, "read", PLANT)
+        assert roles.allows_now(caller, "read", PLANT) is True
+        assert not await roles.allows(caller, "write", PLANT)
+        assert not await roles.allows(caller, "read", SIBLING)
+        cloud.assignments.put(CLUSTER, OWNER, reader.object_id)
+        assert not await roles.allows(caller, "write", PLANT)
+        clock.ahead += 301
+        assert await roles.allows(caller, "write", PLANT)
+        assert not await roles.allows(await tokens.caller(signed_in(cloud, below)), "read", PLANT)
+
+    asyncio.run(ask())
+
+
+def test_the_service_finds_its_identity_in_the_environment(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = cloud.directory.service_principal("service", "right")
+    cloud.assignments.put(CLUSTER, READER, service.object_id)
+    monkeypatch.setenv("AZURE_TENANT_ID", TENANT)
+    monkeypatch.setenv("AZURE_CLIENT_ID", service.client_id)
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "right")
+    credential = credentials.default(credentials.Authority(cloud.url, cloud.ca))
+    assert Arm(credential, cloud.url, ca_file=cloud.ca).get(CLUSTER, "2025-01-01")["id"] == CLUSTER

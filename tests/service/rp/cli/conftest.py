@@ -1,0 +1,73 @@
+"""A service on SQLite with clusters that are nothing but facts, and somebody on its machine."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.rp import keyrings, presence
+from aks_flex_node.rp.connected import connection_context
+from aks_flex_node.rp.service import open_sealer, open_store
+from aks_flex_node.rp.store.store import Cluster
+from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
+from tests.service.rp.api.recording import Recording
+from tests.service.rp.api.running import running, settings
+from tests.service.rp.cli.typing_words import Person
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.lab.pki import Authority
+    from aks_flex_node.rp.nodes.around import Known
+    from aks_flex_node.rp.settings import ServiceSettings
+    from tests.service.rp.api.running import Running
+
+
+@pytest.fixture(scope="session")
+def clusters(authority: Authority) -> list[Known]:
+    return known_clusters(base64.b64encode(authority.certificate.read_bytes()).decode())
+
+
+@contextmanager
+def serving(made: ServiceSettings, clusters: list[Known]) -> Iterator[Running]:
+    """As `serve` does it: found by whoever works on the same machine."""
+    with presence.alone(made.state_dir) as place, running(made, FakeClusters.of(clusters), Recording()) as service:
+        keys = tuple(each.id for each in keyrings.read(made.keys, {}))
+        place.tell(presence.Presence(made.origin, made.host, made.port, 1, keys))
+        yield service
+
+
+def add_clusters(made: ServiceSettings, clusters: list[Known]) -> None:
+    """As `cluster add` leaves them in the store, with connections that lead nowhere."""
+
+    async def add() -> None:
+        store, sealer = open_store(made), open_sealer(made)
+        await store.start()
+        for each in clusters:
+            sealed = sealer.seal(b'{"kind": "nowhere"}', connection_context(each.id.key))
+            await store.put_cluster(Cluster(each.id.key, str(each.id), each.facts.to_document(), sealed), None)
+        await store.stop()
+
+    asyncio.run(add())
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> ServiceSettings:
+    return settings(tmp_path / "state")
+
+
+@pytest.fixture
+def service(made: ServiceSettings, clusters: list[Known]) -> Iterator[Running]:
+    add_clusters(made, clusters)
+    with serving(made, clusters) as service:
+        yield service
+
+
+@pytest.fixture
+def person(service: Running) -> Person:
+    return Person(service.room)

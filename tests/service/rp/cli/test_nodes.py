@@ -1,0 +1,237 @@
+"""`aks-flex-rp node …` against a real service on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.rp.cli.bodies import Said
+from aks_flex_node.rp.cli.connecting import Reached
+from aks_flex_node.rp.cli.node_writes import How, update_node
+from aks_flex_node.rp.client import Connection, ServiceClient
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.cli.typing_words import Person
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aks_flex_node.rp.arm.ids import ClusterId
+    from tests.service.rp.api.running import Running
+
+CLIENT = "11111111-2222-3333-4444-555555555555"
+CANARY = "canary-8d3f-secret"
+ON_PLANT = ("--cluster", "plant")
+
+
+def test_on_the_services_own_machine_nothing_but_names_need_be_given(person: Person) -> None:
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--label", "site=north", "--max-pods", "50")
+
+    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json
+    assert shown["properties"]["nodeConfig"] == {"labels": {"site": "north"}, "maxPods": 50}
+
+
+def test_the_join_command_alone_goes_to_standard_output(person: Person) -> None:
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+
+    done = person.does("node", "join-command", *ON_PLANT, "--name", "edge-1")
+    [line] = done.out.splitlines()
+    assert line.startswith("aks-flex-node agent --config-url 'https://127.0.0.1:")
+    assert "#ca=sha256:" in line
+    assert line.endswith("'")
+    assert "good until" in done.err
+
+
+def test_creating_can_give_the_join_command_in_the_same_step(person: Person) -> None:
+    done = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--join-command")
+
+    assert done.out.startswith("aks-flex-node agent --config-url '")
+    assert len(done.out.splitlines()) == 1
+
+
+def test_a_node_is_not_created_over_another(person: Person) -> None:
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
+
+    again = person.types("node", "create", *ON_PLANT, "--name", "EDGE-1")
+    assert again.code == 3
+    assert "There is a node EDGE-1 already." in again.err
+
+
+def test_an_update_changes_what_is_said_and_nothing_else(person: Person) -> None:
+    settings = ("--label", "site=north", "--label", "rack=7", "--taint", "edge=yes:NoSchedule", "--max-pods", "50")
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", *settings)
+
+    person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--label", "rack-", "--drift-policy", "log")
+    node = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]["nodeConfig"]
+    assert node == {
+        "labels": {"site": "north"},
+        "taints": [{"key": "edge", "value": "yes", "effect": "NoSchedule"}],
+        "maxPods": 50,
+        "driftPolicy": "log",
+    }
+
+
+def test_an_update_that_changes_nothing_does_not_retire_the_url(person: Person) -> None:
+    before = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", "--json").json
+
+    after = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", "--json").json
+    assert after["etag"] == before["etag"]
+
+
+def test_a_file_is_the_whole_body_and_words_beside_it_are_stronger(person: Person, tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text("properties:\n  nodeConfig:\n    maxPods: 30\n    labels: {site: south}\n")
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--label", "rack=7")
+
+    person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--file", str(file), "--max-pods", "40")
+    node = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]["nodeConfig"]
+    assert node == {"maxPods": 40, "labels": {"site": "south"}}
+
+
+def test_every_problem_of_a_body_is_told_with_its_place(person: Person) -> None:
+    wrong = ("--max-pods", "0", "--label", "bad key=x", "--kubernetes-version", "9.99.0")
+
+    done = person.types("node", "create", *ON_PLANT, "--name", "edge-1", *wrong)
+    assert done.code == 5
+    assert "InvalidRequestContent" in done.err
+    for place in ("nodeConfig.maxPods", "nodeConfig.labels", "versions.kubernetes"):
+        assert [line for line in done.err.splitlines() if line.startswith("  ") and place in line], done.err
+
+
+def test_a_client_secret_is_written_and_comes_back_by_credentials_alone(person: Person, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"{CANARY}\n")
+    secret.chmod(0o600)
+    how = (
+        "--auth-method",
+        "servicePrincipal",
+        "--client-id",
+        CLIENT,
+        "--client-secret-file",
+        str(secret),
+        "--monitor",
+    )
+
+    created = person.does("node", "create", *ON_PLANT, "--name", "edge-1", *how, "--json")
+    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json")
+    assert CANARY not in created.out + created.err + shown.out
+    assert shown.json["properties"]["continuousMonitoring"] is True
+    told = person.does("node", "credentials", *ON_PLANT, "--name", "edge-1")
+    assert f"clientSecret  {CANARY}" in told.out
+
+
+def test_lists_are_filtered_by_the_service(person: Person) -> None:
+    for number in range(3):
+        person.does("node", "create", *ON_PLANT, "--name", f"edge-{number}", "--label", f"site={number}")
+
+    everything = person.does("node", "list", *ON_PLANT)
+    assert everything.out.splitlines()[0].split() == ["NAME", "READY", "JOIN", "VERSION", "LAST", "SEEN"]
+    assert [line.split()[0] for line in everything.out.splitlines()[1:]] == ["edge-0", "edge-1", "edge-2"]
+    one = person.does("node", "list", *ON_PLANT, "--label", "site=2", "--ready", "unknown", "--json").json
+    assert [each["name"] for each in one] == ["edge-2"]
+    assert person.does("node", "list", *ON_PLANT, "--version", "1.0.0").out == "no nodes\n"
+
+
+def test_lists_are_whole_over_all_pages(person: Person) -> None:
+    for number in range(5):
+        person.does("node", "create", *ON_PLANT, "--name", f"edge-{number}")
+
+    found = Reached(state=person.state).client().nodes(PLANT, page_size=2)
+    assert [each["name"] for each in found] == [f"edge-{number}" for number in range(5)]
+
+
+def test_deleting_says_whether_there_was_anything(person: Person) -> None:
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+
+    assert person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes").out == "edge-1 deleted\n"
+    assert person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes").out == "there is no node edge-1\n"
+    assert person.types("node", "show", *ON_PLANT, "--name", "edge-1").code == 5
+
+
+def test_a_cluster_that_is_not_named_clearly_is_refused_with_those_there_are(person: Person) -> None:
+    unclear, unknown = person.types("node", "list"), person.types("node", "list", "--cluster", "moon")
+
+    assert unclear.code == unknown.code == 3
+    assert str(PLANT) in unclear.err
+    assert str(PLANT) in unknown.err
+
+
+def test_a_service_elsewhere_needs_a_token_and_the_whole_id(service: Running, person: Person, tmp_path: Path) -> None:
+    url, key = service.service.settings.origin, service.service.settings.admin_key_file
+    away = {"AKS_FLEX_RP_STATE": str(tmp_path / "elsewhere"), "AKS_FLEX_RP_URL": url}
+    ca = {"AKS_FLEX_RP_CA": str(service.room / "tls" / "ca.crt")}
+
+    assert "who asks" in person.types("node", "list", "--cluster", str(PLANT), env=away).err
+    token = {"AKS_FLEX_RP_TOKEN_FILE": str(key)}
+    assert "--ca" in person.types("node", "list", "--cluster", str(PLANT), env={**away, **token}).err
+    assert person.does("node", "list", env={**away, **ca, **token, "AKS_FLEX_RP_CLUSTER": str(PLANT)}).out
+    by_name = person.types("node", "list", "--url", url, "--cluster", "plant", env={**away, **ca, **token})
+    assert "whole id" in by_name.err
+    piped = ("--token-file", "-", "--cluster", str(PLANT))
+    assert person.does("node", "list", *piped, stdin=key.read_text(), env={**away, **ca}).out
+
+
+def test_the_admin_key_goes_to_no_service_but_its_own(person: Person) -> None:
+    elsewhere = person.types("node", "list", "--cluster", str(PLANT), "--url", "https://elsewhere.example")
+
+    assert elsewhere.code == 2
+    assert "who asks" in elsewhere.err
+
+
+def test_a_wrong_token_is_refused_in_arms_words(person: Person, tmp_path: Path) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text("aksflex_admin_" + "x" * 40)
+    wrong.chmod(0o600)
+
+    done = person.types("node", "list", *ON_PLANT, "--token-file", str(wrong))
+    assert done.code == 5
+    assert "AuthenticationFailed" in done.err or "InvalidAuthenticationToken" in done.err
+
+
+def test_where_no_service_is_that_is_said(tmp_path: Path) -> None:
+    done = Person(tmp_path / "nothing").types("node", "list", "--cluster", str(PLANT))
+
+    assert done.code == 3
+    assert "There is no service in" in done.err
+
+
+def test_whoever_looks_in_the_wrong_place_makes_nothing_there(tmp_path: Path) -> None:
+    person = Person(tmp_path / "nothing")
+
+    for words in (("cluster", "list"), ("node", "list"), ("keys", "list"), ("backup", str(tmp_path / "b.tar"))):
+        assert person.types(*words).code == 3
+    assert not person.state.exists()
+
+
+class Interrupted(ServiceClient):
+    """Somebody else does something to a node just after we have read it, once."""
+
+    def __init__(self, connection: Connection, act: Callable[[], object]) -> None:
+        super().__init__(connection)
+        self._acts = iter([act])
+
+    def node(self, cluster: ClusterId, name: str) -> dict[str, Any]:
+        found = super().node(cluster, name)
+        for act in self._acts:
+            act()
+        return found
+
+
+def test_an_update_leaves_alone_what_somebody_else_changed_meanwhile(person: Person) -> None:
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
+    words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--label", "site=north")
+    client = Interrupted(Reached(state=person.state).connection(), lambda: person.does(*words))
+
+    written = update_node(client, PLANT, "edge-1", None, Said(max_pods=60, labels=["rack=7"]), How())
+    assert written["properties"]["nodeConfig"] == {"maxPods": 60, "labels": {"site": "north", "rack": "7"}}
+
+
+def test_an_update_does_not_overrule_what_somebody_else_just_said_of_the_same(person: Person) -> None:
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
+    words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "70")
+    client = Interrupted(Reached(state=person.state).connection(), lambda: person.does(*words))
+
+    with pytest.raises(ConfigError, match=r"nodeConfig\.maxPods"):
+        update_node(client, PLANT, "edge-1", None, Said(max_pods=60), How())

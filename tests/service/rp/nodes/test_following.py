@@ -1,0 +1,123 @@
+"""What nodes get when their cluster is not what it was, on a real store."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.rp.callers import Caller
+from aks_flex_node.rp.connected import known
+from aks_flex_node.rp.delivery.built_in import BuiltIn
+from aks_flex_node.rp.nodes.around import Request, Workshop
+from aks_flex_node.rp.nodes.following import RENEWING, Following
+from aks_flex_node.rp.nodes.writing import Guard, Writing
+from aks_flex_node.rp.sealing import load_keys
+from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_node.rp.store.store import Cluster
+from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, facts
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from aks_flex_node.rp.store.store import Node
+
+REQUEST = Request(Caller("me", "me", "User"), "1")
+BEFORE = facts("b2xk", "1.33.1")
+
+
+class Site:
+    """A cluster with two nodes: one was given a version, the other none."""
+
+    def __init__(self, store: SqliteStore, room: Path) -> None:
+        sealer = load_keys(room / "keys", {})
+        self.store = store
+        self.clusters = FakeClusters.of([])
+        delivery = BuiltIn(store, sealer, "https://rp.example")
+        self.shop = Workshop(store, sealer, delivery, self.clusters)
+
+    async def prepare(self, *, follow_version: bool) -> None:
+        document = {**BEFORE.to_document(), "followVersion": follow_version}
+        cluster = Cluster(PLANT.key, str(PLANT), document, b"")
+        await self.store.put_cluster(cluster, None)
+        self.clusters.known[PLANT.key] = known(cluster)
+        for name, versions in (("given", {"kubernetes": "1.33.1"}), ("free", {})):
+            body: dict[str, Any] = {"properties": {"versions": versions}}
+            await Writing(self.shop).put(self.clusters.known[PLANT.key], name, body, Guard(), REQUEST, url=False)
+
+    async def node(self, name: str) -> Node:
+        node = await self.store.node(PLANT.key, name)
+        assert node
+        return node
+
+    async def versions(self) -> dict[str, str]:
+        return {name: (await self.node(name)).config["kubernetes"]["version"] for name in ("given", "free")}
+
+
+@asynccontextmanager
+async def site(room: Path, *, follow_version: bool = False) -> AsyncIterator[Site]:
+    store = SqliteStore(room / "flex.db")
+    await store.start()
+    try:
+        made = Site(store, room)
+        await made.prepare(follow_version=follow_version)
+        yield made
+    finally:
+        await store.stop()
+
+
+def test_a_new_authority_reaches_every_node_as_a_new_version(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with site(tmp_path) as here:
+            before = [await here.node(name) for name in ("given", "free")]
+
+            await Following(here.shop).follow(PLANT.key, replace(BEFORE, ca_cert_data="bmV3"))
+
+            after = [await here.node(name) for name in ("given", "free")]
+            assert [node.config["node"]["kubelet"]["caCertData"] for node in after] == ["bmV3", "bmV3"]
+            assert all(
+                new.version > old.version and new.etag != old.etag for old, new in zip(before, after, strict=True)
+            )
+            [event] = await here.store.audit(what="cluster.changed")
+            assert event.detail == {"ca_cert_data": ["b2xk", "bmV3"]}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("follow", "expected"),
+    [(False, {"given": "1.33.1", "free": "1.33.1"}), (True, {"given": "1.33.1", "free": "1.34.4"})],
+)
+def test_a_new_version_reaches_nodes_that_were_given_none_where_the_cluster_is_followed(
+    tmp_path: Path, follow: bool, expected: dict[str, str]
+) -> None:
+    async def story() -> None:
+        async with site(tmp_path, follow_version=follow) as here:
+            await Following(here.shop).follow(PLANT.key, replace(BEFORE, version="1.34.4"))
+
+            assert await here.versions() == expected
+
+    asyncio.run(story())
+
+
+def test_what_a_crash_cut_short_is_finished_by_the_next_look(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with site(tmp_path) as here:
+            after = replace(BEFORE, ca_cert_data="bmV3")
+            cluster = await here.store.cluster(PLANT.key)
+            assert cluster
+            half = {**cluster.facts, **after.to_document(), RENEWING: True}
+            await here.store.put_cluster(replace(cluster, facts=half, version=2), 1)
+
+            await Following(here.shop).follow(PLANT.key, after)
+            assert (await here.node("free")).config["node"]["kubelet"]["caCertData"] == "bmV3"
+            await Following(here.shop).follow(PLANT.key, after)  # finds nothing to do, and so it is done
+            cluster = await here.store.cluster(PLANT.key)
+            assert cluster
+            assert cluster.facts[RENEWING] is False
+
+    asyncio.run(story())

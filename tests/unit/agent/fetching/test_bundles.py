@@ -1,0 +1,90 @@
+"""What is a bundle, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.components.agent import CURRENT, FETCHED_FROM, HOME, VERSION
+from aks_flex_node.agent.config.loader import load_ahead, load_text
+from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.fetching.bundles import Bundle, read_bundle
+from aks_flex_node.api.config_urls import parse
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.host.actions import MakeDirectory
+from tests.unit.agent.config.samples import TOKEN
+from tests.unit.agent.given import empty_host
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.dry import RecordedHost
+
+FIRST, SECOND = parse("https://rp.example/configs/canary-1#ca=sha256:" + "ab" * 32), parse("https://rp.example/c/2")
+
+
+@pytest.fixture
+def host() -> RecordedHost:
+    found = empty_host()
+    found.do(MakeDirectory(HOME, 0o700))
+    return found
+
+
+def bundle(version: object = "1708123456", **more: object) -> Bundle:
+    config = {"node": {"name": "edge-1"}, "azure": {"bootstrapToken": {"token": TOKEN}}}
+    data = {"config": config, **more, **({"configVersion": version} if version is not None else {})}
+    return read_bundle(json.dumps(data).encode(), "https://rp.example")
+
+
+def test_the_loader_reads_a_bundle_and_what_a_later_service_adds_is_left_out() -> None:
+    found = bundle(somethingNew={"a": 1})
+    assert load_text(found.text, "https://rp.example", {}, {}).config.node.name == "edge-1"
+    assert found.version == "1708123456"
+
+
+@pytest.mark.parametrize(("given", "version"), [(None, ""), (1708123456, "1708123456"), ("", "")])
+def test_a_version_may_be_missing_or_a_number(given: object, version: str) -> None:
+    assert bundle(given).version == version
+
+
+@pytest.mark.parametrize("given", ["../../etc", "1\n2", "\u0661", ["1"]])
+def test_a_version_that_is_no_number_is_refused(given: object) -> None:
+    with pytest.raises(ConfigError, match="configVersion"):
+        bundle(given)
+
+
+def test_a_bundle_does_not_show_what_is_in_it() -> None:
+    assert TOKEN not in repr(bundle())
+
+
+def test_what_was_fetched_is_kept_from_everybody_else(host: RecordedHost) -> None:
+    keeping.keep(host, bundle(), FIRST)
+    modes = {path: entry.mode for path in (CURRENT, VERSION, FETCHED_FROM) if (entry := host.look(path))}
+    assert modes == {CURRENT: 0o600, VERSION: 0o600, FETCHED_FROM: 0o600}
+    assert host.read(VERSION) == b"1708123456\n"
+    assert TOKEN.encode() in (host.read(CURRENT) or b"")
+
+
+def test_a_url_is_known_again_by_its_hash_alone(host: RecordedHost) -> None:
+    assert not keeping.has(host, FIRST)
+    keeping.keep(host, bundle(), FIRST)
+    assert keeping.has(host, FIRST)
+    assert not keeping.has(host, SECOND)
+    assert not any(b"canary" in (host.read(f"{HOME}/{name}") or b"") for name in host.names(HOME))
+
+
+def test_a_bundle_without_a_version_leaves_no_older_version_behind(host: RecordedHost) -> None:
+    keeping.keep(host, bundle(), FIRST)
+    keeping.keep(host, bundle(None), SECOND)
+    assert host.look(VERSION) is None
+
+
+def test_how_to_fetch_is_known_before_the_rest_from_environment_and_flags() -> None:
+    env = {"AKS_FLEX_NODE_PROXY__HTTPS": "http://proxy.example:3128"}
+    found = load_ahead(env, {"artifacts.attempts": "2", "azure.arc.targetCluster.name": "half of a setting"})
+    assert (found.proxy.https, found.artifacts.attempts) == ("http://proxy.example:3128", 2)
+
+
+def test_a_misspelt_flag_is_told_before_anything_is_fetched() -> None:
+    with pytest.raises(ConfigError, match="prxy"):
+        load_ahead({}, {"prxy.https": "x"})

@@ -1,0 +1,73 @@
+"""Where a configuration URL may come from, and which of several is meant."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE, from_environment
+from aks_flex_node.agent.fetching.urls import given_url
+from aks_flex_node.errors import WordsError
+
+URL = "https://rp.example/configs/canary"
+
+
+def address(
+    url: str | None = None,
+    file: str | None = None,
+    config: Path | None = None,
+    env: dict[str, str] | None = None,
+    stdin: str = "",
+) -> str | None:
+    found = given_url(url, file, config, env or {}, io.StringIO(stdin))
+    return found.address if found else None
+
+
+def test_it_may_be_a_word_or_in_a_file_or_on_standard_input_or_in_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text(f"{URL}\n")
+    assert address(URL) == URL
+    assert address(file=str(file)) == URL
+    assert address(file="-", stdin=f"{URL}\n") == URL
+    assert address(env={URL_VARIABLE: URL}) == URL
+
+
+def test_without_any_a_file_is_meant() -> None:
+    assert address() is None
+    assert address(env={URL_VARIABLE: ""}) is None
+
+
+def test_what_the_command_says_is_stronger_than_the_environment() -> None:
+    assert address(config=Path("config.json"), env={URL_VARIABLE: URL}) is None
+    assert address(URL, env={URL_VARIABLE: "https://other.example/configs/x", CONFIG_VARIABLE: "c"}) == URL
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"url": URL, "config": Path("c")}, ("--config", "--config-url")),
+        ({"url": URL, "file": "-"}, ("--config-url", "--config-url-file")),
+        ({"env": {URL_VARIABLE: URL, CONFIG_VARIABLE: "c"}}, (URL_VARIABLE, CONFIG_VARIABLE)),
+    ],
+)
+def test_two_ways_at_once_are_refused_by_their_names(given: dict[str, object], names: tuple[str, str]) -> None:
+    with pytest.raises(WordsError) as caught:
+        address(**given)  # type: ignore[arg-type]
+    assert caught.value.name == "config-given-twice"
+    assert all(name in caught.value.message for name in names)
+    assert "canary" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for file in (tmp_path / "nothing", tmp_path, tmp_path / "bytes"):
+        with pytest.raises(WordsError) as caught:
+            address(file=str(file))
+        assert caught.value.name == "config-url-unreadable"
+
+
+def test_the_variable_is_no_setting_and_no_mistake() -> None:
+    source = from_environment({URL_VARIABLE: URL})
+    assert (source.settings, source.problems) == ({}, [])

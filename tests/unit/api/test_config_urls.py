@@ -1,0 +1,61 @@
+"""The form of a configuration URL, and how much of it anybody gets to see."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.api.config_urls import build, parse
+from aks_flex_node.errors import WordsError
+
+PIN = "ab" * 32
+
+
+def test_what_is_built_is_parsed() -> None:
+    url = parse(build("https://rp.example:8443", "canary", PIN))
+    assert (url.host, url.port, url.pin) == ("rp.example", 8443, PIN)
+    assert url.address == "https://rp.example:8443/configs/canary"
+
+
+def test_a_url_without_a_pin_is_for_the_authorities_of_the_system() -> None:
+    url = parse("https://account.blob.core.windows.net/configs/a.json?sv=2022&sig=canary%3D")
+    assert (url.port, url.pin) == (443, "")
+    assert url.address.endswith("sig=canary%3D")
+
+
+def test_only_scheme_and_server_are_ever_shown() -> None:
+    url = parse("https://[fd00::1]:8443/configs/canary?sig=canary#ca=sha256:" + PIN)
+    assert url.origin == "https://[fd00::1]:8443"
+    assert "canary" not in f"{url} {url!r} {[url]}"
+
+
+def test_the_space_around_a_copied_url_does_not_matter() -> None:
+    assert parse(" https://rp.example/configs/x\n").address == "https://rp.example/configs/x"
+
+
+def test_the_pin_may_be_in_capitals() -> None:
+    assert parse(f"https://rp.example/configs/x#ca=sha256:{PIN.upper()}").pin == PIN
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("http://rp.example/configs/canary", "only https://"),
+        ("http://127.0.0.1/configs/canary", "only https://"),
+        ("ftp://rp.example/canary", "must begin with https://"),
+        ("canary", "must begin with https://"),
+        ("https:///configs/canary", "must begin with https://"),
+        ("https://rp.example", "ends after the server's name"),
+        ("https://user:canary@rp.example/configs/x", "user name"),
+        ("https://rp.example:canary/configs/x", "not a URL"),
+        ("https://rp.example/configs/canary x", "not a URL"),
+        ("https://rp.example/configs/canary\nx: y", "not a URL"),
+        ("https://rp.example/configs/canary#ca=sha256:abc", "cut off or changed"),
+        ("https://rp.example/configs/canary#canary", "cut off or changed"),
+        ("https://rp.example/configs/" + "canary" * 1000, "not a URL"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_explained_without_being_shown(text: str, reason: str) -> None:
+    with pytest.raises(WordsError, match=reason) as caught:
+        parse(text)
+    assert caught.value.name == "config-url-malformed"
+    assert "canary" not in str(caught.value)

@@ -1,0 +1,90 @@
+"""What ARM says, told to a person; and all pages of a list."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aks_flex_node.azure.arm import Arm, not_signed_in, refused, unreachable
+from aks_flex_node.azure.credentials import Authority
+
+if TYPE_CHECKING:
+    from azure.core.credentials import TokenCredential
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "code", "words", "again"),
+    [
+        (
+            404,
+            {"error": {"code": "ResourceNotFound", "message": "No such thing."}},
+            "ResourceNotFound",
+            "thing.",
+            False,
+        ),
+        (403, {"error": {"code": "AuthorizationFailed", "message": "No"}}, "AuthorizationFailed", "No.", False),
+        (429, {"error": {"code": "TooManyRequests"}}, "TooManyRequests", "it gave no reason.", True),
+        (500, {}, "HTTP 500", "it gave no reason.", True),
+        (502, {"error": "odd"}, "HTTP 502", "it gave no reason.", True),
+    ],
+)
+def test_a_refusal_has_arms_code_and_words(status: int, text: Any, code: str, words: str, again: bool) -> None:
+    error = refused(status, json.dumps(text))
+    assert (error.status, error.code, error.again) == (status, code, again)
+    assert error.message.startswith(f"Azure refused ({code}): ")
+    assert error.message.endswith(words)
+    assert ".." not in error.message
+
+
+@pytest.mark.parametrize("text", ["", "<html>", "[]", "null"])
+def test_a_refusal_that_is_no_json_is_one_nevertheless(text: str) -> None:
+    assert refused(503, text).code == "HTTP 503"
+
+
+def test_the_last_words_of_a_long_cause_are_told() -> None:
+    cause = "HTTPSConnection(host='x', port=1): Failed to establish a new connection: [Errno 111] Connection refused"
+    assert unreachable("https://x", cause).message == "https://x cannot be reached: [Errno 111] Connection refused."
+
+
+def test_the_first_line_of_entras_refusal_is_told() -> None:
+    message = not_signed_in("AADSTS7000215: Invalid client secret.\nTo mitigate, read …").message
+    assert message == "Entra ID gave us no token: AADSTS7000215: Invalid client secret."
+
+
+class Pages(Arm):
+    """Three pages; what is asked for each is kept."""
+
+    def __init__(self, *links: str) -> None:
+        super().__init__(cast("TokenCredential", None))
+        self.links = [*links]
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:
+        self.asked.append((f"{path} {api_version}", query))
+        link = self.links.pop(0) if self.links else None
+        return {"value": [{"page": len(self.asked)}], **({"nextLink": link} if link else {})}
+
+
+def test_all_pages_of_a_list_are_fetched() -> None:
+    arm = Pages(
+        "https://management.azure.com/x?api-version=1&$filter=a%20b&$skipToken=2",
+        "https://evil.example/steal?$skiptoken=3",
+    )
+    assert [each["page"] for each in arm.list("/x", "1", **{"$filter": "a b"})] == [1, 2, 3]
+    assert arm.asked == [
+        ("/x 1", {"$filter": "a b"}),
+        ("/x 1", {"$filter": "a b", "$skipToken": "2"}),
+        ("/x 1", {"$skiptoken": "3"}),
+    ]
+
+
+def test_a_private_authority_is_not_looked_up_in_entras_own_list() -> None:
+    private = Authority("https://login.flex.internal", "/ca.pem").options()
+    assert private == {
+        "authority": "https://login.flex.internal",
+        "disable_instance_discovery": True,
+        "connection_verify": "/ca.pem",
+    }
+    assert Authority().options() == {"authority": "https://login.microsoftonline.com"}

@@ -1,0 +1,130 @@
+"""Roles from Azure: which count, how long they are remembered, and what holds while Azure is away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aks_flex_node.errors import FlexError
+from aks_flex_node.rp.arm.ids import ClusterId
+from aks_flex_node.rp.auth.assignments import AzureAssignments, effective
+from aks_flex_node.rp.auth.roles import Roles
+from aks_flex_node.rp.callers import Caller
+
+SUBSCRIPTION = "11111111-0000-4000-8000-00000000000a"
+CLUSTER = ClusterId(SUBSCRIPTION, "edge", "plant")
+SIBLING = ClusterId(SUBSCRIPTION, "edge", "plant2")
+CALLER = Caller("oid-1", "me", "User", ids=frozenset({"oid-1"}))
+OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
+CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+AKS_CONTRIBUTOR = "ed7f3fbd-7b88-4dd4-9017-9adb7ce333f8"
+READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
+
+
+def assigned(definition: str, scope: str) -> dict[str, Any]:
+    role = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Authorization/roleDefinitions/{definition}"
+    return {"properties": {"roleDefinitionId": role, "scope": scope, "principalId": "oid-1"}}
+
+
+class Azure:
+    """Answers with what it is given, and counts the questions."""
+
+    def __init__(self, *assignments: dict[str, Any]) -> None:
+        self.assignments = [*assignments]
+        self.away = False
+        self.now = 1000.0
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]:
+        self.asked.append((f"{path}?{api_version}", query))
+        if self.away:
+            raise FlexError("arm-unreachable", "Azure cannot be reached.")
+        return [*self.assignments]
+
+    def roles(self) -> Roles:
+        return Roles([], AzureAssignments(self, lambda: self.now))
+
+
+@pytest.mark.parametrize(
+    ("definition", "scope", "roles"),
+    [
+        (OWNER, "/", {"owner"}),
+        (OWNER.upper(), str(CLUSTER).upper(), {"owner"}),
+        (CONTRIBUTOR, f"/subscriptions/{SUBSCRIPTION}", {"contributor"}),
+        (AKS_CONTRIBUTOR, f"/subscriptions/{SUBSCRIPTION}/resourceGroups/Edge", {"contributor"}),
+        (READER, "/providers/Microsoft.Management/managementGroups/all", {"reader"}),
+        (OWNER, f"{CLUSTER}/flexNodeConfig/edge-1", set()),
+        (OWNER, f"{CLUSTER}2", set()),
+        (OWNER, f"/subscriptions/{SUBSCRIPTION}/resourceGroups/edge2", set()),
+        (OWNER, "", set()),
+        ("00000000-0000-0000-0000-000000000000", "/", set()),
+    ],
+)
+def test_built_in_roles_count_at_the_cluster_and_above(definition: str, scope: str, roles: set[str]) -> None:
+    assert effective([assigned(definition, scope)], CLUSTER) == roles
+
+
+def test_azure_is_asked_about_the_caller_once_in_five_minutes() -> None:
+    azure = Azure(assigned(READER, str(CLUSTER)))
+    roles = azure.roles()
+
+    async def ask() -> None:
+        assert roles.allows_now(CALLER, "read", CLUSTER) is None
+        assert await roles.allows(CALLER, "read", CLUSTER)
+        assert roles.allows_now(CALLER, "read", CLUSTER) is True
+        assert roles.allows_now(CALLER, "write", CLUSTER) is False
+        assert roles.allows_now(CALLER, "read", SIBLING) is None
+        azure.now += 301
+        azure.assignments.clear()
+        assert roles.allows_now(CALLER, "read", CLUSTER) is None
+        assert not await roles.allows(CALLER, "read", CLUSTER)
+
+    asyncio.run(ask())
+    path = f"{CLUSTER}/providers/Microsoft.Authorization/roleAssignments?2022-04-01"
+    assert azure.asked == [(path, {"$filter": "assignedTo('oid-1')"})] * 2
+
+
+def test_many_who_come_at_once_make_one_question() -> None:
+    azure = Azure(assigned(READER, "/"))
+    roles = azure.roles()
+
+    async def crowd() -> list[bool]:
+        return await asyncio.gather(*(roles.allows(CALLER, "read", CLUSTER) for _ in range(20)))
+
+    assert asyncio.run(crowd()) == [True] * 20
+    assert len(azure.asked) == 1
+
+
+def test_the_last_answer_stands_for_an_hour_while_azure_is_away() -> None:
+    azure = Azure(assigned(OWNER, "/"))
+    roles = azure.roles()
+
+    async def go_away() -> None:
+        assert await roles.allows(CALLER, "write", CLUSTER)
+        azure.away = True
+        for _ in range(11):
+            azure.now += 310
+            assert await roles.allows(CALLER, "write", CLUSTER)
+        azure.now += 310
+        assert not await roles.allows(CALLER, "write", CLUSTER)
+        azure.away = False
+        azure.now += 20
+        assert await roles.allows(CALLER, "write", CLUSTER)
+
+    asyncio.run(go_away())
+
+
+def test_nobody_is_let_in_by_an_azure_that_was_never_reached_and_it_is_not_flooded() -> None:
+    azure = Azure(assigned(OWNER, "/"))
+    azure.away = True
+    roles = azure.roles()
+
+    async def ask() -> None:
+        for _ in range(100):
+            assert not await roles.allows(CALLER, "read", CLUSTER)
+            azure.now += 0.1
+
+    asyncio.run(ask())
+    assert len(azure.asked) == 1

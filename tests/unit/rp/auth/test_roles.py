@@ -1,0 +1,124 @@
+"""The authorization matrix: every role, operation and scope, as data."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import product
+
+import pytest
+
+from aks_flex_node.rp.arm.ids import ClusterId
+from aks_flex_node.rp.auth.keys import ADMIN
+from aks_flex_node.rp.auth.roles import OPERATIONS, Operation, Roles
+from aks_flex_node.rp.auth.settings import Role, RoleGrant
+from aks_flex_node.rp.callers import Caller
+
+SUBSCRIPTION = "11111111-0000-4000-8000-00000000000a"
+OTHER_SUBSCRIPTION = "11111111-0000-4000-8000-00000000000b"
+ME = "cccccccc-0000-4000-8000-000000000003"
+MY_APPLICATION = "dddddddd-0000-4000-8000-000000000004"
+MY_GROUP = "eeeeeeee-0000-4000-8000-000000000005"
+SOMEBODY = "ffffffff-0000-4000-8000-000000000006"
+
+CLUSTER = ClusterId(SUBSCRIPTION, "edge", "plant")
+TENANT = "99999999-0000-4000-8000-000000000009"
+OWN = frozenset({ME, MY_APPLICATION})
+CALLER = Caller(ME, "me", "Application", TENANT, OWN | {MY_GROUP}, OWN)
+
+#                 read  list  write delete regenerate report credentials audit
+TABLE: dict[Role | None, str] = {
+    "owner": "      yes   yes   yes   yes    yes        yes    yes         yes",
+    "contributor": "yes   yes   yes   yes    yes        yes    no          yes",
+    "reader": "     yes   yes   no    no     no         no     no          yes",
+    None: "         no    no    no    no     no         no     no          no ",
+}
+OWN_NODE = "        yes   no    no    no     yes        yes    yes         no "
+COLUMNS: tuple[Operation, ...] = (
+    *("read", "list", "write", "delete", "regenerateToken", "reportStatus", "listCredentials", "audit"),
+)
+
+# Scopes of a grant, and whether it reaches the cluster.
+SCOPES = {
+    "/": True,
+    f"/subscriptions/{SUBSCRIPTION}": True,
+    f"/subscriptions/{SUBSCRIPTION}/": True,
+    f"/SUBSCRIPTIONS/{SUBSCRIPTION.upper()}": True,
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/edge": True,
+    f"/subscriptions/{SUBSCRIPTION}/resourcegroups/EDGE": True,
+    str(CLUSTER): True,
+    str(CLUSTER).upper(): True,
+    f"/subscriptions/{OTHER_SUBSCRIPTION}": False,
+    f"/subscriptions/{OTHER_SUBSCRIPTION}/resourceGroups/edge": False,
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/edge2": False,
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/edg": False,  # a prefix as text, and another group
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/other": False,
+    str(ClusterId(SUBSCRIPTION, "edge", "plant2")): False,
+    str(ClusterId(SUBSCRIPTION, "edge", "plan")): False,
+    str(ClusterId(SUBSCRIPTION, "other", "plant")): False,
+    str(ClusterId(OTHER_SUBSCRIPTION, "edge", "plant")): False,
+}
+
+
+def expected(row: str, operation: Operation) -> bool:
+    return row.split()[COLUMNS.index(operation)] == "yes"
+
+
+def allowed(roles: Roles, operation: Operation, caller: Caller = CALLER, node_identity: str = "") -> bool:
+    """Both questions have one answer when nobody else has to be asked."""
+    now = roles.allows_now(caller, operation, CLUSTER, node_identity)
+    assert now is asyncio.run(roles.allows(caller, operation, CLUSTER, node_identity))
+    return bool(now)
+
+
+def test_the_table_has_every_operation() -> None:
+    assert set(COLUMNS) == OPERATIONS
+    assert all(len(row.split()) == len(COLUMNS) for row in (*TABLE.values(), OWN_NODE))
+
+
+@pytest.mark.parametrize(("role", "operation", "scope"), [*product(TABLE, COLUMNS, SCOPES)])
+def test_a_role_allows_its_operations_within_its_scope(role: Role | None, operation: Operation, scope: str) -> None:
+    grants = [RoleGrant(role=role, scope=scope, principal=ME)] if role else []
+    assert allowed(Roles(grants), operation) is (SCOPES[scope] and expected(TABLE[role], operation))
+
+
+@pytest.mark.parametrize("operation", COLUMNS)
+@pytest.mark.parametrize("principal", [ME, ME.upper(), MY_APPLICATION, MY_GROUP, SOMEBODY])
+def test_a_grant_is_for_an_identity_an_application_or_a_group(principal: str, operation: Operation) -> None:
+    roles = Roles([RoleGrant(role="owner", scope="/", principal=principal)])
+    assert allowed(roles, operation) is (principal != SOMEBODY)
+
+
+@pytest.mark.parametrize("operation", COLUMNS)
+def test_the_admin_key_may_do_everything_everywhere(operation: Operation) -> None:
+    assert allowed(Roles([]), operation, ADMIN)
+
+
+@pytest.mark.parametrize("operation", COLUMNS)
+@pytest.mark.parametrize(
+    ("identity", "own"),
+    [
+        (ME, True),
+        (MY_APPLICATION, True),
+        (f"{MY_APPLICATION}@{TENANT}", True),
+        (f"{MY_APPLICATION}@{SOMEBODY}", False),  # the same application in another tenant
+        (MY_GROUP, False),  # which others are in, too
+        (SOMEBODY, False),
+        ("", False),
+        (f"@{TENANT}", False),
+    ],
+)
+def test_a_nodes_identity_speaks_for_its_own_node(identity: str, own: bool, operation: Operation) -> None:
+    assert allowed(Roles([]), operation, node_identity=identity) is (own and expected(OWN_NODE, operation))
+
+
+@pytest.mark.parametrize("operation", COLUMNS)
+def test_roles_add_up(operation: Operation) -> None:
+    """A node whose identity also is a reader may do what either may."""
+    roles = Roles([RoleGrant(role="reader", scope=str(CLUSTER), principal=ME)])
+    both = expected(TABLE["reader"], operation) or expected(OWN_NODE, operation)
+    assert allowed(roles, operation, node_identity=ME) is both
+
+
+@pytest.mark.parametrize("operation", COLUMNS)
+def test_a_caller_without_ids_may_do_nothing(operation: Operation) -> None:
+    assert not allowed(Roles([]), operation, Caller("x", "x", "User"), node_identity="")

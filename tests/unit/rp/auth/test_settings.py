@@ -1,0 +1,58 @@
+"""Settings that say who is let in are read strictly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from aks_flex_node.rp.auth.settings import AuthSettings, TenantSettings
+
+TENANT = "aaaaaaaa-0000-4000-8000-000000000001"
+GRANT = {"role": "reader", "scope": "/", "principal": TENANT}
+
+
+def test_nothing_is_a_configuration_too() -> None:
+    assert AuthSettings.model_validate({}) == AuthSettings()
+
+
+def test_a_tenant_needs_its_id_alone() -> None:
+    tenant = TenantSettings.model_validate({"tenantId": TENANT.upper()})
+    assert tenant.metadata == f"https://login.microsoftonline.com/{TENANT}/v2.0/.well-known/openid-configuration"
+    assert tenant.sign_in == f"https://login.microsoftonline.com/{TENANT}"
+    assert "https://management.azure.com" in tenant.audiences
+
+
+def test_a_private_authority_is_named_by_its_metadata() -> None:
+    address = f"https://login.example/{TENANT}/v2.0/.well-known/openid-configuration"
+    tenant = TenantSettings.model_validate({"tenantId": TENANT, "metadataUrl": address, "caFile": "/ca.pem"})
+    assert (tenant.metadata, tenant.sign_in, tenant.ca_file) == (
+        address,
+        f"https://login.example/{TENANT}",
+        "/ca.pem",
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "words"),
+    [
+        ({"tenants": [{"tenantId": "contoso.com"}]}, "tenants.0.tenantId", "must be an id such as"),
+        ({"tenants": [{"tenantId": TENANT, "metadataUrl": "http://x"}]}, "tenants.0.metadataUrl", "https://"),
+        ({"tenants": [{"tenantId": TENANT, "audiences": []}]}, "tenants.0.audiences", "at least 1"),
+        ({"tenants": [{"tenantId": TENANT, "issuer": "x"}]}, "tenants.0.issuer", "not permitted"),
+        ({"roles": [{**GRANT, "role": "admin"}]}, "roles.0.role", "'owner', 'contributor' or 'reader'"),
+        ({"roles": [{**GRANT, "scope": "edge"}]}, "roles.0.scope", "must be `/` or the id of"),
+        ({"roles": [{**GRANT, "scope": ""}]}, "roles.0.scope", "must be `/` or the id of"),
+        ({"roles": [{**GRANT, "scope": "/subscriptions"}]}, "roles.0.scope", "must be `/` or the id of"),
+        ({"roles": [{**GRANT, "scope": f"/subscriptions/{TENANT}/x"}]}, "roles.0.scope", "must be `/` or the id of"),
+        ({"roles": [{**GRANT, "principal": "ann@example.com"}]}, "roles.0.principal", "must be an id such as"),
+        ({"azureRoleAssigments": True}, "azureRoleAssigments", "not permitted"),
+    ],
+)
+def test_what_is_wrong_is_named(value: dict[str, Any], where: str, words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        AuthSettings.model_validate(value)
+    [problem] = caught.value.errors()
+    assert ".".join(str(part) for part in problem["loc"]) == where
+    assert words in problem["msg"]

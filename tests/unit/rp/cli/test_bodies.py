@@ -1,0 +1,88 @@
+"""What words make of a node's properties."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.errors import WordsError
+from aks_flex_node.rp.cli.bodies import Said, changed, overruled, writable
+
+CLIENT = "11111111-2222-3333-4444-555555555555"
+PRINCIPAL = {"method": "servicePrincipal", "servicePrincipal": {"clientId": CLIENT}}
+
+
+def test_nothing_said_changes_nothing() -> None:
+    before = {"azureAuth": {"method": "none"}, "nodeConfig": {"maxPods": 50}}
+
+    assert changed(before, Said()) == before
+    assert changed({}, Said()) == {}
+
+
+def test_only_what_a_caller_may_write_goes_back() -> None:
+    read = {"properties": {"configVersion": "1", "status": {}, "config": {}, "versions": {"runc": "1.3.0"}}}
+
+    assert writable(read) == {"versions": {"runc": "1.3.0"}}
+
+
+def test_labels_are_set_and_removed_as_kubectl_does() -> None:
+    before = {"nodeConfig": {"labels": {"site": "north", "rack": "7"}}}
+
+    after = changed(before, Said(labels=["rack-", "site=south", "empty=", "a/b=c=d"]))
+    assert after["nodeConfig"]["labels"] == {"site": "south", "empty": "", "a/b": "c=d"}
+    assert before["nodeConfig"]["labels"] == {"site": "north", "rack": "7"}
+
+
+def test_taints_are_known_by_key_and_effect() -> None:
+    before = {"nodeConfig": {"taints": [{"key": "a", "value": "1", "effect": "NoSchedule"}]}}
+
+    after = changed(before, Said(taints=["a=2:NoSchedule", "a:NoExecute", "b=x:PreferNoSchedule", "b-"]))
+    assert after["nodeConfig"]["taints"] == [
+        {"key": "a", "value": "2", "effect": "NoSchedule"},
+        {"key": "a", "effect": "NoExecute"},
+    ]
+    assert changed(after, Said(taints=["a:NoExecute-"]))["nodeConfig"]["taints"] == [
+        {"key": "a", "value": "2", "effect": "NoSchedule"}
+    ]
+
+
+@pytest.mark.parametrize("word", ["", "-", "=x", "plain"])
+def test_what_is_no_label_is_refused(word: str) -> None:
+    with pytest.raises(WordsError) as refused:
+        changed({}, Said(labels=[word]))
+
+    assert refused.value.name == "label-malformed"
+
+
+@pytest.mark.parametrize("word", ["", "key", "key=value", ":NoSchedule"])
+def test_what_is_no_taint_is_refused(word: str) -> None:
+    with pytest.raises(WordsError) as refused:
+        changed({}, Said(taints=[word]))
+
+    assert refused.value.name == "taint-malformed"
+
+
+def test_a_new_secret_goes_to_the_identity_there_is() -> None:
+    after = changed({"azureAuth": PRINCIPAL}, Said(client_secret="new"))
+
+    assert after["azureAuth"]["servicePrincipal"] == {"clientId": CLIENT, "clientSecret": "new"}
+    assert "new" not in repr(Said(client_secret="new"))
+
+
+def test_another_method_leaves_nothing_of_the_earlier_one() -> None:
+    after = changed({"azureAuth": PRINCIPAL}, Said(auth_method="managedIdentity", principal_id=CLIENT))
+
+    assert after["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"principalId": CLIENT}}
+    assert changed({"azureAuth": PRINCIPAL}, Said(auth_method="none"))["azureAuth"] == {"method": "none"}
+
+
+def test_options_of_another_method_are_not_lost_silently() -> None:
+    with pytest.raises(WordsError, match="--client-tenant"):
+        changed({}, Said(auth_method="arc", client_tenant="contoso.com"))
+
+
+def test_what_others_changed_elsewhere_overrules_nothing() -> None:
+    first, second = {"nodeConfig": {"maxPods": 50}}, {"nodeConfig": {"maxPods": 50, "labels": {"site": "north"}}}
+
+    assert overruled(first, second, Said(max_pods=60, labels=["rack=7"])) == []
+    assert overruled(first, second, Said(labels=["site=south"])) == ["nodeConfig.labels.site"]
+    assert overruled(first, {"nodeConfig": {"maxPods": 60}}, Said(max_pods=60)) == []

@@ -1,0 +1,47 @@
+"""Times and nodes as people write and read them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from aks_flex_node.errors import WordsError
+from aks_flex_node.rp.cli.audits import moment
+from aks_flex_node.rp.cli.showing import ago, nodes
+
+NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("30m", "2026-05-10T11:30:00.000000Z"),
+        ("7d", "2026-05-03T12:00:00.000000Z"),
+        ("2026-05-01", "2026-05-01T00:00:00.000000Z"),
+        ("2026-05-01T14:00:00+02:00", "2026-05-01T12:00:00.000000Z"),
+        ("2026-05-01T12:00Z", "2026-05-01T12:00:00.000000Z"),
+    ],
+)
+def test_a_time_can_be_said_as_an_age_or_as_a_moment(text: str, meant: str) -> None:
+    assert moment(text, NOW) == meant
+
+
+@pytest.mark.parametrize("text", ["yesterday", "5x", "-3d", "2026-13-01"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(WordsError):
+        moment(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-5, "0 s ago"), (119, "119 s ago"), (120, "2 min ago"), (7200, "2 h ago"), (10**6, "11 d ago")],
+)
+def test_an_age_is_said_in_one_unit(seconds: int, said: str) -> None:
+    assert ago("2026-05-10T12:00:00Z", NOW.timestamp() + seconds) == said
+
+
+def test_a_node_that_was_never_heard_of_has_a_whole_row() -> None:
+    created = {"name": "edge-1", "properties": {"status": {"joinState": "Created"}}}
+
+    assert nodes([created]).splitlines()[1].split() == ["edge-1", "Unknown", "Created", "-", "never"]

@@ -1,0 +1,94 @@
+"""A small API server in memory: objects with versions, optimistic locks, and what a test wants it to say."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from aks_flex_node.rp.clusters.clients import Client, Fixed
+from aks_flex_node.rp.clusters.connections import Direct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.rp.clusters.clients import Source
+
+DIRECT = Direct("https://api.example.com", "a certificate", token="canary-token")
+KINDS = ("nodes", "secrets", "certificatesigningrequests")  # of which there may be none
+BORN = "2026-01-01T00:00:00Z"
+
+
+class FakeApi:
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.calls: list[str] = []
+        self.answers: dict[str, Callable[[httpx2.Request], httpx2.Response]] = {}  # by "GET /path", before all else
+        self._version = 100
+
+    def client(self, source: Source | None = None) -> Client:
+        def opened(direct: Direct) -> httpx2.AsyncClient:
+            headers = {"Authorization": f"Bearer {direct.token}"}
+            transport = httpx2.MockTransport(self.handle)
+            return httpx2.AsyncClient(transport=transport, base_url=direct.server, headers=headers)
+
+        return Client(source or Fixed(DIRECT), opened)
+
+    def put(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+        """An object, as if it had been made just now."""
+        self._version += 1
+        name = path.rpartition("/")[2]
+        given = {"name": name, "uid": f"uid-{name}", "creationTimestamp": BORN}
+        metadata = {**given, **document.get("metadata", {}), "resourceVersion": str(self._version)}
+        self.objects[path] = {**document, "metadata": metadata}
+        return deepcopy(self.objects[path])
+
+    def handle(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path
+        call = f"{request.method} {path}"
+        self.calls.append(call)
+        if special := self.answers.get(call):
+            return special(request)
+        body = json.loads(request.content or b"{}")
+        if request.method == "POST":
+            name = body["metadata"].get("name") or f"made-{self._version}"
+            return httpx2.Response(201, json=self.put(f"{path}/{name}", body))
+        kept = path.removesuffix("/approval").removesuffix("/status")
+        if request.method == "GET" and kept not in self.objects:
+            return self._listed(path)
+        return self._changed(request.method, kept, body)
+
+    def _listed(self, path: str) -> httpx2.Response:
+        items = [one for at, one in self.objects.items() if at.rpartition("/")[0] == path]
+        if not items and not path.endswith(KINDS):
+            return refusal(404, "NotFound")
+        return httpx2.Response(200, json={"items": items, "metadata": {"resourceVersion": str(self._version)}})
+
+    def _changed(self, method: str, path: str, body: dict[str, Any]) -> httpx2.Response:
+        there = self.objects.get(path)
+        if there is None:
+            return refusal(404, "NotFound")
+        if method == "GET":
+            return httpx2.Response(200, json=there)
+        if method == "DELETE":
+            if body["preconditions"].get("uid", there["metadata"]["uid"]) != there["metadata"]["uid"]:
+                return refusal(409, "Conflict")
+            return httpx2.Response(200, json=self.objects.pop(path))
+        version = body.get("metadata", {}).get("resourceVersion")
+        if version and version != there["metadata"]["resourceVersion"]:
+            return refusal(409, "Conflict")
+        return httpx2.Response(200, json=self.put(path, merged(there, body)))
+
+
+def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    result = dict(one)
+    for name, value in other.items():
+        nested = isinstance(value, dict) and isinstance(result.get(name), dict)
+        result[name] = merged(result[name], value) if nested else value
+    return result
+
+
+def refusal(status: int, reason: str, message: str = "no") -> httpx2.Response:
+    return httpx2.Response(status, json={"kind": "Status", "code": status, "reason": reason, "message": message})

@@ -1,0 +1,107 @@
+"""Requests for certificates as kubelets and others make them, a service that listens, and a loop to run a test in."""
+
+# ruff: noqa: ARG002 - a listener is told more than a test looks at
+from __future__ import annotations
+
+import asyncio
+import base64
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import NameOID
+
+from aks_flex_node.rp.clusters.requests import CLIENT_SIGNER
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aks_flex_node.rp.clusters.facts import ClusterFacts
+
+
+def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(**arguments: Any) -> None:
+        asyncio.run(test(**arguments))  # type: ignore[arg-type]
+
+    return run
+
+
+class Heard:
+    """A service that knows of some tokens and nodes, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, str] = {}
+        self.told: list[tuple[str, ...]] = []
+        self.facts: list[ClusterFacts] = []
+        self.absent: list[str] = []
+        self.deaf = False
+
+    async def expects(self, cluster: str, node: str, token_id: str) -> bool:
+        return self.tokens.get(node) == token_id
+
+    async def expects_node(self, cluster: str, node: str) -> bool:
+        return node in self.tokens
+
+    async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
+        if not await self.expects(cluster, node, token_id):
+            return False
+        self._hear("attempted", node, csr)
+        return True
+
+    async def refused(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
+        self._hear("refused", node, csr, why)
+
+    async def issued(self, cluster: str, node: str, token_id: str, csr: str) -> None:
+        self._hear("issued", node, csr)
+
+    async def failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
+        self._hear("failed", node, why)
+
+    async def observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
+        self._hear("observed", node, ready["status"] + ready["kubeletVersion"] if ready else "gone")
+
+    async def present(self, cluster: str, names: frozenset[str]) -> None:
+        self.absent = sorted(self.tokens.keys() - names)
+
+    async def cluster_changed(self, cluster: str, facts: ClusterFacts) -> None:
+        self._hear("facts", cluster)
+        self.facts.append(facts)
+
+    def _hear(self, *words: str) -> None:
+        if self.deaf:
+            raise ConnectionError("the store is away")
+        self.told.append(words)
+
+    def about(self, node: str) -> list[str]:
+        return [words[0] for words in self.told if words[1] == node]
+
+
+def request_for(  # noqa: PLR0913
+    node: str,
+    *,
+    as_user: str = "",
+    groups: Sequence[str] = ("system:nodes",),
+    names: Sequence[x509.GeneralName] = (),
+    signer: str = CLIENT_SIGNER,
+    usages: Sequence[str] = ("digital signature", "client auth"),
+    more: Sequence[x509.NameAttribute[str]] = (),
+    extensions: Sequence[x509.ExtensionType] = (),
+    key: Any = None,
+) -> dict[str, Any]:
+    subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    subject.append(x509.NameAttribute(NameOID.COMMON_NAME, as_user or f"system:node:{node}"))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([*subject, *more]))
+    for extension in (*extensions, *([x509.SubjectAlternativeName(names)] if names else [])):
+        builder = builder.add_extension(extension, critical=False)
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    signed = builder.sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+    pem = signed.public_bytes(serialization.Encoding.PEM)
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": "node-csr-"},
+        "spec": {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": list(usages)},
+    }

@@ -1,0 +1,117 @@
+"""The built-in delivery: one URL a node, of which the store has no secret."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from aks_flex_node.api import config_urls
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.rp.delivery.built_in import BuiltIn, Fetched, delivery_id
+from aks_flex_node.rp.sealing import Sealer
+from aks_flex_node.rp.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+Outcome = TypeVar("Outcome")
+
+CLUSTER, NODE = "/subscriptions/1/cluster", "edge-1"
+BUNDLE = b'{"config": {"token": "canary-of-a-token"}}'
+LATER = 2_000.0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "rp.db"
+
+
+def during(file: Path, work: Callable[[SqliteStore, BuiltIn], Awaitable[Outcome]]) -> Outcome:
+    """What this comes to, with a store that is running meanwhile."""
+
+    async def run() -> Outcome:
+        store = SqliteStore(file)
+        await store.start()
+        try:
+            sealer = Sealer([b"k" * 32], "a test")
+            return await work(store, BuiltIn(store, sealer, "https://rp.example:8443", lambda: "ab" * 32))
+        finally:
+            await store.stop()
+
+    return asyncio.run(run())
+
+
+def secret_of(url: str) -> str:
+    return config_urls.parse(url).address.rpartition("/")[2]
+
+
+def test_the_url_leads_to_the_bundle_and_says_which_authority_to_trust(file: Path) -> None:
+    async def work(_: SqliteStore, delivery: BuiltIn) -> tuple[str, Fetched | None]:
+        url = await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
+        return url, await delivery.fetch(secret_of(url), 1_000.0)
+
+    url, found = during(file, work)
+    assert found == (CLUSTER, NODE, BUNDLE)
+    assert config_urls.parse(url).pin == "ab" * 32
+    assert len(secret_of(url)) >= 43  # 32 random bytes
+
+
+def test_a_new_url_kills_the_earlier_one_of_the_same_node_alone(file: Path) -> None:
+    async def work(_: SqliteStore, delivery: BuiltIn) -> list[bool]:
+        urls = [
+            await delivery.put(CLUSTER, NODE, BUNDLE, LATER),
+            await delivery.put(CLUSTER, "edge-2", BUNDLE, LATER),
+            await delivery.put(CLUSTER, NODE, BUNDLE, LATER),
+        ]
+        return [await delivery.fetch(secret_of(url), 1_000.0) is not None for url in urls]
+
+    assert during(file, work) == [False, True, True]
+
+
+def test_what_has_expired_or_was_revoked_or_was_guessed_is_not_there(file: Path) -> None:
+    async def work(_: SqliteStore, delivery: BuiltIn) -> list[object]:
+        secret = secret_of(await delivery.put(CLUSTER, NODE, BUNDLE, LATER))
+        guesses = [secret[:-1], secret + "=", "", "\udcff", delivery_id(secret)]
+        answers: list[object] = [await delivery.fetch(guess, 1_000.0) for guess in guesses]
+        answers.append(await delivery.fetch(secret, LATER))
+        revoked = [await delivery.revoke(CLUSTER, NODE), await delivery.revoke(CLUSTER, NODE)]
+        return [*answers, await delivery.fetch(secret, 1_000.0), revoked]
+
+    assert during(file, work) == [None] * 7 + [[True, False]]
+
+
+def test_a_sweep_forgets_what_has_expired(file: Path) -> None:
+    async def work(_: SqliteStore, delivery: BuiltIn) -> tuple[int, int]:
+        await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
+        await delivery.put(CLUSTER, "edge-2", BUNDLE, LATER + 1)
+        return await delivery.sweep(LATER), await delivery.sweep(LATER)
+
+    assert during(file, work) == (1, 0)
+
+
+def test_the_database_has_neither_the_urls_secret_nor_the_bundle(file: Path) -> None:
+    async def work(_: SqliteStore, delivery: BuiltIn) -> str:
+        return secret_of(await delivery.put(CLUSTER, NODE, BUNDLE, LATER))
+
+    secret = during(file, work)
+    written = file.read_bytes()
+    assert delivery_id(secret).encode() in written
+    assert secret.encode() not in written
+    assert b"canary" not in written
+
+
+def test_a_bundle_that_was_moved_to_another_nodes_row_does_not_open(file: Path) -> None:
+    async def put(_: SqliteStore, delivery: BuiltIn) -> str:
+        await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
+        return secret_of(await delivery.put(CLUSTER, "edge-2", b"{}", LATER))
+
+    secret = during(file, put)
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE deliveries SET bundle = (SELECT bundle FROM deliveries WHERE node = 'edge-1')")
+    with pytest.raises(ConfigError, match="belongs to another record"):
+        during(file, lambda _, delivery: delivery.fetch(secret, 1_000.0))

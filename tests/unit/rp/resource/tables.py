@@ -1,0 +1,40 @@
+"""Bodies and what is right or wrong with them, one small file a case; the service's tests send the same ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aks_flex_node.rp.resource.rules import Around
+
+BODIES = Path(__file__).parent / "bodies"
+CLUSTER_VERSION = "1.34.4"
+NAME = "edge-1"  # as the body that is sent back has it
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    about: str  # a sentence for whoever reads the file
+    body: dict[str, Any]
+    targets: tuple[str, ...] = ()
+    around: dict[str, Any] = field(default_factory=dict)  # what is not as it is for a new node
+    agent: bool = True  # whether the agent of today knows all of it
+
+    @property
+    def beside(self) -> Around:
+        return Around(**{"cluster_version": CLUSTER_VERSION, "entra": True, **self.around})
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def cases(kind: str) -> list[Case]:
+    return [_read(file) for file in sorted((BODIES / kind).glob("*.json"))]
+
+
+def _read(file: Path) -> Case:
+    document = json.loads(file.read_text())
+    return Case(file.stem, **{**document, "targets": tuple(document.get("targets", ()))})

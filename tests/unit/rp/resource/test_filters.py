@@ -1,0 +1,74 @@
+"""`$filter`: what is understood, and what it finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aks_flex_node.rp.arm.problems import Problem
+from aks_flex_node.rp.resource import filters
+
+NODE: dict[str, Any] = {
+    "properties": {
+        "nodeConfig": {"labels": {"site": "o'hare", "example.com/a": "b"}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "joinState": "Joined"},
+    }
+}
+
+
+def holds(text: str) -> bool:
+    parsed = filters.parse(text)
+    assert not isinstance(parsed, Problem), parsed
+    return all(each.holds(NODE, "1.34.4") for each in parsed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ready eq 'True'",
+        "  ready   eq   'True'  ",
+        "Ready EQ 'True' And JOINSTATE ne 'Failed'",
+        "version eq '1.34.4'",
+        "labels/site eq 'o''hare'",
+        "labels/example.com/a eq 'b'",
+        "labels/none ne 'x'",
+    ],
+)
+def test_what_holds(text: str) -> None:
+    assert holds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ready eq 'true'", "version ne '1.34.4'", "labels/Site eq 'o''hare'", "ready eq 'True' and version eq ''"],
+)
+def test_what_does_not_hold(text: str) -> None:
+    assert not holds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ready",
+        "ready eq True",
+        'ready eq "True"',
+        "ready eq 'True",
+        "ready eq 'True' and",
+        "ready eq 'True' or version eq '1'",
+        "ready eq 'True' ready eq 'True'",
+        "ready gt 'True'",
+        "name eq 'x'",
+        "labels eq 'x'",
+        "labels/ eq 'x'",
+        "status/ready eq 'x'",
+        "(ready eq 'True')",
+    ],
+)
+def test_what_is_not_understood_is_a_problem_of_the_query(text: str) -> None:
+    parsed = filters.parse(text)
+
+    assert isinstance(parsed, Problem)
+    assert parsed.target == "$filter"
+    assert "joinState" in parsed.message

@@ -1,0 +1,119 @@
+"""A node as it is shown, and the configuration that is made for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aks_flex_node.rp.arm import problems
+from aks_flex_node.rp.arm.ids import ClusterId
+from aks_flex_node.rp.clusters.facts import ClusterFacts
+from aks_flex_node.rp.resource import configs, showing
+from aks_flex_node.rp.resource.configs import Secrets
+from aks_flex_node.rp.resource.models import Properties
+from aks_flex_node.rp.store.store import Node
+
+CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
+FACTS = ClusterFacts("1.34.4", "https://api:443", "Q0E=", "10.0.0.10", location="westeurope", tenant_id="tenant")
+NODE = Node(CLUSTER.key, "edge-1", "Edge-1", 17, '"17"', {"continuousMonitoring": True}, {"a": 1}, created=1000.0)
+READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2024-02-26T15:30:45Z"}
+G = "11111111-2222-3333-4444-555555555555"
+
+
+def config(**properties: Any) -> dict[str, Any]:
+    read = Properties.model_validate(properties)
+    chosen = configs.effective_versions(read, FACTS.version)
+    return configs.config(read, CLUSTER, FACTS, "edge-1", chosen)
+
+
+def test_a_list_leaves_the_generated_configuration_out() -> None:
+    assert "config" in showing.resource(NODE, CLUSTER, 2000.0)["properties"]
+    assert "config" not in showing.resource(NODE, CLUSTER, 2000.0, whole=False)["properties"]
+
+
+@pytest.mark.parametrize(("silent", "status"), [(120, "True"), (121, "Unknown")])
+def test_silence_is_counted_from_the_last_word(silent: int, status: str) -> None:
+    node = replace(NODE, status={"conditions": [READY, {"type": "Other", "status": "True"}]}, last_seen=5000.0)
+
+    first, other = showing.status(node, 5000.0 + silent)["conditions"]
+
+    assert first["status"] == status
+    assert other["status"] == "True"
+
+
+def test_a_node_that_nobody_has_heard_of_is_not_silent() -> None:
+    [ready] = showing.status(NODE, 1e9)["conditions"]
+
+    assert ready["reason"] == "NeverReported"
+
+
+def test_what_is_stored_is_not_changed_by_showing_it() -> None:
+    node = replace(NODE, status={"conditions": [READY]}, last_seen=1.0)
+
+    showing.resource(node, CLUSTER, 1e9)
+
+    assert node.status == {"conditions": [READY]}
+
+
+def test_a_configuration_says_what_the_cluster_is() -> None:
+    made = config()
+
+    assert made["azure"]["targetCluster"] == {"resourceId": str(CLUSTER), "location": "westeurope"}
+    assert made["node"]["kubelet"] == {
+        "serverURL": "https://api:443",
+        "caCertData": "Q0E=",
+        "clusterDomain": "cluster.local",
+        "serverTLSBootstrap": True,
+        "dnsServiceIP": "10.0.0.10",
+    }
+    assert made["node"]["maxPods"] == 110
+    assert "driftPolicy" not in made
+
+
+def test_what_a_person_says_is_stronger_than_what_the_cluster_says() -> None:
+    made = config(nodeConfig={"kubelet": {"clusterDomain": "plant.example"}}, versions={"kubernetes": "v1.33.1"})
+
+    assert made["node"]["kubelet"]["clusterDomain"] == "plant.example"
+    assert made["kubernetes"] == {"version": "1.33.1"}
+
+
+def test_an_identity_is_told_without_what_only_the_service_needs() -> None:
+    arc = config(azureAuth={"method": "arc", "arc": {"machineName": "edge", "principalId": G}})
+    managed = config(azureAuth={"method": "managedIdentity", "managedIdentity": {"principalId": G}})
+    principal = config(azureAuth={"method": "servicePrincipal", "servicePrincipal": {"clientId": G}})
+
+    assert arc["azure"]["arc"] == {"enabled": True, "machineName": "edge"}
+    assert managed["azure"]["managedIdentity"] == {}
+    assert principal["azure"]["servicePrincipal"] == {"clientId": G, "clientTenant": "tenant"}
+
+
+def test_a_bundle_has_the_secrets_and_the_configuration_has_none() -> None:
+    made = config(azureAuth={"method": "servicePrincipal", "servicePrincipal": {"clientId": G}})
+    secrets = Secrets("abcdef.0123456789abcdef", "hush")
+
+    bundle = configs.bundle(made, 17, secrets)
+
+    assert bundle["configVersion"] == "17"
+    assert bundle["config"]["azure"]["bootstrapToken"] == {"token": "abcdef.0123456789abcdef"}
+    assert bundle["config"]["azure"]["servicePrincipal"]["clientSecret"] == "hush"
+    assert "hush" not in str(made)
+    assert "hush" not in repr(secrets)
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        (("properties", "nodeConfig", "taints", 0, "key"), "properties.nodeConfig.taints[0].key"),
+        (("labels", "example.com/a"), "labels['example.com/a']"),
+        (("labels", "it's"), "labels['it\\'s']"),
+        (("$filter",), "$filter"),
+    ],
+)
+def test_a_place_in_a_body_is_written_as_a_path(steps: tuple[str | int, ...], text: str) -> None:
+    assert problems.path(*steps) == text
+
+
+def test_a_message_repeats_no_more_than_a_person_can_read() -> None:
+    assert len(problems.quoted("x" * 10_000)) < 100

@@ -1,0 +1,162 @@
+"""What is kept in memory of a node is never older than what was heard of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from aks_flex_node.rp.serving import cards
+from aks_flex_node.rp.serving.cards import Cards
+from aks_flex_node.rp.store.changes import Broadcast
+from aks_flex_node.rp.store.errors import Unavailable
+from aks_flex_node.rp.store.store import Node, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from aks_flex_node.rp.store.changes import Change
+    from aks_flex_node.rp.store.store import Store
+
+PLACE = ("cluster", "edge-1")
+FIRST, SECOND = '"1"', '"2"'
+
+
+@dataclass
+class SlowStore:
+    """One node, which may be given another etag while it is read."""
+
+    etag: str = FIRST
+    broadcast: Broadcast = field(default_factory=Broadcast)
+    reads: int = 0
+    while_read: Callable[[], None] | None = None
+    batches: list[int] = field(default_factory=list)
+    away: bool = False
+
+    def write(self, etag: str) -> None:
+        self.etag = etag
+        self.broadcast.publish([(*PLACE, 2)])
+
+    async def node(self, cluster: str, key: str) -> Node | None:
+        found = Node(cluster, key, key, 1, self.etag, {}, {}) if (cluster, key) == PLACE else None
+        self.reads += 1
+        act, self.while_read = self.while_read, None
+        if act:
+            act()
+        for _ in range(3):  # whoever follows changes has heard of them before this returns
+            await asyncio.sleep(0)
+        return found
+
+    async def trace(self, *_: str) -> Trace:
+        return Trace()
+
+    async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
+        if self.away:
+            raise Unavailable("It is away.")
+        self.batches.append(len(moments))
+
+    def changes(self) -> AsyncIterator[Change]:
+        return self.broadcast.subscribe()
+
+
+def with_cards(store: SlowStore, act: Callable[[Cards], object]) -> None:
+    async def run() -> None:
+        held = Cards(cast("Store", store))
+        held.start()
+        await asyncio.sleep(0)
+        try:
+            await act(held)  # type: ignore[misc]
+        finally:
+            await held.stop()
+
+    asyncio.run(run())
+
+
+def test_a_node_is_read_once() -> None:
+    store = SlowStore()
+
+    async def act(held: Cards) -> None:
+        assert [(await held.card(PLACE)).etag for _ in range(3)] == [FIRST] * 3
+
+    with_cards(store, act)
+    assert store.reads == 1
+
+
+def test_a_node_that_changes_while_it_is_read_is_read_again() -> None:
+    store = SlowStore()
+    store.while_read = lambda: store.write(SECOND)
+
+    async def act(held: Cards) -> None:
+        assert (await held.card(PLACE)).etag == SECOND
+        assert held.at_hand(PLACE) is not None
+
+    with_cards(store, act)
+
+
+def test_a_change_between_the_look_and_the_wait_is_not_missed() -> None:
+    store = SlowStore()
+    store.while_read = lambda: store.write(SECOND)
+
+    async def act(held: Cards) -> None:
+        assert await asyncio.wait_for(held.changed(PLACE, FIRST, 30), 10)
+
+    with_cards(store, act)
+
+
+def test_a_change_of_another_node_costs_no_second_look() -> None:
+    store = SlowStore()
+    store.while_read = lambda: store.broadcast.publish([("cluster", "edge-2", 2)])
+
+    async def act(held: Cards) -> None:
+        await held.card(PLACE)
+        assert held.at_hand(PLACE) is not None
+
+    with_cards(store, act)
+    assert store.reads == 1
+
+
+def test_two_who_read_the_same_node_do_not_hinder_each_other() -> None:
+    store = SlowStore()
+
+    async def act(held: Cards) -> None:
+        both = await asyncio.wait_for(asyncio.gather(held.card(PLACE), held.card(PLACE)), 10)
+        assert [card.etag for card in both] == [FIRST, FIRST]
+
+    with_cards(store, act)
+
+
+def test_what_was_never_there_is_not_kept() -> None:
+    async def act(held: Cards) -> None:
+        assert (await held.card(("cluster", "made-up"))).etag == ""
+        assert held.at_hand(("cluster", "made-up")) is None
+
+    with_cards(SlowStore(), act)
+
+
+def test_sightings_are_written_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards, "TOGETHER", 2)
+    store = SlowStore()
+
+    async def act(held: Cards) -> None:
+        for number in range(5):
+            held.saw("cluster", f"edge-{number}", 1.0)
+        await held.flush()
+
+    with_cards(store, act)
+    assert store.batches == [2, 2, 1]
+
+
+def test_sightings_are_kept_while_the_store_is_away() -> None:
+    store = SlowStore(away=True)
+
+    async def act(held: Cards) -> None:
+        held.saw(*PLACE, 5.0)
+        with pytest.raises(Unavailable):
+            await held.flush()
+        assert held.heard(*PLACE) == 5.0
+        store.away = False
+
+    with_cards(store, act)
+    assert store.batches == [1]

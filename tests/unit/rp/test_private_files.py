@@ -1,0 +1,46 @@
+"""Files that hold secrets: whole, and for their owner alone, from the first moment on."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.rp import private_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_of_two_that_make_a_file_the_first_is_right_and_both_know(tmp_path: Path) -> None:
+    file = tmp_path / "made" / "key"
+    assert private_files.create(file, b"first")
+    assert not private_files.create(file, b"second")
+    assert private_files.read(file) == b"first"
+    assert [each.name for each in file.parent.iterdir()] == ["key"]
+
+
+def test_what_is_written_takes_the_place_of_an_open_file_and_is_closed(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.touch(0o644)
+    private_files.write(file, b"new")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert private_files.read(file) == b"new"
+
+
+def test_no_umask_of_the_caller_opens_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        private_files.create(tmp_path / "room" / "key", b"x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "room" / "key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "room").stat().st_mode) == 0o700
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        private_files.read(tmp_path / "nothing")

@@ -1,0 +1,141 @@
+"""Encryption at rest: keys from a file or the environment, rotation, and what is bound to its record."""
+
+from __future__ import annotations
+
+import base64
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.rp.sealing import VARIABLE, Sealer, add_key, load_keys
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLD, NEW = b"o" * 32, b"n" * 32
+SECRET = b"canary-of-a-client-secret"
+
+
+def text(key: bytes) -> str:
+    return base64.urlsafe_b64encode(key).decode()
+
+
+def private(file: Path, *lines: str) -> Path:
+    file.touch(0o600)
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_what_is_sealed_opens_and_does_not_show() -> None:
+    sealer = Sealer([NEW], "a test")
+    sealed = sealer.seal(SECRET, "node a")
+    assert sealer.open(sealed, "node a") == SECRET
+    assert SECRET not in sealed
+
+
+def test_the_same_secret_never_looks_the_same_twice() -> None:
+    sealer = Sealer([NEW], "a test")
+    assert sealer.seal(SECRET, "node a") != sealer.seal(SECRET, "node a")
+
+
+def test_a_secret_moved_to_another_record_does_not_open() -> None:
+    sealer = Sealer([NEW], "a test")
+    with pytest.raises(ConfigError, match="belongs to another record") as caught:
+        sealer.open(sealer.seal(SECRET, "node a"), "node b")
+    assert caught.value.name == "seal-unopened"
+
+
+@pytest.mark.parametrize("place", [0, 4, 12, 30, -1])
+def test_a_changed_byte_is_noticed_wherever_it_is(place: int) -> None:
+    sealer = Sealer([NEW], "a test")
+    damaged = bytearray(sealer.seal(SECRET, "node a"))
+    damaged[place] ^= 1
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        sealer.open(bytes(damaged), "node a")
+
+
+@pytest.mark.parametrize("length", [0, 1, 9, 20])
+def test_a_stump_is_refused_and_not_a_crash(length: int) -> None:
+    sealer = Sealer([NEW], "a test")
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        sealer.open(sealer.seal(SECRET, "node a")[:length], "node a")
+
+
+def test_after_a_rotation_the_old_opens_and_is_known_to_be_old() -> None:
+    before, after = Sealer([OLD], "a test"), Sealer([NEW, OLD], "a test")
+    sealed = before.seal(SECRET, "node a")
+    assert after.open(sealed, "node a") == SECRET
+    assert not after.is_current(sealed)
+    assert after.is_current(after.seal(SECRET, "node a"))
+
+
+def test_a_key_that_is_gone_is_told_with_the_file_and_without_any_key(tmp_path: Path) -> None:
+    file = private(tmp_path / "keys", text(NEW))
+    sealed = Sealer([OLD], "a test").seal(SECRET, "node a")
+    with pytest.raises(ConfigError, match="a key that is not there") as caught:
+        load_keys(file, {}).open(sealed, "node a")
+    assert str(file) in str(caught.value)
+    assert text(NEW) not in str(caught.value)
+
+
+def test_the_first_start_makes_a_key_that_only_its_owner_reads(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "keys"
+    sealed = load_keys(file, {}).seal(SECRET, "node a")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert load_keys(file, {}).open(sealed, "node a") == SECRET
+    assert [each.name for each in file.parent.iterdir()] == ["keys"]
+
+
+def test_a_new_key_seals_and_what_was_sealed_before_opens(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    sealed = load_keys(file, {}).seal(SECRET, "node a")
+    add_key(file)
+    rotated = load_keys(file, {})
+    assert rotated.open(sealed, "node a") == SECRET
+    assert not rotated.is_current(sealed)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    file = private(tmp_path / "keys", text(NEW))
+    file.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600") as caught:
+        load_keys(file, {})
+    assert caught.value.name == "private-file-open"
+
+
+@pytest.mark.parametrize("line", ["not base64!", text(b"short"), text(NEW)[:-3]])
+def test_a_line_that_is_no_key_is_named_by_its_number_and_not_shown(tmp_path: Path, line: str) -> None:
+    file = private(tmp_path / "keys", "# first the newest", text(NEW), line)
+    with pytest.raises(ConfigError, match=f"Line 3 of {file}") as caught:
+        load_keys(file, {})
+    assert line not in str(caught.value)
+
+
+def test_an_empty_file_is_not_taken_for_a_first_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no key in"):
+        load_keys(private(tmp_path / "keys", "# nothing"), {})
+
+
+def test_keys_of_the_environment_seal_before_those_of_the_file(tmp_path: Path) -> None:
+    file = private(tmp_path / "keys", text(OLD))
+    both = load_keys(file, {VARIABLE: text(NEW)})
+    assert both.open(Sealer([OLD], "a test").seal(SECRET, "node a"), "node a") == SECRET
+    assert both.is_current(Sealer([NEW], "a test").seal(SECRET, "node a"))
+
+
+def test_the_environment_may_hold_several_and_then_no_file_is_made(tmp_path: Path) -> None:
+    sealer = load_keys(tmp_path / "keys", {VARIABLE: f"{text(NEW)},{text(OLD)}"})
+    assert sealer.open(Sealer([OLD], "a test").seal(SECRET, "node a"), "node a") == SECRET
+    assert not (tmp_path / "keys").exists()
+
+
+def test_no_key_at_all_is_an_error_that_says_how_to_give_one() -> None:
+    with pytest.raises(ConfigError, match=VARIABLE):
+        load_keys(None, {})
+
+
+def test_a_sealer_shows_no_key() -> None:
+    assert "nnn" not in repr(Sealer([NEW], "a test"))

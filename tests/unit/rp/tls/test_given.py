@@ -1,0 +1,149 @@
+"""TLS files that somebody else keeps, and the context that takes them up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.rp.tls.given import Given
+from aks_flex_node.rp.tls.own import make_authority, sign_server
+from aks_flex_node.rp.tls.serving import Serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aks_flex_node.rp.tls.chains import Chain
+
+NOW = 1_800_000_000.0
+DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Files:
+    given: Given
+    authority: Chain
+
+    def put(self, chain: Chain, *, whole: bool = True) -> None:
+        certificates = chain.certificates if whole else chain.certificates[:1]
+        self.given.certificate.write_bytes(b"".join(each.public_bytes(Encoding.PEM) for each in certificates))
+        self.given.key.write_bytes(chain.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+    def server(self, now: float = NOW) -> Chain:
+        return sign_server(self.authority, ("rp.example",), now)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    made = Files(Given(tmp_path / "tls.crt", tmp_path / "tls.key"), make_authority(NOW))
+    made.given.key.touch(0o600)
+    made.put(made.server())
+    return made
+
+
+def refused(files: Files, now: float = NOW) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        files.given.current(now)
+    return caught.value
+
+
+def test_files_that_belong_together_are_used_and_pin_the_authority_they_include(files: Files) -> None:
+    assert files.given.current(NOW).pin == files.authority.pin
+
+
+def test_a_chain_without_its_authority_has_no_pin(files: Files) -> None:
+    files.put(files.server(), whole=False)
+    assert files.given.current(NOW).pin == ""
+
+
+def test_a_key_of_another_certificate_is_told(files: Files) -> None:
+    before = files.given.certificate.read_bytes()
+    files.put(files.server())
+    files.given.certificate.write_bytes(before)
+    assert refused(files).name == "tls-key-mismatch"
+
+
+def test_an_expired_certificate_and_one_of_the_future_are_told(files: Files) -> None:
+    assert refused(files, NOW + 366 * DAY).name == "tls-certificate-expired"
+    assert refused(files, NOW - DAY).name == "tls-certificate-early"
+
+
+def test_what_is_no_certificate_or_no_key_or_not_there_is_told_with_its_name(files: Files) -> None:
+    files.given.certificate.write_text("nothing")
+    assert "tls.crt holds no certificate" in refused(files).message
+    files.put(files.server())
+    files.given.key.write_text("nothing")
+    assert "tls.key holds no private key" in refused(files).message
+    files.given.certificate.unlink()
+    assert "tls.crt cannot be read" in refused(files).message
+
+
+def test_a_key_with_a_password_is_told(files: Files) -> None:
+    key = files.authority.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    files.given.key.write_bytes(key)
+    assert "password" in refused(files).message
+
+
+def test_a_key_may_be_a_groups_and_not_everybodys(files: Files) -> None:
+    files.given.key.chmod(0o640)
+    files.given.current(NOW)
+    files.given.key.chmod(0o644)
+    assert refused(files).name == "private-file-open"
+
+
+def test_a_new_file_is_taken_up_by_the_same_context(files: Files) -> None:
+    serving = Serving(files.given, NOW)
+    assert not serving.refresh(NOW)
+    files.put(files.server(), whole=False)
+    assert serving.refresh(NOW)
+    assert serving.pin == ""
+
+
+def test_a_new_file_that_cannot_be_used_leaves_the_old_in_use(files: Files) -> None:
+    serving = Serving(files.given, NOW)
+    files.given.key.write_text("half of a")
+    with pytest.raises(ConfigError):
+        serving.refresh(NOW)
+    assert serving.pin == files.authority.pin
+
+
+def test_a_running_service_takes_up_new_files_and_tells_of_bad_ones_once(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = time.time()
+    files.put(files.server(now))
+    serving = Serving(files.given, now)
+
+    async def run() -> None:
+        keeping = asyncio.create_task(serving.keep(0.01))
+        files.given.key.write_text("half of a")
+        await until(lambda: "stays" in caplog.text)
+        await asyncio.sleep(0.05)  # some more rounds, in which nothing new is to be told
+        files.put(files.server(now), whole=False)
+        await until(lambda: serving.pin == "")
+        keeping.cancel()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    assert caplog.text.count("stays") == 1
+    assert "renewed." in caplog.text
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("It did not come.")
