@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import statistics
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.artifacts import Artifact, Sources, Store, Tree, Wanted
 from aks_flex_node.lab.pki import Authority
 from aks_flex_node.lab.processes import run, spawn
+from tests.service.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,12 +89,6 @@ def mirror(room: Path) -> Iterator[tuple[str, Path]]:
         yield f"https://{HOST}:{port}", authority.certificate
     finally:
         process.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ours(room: Path, base_url: str, authority: Path, tarball: bool) -> None:

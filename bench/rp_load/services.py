@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.lab.processes import Process, resident_bytes, run, spawn
 from aks_flex_node.rp.store.sqlite import SqliteStore
 from bench.rp_load.connections import Server
-from tests.service.conftest import accepts, free_port
+from tests.service.ports import accepts, free_port
 from tests.unit.rp.auth.issuing import curve_key
 
 if TYPE_CHECKING:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +11,15 @@ import pytest
 from aks_flex_node.lab.images.registry import RegistrySettings, registry_argv, registry_config
 from aks_flex_node.lab.mirror.client import Mirror
 from aks_flex_node.lab.pki import Authority, Pair
-from aks_flex_node.lab.processes import Process, Result, run, spawn
+from aks_flex_node.lab.processes import Result, run, spawn
+from tests.service.lab_cloud.clouds import running_cloud, running_provider
+from tests.service.ports import accepts, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.service.lab_cloud.clouds import Cloud
 
 HOSTS = ("dl.k8s.io", "github.com", "registry.lab")
 KUBELET = bytes(range(256)) * 4096  # 1 MiB
@@ -34,6 +36,20 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="session")
 def certificate(authority: Authority) -> Pair:
     return authority.issue("server", "server", names=HOSTS)
+
+
+@pytest.fixture(scope="module")
+def provider(authority: Authority) -> Iterator[str]:
+    """A stand-in for the resource provider behind the lab's ARM."""
+    with running_provider(authority.issue("localhost", "localhost", names=("localhost",))) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def cloud(authority: Authority, provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """The lab's Azure. Each test makes the principals that it needs."""
+    with running_cloud(authority, tmp_path_factory.mktemp("cloud"), provider) as cloud:
+        yield cloud
 
 
 @pytest.fixture(scope="session")
@@ -119,23 +135,3 @@ def registry_port(certificate: Pair, tmp_path_factory: pytest.TempPathFactory) -
         yield port
     finally:
         process.stop()
-
-
-def wait_until(holds: Callable[[], bool], process: Process, log: Path) -> None:
-    """Until a server answers; what it said, when it does not."""
-    end = time.monotonic() + 30
-    while not holds():
-        assert process.alive, f"it ended: {log.read_text()}"
-        assert time.monotonic() < end, f"it did not start in time: {log.read_text()}"
-        time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -9,7 +9,8 @@ import pytest
 
 from aks_flex_node.lab.mirror.client import Mirror
 from aks_flex_node.lab.processes import spawn
-from tests.service.agent.publishers import Publisher, Server, free_port, published, until
+from tests.service.agent.publishers import Publisher, Server, published, until
+from tests.service.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-import socket
 import tarfile
 import time
 from dataclasses import dataclass, field, replace
@@ -118,12 +117,6 @@ class Server:
 def until(holds: Callable[[], bool]) -> None:
     while not holds():  # pytest's own time limit ends it
         time.sleep(0.01)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def refusal(store: Store, tree: Tree) -> ArtifactError:

@@ -16,7 +16,7 @@ from aks_flex_node.lab.arm.resources import SUBSCRIPTION, ManagedCluster, Resour
 from aks_flex_node.lab.entra.directory import TENANT, Directory
 from aks_flex_node.lab.entra.signing import SigningKeys
 from aks_flex_node.lab.processes import spawn
-from tests.service.conftest import accepts, free_port, wait_until
+from tests.service.ports import accepts, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from azure.identity import CredentialUnavailableError
 from aks_flex_node.azure import credentials
 from aks_flex_node.lab.entra.directory import TENANT
 from aks_flex_node.lab.processes import spawn
-from tests.service.conftest import accepts, free_port, wait_until
+from tests.service.ports import accepts, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import Arm, AzureCallError
 from aks_flex_node.lab.arm.resources import SUBSCRIPTION
 from aks_flex_node.lab.entra.directory import TENANT
-from tests.service.conftest import free_port
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER, running_cloud
+from tests.service.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     App = Callable[[dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 REMEMBERED = 200_000  # paths
+LONGEST_ID = 128
 LONGEST_WAIT = 55.0  # seconds; ARM gives a provider 60
 _PATH = re.compile(
     r"/subscriptions/([0-9a-f-]{36})/resourcegroups/([^/]+)/providers/microsoft\.containerservice"
@@ -46,6 +47,7 @@ class Poll(NamedTuple):
     etag: bytes
     authorization: bytes
     seconds: float
+    echoed: bytes = b""  # the client's own id of the request, when it wants it back
 
 
 class Paths:
@@ -96,6 +98,8 @@ class Polling:
             await self.app(scope, receive, send)
             return
         headers = [(b"etag", poll.etag), (b"x-ms-request-id", self.ids.fresh()), (b"cache-control", b"no-cache")]
+        if poll.echoed:
+            headers.append((b"x-ms-client-request-id", poll.echoed))
         await send({"type": "http.response.start", "status": 304, "headers": headers})
         await send({"type": "http.response.body"})
         self.metrics.unchanged.inc()
@@ -135,7 +139,7 @@ class Polling:
 
 def read(scope: dict[str, Any], paths: Paths) -> Poll | None:
     """A request, if it is a poll that can be answered from here."""
-    etag = authorization = prefer = b""
+    etag = authorization = prefer = client = echo = b""
     for name, value in scope["headers"]:
         if name == b"if-none-match":
             etag = value
@@ -143,10 +147,15 @@ def read(scope: dict[str, Any], paths: Paths) -> Poll | None:
             authorization = value
         elif name == b"prefer":
             prefer = value
+        elif name == b"x-ms-client-request-id":
+            client = value
+        elif name == b"x-ms-return-client-request-id":
+            echo = value
     place = paths.place(scope["path"]) if etag and scope["query_string"] == _VERSION else None
     if place is None:
         return None
-    return Poll(scope["path"], place, etag, authorization, _seconds(prefer) if prefer else 0.0)
+    echoed = client if echo.lower() == b"true" and len(client) <= LONGEST_ID else b""
+    return Poll(scope["path"], place, etag, authorization, _seconds(prefer) if prefer else 0.0, echoed)
 
 
 def _seconds(prefer: bytes) -> float:

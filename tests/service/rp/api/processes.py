@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import urllib3
 
 from aks_flex_node.lab.processes import Process, dies_with_us, spawn
-from tests.service.conftest import free_port
+from tests.service.ports import free_port
 from tests.service.rp.api.calling import Api, Connection
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from aks_flex_node.rp.logs import JsonLines
 from aks_flex_node.rp.server import Server, listen
 from aks_flex_node.rp.service import Service
 from aks_flex_node.rp.settings import ServiceSettings
-from tests.service.conftest import free_port
+from tests.service.ports import free_port
 from tests.service.rp.api.calling import Api, Connection
 
 if TYPE_CHECKING:

@@ -151,6 +151,10 @@ def test_a_clients_own_id_comes_back_when_it_asks_for_it(admin: Api, name: str) 
     assert "x-ms-client-request-id" not in admin.get(name, **mine).headers
     asked = admin.get(name, **mine, x_ms_return_client_request_id="true")
     assert asked.headers["x-ms-client-request-id"] == "mine-1"
+    etag = asked.headers["etag"]
+    polled = admin.get(name, **mine, x_ms_return_client_request_id="true", if_none_match=etag)
+    assert (polled.status, polled.headers["x-ms-client-request-id"]) == (304, "mine-1")
+    assert "x-ms-client-request-id" not in admin.get(name, **mine, if_none_match=etag).headers
 
 
 @pytest.mark.parametrize("method", ["PATCH", "POST", "HEAD", "OPTIONS"])

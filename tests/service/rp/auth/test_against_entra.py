@@ -19,8 +19,8 @@ from aks_flex_node.rp.auth.refusals import AuthorityAway, Unauthenticated
 from aks_flex_node.rp.auth.roles import Roles
 from aks_flex_node.rp.auth.settings import AuthSettings, TenantSettings
 from aks_flex_node.rp.auth.tokens import Tokens
-from tests.service.conftest import accepts, wait_until
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER, running_cloud
+from tests.service.ports import accepts, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.rp import presence
-from tests.service.conftest import free_port
+from tests.service.ports import free_port
 from tests.service.rp.cli.typing_words import Person
 
 if TYPE_CHECKING:

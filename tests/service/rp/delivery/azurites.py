@@ -15,7 +15,7 @@ from azure.core.credentials import AccessToken
 
 from aks_flex_node.lab.processes import run, spawn
 from aks_flex_node.rp.tls.own import Own
-from tests.service.agent.publishers import free_port
+from tests.service.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.processes import Process, run, spawn
+from tests.service.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,9 +112,3 @@ def as_somebody(*options: str) -> tuple[str, ...]:
         return ("setpriv", *options) if options else ()
     user = pwd.getpwnam(somebody())
     return ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *options)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

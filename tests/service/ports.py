@@ -1,0 +1,33 @@
+"""Free ports, and waiting until a server answers at one."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aks_flex_node.lab.processes import Process
+
+
+def wait_until(holds: Callable[[], bool], process: Process, log: Path) -> None:
+    """Until a server answers; what it said, when it does not."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert process.alive, f"it ended: {log.read_text()}"
+        assert time.monotonic() < end, f"it did not start in time: {log.read_text()}"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
