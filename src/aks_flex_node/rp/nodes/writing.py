@@ -155,8 +155,8 @@ class Writing:
         """Conflict when somebody else was faster; nothing is left of the attempt then."""
         shop, key = self.shop, name.lower()
         now = shop.now()
-        trace = await shop.store.trace(cluster.id.key, key)
-        version = max(int(now), trace.version + 1)
+        newest = before.version if before else (await shop.store.trace(cluster.id.key, key)).version
+        version = max(int(now), newest + 1)
         expires = now + shop.token_seconds
         if url and before and before.secrets and wanted.secret is None and not request.may_see_secrets:
             raise errors.secret_in_bundle(request.caller)

@@ -95,9 +95,11 @@ class Arm:
         cluster = await self.doors.shop.clusters.find(where.cluster.key)
         if cluster is None:
             raise errors.no_cluster(where.cluster)
-        if operation in {"write", "regenerateToken"}:
-            request = replace(request, may_see_secrets=await self.doors.may_see_secrets(caller, where))
-        return Asked(incoming, query, where, cluster, request)
+        asked = Asked(incoming, query, where, cluster, request)
+        if operation == "regenerateToken" or (operation == "write" and asked.flag("configUrl")):
+            seeing = await self.doors.may_see_secrets(caller, where)
+            return replace(asked, request=replace(request, may_see_secrets=seeing))
+        return asked
 
     async def _do(self, operation: Operation, asked: Asked) -> Response:
         doing: dict[Operation, Callable[[Asked], Awaitable[Response]]] = {

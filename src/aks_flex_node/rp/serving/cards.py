@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 Place = tuple[str, str]  # the cluster's key and the node's
 MOST = 500_000  # cards
 FLUSH_SECONDS = 5.0
+WRITE_SECONDS = 60.0  # in which a node that polls on and on is written once: half of after how long it is silent
 TOGETHER = 500  # nodes that were heard of, in one write
 
 log = logging.getLogger(__name__)
+
+
+class Heard(NamedTuple):
+    moment: float
+    written: float  # the moment that is in the store, or on its way there
 
 
 class Card(NamedTuple):
@@ -39,7 +45,8 @@ class Cards:
         self._store, self._clock = store, clock
         self._cards: dict[Place, Card] = {}
         self._waiting: dict[Place, set[asyncio.Future[None]]] = {}
-        self._heard: dict[Place, float] = {}
+        self._heard: dict[Place, Heard] = {}
+        self._due: dict[Place, float] = {}  # to be written next
         self._reading: dict[Place, object] = {}  # nodes that are being read, and have not changed since that began
         self._deaf = False  # while changes elsewhere are not heard, nothing is kept
         self._tasks: list[asyncio.Task[None]] = []
@@ -59,6 +66,7 @@ class Cards:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._due |= {place: heard.moment for place, heard in self._heard.items() if heard.moment > heard.written}
         with suppress(Unavailable):
             await self.flush()
 
@@ -128,20 +136,27 @@ class Cards:
 
     # what a node's polls tell
     def saw(self, cluster: str, node: str, moment: float) -> None:
-        self._heard[cluster, node] = moment
+        place = (cluster, node)
+        known = self._heard.get(place)
+        if known is not None and moment - known.written < WRITE_SECONDS:
+            self._heard[place] = Heard(moment, known.written)
+        else:
+            self._heard[place] = Heard(moment, moment)
+            self._due[place] = moment
 
     def heard(self, cluster: str, node: str) -> float:
-        return self._heard.get((cluster, node), 0.0)
+        known = self._heard.get((cluster, node))
+        return known.moment if known else 0.0
 
     async def flush(self) -> None:
         """Some at a time: those who poll meanwhile are to notice nothing."""
-        heard, self._heard = self._heard, {}
-        moments = [(*place, moment) for place, moment in heard.items()]
+        due, self._due = self._due, {}
+        moments = [(*place, moment) for place, moment in due.items()]
         try:
             for first in range(0, len(moments), TOGETHER):
                 await self._store.seen(moments[first : first + TOGETHER])
         except Unavailable:
-            self._heard = {**heard, **self._heard}
+            self._due = {**due, **self._due}
             raise
 
     async def _follow(self, changes: AsyncIterator[tuple[str, str, int]]) -> None:
@@ -153,6 +168,8 @@ class Cards:
                 for place in list(self._waiting):
                     self._wake(place)
                 continue
+            if not version:
+                self._heard.pop((cluster, node), None)
             self._cards.pop((cluster, node), None)
             self._reading.pop((cluster, node), None)
             self._wake((cluster, node))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.rp.arm import errors
 from aks_flex_node.rp.arm.ids import ClusterId, cluster_id
 from aks_flex_node.rp.auth.refusals import Unauthenticated
+from aks_flex_node.rp.auth.roles import NODE
 from aks_flex_node.rp.nodes.around import Request
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class Doors:
 
     async def identity(self, operation: Operation, target: Target) -> str:
         """Whose token speaks for the node: to be read, from memory; for all else, as it is in the store."""
-        if not target.node:
-            return ""
+        if not target.node or operation not in NODE:
+            return ""  # what no node may do is not asked about
         place = (target.cluster.key, target.node.lower())
         if operation == "read":
             return (await self.cards.card(place)).identity

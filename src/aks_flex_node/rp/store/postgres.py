@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MIGRATION_LOCK = 0x61666E  # any number, if only it is everywhere the same
-COMMAND_SECONDS = 30.0
+COMMAND_SECONDS = 10.0  # for what takes milliseconds: a connection that broke in a bad moment may answer never
 HEALTH_SECONDS = 2.0
 CLOSE_SECONDS = 10.0
 
@@ -155,12 +155,12 @@ class PostgresStore(Tables):
             await asyncio.sleep(pause)
         raise AssertionError("There is always another pause.")
 
-    async def _connect(self) -> asyncpg.Connection:
-        return await asyncpg.connect(self._dsn, timeout=self._patience, command_timeout=COMMAND_SECONDS)
+    async def _connect(self, seconds: float | None = COMMAND_SECONDS) -> asyncpg.Connection:
+        return await asyncpg.connect(self._dsn, timeout=self._patience, command_timeout=seconds)
 
     async def _prepare(self) -> dict[str, str]:
         """The tables as they should be, and what connections need so that a commit is on the disk when it returns."""
-        connection = await self._connect()
+        connection = await self._connect(None)  # a step over large tables takes its time
         try:
             await migrate(connection)
             careless = await connection.fetchval("SHOW synchronous_commit") == "off"

@@ -160,3 +160,21 @@ def test_sightings_are_kept_while_the_store_is_away() -> None:
 
     with_cards(store, act)
     assert store.batches == [1]
+
+
+def test_a_node_that_polls_on_and_on_is_written_once_in_a_while_and_at_the_end() -> None:
+    store = SlowStore()
+
+    async def act(held: Cards) -> None:
+        for moment in (100.0, 130.0, 159.0):
+            held.saw(*PLACE, moment)
+            await held.flush()
+        assert store.batches == [1]
+        assert held.heard(*PLACE) == 159.0
+        held.saw(*PLACE, 161.0)
+        await held.flush()
+        held.saw(*PLACE, 170.0)
+        assert store.batches == [1, 1]
+
+    with_cards(store, act)  # which ends them
+    assert store.batches == [1, 1, 1]
