@@ -48,7 +48,7 @@ class Site:
     client: Client
     heard: Heard
 
-    async def mint(self, node: str, lifetime: timedelta = tokens.LIFETIME) -> tokens.MintedToken:
+    async def mint(self, node: str, lifetime: timedelta = timedelta(hours=24)) -> tokens.MintedToken:
         token = await tokens.mint(self.client, node, datetime.now(timezone.utc) + lifetime)
         self.heard.tokens[node] = token.id
         return token
@@ -127,7 +127,7 @@ async def nothing_runs() -> bool:
 async def policy_holds(direct: Direct, *, holds: bool = True) -> None:
     """A policy counts, or no longer counts, some moments after it was made or removed."""
     client = Client(Fixed(direct))
-    token = await tokens.mint(client, "probe", datetime.now(timezone.utc) + tokens.LIFETIME)
+    token = await tokens.mint(client, "probe", datetime.now(timezone.utc) + timedelta(hours=24))
     probe = Client(Fixed(replace(direct, certificate="", key="", token=token.reveal())))
     other = request_for("probe", signer="kubernetes.io/kube-apiserver-client")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,7 +19,6 @@ KNOWN = frozenset(
         "login.partner.microsoftonline.cn",
     )
 )
-ARC = "http://127.0.0.1:40342"  # where the Arc agent answers on every machine that it runs on
 
 
 @dataclass(frozen=True)
@@ -54,18 +52,6 @@ def managed_identity(client_id: str | None = None) -> TokenCredential:
     from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
 
     return ManagedIdentityCredential(client_id=client_id)
-
-
-def arc(endpoint: str = ARC) -> TokenCredential:
-    """The identity of an Arc-enabled machine.
-
-    The libraries below find the Arc agent by these two variables and by nothing else, each time that they ask it.
-    """
-    from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
-
-    os.environ["IMDS_ENDPOINT"] = endpoint
-    os.environ["IDENTITY_ENDPOINT"] = f"{endpoint}/metadata/identity/oauth2/token"
-    return ManagedIdentityCredential()
 
 
 def default(authority: Authority | None = None) -> TokenCredential:

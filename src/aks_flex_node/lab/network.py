@@ -33,7 +33,6 @@ REGISTRY = f"{CLOUD}.20"
 MIRROR = f"{CLOUD}.30"
 AZURE = f"{CLOUD}.40"
 PROVIDER = f"{CLOUD}.50"
-METADATA = "169.254.169.254"  # where every Azure VM finds its own identity
 PODS = "198.19.0.0/17"
 SERVICES = "198.19.128.0/20"
 API_SERVICE = "198.19.128.1"

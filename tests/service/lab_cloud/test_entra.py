@@ -220,11 +220,3 @@ def test_the_metadata_service_wants_its_header(machine: Principal, monkeypatch: 
     with urllib3.PoolManager(retries=False) as pool:
         assert pool.request("GET", url).status == 400
         assert pool.request("GET", url, headers={"Metadata": "true"}).status == 200
-
-
-def test_the_libraries_are_told_where_the_arc_agent_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("IMDS_ENDPOINT", "IDENTITY_ENDPOINT"):
-        monkeypatch.setenv(name, "")  # so that it is as before when the test has ended
-    credentials.arc()
-    assert os.environ["IMDS_ENDPOINT"] == "http://127.0.0.1:40342"
-    assert os.environ["IDENTITY_ENDPOINT"] == "http://127.0.0.1:40342/metadata/identity/oauth2/token"

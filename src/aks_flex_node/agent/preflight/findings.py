@@ -53,9 +53,3 @@ def error(message: str, remedy: str) -> Finding:
 def softened(finding: Finding) -> Finding:
     """The same, but not as something that is in the way."""
     return replace(finding, severity=Severity.WARNING) if finding.severity is Severity.ERROR else finding
-
-
-def worst(findings: Iterable[Finding]) -> Severity:
-    """The severity that a whole run amounts to."""
-    order = list(Severity)
-    return max((finding.severity for finding in findings), key=order.index, default=Severity.OK)

@@ -10,7 +10,7 @@ from aks_flex_node.lab import network
 from aks_flex_node.lab.arm.assignments import Assignments
 from aks_flex_node.lab.entra.directory import TENANT, Directory
 from aks_flex_node.lab.parts.part import Part
-from aks_flex_node.lab.parts.probes import accepts, answers
+from aks_flex_node.lab.parts.probes import answers
 from aks_flex_node.lab.pki import Authority
 
 if TYPE_CHECKING:
@@ -56,15 +56,3 @@ class Azure:
         path = f"/{TENANT}/v2.0/.well-known/openid-configuration"
         ready = answers(self.cloud, network.AZURE, 443, path, authority.certificate)
         return Part("azure", argv, network.MANAGEMENT_URL, ready, self.cloud, resolver=resolver)
-
-    def machine_identity(self, machine: str, inside: Namespace, identities: tuple[str, ...]) -> Part:
-        """A machine's metadata service, which gives it these identities. The address must be on its network."""
-        argv = (
-            *(sys.executable, "-m", "aks_flex_node.lab.entra"),
-            f"--listen={network.METADATA}:80",
-            f"--state={self.state}",
-            f"--login={network.LOGIN_URL}",
-            *(f"--identity={each}" for each in identities),
-        )
-        ready = accepts(inside, network.METADATA, 80)
-        return Part(f"identity-{machine}", argv, f"http://{network.METADATA}", ready, inside)

@@ -29,7 +29,6 @@ class ClusterFacts:
     cluster_domain: str = "cluster.local"
     location: str = ""
     tenant_id: str = ""
-    subscription: str = ""
     aad: bool | None = None  # whether people and nodes may log in by Entra ID; None when only Azure could say
 
     def to_document(self) -> dict[str, Any]:
@@ -51,7 +50,6 @@ class Given:
     cluster_domain: str = ""
     location: str = ""
     tenant_id: str = ""
-    subscription: str = ""
 
 
 async def read_facts(client: Client, given: Given | None = None) -> ClusterFacts:
@@ -86,13 +84,11 @@ def plain_version(text: str) -> str:
 
 def _azure(managed: Object) -> dict[str, Any]:
     properties = managed.get("properties") or {}
-    path = str(managed.get("id", "")).split("/")
     return {
         "version": properties.get("currentKubernetesVersion") or properties.get("kubernetesVersion") or "",
         "dns_service_ip": (properties.get("networkProfile") or {}).get("dnsServiceIP"),
         "location": managed.get("location"),
         "tenant_id": (managed.get("identity") or {}).get("tenantId"),
-        "subscription": path[2] if len(path) > 2 else "",
         "aad": bool(properties.get("aadProfile")) if managed else None,
     }
 

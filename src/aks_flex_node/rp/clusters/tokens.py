@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.clusters.clients import Client, Object
 
 GROUP = "system:bootstrappers:aks-flex-node"
-LIFETIME = timedelta(hours=24)
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 LABEL = "flex.aks.azure.com/token"
 NODE = "flex.aks.azure.com/node"

@@ -34,7 +34,6 @@ def facts(ca_cert_data: str, version: str = "1.34.4", *, aad: bool = True) -> Cl
         dns_service_ip="10.0.0.10",
         location="westeurope",
         tenant_id=TENANT,
-        subscription=SUBSCRIPTION,
         aad=aad,
     )
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_node.agent.preflight import Check, Finding, Severity, run_all
 from aks_flex_node.agent.preflight.checks import CHECKS, NAMES
-from aks_flex_node.agent.preflight.findings import fine, warning, worst
+from aks_flex_node.agent.preflight.findings import fine, warning
 from aks_flex_node.errors import WordsError
 from tests.unit.agent.config.samples import TOKEN
 from tests.unit.agent.preflight.situations import fit
@@ -42,7 +41,6 @@ def test_a_fit_machine_gets_one_good_finding_from_each_check() -> None:
 
     assert [finding for finding in found if finding.severity is not Severity.OK] == []
     assert [finding.check for finding in found] == list(NAMES)
-    assert worst(found) is Severity.OK
 
 
 def test_the_token_is_never_shown() -> None:
@@ -79,15 +77,14 @@ def test_a_check_that_fails_is_an_error_that_names_it() -> None:
 
 
 def test_a_check_that_does_not_end_holds_up_nobody() -> None:
-    never, start = threading.Event(), time.monotonic()
+    never = threading.Event()
     good = Check("good", "good", lambda _: [warning("hm", "do")])
 
     found = run_all(fit(), frozenset(), (waits_for(never), good), seconds=0.05)
 
-    assert time.monotonic() - start < 5
     assert [finding.check for finding in found] == ["waits", "good"]
     assert "did not end within 0.05 s" in found[0].message
-    assert worst(found) is Severity.ERROR
+    assert found[0].severity is Severity.ERROR
     never.set()
 
 

@@ -32,7 +32,7 @@ class Scene:
 
         return Approver("lab", self.client, self.heard, facts, grace)
 
-    async def mint(self, lifetime: timedelta = tokens.LIFETIME) -> None:
+    async def mint(self, lifetime: timedelta = timedelta(hours=24)) -> None:
         later = datetime.now(timezone.utc) + lifetime
         self.token = (await tokens.mint(self.client, "edge-1", later)).id
         self.heard.tokens["edge-1"] = self.token

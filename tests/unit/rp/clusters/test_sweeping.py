@@ -28,8 +28,8 @@ async def test_tokens_are_not_listed_when_there_is_nothing_to_look_for() -> None
 async def test_orphaned_tokens_are_swept_and_no_others_and_nobody_is_told() -> None:
     scene = Scene()
     await scene.mint()
-    orphan = await tokens.mint(scene.client, "edge-2", datetime.now(timezone.utc) + tokens.LIFETIME)
-    fresh = await tokens.mint(scene.client, "edge-3", datetime.now(timezone.utc) + tokens.LIFETIME)
+    orphan = await tokens.mint(scene.client, "edge-2", datetime.now(timezone.utc) + timedelta(hours=24))
+    fresh = await tokens.mint(scene.client, "edge-3", datetime.now(timezone.utc) + timedelta(hours=24))
     young = {"metadata": {"creationTimestamp": tokens.written(datetime.now(timezone.utc))}}
     path = f"{tokens.SECRETS}/bootstrap-token-{fresh.id}"
     scene.api.put(path, merged(scene.api.objects[path], young))
