@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.arm.ids import ClusterId
     from aks_flex_node.rp.store.store import Node
 
+EXPIRED = "The URL expired before it was used. Ask for a new one with regenerateToken."
 SILENT_AFTER = 3 * 40  # seconds: three polls at the seed's slowest
 
 
@@ -54,6 +55,8 @@ def status(node: Node, now: float) -> dict[str, Any]:
     told["joinState"] = node.join.get("state", "Created")
     if failure := node.join.get("failure"):
         told["joinFailure"] = failure
+    elif told["joinState"] in {"Created", "ConfigFetched"} and node.join.get("urlExpires", now) < now:
+        told |= {"joinState": "Failed", "joinFailure": EXPIRED}  # whether or not anybody was there to see it
     return told
 
 

@@ -49,6 +49,23 @@ def test_a_node_that_nobody_has_heard_of_is_not_silent() -> None:
     assert ready["reason"] == "NeverReported"
 
 
+@pytest.mark.parametrize(
+    ("state", "now", "shown"),
+    [
+        ("Created", 99.0, "Created"),
+        ("Created", 101.0, "Failed"),
+        ("ConfigFetched", 101.0, "Failed"),
+        ("BootstrapAttempted", 101.0, "BootstrapAttempted"),
+        ("Joined", 101.0, "Joined"),
+    ],
+)
+def test_a_url_that_expired_unused_is_a_join_that_failed(state: str, now: float, shown: str) -> None:
+    told = showing.status(replace(NODE, join={"state": state, "urlExpires": 100.0}), now)
+
+    assert told["joinState"] == shown
+    assert ("regenerateToken" in told.get("joinFailure", "")) is (shown == "Failed")
+
+
 def test_what_is_stored_is_not_changed_by_showing_it() -> None:
     node = replace(NODE, status={"conditions": [READY]}, last_seen=1.0)
 
