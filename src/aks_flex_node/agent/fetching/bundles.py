@@ -85,7 +85,7 @@ def _judge(answer: BaseHTTPResponse, url: ConfigUrl) -> None:
             "config-url-dead",
             f"{url.origin} no longer has anything at this URL (status {status}): it has expired, was used, or was "
             "replaced.",
-            "Ask for a new one: `az aks flex-node regenerate-token`, or the regenerateToken action of the API.",
+            "Ask for a new one: `aks-flex-rp node join-command`, or the regenerateToken action of the API.",
         )
     if status in PASSING or status >= 500:
         after = read_delay(answer.headers.get("Retry-After", ""))
