@@ -76,5 +76,5 @@ def _malformed(what: str) -> WordsError:
     return WordsError(
         "config-url-malformed",
         f"The configuration URL cannot be used. {what}",
-        "Copy all of it, in quotes, as `az aks flex-node create` or `aks-flex-rp node join-command` printed it.",
+        "Copy all of it, in quotes, as `aks-flex-rp node join-command` or the API gave it.",
     )

@@ -166,9 +166,11 @@ def _unpack(source: Path, room: Path) -> Manifest:
                     raise ValueError(name)
     except (OSError, tarfile.TarError, KeyError, TypeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is none of ours, or damaged"
-        raise ConfigError("backup-unreadable", f"{source} is no backup that can be used: {why}.") from None
+        hint = "Check the path; an earlier backup may be whole."
+        raise ConfigError("backup-unreadable", f"{source} is no backup that can be used: {why}.", hint) from None
     if manifest.form > FORM or not (room / DATABASE).exists():
-        raise ConfigError("backup-unreadable", f"{source} was made by a newer program, or is not whole.")
+        hint = "Restore it with the program that made it, or use an earlier one."
+        raise ConfigError("backup-unreadable", f"{source} was made by a newer program, or is not whole.", hint)
     return manifest
 
 

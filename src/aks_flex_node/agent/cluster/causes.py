@@ -56,7 +56,7 @@ def _refused_by_cluster(text: str, *, joining: bool) -> FlexError | None:
         return ClusterError(
             "token-powerless",
             "The bootstrap token may not ask this cluster for a node's certificate.",
-            "Bind its group to the role system:node-bootstrapper, or get a token from `az aks flex-node create`.",
+            "Bind its group to the role system:node-bootstrapper, or let `aks-flex-rp` make the token.",
         )
     return None
 

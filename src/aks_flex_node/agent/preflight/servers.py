@@ -39,7 +39,7 @@ REVIEW = {
     },
 }
 NEW_TOKEN = (
-    "Get a new token (`az aks flex-node create`, or `kubeadm token create`), and put it into the configuration."  # noqa: S105
+    "Get a new token (`aks-flex-rp node join-command`, or `kubeadm token create`), and put it into the configuration."  # noqa: S105
 )
 SEE = "See what the check api-server says."
 

@@ -11,8 +11,8 @@ import typer
 
 from aks_flex_node.errors import WordsError
 from aks_flex_node.rp.cli import screen, showing
-from aks_flex_node.rp.cli.connecting import Ca, ClusterName, Reached, TokenFile, Url
-from aks_flex_node.rp.cli.options import Config, Json, State
+from aks_flex_node.rp.cli.connecting import ClusterName, Reached, speaking
+from aks_flex_node.rp.cli.options import Json
 
 USUAL = 100
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -22,7 +22,9 @@ def attach(app: typer.Typer) -> None:
     app.command()(audit)
 
 
+@speaking
 def audit(
+    reached: Reached,
     cluster: ClusterName = "",
     resource: Annotated[str, typer.Option(help="A cluster or a node by its id, and all below it.")] = "",
     node: Annotated[str, typer.Option(help="A node of --cluster, by its name.")] = "",
@@ -34,15 +36,9 @@ def audit(
     limit: Annotated[
         int | None, typer.Option(min=1, help=f"At most so many; {USUAL}, or with --since all of them.")
     ] = None,
-    url: Url = None,
-    ca: Ca = None,
-    token_file: TokenFile = None,
-    config: Config = None,
-    state: State = None,
     json: Json = False,
 ) -> None:
     """Show what was done, the newest first."""
-    reached = Reached(url, ca, token_file, config, state)
     if node or (cluster and not resource):
         target = reached.cluster(cluster)
         resource = target.node(node) if node else str(target)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -16,8 +17,11 @@ from aks_flex_node.errors import ConfigError, WordsError
 from aks_flex_node.rp import presence, private_files
 from aks_flex_node.rp.arm.ids import ClusterId, cluster_id
 from aks_flex_node.rp.cli import options, stores
+from aks_flex_node.rp.cli.options import Config, State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aks_flex_node.rp.client import Connection, ServiceClient
     from aks_flex_node.rp.settings import ServiceSettings
 
@@ -45,6 +49,31 @@ ClusterName = Annotated[
         help="The cluster's ARM id; its name, or nothing, where the service here knows just one such.",
     ),
 ]
+
+
+OPTIONS: dict[str, Any] = {"url": Url, "ca": Ca, "token_file": TokenFile, "config": Config, "state": State}
+
+
+def speaking(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options by which it finds its service; it takes them as one argument, `reached`."""
+    own = inspect.signature(command, eval_str=True)
+    asked = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in OPTIONS.items()
+    ]
+    kept = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in own.parameters.values()
+        if each.name != "reached"
+    ]
+
+    def run(**words: Any) -> None:
+        command(reached=Reached(**{name: words.pop(name) for name in OPTIONS}), **words)
+
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    run.__annotations__ = {each.name: each.annotation for each in (*kept, *asked)}
+    run.__signature__ = own.replace(parameters=[*kept, *asked])  # type: ignore[attr-defined]
+    return run
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import typer
 from aks_flex_node.errors import ConfigError, WordsError
 from aks_flex_node.rp.cli import bodies, screen
 from aks_flex_node.rp.cli.bodies import Said
-from aks_flex_node.rp.cli.connecting import Ca, ClusterName, Reached, TokenFile, Url, read_private
-from aks_flex_node.rp.cli.options import Config, Json, Name, State
+from aks_flex_node.rp.cli.connecting import ClusterName, Reached, read_private, speaking
+from aks_flex_node.rp.cli.options import Json, Name
 
 if TYPE_CHECKING:
     from aks_flex_node.rp.arm.ids import ClusterId
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 ATTEMPTS = 4  # at a node that others change at the same time
 
 
+@speaking
 def write(
+    reached: Reached,
     ctx: typer.Context,
     name: Name,
     cluster: ClusterName = "",
@@ -64,11 +66,6 @@ def write(
     join_command: Annotated[
         bool, typer.Option("--join-command", help="Also make the line for the machine, and print nothing else.")
     ] = False,
-    url: Url = None,
-    ca: Ca = None,
-    token_file: TokenFile = None,
-    config: Config = None,
-    state: State = None,
     json: Json = False,
 ) -> None:
     versions = {
@@ -81,7 +78,7 @@ def write(
     said = Said(
         auth_method=auth_method,
         client_id=client_id,
-        client_secret=_secret(client_secret_file, token_file),
+        client_secret=_secret(client_secret_file, reached.token_file),
         client_tenant=client_tenant,
         principal_id=principal_id,
         use_azure_auth=use_azure_auth,
@@ -93,7 +90,6 @@ def write(
         taints=taint or (),
     )
     body = _body(file)
-    reached = Reached(url, ca, token_file, config, state)
     target, client = reached.cluster(cluster), reached.client()
     if ctx.command.name == "create":
         written = create_node(client, target, name, bodies.changed(body or {}, said), join_command)

@@ -8,8 +8,8 @@ import typer
 
 from aks_flex_node.errors import WordsError
 from aks_flex_node.rp.cli import node_writes, screen, showing
-from aks_flex_node.rp.cli.connecting import Ca, ClusterName, Reached, TokenFile, Url
-from aks_flex_node.rp.cli.options import Config, Json, Name, State
+from aks_flex_node.rp.cli.connecting import ClusterName, Reached, speaking
+from aks_flex_node.rp.cli.options import Json, Name
 
 app = typer.Typer(help="Flex nodes of a cluster: describe them, let them join, look at them.", no_args_is_help=True)
 Ready = Literal["True", "False", "Unknown"]
@@ -21,24 +21,22 @@ app.command("update", help="Change a node: what is said, and nothing else. With 
 
 
 @app.command()
+@speaking
 def show(
+    reached: Reached,
     name: Name,
     cluster: ClusterName = "",
-    url: Url = None,
-    ca: Ca = None,
-    token_file: TokenFile = None,
-    config: Config = None,
-    state: State = None,
     json: Json = False,
 ) -> None:
     """Show a node: how it is, and what it is to be."""
-    reached = Reached(url, ca, token_file, config, state)
     found = reached.client().node(reached.cluster(cluster), name)
     screen.say(showing.node(found), found, json)
 
 
 @app.command("list")
+@speaking
 def show_all(
+    reached: Reached,
     cluster: ClusterName = "",
     ready: Annotated[
         Ready | None, typer.Option(case_sensitive=False, help="Only those that are, or are not.")
@@ -47,11 +45,6 @@ def show_all(
     label: Annotated[list[str] | None, typer.Option(help="Only those with KEY=VALUE. Repeatable.")] = None,
     join_state: Annotated[str | None, typer.Option(help="Only those that came so far: Created, Joined, …")] = None,
     filter: Annotated[str, typer.Option(help="Any filter of the API: FIELD eq 'VALUE' and …")] = "",
-    url: Url = None,
-    ca: Ca = None,
-    token_file: TokenFile = None,
-    config: Config = None,
-    state: State = None,
     json: Json = False,
 ) -> None:
     """List the nodes of a cluster."""
@@ -59,7 +52,6 @@ def show_all(
     for field, value in (("ready", ready), ("version", version), ("joinState", join_state)):
         wanted += [_equals(field, value)] if value else []
     wanted += [_equals(f"labels/{key}", value) for key, value in map(_label, label or ())]
-    reached = Reached(url, ca, token_file, config, state)
     found = list(reached.client().nodes(reached.cluster(cluster), " and ".join(wanted)))
     screen.say(showing.nodes(found), found, json)
 
@@ -76,19 +68,15 @@ def _label(word: str) -> tuple[str, str]:
 
 
 @app.command()
+@speaking
 def delete(
+    reached: Reached,
     name: Name,
     cluster: ClusterName = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: Url = None,
-    ca: Ca = None,
-    token_file: TokenFile = None,
-    config: Config = None,
-    state: State = None,
     json: Json = False,
 ) -> None:
     """Delete a node: its URL and token end, and a machine that is monitored leaves the cluster by itself."""
-    reached = Reached(url, ca, token_file, config, state)
     target = reached.cluster(cluster)
     if not yes:
         screen.confirm(f"Delete the node {name} of {target.name}?")
@@ -97,51 +85,39 @@ def delete(
 
 
 @app.command("regenerate-token")
+@speaking
 def regenerate_token(
+    reached: Reached,
     name: Name,
     cluster: ClusterName = "",
-    url: Url = None,
-    ca: Ca = None,
-    token_file: TokenFile = None,
-    config: Config = None,
-    state: State = None,
     json: Json = False,
 ) -> None:
     """End a node's token and URL, and make new ones. The URL that is printed is a secret."""
-    reached = Reached(url, ca, token_file, config, state)
     made = reached.client().regenerate_token(reached.cluster(cluster), name)
     screen.say(made["configUrl"], made, json)
     screen.note(f"good until {made['configUrlExpires']}, for one machine, once; the earlier URL is dead")
 
 
 @app.command("join-command")
+@speaking
 def join_command(
+    reached: Reached,
     name: Name,
     cluster: ClusterName = "",
-    url: Url = None,
-    ca: Ca = None,
-    token_file: TokenFile = None,
-    config: Config = None,
-    state: State = None,
     json: Json = False,
 ) -> None:
     """Print the one line that makes a machine this node, with a fresh URL. It is a secret until it is used."""
-    reached = Reached(url, ca, token_file, config, state)
     node_writes.say_command(reached.client().regenerate_token(reached.cluster(cluster), name), json)
 
 
 @app.command()
+@speaking
 def credentials(
+    reached: Reached,
     name: Name,
     cluster: ClusterName = "",
-    url: Url = None,
-    ca: Ca = None,
-    token_file: TokenFile = None,
-    config: Config = None,
-    state: State = None,
     json: Json = False,
 ) -> None:
     """Print the credentials that a node is to use, with their secret; that you did is recorded."""
-    reached = Reached(url, ca, token_file, config, state)
     found = reached.client().credentials(reached.cluster(cluster), name)
     screen.say(showing.pairs({"method": found["method"], **found.get("servicePrincipal", {})}), found, json)
