@@ -95,6 +95,16 @@ def test_a_refused_certificate_is_a_failure_that_says_what_to_do(watch: Watch, a
     assert (event["outcome"], event["detail"]["csr"]) == ("denied", "csr-2")
 
 
+def test_a_token_of_the_past_lets_nobody_in_and_leaves_the_new_url_alone(watch: Watch, admin: Api) -> None:
+    old, url = watch.token, admin.regenerate(watch.name).json["configUrl"]
+
+    assert watch.service.call(watch.joins.attempted(PLANT.key, watch.name, old, "csr-1")) is False
+
+    assert watch.status["joinState"] == "Created"
+    assert admin.fetch(url).status == 200
+    assert watch.service.call(watch.joins.attempted(PLANT.key, "nobody", old, "csr-1")) is False
+
+
 def test_a_second_machine_with_the_same_bundle_does_not_disturb_the_first(watch: Watch, admin: Api) -> None:
     watch.attempts()
 

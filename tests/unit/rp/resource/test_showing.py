@@ -134,3 +134,13 @@ def test_a_place_in_a_body_is_written_as_a_path(steps: tuple[str | int, ...], te
 
 def test_a_message_repeats_no_more_than_a_person_can_read() -> None:
     assert len(problems.quoted("x" * 10_000)) < 100
+
+
+def test_a_component_that_is_not_spoken_of_never_goes_back() -> None:
+    nothing = Properties.model_validate({})
+    tested = configs.effective_versions(nothing, "1.34.4")
+    newer = {**tested, "containerd": "9.9.9", "runc": "0.0.1"}
+
+    chosen = configs.effective_versions(nothing, "1.34.4", newer)
+
+    assert (chosen["containerd"], chosen["runc"]) == ("9.9.9", tested["runc"])

@@ -10,7 +10,7 @@ import pytest
 
 from aks_flex_node.rp.serving import cards
 from aks_flex_node.rp.serving.cards import Cards
-from aks_flex_node.rp.store.changes import Broadcast
+from aks_flex_node.rp.store.changes import DEAF, EVERYTHING, Broadcast
 from aks_flex_node.rp.store.errors import Unavailable
 from aks_flex_node.rp.store.store import Node, Trace
 
@@ -178,3 +178,21 @@ def test_a_node_that_polls_on_and_on_is_written_once_in_a_while_and_at_the_end()
 
     with_cards(store, act)  # which ends them
     assert store.batches == [1, 1, 1]
+
+
+def test_nothing_is_kept_while_changes_elsewhere_are_not_heard() -> None:
+    store = SlowStore()
+
+    async def act(held: Cards) -> None:
+        await held.card(PLACE)
+        assert held.at_hand(PLACE)
+        store.broadcast.publish([DEAF])
+        await asyncio.sleep(0.01)
+        await held.card(PLACE)
+        assert held.at_hand(PLACE) is None
+        store.broadcast.publish([EVERYTHING])
+        await asyncio.sleep(0.01)
+        await held.card(PLACE)
+        assert held.at_hand(PLACE)
+
+    with_cards(store, act)

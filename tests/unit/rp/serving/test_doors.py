@@ -1,76 +1,66 @@
-"""Which operation a path names."""
+"""How requests are let in, as far as it needs neither store nor cluster."""
 
 from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from aks_flex_node.rp.arm.errors import ArmError
-from aks_flex_node.rp.arm.ids import cluster_id
-from aks_flex_node.rp.serving.doors import Target, action_name, target
+from aks_flex_node.rp.arm.ids import ClusterId
+from aks_flex_node.rp.auth.limits import Limits
+from aks_flex_node.rp.auth.roles import Roles
+from aks_flex_node.rp.auth.settings import LimitSettings, Role
+from aks_flex_node.rp.callers import Caller
+from aks_flex_node.rp.serving.doors import Doors, Target
 
-CLUSTER = (
-    "/subscriptions/12345678-1234-1234-1234-123456789abc/resourceGroups/Edge"
-    "/providers/Microsoft.ContainerService/managedClusters/Plant"
-)
-LIST = f"{CLUSTER}/flexNodeConfig"
+if TYPE_CHECKING:
+    from aks_flex_node.rp.store.store import Event
 
-
-def named(path: str) -> Target:
-    return target(path)
-
-
-def test_paths_match_in_any_case_and_come_back_as_written() -> None:
-    found = named(f"{LIST}/Edge-1/RegenerateToken".upper())
-
-    assert found.action == "regenerateToken"
-    assert found.node == "EDGE-1"
-    assert found.cluster.key == CLUSTER.lower()
-    assert found.id.endswith("/flexNodeConfig/EDGE-1")
+CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "edge", "plant")
+CALLER = Caller("me", "me", "User", ids=frozenset({"me"}), own=frozenset({"me"}))
 
 
-@pytest.mark.parametrize("path", [LIST, f"{LIST}/"])
-def test_a_list_has_no_node(path: str) -> None:
-    assert (named(path).node, named(path).action) == ("", None)
+class Azure:
+    """Role assignments that count how often they are asked for."""
+
+    asked = 0
+
+    def known(self, *_: object) -> None:
+        return None
+
+    async def roles(self, *_: object) -> frozenset[Role]:
+        self.asked += 1
+        return frozenset()
 
 
-def test_a_slash_at_the_end_does_not_matter() -> None:
-    assert named(f"{LIST}/edge-1/") == named(f"{LIST}/edge-1")
+def admitted(*, known: bool) -> tuple[int, list[Event]]:
+    """How often Azure was asked, and what is in the audit, when somebody without a role tries to write."""
+    azure = Azure()
+    recorded: list[Event] = []
+
+    async def find(_: str) -> object:
+        return object() if known else None
+
+    async def record(event: Event) -> None:
+        recorded.append(event)
+
+    store, clusters = SimpleNamespace(record=record), SimpleNamespace(find=find)
+    shop = cast("Any", SimpleNamespace(store=store, clusters=clusters, now=lambda: 0.0))
+    doors = Doors(cast("Any", None), Roles([], azure), Limits(LimitSettings()), cast("Any", None), shop)
+    with pytest.raises(ArmError) as refused:
+        asyncio.run(doors.admit("write", Target(CLUSTER, "edge-1"), CALLER, "1", ""))
+    assert refused.value.status == 403
+    return azure.asked, recorded
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "",
-        "/",
-        CLUSTER,
-        f"{CLUSTER}/flexNodeConfigs",
-        f"{LIST}/a/b",
-        f"{LIST}/a/reportStatus/more",
-        f"/x{LIST}",
-        LIST.replace("1234-", "", 1),
-        LIST.replace("ContainerService", "Compute"),
-        "/configs/secret",
-    ],
-)
-def test_what_is_not_ours_is_not_here(path: str) -> None:
-    with pytest.raises(ArmError) as caught:
-        named(path)
-    assert (caught.value.status, caught.value.code) == (404, "InvalidResourceType")
+def test_azure_is_asked_about_clusters_that_there_are_and_about_no_others() -> None:
+    assert admitted(known=True)[0] == 1
+    assert admitted(known=False)[0] == 0
 
 
-@pytest.mark.parametrize("name", ["-a", "a-", "a_b", "a..b", "x" * 64, "ä", "a b", "%00"])
-def test_names_are_those_of_nodes(name: str) -> None:
-    with pytest.raises(ArmError) as caught:
-        named(f"{LIST}/{name}")
-    assert caught.value.code == "InvalidResourceName"
-
-
-@pytest.mark.parametrize("text", ["", "Plant", f"{CLUSTER}/more", CLUSTER + "-", CLUSTER.replace("/Edge", "/Edge.")])
-def test_ids_of_clusters_are_checked(text: str) -> None:
-    assert cluster_id(text) is None
-
-
-def test_operations_have_azures_names() -> None:
-    assert action_name("list") == action_name("read")
-    assert action_name("write").endswith("/flexNodeConfig/write")
-    assert action_name("reportStatus").endswith("/flexNodeConfig/reportStatus/action")
+def test_a_denial_is_recorded() -> None:
+    [event] = admitted(known=True)[1]
+    assert (event.what, event.outcome) == ("write", "denied")
