@@ -1,0 +1,84 @@
+"""The clusters that a service knows follow what others write into its store."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.rp.clusters import connections
+from aks_flex_node.rp.connected import Connected, connection_context
+from aks_flex_node.rp.sealing import load_keys
+from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_node.rp.store.store import Cluster
+from tests.service.rp.api.fake_clusters import PLANT, facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.rp.clusters.watching import ClusterWatch
+    from aks_flex_node.rp.sealing import Sealer
+
+
+class Watch:
+    def __init__(self, server: str, seen: list[str]) -> None:
+        self._server, self._seen = server, seen
+
+    async def start(self) -> None:
+        self._seen.append(f"start {self._server}")
+
+    async def stop(self) -> None:
+        self._seen.append(f"stop {self._server}")
+
+
+def cluster(sealer: Sealer, server: str, version: int) -> Cluster:
+    way = connections.to_bytes(connections.Direct(server, "PEM"))
+    sealed = sealer.seal(way, connection_context(PLANT.key))
+    return Cluster(PLANT.key, str(PLANT), facts("Q0E=").to_document(), sealed, version)
+
+
+def test_a_watch_begins_anew_when_the_way_to_its_cluster_changes_and_ends_with_it(tmp_path: Path) -> None:
+    sealer = load_keys(tmp_path / "keys", {})
+    seen: list[str] = []
+
+    def watch(_: Cluster, way: connections.Connection) -> ClusterWatch:
+        assert isinstance(way, connections.Direct)
+        return cast("ClusterWatch", Watch(way.server, seen))
+
+    async def story() -> None:
+        store = SqliteStore(tmp_path / "flex.db")
+        await store.start()
+        connected = Connected(store, sealer, watch, lambda _: None)
+        await connected.start()
+        try:
+            assert await connected.find(PLANT.key) is None
+            with pytest.raises(ClusterError, match="no connection"):
+                await connected.mint(PLANT.key, "edge-1", 0.0)
+
+            first = cluster(sealer, "https://one", 1)
+            await store.put_cluster(first, None)
+            found = await connected.find(PLANT.key)
+            assert found
+            assert (found.id, found.facts.version) == (PLANT, "1.34.4")
+
+            await store.put_cluster(replace(first, version=2, facts={**first.facts, "followVersion": True}), 1)
+            await connected._sync()
+            assert seen == ["start https://one"]  # what it is changed, and not the way to it
+            found = await connected.find(PLANT.key)
+            assert found
+            assert found.follow_version
+
+            await store.put_cluster(cluster(sealer, "https://two", 3), 2)
+            await connected._sync()
+            await store.delete_cluster(PLANT.key)
+            await connected._sync()
+            assert not await connected.is_there(PLANT.key)
+        finally:
+            await connected.stop()
+            await store.stop()
+
+    asyncio.run(story())
+    assert seen == ["start https://one", "stop https://one", "start https://two", "stop https://two"]
