@@ -50,6 +50,8 @@ class SimulatedSystem:
                 return Answer(0, json.dumps([{"ifname": name} for name in self._memory()["links"]]))
             case ("iptables-save",):
                 return Answer(0, self._memory()["iptables"])
+            case ("see-node",):
+                return Answer(0, json.dumps(self._memory().get("node")))
         return Answer(MISSING_PROGRAM, err=f"{argv[0]}: not simulated")
 
     def unit(self, name: str) -> UnitState:
@@ -142,6 +144,8 @@ class SimulatedSystem:
                 self._remember("links", [one for one in self._memory()["links"] if one != name])
             case ("iptables-restore", "--noflush"):
                 self._remember("iptables", tables.restored(self._memory()["iptables"], text))
+            case ("change-node",):  # it is not on this machine, but outlives whoever works here as well
+                self._remember("node", json.loads(text))
             case _:
                 raise MachineError("action-failed", f"{argv[0]} is not simulated.", "")
 

@@ -29,25 +29,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.resources import Program
     from tests.crash.crashing import SimulatedHost
 
 Item: TypeAlias = tuple[str, int, object]
 Tree: TypeAlias = dict[str, Item]
 Change: TypeAlias = "tuple[Item | None, Item | None]"
-CONFIG = load_text(
-    settings(
-        {
-            "azure.bootstrapToken.token": TOKEN,
-            "node.kubelet.serverURL": "https://cluster.example:443",
-            "node.kubelet.caCertData": CA,
-            "kubernetes.version": "1.34.2",
-        }
-    ),
-    "test.json",
-    {},
-    {},
-).config
+SETTINGS: dict[str, object] = {
+    "azure.bootstrapToken.token": TOKEN,
+    "node.kubelet.serverURL": "https://cluster.example:443",
+    "node.kubelet.caCertData": CA,
+    "kubernetes.version": "1.34.2",
+}
+CONFIG = load_text(settings(SETTINGS), "test.json", {}, {}).config
 MACHINE = Machine(hostname="edge-1")
 SYSCTLS = {
     "net/ipv4/ip_forward": "0",
@@ -146,15 +141,15 @@ def _node(cidr: str) -> Node:
     return Node.read({"metadata": {"name": "edge-1"}, "spec": {"podCIDR": cidr}, "status": {"conditions": [ready]}})
 
 
-def engine(host: SimulatedHost) -> Engine:
+def engine(host: SimulatedHost, config: NodeConfig = CONFIG) -> Engine:
     """What a new process makes: it knows nothing but what is on the disk."""
-    known = state.read(host, f"{CONFIG.paths.data_dir}/state.json")
+    known = state.read(host, f"{config.paths.data_dir}/state.json")
     machine = Machine(hostname=MACHINE.hostname, pod_cidr=known.pod_cidr)
     return Engine(
         host,
-        CONFIG,
+        config,
         machine,
-        Ledger(host, ledger_places(CONFIG)),
+        Ledger(host, ledger_places(config)),
         Events(),
         StagingWorkshop(host),
         sync=lambda: None,
@@ -191,7 +186,7 @@ def tree(root: Path) -> Tree:
 
 
 def _timeless(path: Path) -> object:
-    if path.name not in {"state.json", "ledger.json"}:
+    if path.name not in {"state.json", "ledger.json", "failed.json"}:
         return sorted(path.read_bytes().splitlines()) if path.name == "mountinfo" else path.read_bytes()
     document = json.loads(path.read_text(), object_hook=_without_moments)
     # As texts, because the order in which things are remembered is the order in which they go.
@@ -201,7 +196,7 @@ def _timeless(path: Path) -> object:
 def _without_moments(document: dict[str, Any]) -> dict[str, Any]:
     if isinstance(document.get("seen"), dict):
         document["seen"] = sorted(document["seen"])
-    return {key: value for key, value in document.items() if key != "since"}
+    return {key: value for key, value in document.items() if key not in {"since", "at"}}
 
 
 def changes(before: Tree, after: Tree) -> dict[str, Change]:

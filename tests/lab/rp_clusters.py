@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.rp.clusters.taints import Taints
 
 CLUSTER = "lab"
 PACE = Pace(refresh=600, tidy=0.3)
@@ -47,6 +48,13 @@ class Site:
     direct: Direct
     client: Client
     heard: Heard
+    watches: tuple[ClusterWatch, ...]
+
+    def wants(self, node: str, taints: Taints) -> None:
+        """As when somebody has written it, and every replica hears of it."""
+        self.heard.wanted[node] = taints
+        for watch in self.watches:
+            watch.node_changed(node)
 
     async def mint(self, node: str, lifetime: timedelta = timedelta(hours=24)) -> tokens.MintedToken:
         token = await tokens.mint(self.client, node, datetime.now(timezone.utc) + lifetime)
@@ -107,13 +115,13 @@ class Site:
 async def watched(lab: Lab, *, replicas: int = 1, pace: Pace = PACE) -> AsyncIterator[Site]:
     direct = load_kubeconfig(lab.admin_kubeconfig)
     heard = Heard()
-    watches = [ClusterWatch(CLUSTER, direct, heard, pace=pace) for _ in range(replicas)]
+    watches = tuple(ClusterWatch(CLUSTER, direct, heard, pace=pace) for _ in range(replicas))
     try:
         await objects.ensure(watches[0].client)
         await policy_holds(direct)
         for watch in watches:
             await watch.start()
-        yield Site(direct, watches[0].client, heard)
+        yield Site(direct, watches[0].client, heard, watches)
     finally:
         for watch in watches:
             await watch.stop()

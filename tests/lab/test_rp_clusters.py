@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ipaddress
+import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography import x509
 
-from aks_flex_node.api.node_marks import LEFT
+from aks_flex_node.api.node_marks import LEFT, MANAGED
 from aks_flex_node.rp.clusters import objects, tokens
 from aks_flex_node.rp.clusters.arm import open_client
 from aks_flex_node.rp.clusters.clients import Client, Fixed, Refused
 from aks_flex_node.rp.clusters.connections import load_kubeconfig
 from aks_flex_node.rp.clusters.facts import Given, read_facts
 from aks_flex_node.rp.clusters.requests import REQUESTS, SERVING_SIGNER
+from aks_flex_node.rp.clusters.taints import Taints
 from tests.lab.rp_clusters import PACE, POLICY, RIVAL, policy_holds, send, until, watched
 from tests.running import Lines
 from tests.unit.rp.clusters.given import in_loop, request_for
@@ -317,6 +319,48 @@ async def test_readiness_is_told_when_it_changes_and_a_node_that_has_left_is_del
 
         assert site.heard.about("edge-14") == ["observed"] * 3
         assert await site.client.find("/api/v1/nodes/edge-14") is None
+
+
+@in_loop
+async def test_taints_follow_what_is_wanted_and_leave_others_alone(lab: Lab) -> None:
+    one, other = {"key": "one", "value": "1", "effect": "NoSchedule"}, {"key": "other", "effect": "PreferNoSchedule"}
+    operators = {"key": "operator", "effect": "NoSchedule"}
+    async with watched(lab, replicas=2) as site:
+        await make_node(site.client, "edge-20", "192.0.2.20")
+
+        async def has(*taints: dict[str, str]) -> None:
+            async def right() -> bool:
+                spec = (await site.client.get("/api/v1/nodes/edge-20"))["spec"]
+                found = [each for each in spec.get("taints", []) if not each["key"].startswith("node.kubernetes.io/")]
+                return sorted(found, key=str) == sorted(taints, key=str)
+
+            await until(right, f"the taints {taints}")
+
+        site.wants("edge-20", Taints((one,)))
+        await site.client.merge("/api/v1/nodes/edge-20", {"metadata": {"labels": MANAGED}})  # now it is a flex node
+        await has(one)
+        await site.client.merge("/api/v1/nodes/edge-20", {"spec": {"taints": [operators, one]}})
+        former = frozenset({("one", "NoSchedule")})
+        site.wants("edge-20", Taints((other,), former))
+        await has(operators, other)
+        site.wants("edge-20", Taints((), former | {("other", "PreferNoSchedule")}))
+        await has(operators)
+        await site.client.delete("/api/v1/nodes/edge-20")
+
+
+@in_loop
+async def test_the_node_of_a_deleted_resource_goes_when_its_machine_is_gone(lab: Lab) -> None:
+    async with watched(lab, pace=replace(PACE, refresh=0.3, gone_after=1)) as site:
+        for node in ("edge-21", "edge-22"):
+            await make_node(site.client, node, f"192.0.2.{node[-2:]}")
+            await site.client.merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": MANAGED}})
+            site.heard.deletions[node] = time.time()
+        await site.client.merge("/api/v1/nodes/edge-22/status", {"status": {"conditions": [ready("Unknown")]}})
+        await site.hears("removed", "edge-22")
+
+        assert await site.client.find("/api/v1/nodes/edge-22") is None
+        assert await site.client.find("/api/v1/nodes/edge-21")  # it is Ready
+        await site.client.delete("/api/v1/nodes/edge-21")
 
 
 @in_loop

@@ -1,4 +1,4 @@
-"""When a certificate ends, read from its bytes: the one thing that we want of it does not need a library."""
+"""How long a certificate is valid, read from its bytes: the one thing that we want of it does not need a library."""
 
 from __future__ import annotations
 
@@ -13,23 +13,33 @@ PEM = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", 
 
 def expiry(pem: bytes) -> datetime | None:
     """When the first certificate of a PEM file ends; None when there is none that can be read."""
+    found = validity(pem)
+    return found[1] if found else None
+
+
+def validity(pem: bytes) -> tuple[datetime, datetime] | None:
+    """From when to when the first certificate of a PEM file is valid; None when there is none that can be read."""
     found = PEM.search(pem)
     if found is None:
         return None
     try:
-        return _not_after(base64.b64decode(found[1]))
+        return _validity(base64.b64decode(found[1]))
     except (IndexError, ValueError, binascii.Error):
         return None
 
 
-def _not_after(der: bytes) -> datetime:
+def _validity(der: bytes) -> tuple[datetime, datetime]:
     _, certificate, _ = _element(der)
     _, body, _ = _element(certificate)
     fields = _elements(body)
     if fields[0][0] == EXPLICIT_VERSION:
         fields = fields[1:]
     # Serial number, signature algorithm, issuer, validity.
-    _, (tag, value) = _elements(fields[3][1])
+    start, end = _elements(fields[3][1])
+    return _time(*start), _time(*end)
+
+
+def _time(tag: int, value: bytes) -> datetime:
     text = value.decode("ascii")
     if tag == UTC_TIME:
         text = ("20" if int(text[:2]) < 50 else "19") + text

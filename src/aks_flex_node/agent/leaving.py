@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import pods
 from aks_flex_node.agent.components import agent
-from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.components.sequence import AFTER, ALL, SEQUENCE
 from aks_flex_node.agent.config.derived import log_file
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.ledger import nursery
 from aks_flex_node.agent.engine.resources import Directory, Spec
 from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.recovering import recover
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Remove, RemoveTree, Run
@@ -28,7 +29,19 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.watching import Watcher
     from aks_flex_node.host.actions import Action
 
-OWN_FILES = (agent.APPLIED, agent.CURRENT, agent.VERSION, agent.FETCHED_FROM)
+OWN_FILES = (
+    agent.APPLIED,
+    agent.CURRENT,
+    agent.VERSION,
+    agent.FETCHED_FROM,
+    agent.NEXT,
+    agent.UPDATE,
+    agent.WORK,
+    agent.FAILED,
+    agent.FOLLOWING,
+    agent.FOLLOWS,
+    keeping.TOGETHER,
+)
 
 
 @dataclass
@@ -49,7 +62,7 @@ class Leave:
         if self.farewell and self._was_node:
             self.to_type += self.farewell.say(self.watcher.note)
         self._part("pods", "pods, their containers, mounts and network", self._pods())
-        for component in reversed(SEQUENCE):
+        for component in (*reversed(SEQUENCE), *reversed(AFTER)):  # who carries on after a crash goes last
             with self._watched(component.name, component.title) as done:
                 done.extend(engine.remove(component, self.problems.append))
         self._forget_units()
@@ -137,7 +150,7 @@ class Leave:
         """What stays although it came with us: somebody else's things, or what was asked for."""
         host, paths = self.engine.host, self.engine.config.paths
         kept = [f"{paths.data_dir}/artifacts, as asked"] if self.keep_artifacts else []
-        specs = [component.desired(self.engine.config, self.engine.machine) for component in SEQUENCE]
+        specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]
         others = {one.path for spec in specs for one in spec.resources if isinstance(one, Directory)}
         kept += [
             f"{path}: {', '.join(host.names(path)[:5])}, which we did not put there"
@@ -150,7 +163,7 @@ class Leave:
         """What observation still finds of us: nothing, when all went well."""
         engine = self.engine
         found = [str(action) for action in self._pods()]
-        for component in SEQUENCE:
+        for component in ALL:
             facts = component.observe(engine.host, Spec(), engine.ledger.owned(component.name))
             found += [str(action) for action in component.removal(facts)]
         return found

@@ -6,7 +6,9 @@ import ipaddress
 import json
 import platform
 import re
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 CAP_SYS_RESOURCE = 24
 RESOLVED = "/run/systemd/resolve/resolv.conf"
+PROGRAM = "aks-flex-node"
+PROGRAM_PLACES = (f"/usr/bin/{PROGRAM}", f"/usr/local/bin/{PROGRAM}")
+UNIT = f"/etc/systemd/system/{PROGRAM}.service"  # of the agent that stays
+KEPT = "# Program: "  # how the line starts that says what program the machine has, there and in our launcher
+PLAIN_PATH = r"/[\w.+@:/-]+"  # one that means the same to systemd and to a shell
+LIBRARIES = ("/usr/lib/systemd", "/usr/lib/x86_64-linux-gnu/systemd", "/usr/lib/aarch64-linux-gnu/systemd")
 
 
 @dataclass(frozen=True)
@@ -28,11 +36,13 @@ class Machine:
     kernel: str = ""
     cgroups: int = 2
     systemd: bool = True  # it is what started the machine
+    systemd_version: int = 0  # 0 when it cannot be told
     may_raise: bool = True  # CAP_SYS_RESOURCE: may raise limits and lower out-of-memory scores
     resolv_conf: str = "/etc/resolv.conf"
     address: str = ""  # by which it reaches the API server
     pod_cidr: str = ""  # what the cluster gave this node, once it has
     fstab: bytes = b""
+    program: str = PROGRAM_PLACES[0]  # the agent that the machine had before any that it fetched for itself
 
     def node_name(self, config: NodeConfig) -> str:
         """Kubernetes knows lower case alone, and a kubelet makes its host's name so by itself."""
@@ -56,12 +66,39 @@ def survey(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
         kernel=_text(host, "/proc/sys/kernel/osrelease").strip(),
         cgroups=2 if host.look("/sys/fs/cgroup/cgroup.controllers") else 1,
         systemd=not host.live or host.look("/run/systemd/system") is not None,
-        may_raise=may_raise(_text(host, "/proc/self/status")),
+        may_raise=may_raise(_text(host, "/proc/1/status")),  # of the machine: a process may have been confined
+        systemd_version=systemd_version(host),
         resolv_conf=RESOLVED if host.look(RESOLVED) else "/etc/resolv.conf",
         address=config.node.ip or address_towards(host, config.node.kubelet.server_url),
         pod_cidr=pod_cidr,
         fstab=host.read("/etc/fstab") or b"",
+        program=own_program(host, config.paths.install_dir, running_program()),
     )
+
+
+def running_program() -> str:
+    """The command that this process was started by; nothing when it was started in another way."""
+    path = Path(sys.argv[0]).absolute()
+    return str(path) if path.name == PROGRAM else ""
+
+
+def own_program(host: Host, install_dir: str, running: str) -> str:
+    """The agent that came with the machine: the one that its unit names if it is there, else the running one.
+
+    What is kept stays, so that a look at the machine with another copy of the agent is no reason to change its unit.
+    A version that the agent fetched for itself is none: it goes away with everything else that is ours.
+    """
+    fetched = f"{install_dir}/agent/"
+    texts = (_text(host, UNIT), _text(host, f"{fetched}launch"))
+    places = (*re.findall(rf"(?m)^{KEPT}(.+)$", "\n".join(texts)), running, *PROGRAM_PLACES)
+    fit = (path for path in places if re.fullmatch(PLAIN_PATH, path) and not path.startswith(fetched))
+    return next((path for path in fit if host.look(path)), PROGRAM_PLACES[0])
+
+
+def systemd_version(host: Host) -> int:
+    """By the name of its library, so that it can be told of an image, too."""
+    names = (name for folder in LIBRARIES for name in host.names(folder))
+    return next((int(found[1]) for name in names if (found := re.match(r"libsystemd-shared-(\d+)", name))), 0)
 
 
 def _text(host: Host, path: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components import agent
-from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.components.sequence import ALL
 from aks_flex_node.agent.engine.recovery import reconstruct
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def recover(engine: Engine) -> bool:
         return False
     # The network's file is known by its name, whatever its addresses were.
     machine = replace(engine.machine, pod_cidr=engine.machine.pod_cidr or "192.0.2.0/24")
-    for component in SEQUENCE:
+    for component in ALL:
         spec = component.desired(engine.config, machine)
         engine.ledger.components[component.name] = reconstruct(engine.host, spec, engine.config.paths.install_dir)
     began = engine.host.look(f"{engine.config.paths.data_dir}/state.json") is not None

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent import certificates
+from aks_flex_node.agent import certificates, renewing, works
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.api import Refused
 from aks_flex_node.agent.cluster.proof import node_api
-from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.components.agent import CURRENT, FOLLOWING, FOLLOWS, NEXT, WORK
+from aks_flex_node.agent.components.sequence import kept
 from aks_flex_node.agent.config.derived import log_file
 from aks_flex_node.agent.engine import events, state
 from aks_flex_node.agent.engine.engine import distinct
+from aks_flex_node.agent.engine.locking import is_held
+from aks_flex_node.agent.following import nexts, notes
+from aks_flex_node.agent.machine import UNIT
+from aks_flex_node.agent.updating import journals
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree
 
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.api import Api
     from aks_flex_node.agent.engine.engine import Engine, Plan
+    from aks_flex_node.agent.updating.journals import Failure
+    from aks_flex_node.agent.works import Outcome
     from aks_flex_node.host.actions import Action
 
 DAYS_LEFT = 3  # a kubelet renews its certificate long before
@@ -32,7 +40,7 @@ def status(engine: Engine, api: Api | None = None) -> dict[str, Any]:
     config = engine.config
     known = state.read(engine.host, f"{config.paths.data_dir}/state.json")
     joined = known.phase == state.Phase.NODE_JOINED.value
-    plans = [engine.plan(component) for component in SEQUENCE] if joined and engine.complete else None
+    plans = [engine.plan(component) for component in kept(engine.ledger)] if joined and engine.complete else None
     return {
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "phase": known.phase,
@@ -43,10 +51,45 @@ def status(engine: Engine, api: Api | None = None) -> dict[str, Any]:
         "versions": versions(engine),
         "services": {name: service(engine, name) for name in SERVICES},
         "certificate": certificate(engine),
+        "following": following(engine),
         "drift": None if plans is None else drift(plans),  # nobody knows how a machine should be that is no node
         "damaged": None if plans is None else damaged(plans),
         "events": events.last(log_file(config), 5),
     }
+
+
+def following(engine: Engine) -> dict[str, Any] | None:
+    """How the agent that stays is doing; nothing when none does."""
+    host = engine.host
+    known = notes.read(host, FOLLOWING)
+    unit = host.unit(UNIT.rpartition("/")[2])
+    if host.look(FOLLOWING) is None and not unit.exists:
+        return None
+    current, wanted = ((host.read(path) or b"").decode(errors="replace") for path in (CURRENT, NEXT))
+    outcome, failed = works.read(host, WORK), journals.failure(host)
+    waits = nexts.version_of(wanted)
+    return {
+        "agent": "running" if is_held(FOLLOWS) else unit.active,
+        "standing": known.standing,
+        "message": known.message,
+        "since": known.since,
+        "lastAnswer": known.asked,
+        "configVersion": nexts.version_of(current),
+        "waiting": _waiting(waits, outcome, failed) if waits else None,
+        "credentials": known.credentials or None,
+        "lastWork": None if outcome is None else asdict(outcome),
+        "driftFound": known.drifts,
+        "agentUpdate": renewing.failure(host, engine.config) or None,
+    }
+
+
+def _waiting(version: str, outcome: Outcome | None, failed: Failure | None) -> dict[str, str]:
+    """What is wanted and not in effect, and why."""
+    if failed and failed.version == version:
+        return {"configVersion": version, "reason": failed.reason, "message": failed.message}
+    if outcome and outcome.kind == "update" and outcome.version == version:
+        return {"configVersion": version, "reason": outcome.reason, "message": outcome.message}
+    return {"configVersion": version, "reason": "InProgress", "message": "It is being applied."}
 
 
 def node(engine: Engine, api: Api | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.components.sequence import ALL
 from aks_flex_node.agent.engine.observing import MANIFEST
 from aks_flex_node.agent.engine.resources import Link
 from aks_flex_node.host.actions import RemoveTree
@@ -29,7 +29,7 @@ def remove_old(engine: Engine) -> dict[str, int]:
 
 def old(engine: Engine) -> list[str]:
     """The programs that are ours, and neither wanted nor led to by a link."""
-    specs = [component.desired(engine.config, engine.machine) for component in SEQUENCE]
+    specs = [component.desired(engine.config, engine.machine) for component in ALL]
     records = {path: one for owned in engine.ledger.components.values() for path, one in owned.paths.items()}
     wanted = {program.place for spec in specs for program in spec.programs}
     links = {one.path for spec in specs for one in spec.resources if isinstance(one, Link)}

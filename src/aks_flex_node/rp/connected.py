@@ -19,9 +19,11 @@ from aks_flex_node.rp.clusters.facts import ClusterFacts
 from aks_flex_node.rp.clusters.nodes import taken
 from aks_flex_node.rp.clusters.watches import keep_doing
 from aks_flex_node.rp.nodes.around import Known
+from aks_flex_node.rp.nodes.following import WAYS
+from aks_flex_node.rp.resource.ways import Ways
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from aks_flex_node.rp.clusters.tokens import MintedToken
     from aks_flex_node.rp.clusters.watching import ClusterWatch
@@ -42,7 +44,9 @@ def known(cluster: Cluster) -> Known:
     name = cluster_id(cluster.id)
     if name is None:
         raise AssertionError(f"{cluster.id} was checked when it was added.")
-    return Known(name, ClusterFacts.from_document(cluster.facts), bool(cluster.facts.get("followVersion")))
+    facts, ways = ClusterFacts.from_document(cluster.facts), cluster.facts.get(WAYS)
+    follow = bool(cluster.facts.get("followVersion"))
+    return Known(name, facts, follow, Ways.from_document(ways) if ways is not None else None)
 
 
 class Connected:
@@ -57,16 +61,18 @@ class Connected:
         self._clusters: dict[str, Cluster] = {}
         self._watches: dict[str, tuple[bytes, ClusterWatch]] = {}
         self._syncing = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
+        changes = self._store.changes()
         await self._sync()
-        self._task = asyncio.create_task(keep_doing("clusters", self._sync, SYNC_SECONDS))
+        syncing = keep_doing("clusters", self._sync, SYNC_SECONDS)
+        self._tasks = [asyncio.create_task(syncing), asyncio.create_task(self._pass_on(changes))]
 
     async def stop(self) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for _, watch in self._watches.values():
             await watch.stop()
         self._watches.clear()
@@ -123,6 +129,13 @@ class Connected:
                 again=True,
             )
         return found[1]
+
+    async def _pass_on(self, changes: AsyncIterator[tuple[str, str, int]]) -> None:
+        """What is written here or on another replica, to whom it concerns: their watch brings it to the cluster."""
+        async for cluster, node, _ in changes:
+            concerned = [cluster] if cluster else list(self._watches)
+            for _, watch in [self._watches[key] for key in concerned if key in self._watches]:
+                watch.node_changed(node)
 
     async def _sync(self) -> None:
         async with self._syncing:

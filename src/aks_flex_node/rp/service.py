@@ -26,6 +26,7 @@ from aks_flex_node.rp.nodes.joins import Joins
 from aks_flex_node.rp.nodes.reading import Reading
 from aks_flex_node.rp.nodes.reporting import Reporting
 from aks_flex_node.rp.nodes.writing import Writing
+from aks_flex_node.rp.outward import own_authority, ways
 from aks_flex_node.rp.sealing import load_keys
 from aks_flex_node.rp.serving.app import application
 from aks_flex_node.rp.serving.arm import Arm
@@ -35,7 +36,6 @@ from aks_flex_node.rp.serving.metrics import Metrics
 from aks_flex_node.rp.serving.own import Own
 from aks_flex_node.rp.serving.polling import Polling
 from aks_flex_node.rp.tls.given import Given as GivenFiles
-from aks_flex_node.rp.tls.own import Own as OwnAuthority
 from aks_flex_node.rp.tls.serving import Serving
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.sealing import Sealer
     from aks_flex_node.rp.settings import ServiceSettings
     from aks_flex_node.rp.store.store import Cluster, Store
+    from aks_flex_node.rp.tls.own import Own as OwnAuthority
 
 SWEEP_SECONDS = 60.0
 
@@ -86,7 +87,9 @@ class Service:
         self._bundles = BuiltIn(self.store, sealer, settings.origin, lambda: self.tls.pin)
         self.delivery = self._delivery()
         seconds = settings.tokens.hours * 3600
-        self.shop = shop = Workshop(self.store, sealer, self.delivery, self.clusters, token_seconds=seconds)
+        self.shop = shop = Workshop(
+            self.store, sealer, self.delivery, self.clusters, token_seconds=seconds, ways=ways(settings)
+        )
         self.joins = Joins(shop, Following(shop).follow, lambda outcome: metrics.joins.labels(outcome).inc())
         tokens = Tokens(settings.auth, self.key)
         doors = Doors(tokens, self._roles(), Limits(settings.limits), cards, shop)
@@ -126,7 +129,10 @@ class Service:
             self.joins,
             arm=open_arm(self.settings) if isinstance(connection, ByArm) else None,
             given=Given(**facts.get("given", {})),
-            pace=Pace(grace=self.settings.tokens.grace_seconds),
+            pace=Pace(
+                grace=self.settings.tokens.grace_seconds,
+                gone_after=self.settings.nodes.gone_after_minutes * 60,
+            ),
         )
 
     def _delivery(self) -> Delivering:
@@ -156,4 +162,4 @@ class Service:
 def _certificates(settings: ServiceSettings) -> GivenFiles | OwnAuthority:
     if settings.tls.certificate_file and settings.tls.key_file:
         return GivenFiles(settings.tls.certificate_file, settings.tls.key_file)
-    return OwnAuthority(settings.state_dir / "tls", settings.names)
+    return own_authority(settings)

@@ -79,8 +79,13 @@ class DeliverySettings(Settings):
 
 
 class AzureSettings(Settings):
-    resource_manager: str = Field(default="https://management.azure.com", description="Azure's resource manager.")
-    authority: str = Field(default="https://login.microsoftonline.com", description="Where the service signs in.")
+    resource_manager: Annotated[str, AfterValidator(_origin)] = Field(
+        default="https://management.azure.com", description="Azure's resource manager; nodes are told of another one."
+    )
+    authority: Annotated[str, AfterValidator(_origin)] = Field(
+        default="https://login.microsoftonline.com",
+        description="Where the service signs in; nodes are told of another one.",
+    )
     ca_file: Path | None = Field(default=None, description="CA certificates (PEM) of a private cloud.")
     tenant_id: str | None = Field(default=None, description="Tenant of the service's own identity.")
     client_id: str | None = Field(
@@ -96,6 +101,17 @@ class TokenSettings(Settings):
     )
 
 
+class NodeSettings(Settings):
+    gone_after_minutes: float = Field(
+        default=60,
+        gt=0,
+        description="How long the Node of a deleted resource may be not Ready before the service deletes it.",
+    )
+    poll_seconds: float = Field(
+        default=30, ge=1, le=3600, description="How often an agent that stays asks, where its polls are not held."
+    )
+
+
 class LogSettings(Settings):
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
     format: Literal["json", "text"] = Field(default="json", description="One JSON object a line, or plain text.")
@@ -107,6 +123,9 @@ class ServiceSettings(Settings):
     )
     public_url: Annotated[str, AfterValidator(_origin)] | None = Field(
         default=None, description="How machines reach it; this host's name and the port when left out."
+    )
+    agents_url: Annotated[str, AfterValidator(_origin)] | None = Field(
+        default=None, description="Where nodes follow it, when not at publicUrl: a gateway, or ARM, in front of it."
     )
     state_dir: Path = Field(default=STATE, description="Keys, certificates, and the database of one machine.")
     database: str | None = Field(
@@ -122,6 +141,7 @@ class ServiceSettings(Settings):
     delivery: DeliverySettings = Field(default_factory=DeliverySettings, description="Delivery of bundles.")
     azure: AzureSettings = Field(default_factory=AzureSettings, description="The service's own way to Azure.")
     tokens: TokenSettings = Field(default_factory=TokenSettings, description="Bootstrap tokens.")
+    nodes: NodeSettings = Field(default_factory=NodeSettings, description="Nodes in their clusters.")
     audit_days: Annotated[int, Field(ge=1, le=36500)] = Field(
         default=365, description="How long lines of the audit are kept."
     )

@@ -164,7 +164,7 @@ def test_a_second_run_changes_nothing_and_restarts_nothing() -> None:
 @pytest.mark.parametrize(
     ("values", "restarted"),
     [
-        ({"node.labels": {"a": "b"}}, ["restart kubelet.service"]),
+        ({"node.labels": {"a": "b"}}, []),
         ({"node.maxPods": 50}, ["restart kubelet.service"]),
         ({"containerd.pauseImage": "pause:3.10"}, ["restart containerd.service"]),
         ({"runc.version": "1.4.0"}, ["restart containerd.service"]),

@@ -104,7 +104,7 @@ def test_a_survey_reads_what_the_machine_says_of_itself() -> None:
         "/etc/os-release": DEBIAN,
         "/proc/sys/kernel/hostname": "Edge-1\n",
         "/proc/sys/kernel/osrelease": "6.1.0-9\n",
-        "/proc/self/status": "CapBnd:\t0\n",
+        "/proc/1/status": "CapBnd:\t0\n",
         "/sys/fs/cgroup/cgroup.controllers": "cpu",
         "/run/systemd/system/x": "",
         "/run/systemd/resolve/resolv.conf": "",
@@ -131,3 +131,43 @@ def test_a_survey_of_a_machine_that_says_nothing_is_cautious() -> None:
     found = survey(RecordedHost({"/etc/hostname": "edge-2\n"}), config_of())
     assert (found.hostname, found.cgroups, found.systemd, found.address) == ("edge-2", 1, False, "")
     assert (found.may_raise, found.resolv_conf) == (True, "/etc/resolv.conf")
+
+
+UNIT = "# Written\n# Program: /srv/kept/aks-flex-node\n[Unit]\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "running", "expected"),
+    [
+        ({}, "", "/usr/bin/aks-flex-node"),
+        ({"/srv/aks-flex-node": "x"}, "/srv/aks-flex-node", "/srv/aks-flex-node"),
+        ({}, "/srv/gone/aks-flex-node", "/usr/bin/aks-flex-node"),
+        ({"/usr/local/bin/aks-flex-node": "x"}, "", "/usr/local/bin/aks-flex-node"),
+        ({machine.UNIT: UNIT, "/srv/kept/aks-flex-node": "x", "/srv/b": "x"}, "/srv/b", "/srv/kept/aks-flex-node"),
+        ({machine.UNIT: UNIT, "/srv/b": "x"}, "/srv/b", "/srv/b"),
+        ({"/opt/flex/agent/launch": UNIT, "/srv/kept/aks-flex-node": "x"}, "", "/srv/kept/aks-flex-node"),
+        ({"/srv/two words": "x"}, "/srv/two words", "/usr/bin/aks-flex-node"),
+        (
+            {"/opt/flex/agent/0.2.0/bin/aks-flex-node": "x", "/usr/bin/aks-flex-node": "x"},
+            "/opt/flex/agent/0.2.0/bin/aks-flex-node",
+            "/usr/bin/aks-flex-node",
+        ),
+    ],
+)
+def test_the_program_that_the_machine_has_stays_the_one_that_its_unit_names(
+    files: dict[str, str], running: str, expected: str
+) -> None:
+    assert machine.own_program(RecordedHost(files), "/opt/flex", running) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/usr/lib/systemd/libsystemd-shared-257.so", 257),
+        ("/usr/lib/aarch64-linux-gnu/systemd/libsystemd-shared-252.so", 252),
+        ("/usr/lib/systemd/libsystemd-shared-255.4-1.fc40.so", 255),
+        ("/usr/lib/systemd/libsystemd-core-257.so", 0),
+    ],
+)
+def test_the_version_of_systemd_is_told_by_its_library(path: str, expected: int) -> None:
+    assert machine.systemd_version(RecordedHost({path: ""})) == expected

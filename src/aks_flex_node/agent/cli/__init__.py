@@ -20,6 +20,10 @@ def main() -> None:
         if text is not None:
             print(text)
             return
+    from aks_flex_node.agent.cli.staying import main as stay
+
+    if stay(words):
+        return
     from aks_flex_node.agent.cli.app import run
 
     run()

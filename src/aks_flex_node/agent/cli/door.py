@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from aks_flex_node.agent.engine.events import Events, Journal, LogFile
 from aks_flex_node.agent.engine.ledger import Ledger
 from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.fetching.urls import given_url
-from aks_flex_node.agent.machine import survey
+from aks_flex_node.agent.machine import UNIT, survey
 from aks_flex_node.errors import ConfigError, MachineError, WordsError
 from aks_flex_node.host.real import RealHost
 
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
 
 
 LOOK = "look at all of a node"  # what commands need root for that only look
+
+
+class Stays(Enum):
+    """What becomes of the agent after a join, where the configuration asks for continuous monitoring."""
+
+    NOT = "not"
+    HERE = "here"
+    AS_A_SERVICE = "as a service"
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,12 @@ def given(config: Path | None, sets: Sequence[str] | None, url: str | None, url_
 
 
 def load(given: Given) -> Loaded:
-    """The configuration from the file that is meant; where there is none, from what was fetched before."""
+    """The configuration from the file that is meant; where there is none, from what was fetched before.
+
+    A node that follows its provider is what the provider wants, whatever a file says that it once was made from.
+    """
+    if given.config is None and is_followed():
+        return loader.load(Path(CURRENT), os.environ, pairs(given.sets))
     file = given.config or files.choose(None, os.environ, files.DIRECTORY)
     if file is None and Path(CURRENT).exists():
         file = Path(CURRENT)
@@ -110,6 +124,11 @@ def applied() -> NodeConfig | None:
         return None
 
 
+def is_followed() -> bool:
+    """Whether this machine has an agent that stays, and what it was told last."""
+    return Path(UNIT).exists() and Path(CURRENT).exists()
+
+
 def has_joined(config: NodeConfig) -> bool:
     """Whether this machine has a certificate of its own."""
     return Path(f"{config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem").exists()
@@ -142,12 +161,3 @@ def open_log(engine: Engine) -> None:
     path = log_file(engine.config)
     Path(path).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     engine.events.add(LogFile(path))
-
-
-def stay() -> None:
-    """Wait until somebody tells us to end."""
-    import signal
-
-    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit(0)))
-    while True:
-        signal.pause()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cli import door, progress, screen
+from aks_flex_node.agent.cli.door import Stays
 from aks_flex_node.agent.cluster.proof import LiveProof
-from aks_flex_node.agent.components.agent import APPLIED
-from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.components.agent import APPLIED, CURRENT
+from aks_flex_node.agent.components.sequence import AFTER, SEQUENCE
 from aks_flex_node.agent.config import derived, loader
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.locking import alone
@@ -22,6 +23,7 @@ from aks_flex_node.agent.watching import Watcher
 from aks_flex_node.agent.words import counted
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,11 +35,15 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.engine.engine import Engine
 
 
-def join(given: Given, skip: Sequence[str], components: Sequence[Component] | None = None) -> NodeConfig:
+def join(
+    given: Given, skip: Sequence[str], components: Sequence[Component] | None = None, stays: Stays | None = None
+) -> NodeConfig:
     """Check the configuration and the machine, then do it."""
     start = time.monotonic()
     door.require_root()
+    keeping.finish(RealHost())
     loaded, bundle = door.obtain(given)
+    follows = loaded.config.continuous_monitoring and stays in {Stays.HERE, Stays.AS_A_SERVICE}
     if not door.has_joined(loaded.config):
         loader.check_join(loaded.config)
     for warning in loaded.warnings:
@@ -45,6 +51,8 @@ def join(given: Given, skip: Sequence[str], components: Sequence[Component] | No
     with alone():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         engine = door.engine(loaded.config)
+        if follows:
+            check_following(loaded.config, door.node_name(engine))
         if given.url:
             refuse_another_node(engine, door.applied())
         refuse_another_name(engine)
@@ -55,10 +63,17 @@ def join(given: Given, skip: Sequence[str], components: Sequence[Component] | No
             keeping.keep(engine.host, bundle, given.url)  # from here on, the next run needs no URL
         door.open_log(engine)
         node = _run(engine, components or SEQUENCE)
-        _keep(engine, loaded.config)
+        engine.host.do(WriteFile(APPLIED, keeping.applied_text(loaded.config).encode(), 0o600))
+        if follows and not Path(CURRENT).exists():
+            keeping.keep_file(engine.host, loaded.text())
+        if stays is Stays.AS_A_SERVICE:
+            for component in AFTER:
+                engine.apply(component)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {counted(len(engine.changed), 'change')}"
     screen.say(f"{what} ({took:.1f} s).")
+    if follows and stays is Stays.AS_A_SERVICE:
+        screen.say("aks-flex-node.service follows its configuration from now on; `aks-flex-node status` shows it.")
     return loaded.config
 
 
@@ -128,11 +143,10 @@ def check(engine: Engine, skip: Sequence[str], components: Sequence[Component] |
         )
 
 
-def _keep(engine: Engine, config: NodeConfig) -> None:
-    """Remember what was applied, without its secrets, for commands that come without a configuration."""
-    document = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    document.get("azure", {}).pop("bootstrapToken", None)
-    document.get("azure", {}).pop("servicePrincipal", None)
-    document.get("proxy", {}).clear()
-    text = json.dumps({"config": document}, indent=1) + "\n"
-    engine.host.do(WriteFile(APPLIED, text.encode(), 0o600))
+def check_following(config: NodeConfig, node: str) -> None:
+    """Refuse before anything is changed what could not be followed afterwards."""
+    from aks_flex_node.agent.following.endpoints import authority_host, endpoint, require_identity
+
+    endpoint(config, node)
+    authority_host(config)
+    require_identity(config)

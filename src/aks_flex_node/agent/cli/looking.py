@@ -86,6 +86,7 @@ def show_status(found: dict[str, Any]) -> None:
         ("arc", found["arc"]["status"]),
         ("vpn", found["vpn"]["status"]),
         ("drift", drift_line(found)),
+        *following_lines(found["following"]),
     ]
     for name, text in lines:
         screen.show(f"{name:<12} {text}")
@@ -95,6 +96,21 @@ def show_status(found: dict[str, Any]) -> None:
         screen.show(f"{'':<12} {difference}")
     for event in found["events"]:
         screen.show(f"{'event':<12} {event['time']}  {event['message']}")
+
+
+def following_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """How it stands with the provider, and what waits."""
+    if found is None:
+        return []
+    lines = [("agent", found["agent"])]
+    version = found["configVersion"] or "of the join"
+    standing = f"{found['standing']}, configuration {version}"
+    lines.append(("provider", f"{standing}: {found['message']}" if found["message"] else standing))
+    if waiting := found["waiting"]:
+        reason = f"configuration {waiting['configVersion']}, {waiting['reason']}: {waiting['message']}"
+        lines.append(("waiting", reason))
+    lines += [("credentials", found["credentials"])] if found["credentials"] else []
+    return lines + ([("agent update", found["agentUpdate"])] if found["agentUpdate"] else [])
 
 
 def drift_line(found: dict[str, Any]) -> str:

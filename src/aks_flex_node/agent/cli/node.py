@@ -22,7 +22,7 @@ from aks_flex_node.agent.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_node.agent.cli.door import Given
+    from aks_flex_node.agent.cli.door import Given, Stays
     from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.engine import Engine
 
@@ -34,6 +34,9 @@ def agent(
     sets: Sets = None,
     skip: Skip = None,
     bootstrap_only: Annotated[bool, typer.Option("--bootstrap-only", help="Join, then end.")] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay in this process; no service is installed.")
+    ] = False,
 ) -> None:
     """Join the cluster, then stay and follow the configuration where it asks for that.
 
@@ -44,12 +47,12 @@ def agent(
 
     Example: aks-flex-node agent --config-url 'https://rp.example:8443/configs/...#ca=sha256:...'
     """
-    from aks_flex_node.agent.cli import door, screen
+    from aks_flex_node.agent.cli import door, staying
 
-    settings = _join(door.given(config, sets, config_url, config_url_file), skip or [])
-    if settings.continuous_monitoring and not bootstrap_only:
-        screen.say("Staying: this configuration asks for continuous monitoring.")
-        door.stay()
+    stays = door.Stays.NOT if bootstrap_only else door.Stays.HERE if foreground else door.Stays.AS_A_SERVICE
+    settings = _join(door.given(config, sets, config_url, config_url_file), skip or [], stays=stays)
+    if settings.continuous_monitoring and stays is door.Stays.HERE:
+        staying.follow()
 
 
 def bootstrap(
@@ -99,12 +102,12 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
 def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Compare this machine with its configuration: exit 0 when nothing differs, 1 when something does."""
     from aks_flex_node.agent.cli import diffs, door, screen
-    from aks_flex_node.agent.components.sequence import SEQUENCE
+    from aks_flex_node.agent.components.sequence import kept
     from aks_flex_node.agent.words import counted
 
     door.require_root(door.LOOK)
     engine = door.engine(door.load(door.Given(config, tuple(sets or ()))).config)
-    found = diffs.as_data(engine.plan(component) for component in SEQUENCE)
+    found = diffs.as_data(engine.plan(component) for component in kept(engine.ledger))
     if json:
         screen.facts({"clean": not found, "differences": found})
     else:
@@ -165,10 +168,12 @@ def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -
         screen.show("Nothing to do.")
 
 
-def _join(given: Given, skip: list[str], components: Sequence[Component] | None = None):  # type: ignore[no-untyped-def]
+def _join(  # type: ignore[no-untyped-def]
+    given: Given, skip: list[str], components: Sequence[Component] | None = None, stays: Stays | None = None
+):
     from aks_flex_node.agent.cli.joins import join
 
-    return join(given, skip, components)
+    return join(given, skip, components, stays)
 
 
 def register(app: typer.Typer) -> None:

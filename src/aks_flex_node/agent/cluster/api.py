@@ -76,8 +76,15 @@ class Api:
             document = json.loads(answer.data or b"{}")
         if answer.status >= 400:
             said = document if isinstance(document, dict) else {}
-            raise Refused(answer.status, said.get("reason", ""), said.get("message", f"HTTP {answer.status}"))
+            raise Refused(answer.status, said.get("reason", ""), _message(said, answer.status))
         return document
+
+
+def _message(said: dict[str, Any], status: int) -> str:
+    """The server's words. Which budget keeps a pod where it is, it says apart from the rest."""
+    causes = (said.get("details") or {}).get("causes") or []
+    budgets = [str(one.get("message", "")) for one in causes if one.get("reason") == "DisruptionBudget"]
+    return " ".join([str(said.get("message", f"HTTP {status}")), *budgets])
 
 
 def _proxied(proxy: str, settings: dict[str, Any]) -> urllib3.PoolManager:

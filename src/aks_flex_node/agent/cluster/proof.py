@@ -6,6 +6,7 @@ as waiting cannot help any more the waiting ends.
 
 from __future__ import annotations
 
+import math
 import time
 import urllib.request
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ HEALTH = "http://127.0.0.1:10248/healthz"
 TICK = 0.03
 SERVICE_SECONDS = 60.0
 PATIENCE = 5.0  # how long a thing may be wrong before we look for a cause
+STEADY = 5.0  # for so long must a kubelet have been up before we believe that it stays
+CALM_TICK = 0.25
 
 
 class Proof(Protocol):
@@ -71,8 +74,15 @@ class World:
 
 class LiveProof:
     def __init__(
-        self, host: Host, config: NodeConfig, node: str, say: Callable[[str], None], world: World | None = None
+        self,
+        host: Host,
+        config: NodeConfig,
+        node: str,
+        say: Callable[[str], None],
+        world: World | None = None,
+        seconds: float | None = None,
     ) -> None:
+        """All of it may take `seconds`; when left out, each thing may take as long as a join may."""
         self._host = host
         self._config = config
         self._node = node
@@ -80,10 +90,8 @@ class LiveProof:
         self._world = world or World()
         self._api = self._world.api
         self._began = 0.0
-
-    @property
-    def _seconds(self) -> float:
-        return self._config.agent.join_seconds
+        self._seconds = config.agent.join_seconds if seconds is None else seconds
+        self._end = math.inf if seconds is None else self._world.clock() + seconds
 
     @property
     def certificate(self) -> str:
@@ -132,16 +140,48 @@ class LiveProof:
         assert isinstance(node, nodes.Node)  # noqa: S101
         return node
 
-    def label(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
-        there = dict(node.labels)
-        changes: dict[str, str | None] = {key: value for key, value in wanted.items() if there.get(key) != value}
-        changes.update({key: None for key in earlier - set(wanted) if key in there})
+    def shows(self, lacking: Callable[[Node], FlexError | None]) -> Node:
+        """Wait until a kubelet that stays up reports a Ready Node of which nothing is lacking."""
+        lack: list[FlexError] = []
+
+        def look() -> Node | None:
+            node = self._find() if self._is_steady() else None
+            if node is None or not node.ready or node.reported < self._kubelet_started():
+                return None
+            lack[:] = [error] if (error := lacking(node)) else []
+            return None if lack else node
+
         try:
-            if changes:
-                nodes.set_labels(self.api, self._node, changes)
-                self._say(f"labels of the node: {', '.join(sorted(changes))}")
+            node = self._until(look, "kubelet.service", self._seconds, "the node does not get Ready", CALM_TICK)
+        except FlexError as error:
+            # Time is up, and all that is known of the kubelet is that nothing is wrong with it.
+            raise (lack[0] if lack and error.name == "node-not-registered" else error) from None
+        assert isinstance(node, nodes.Node)  # noqa: S101
+        return node
+
+    def unwell(self) -> FlexError | None:
+        """What is wrong on this machine itself, whatever the cluster says of it."""
+        for unit, is_well, otherwise in (
+            ("containerd.service", self._containerd_runs, "containerd is not running"),
+            ("kubelet.service", self._world.healthy, "the kubelet does not answer"),
+        ):
+            if not is_well():
+                words = causes.journal(self._host, self._host.unit(unit), self._began)
+                return self._cause(unit) or causes.last_resort(unit, words, otherwise, None)
+        return None
+
+    def _is_steady(self) -> bool:
+        unit = self._host.unit("kubelet.service")
+        return unit.active == "active" and self._world.clock() - unit.started >= STEADY
+
+    def label(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+        try:
+            if changed := nodes.bring_labels(self.api, node, wanted, earlier):
+                self._say(f"labels of the node: {', '.join(changed)}")
         except (Refused, ClusterError) as error:
-            self._say(f"the labels {', '.join(sorted(changes))} could not be changed: {error}")
+            self._say(f"the labels of the node could not be changed: {error}")
+        if self._config.continuous_monitoring or self._config.provider.url:
+            return  # its resource provider may change taints, and does
         for taint in self._config.node.taints:
             if (taint.key, taint.value, taint.effect) not in node.taints:
                 words = f"{taint.key}={taint.value}:{taint.effect}"
@@ -188,19 +228,25 @@ class LiveProof:
             raise
 
     def _until(
-        self, look: Callable[[], Node | bool | None], unit: str, seconds: float, otherwise: str
+        self,
+        look: Callable[[], Node | bool | None],
+        unit: str,
+        seconds: float,
+        otherwise: str,
+        tick: float = TICK,
     ) -> Node | bool | None:
         """What `look` finds, as soon as it does; the cause, as soon as it is plain that it will not."""
         start = asked = self._world.clock()
+        end = min(start + seconds, self._end)
         while not (found := look()):
             now = self._world.clock()
             if now - asked > PATIENCE:
                 asked = now
                 if cause := self._cause(unit):
                     raise cause
-            if now - start > seconds:
-                raise self._timed_out(unit, seconds, otherwise)
-            self._world.sleep(TICK)
+            if now > end:
+                raise self._timed_out(unit, end - start, otherwise)
+            self._world.sleep(tick)
         return found
 
     def _cause(self, unit: str) -> FlexError | None:

@@ -13,6 +13,7 @@ from aks_flex_node.agent.components import (
     kubernetes,
     npd,
     runc,
+    service,
     system,
 )
 from aks_flex_node.errors import WordsError
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.engine.component import Component
+    from aks_flex_node.agent.engine.ledger import Ledger
 
 SEQUENCE: tuple[Component, ...] = tuple(
     room.COMPONENT for room in (system, runc, containerd, kubernetes, cni, npd, credentials, kubelet)
 )
+AFTER: tuple[Component, ...] = (service.RELEASE, service.COMPONENT)  # the agent itself, once the machine is a node
+ALL = SEQUENCE + AFTER
 NAMES = tuple(component.name for component in SEQUENCE)
 
 
@@ -67,3 +71,8 @@ def choose(only: Sequence[str] = (), start: str = "") -> tuple[Component, ...]:
     if only:
         return tuple(component for component in SEQUENCE if component.name in only)
     return SEQUENCE[NAMES.index(start) :] if start else SEQUENCE
+
+
+def kept(ledger: Ledger) -> tuple[Component, ...]:
+    """What this machine is kept by: the agent's own service only where one was installed."""
+    return ALL if any(not ledger.owned(component.name).empty for component in AFTER) else SEQUENCE

@@ -5,6 +5,7 @@ Flags are stronger than the environment, the environment than the file, and the 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,15 @@ from aks_flex_node.agent.config.masking import printable, public, without
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.problems import Problem, dotted, from_pydantic, invalid
 from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.agent.config.sources import Source, from_document, from_environment, from_flags, merge, nest
+from aks_flex_node.agent.config.sources import (
+    EITHER,
+    Source,
+    from_document,
+    from_environment,
+    from_flags,
+    merge,
+    nest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +43,17 @@ class Loaded:
     origins: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     file: Path | None = None
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)  # all that was given, by path, with secrets
+
+    def text(self) -> str:
+        """All that was given, as one document that loads to the same. It holds secrets."""
+        both = {second for first, second in EITHER if first in self.settings}
+        given = {path: _revealed(value) for path, value in self.settings.items() if path not in both}
+        return json.dumps({"config": nest(given)}, indent=1) + "\n"
+
+
+def _revealed(value: object) -> object:
+    return value.reveal() if isinstance(value, Secret) else value
 
 
 def load(
@@ -102,7 +122,7 @@ def _complete(weaker_first: list[Source], name: str, file: Path | None) -> Loade
         problems += _unless_told(list(check_together(config)), problems)
     if problems or config is None:
         raise invalid(_ready_to_show(problems, merged), name)
-    return Loaded(config, merged.origins, merged.warnings, file)
+    return Loaded(config, merged.origins, merged.warnings, file, dict(merged.settings))
 
 
 def _validate(values: dict[str, Any]) -> tuple[NodeConfig | None, list[Problem]]:

@@ -26,6 +26,7 @@ def _without_v(version: str) -> str:
 
 Path = Annotated[str, Field(pattern=r"^/")]
 Version = Annotated[str, Field(pattern=r"^v?\d+\.\d+(\.\d+)?([-+.][0-9A-Za-z.-]+)?$"), AfterValidator(_without_v)]
+HttpsURL = Annotated[str, Field(pattern=r"^https://[^\s/?#]+$")]
 ProxyURL = Annotated[str, PlainSerializer(public)]  # it may hold a password, which no dump shows
 
 
@@ -116,6 +117,15 @@ class Azure(Settings):
     subscription_id: str | None = Field(default=None, description="Subscription of the cluster.")
     tenant_id: str | None = Field(default=None, description="Entra tenant.")
     cloud: str = Field(default="AzurePublicCloud", description="Which Azure: AzurePublicCloud, AzureChinaCloud, …")
+    resource_manager: HttpsURL | None = Field(
+        default=None, description="Azure's resource manager, in a private cloud; by `cloud` when left out."
+    )
+    authority_host: HttpsURL | None = Field(
+        default=None, description="Where tokens come from, in a private cloud; by `cloud` when left out."
+    )
+    ca_cert_data: str | None = Field(
+        default=None, description="CA certificates of a private cloud: PEM in base64; the public ones when left out."
+    )
     location: str | None = Field(default=None, description="Region for what is made in Azure.")
     resource_group: str | None = Field(default=None, description="Resource group for what is made in Azure.")
     service_principal: ServicePrincipal | None = Field(default=None, description="Sign in as a service principal.")
@@ -305,6 +315,27 @@ class Agent(Settings):
     join_seconds: Annotated[float, Field(gt=0)] = Field(
         default=180.0, description="How long the cluster may take to know the node and to find it Ready."
     )
+    version: Version | None = Field(
+        default=None, description="Version of the agent itself; it stays what is installed when left out."
+    )
+    url: str = Field(
+        default="https://github.com/Azure/AKSFlexNode/releases/download/v%s/aks-flex-node-%s-linux-%s.tar.gz",
+        validation_alias=AliasChoices("url", "urlTemplate"),
+        description="Where it is: version, version, architecture.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+    unbootstrap_on_delete: bool = Field(
+        default=True, description="Take the node apart when its resource is deleted; else it stays as it is."
+    )
+    drift_seconds: Annotated[float, Field(ge=1)] = Field(
+        default=300.0,
+        description="How often the agent that stays compares all of the machine with its configuration.",
+    )
+    metrics_file: Path | None = Field(
+        default=None, description="A file for Prometheus' node exporter (textfile collector); none when left out."
+    )
 
 
 class Artifacts(Settings):
@@ -341,7 +372,27 @@ class MaintenanceWindow(Settings):
     time_zone: str = Field(default="UTC", description="Whose clock, such as `Europe/Berlin`.")
 
 
+class Provider(Settings):
+    url: HttpsURL | None = Field(
+        default=None, description="The resource provider to follow; Azure's resource manager when left out."
+    )
+    audience: str | None = Field(
+        default=None, description="Whom tokens for it are made out to; Azure's resource manager when left out."
+    )
+    ca_cert_data: str | None = Field(
+        default=None, description="CA certificates that vouch for it: PEM in base64; the system's when left out."
+    )
+    poll_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+        default=30.0, description="How often it is asked, give or take a third."
+    )
+    wait_seconds: Annotated[int, Field(ge=0, le=55)] = Field(
+        default=50, description="How long it may hold an answer until there is news; 0 for not at all."
+    )
+
+
 class UpdatePolicy(Settings):
+    paused: bool = Field(default=False, description="Change nothing for now: what is new waits.")
+    allow_downgrade: bool = Field(default=False, description="Go back to older versions where they are wanted.")
     drain: bool = Field(default=True, description="Move pods away before kubelet or runtime are replaced.")
     drain_timeout_seconds: Annotated[int, Field(ge=0, le=86400)] = Field(
         default=300, description="How long that may take."
@@ -377,4 +428,5 @@ class NodeConfig(Settings):
     update_policy: UpdatePolicy = Field(
         default_factory=UpdatePolicy, description="How the agent that stays carries out changes."
     )
+    provider: Provider = Field(default_factory=Provider, description="The resource provider that the agent follows.")
     continuous_monitoring: bool = Field(default=False, description="Stay and follow the configuration in Azure.")

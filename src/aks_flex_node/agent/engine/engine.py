@@ -39,6 +39,13 @@ class Plan:
     actions: tuple[Action, ...]
 
 
+def subject(action: Action) -> str:
+    """What an action is about: a path, a unit, a kernel setting; by this it is known again."""
+    return next(
+        (str(getattr(action, name)) for name in ("path", "name", "key", "device") if hasattr(action, name)), ""
+    )
+
+
 def distinct(plans: Iterable[Plan]) -> Iterator[tuple[Plan, Action]]:
     """All that plans would do; a directory that several of them need is made by the first."""
     made: set[str] = set()
@@ -62,6 +69,7 @@ class Engine:
     sync: Callable[[], None] = os.sync
     changed: list[Action] = field(default_factory=list)
     complete: bool = True  # the configuration is the real one, with its secrets
+    leave_alone: frozenset[str] = frozenset()  # paths that somebody else will not let us have
 
     @property
     def originals(self) -> str:
@@ -70,7 +78,11 @@ class Engine:
     def plan(self, component: Component) -> Plan:
         spec = component.desired(self.config, self.machine)
         facts = component.observe(self.host, spec, self.ledger.owned(component.name))
-        return Plan(component.name, spec, facts, tuple(component.plan(spec, facts)))
+        wanted = [action for action in component.plan(spec, facts) if not self._is_left_alone(action)]
+        return Plan(component.name, spec, facts, tuple(wanted))
+
+    def _is_left_alone(self, action: Action) -> bool:
+        return bool(self.leave_alone) and subject(action) in self.leave_alone
 
     def prepare(self, components: Sequence[Component]) -> None:
         """Begin to fetch everything that these will need and the machine does not have."""
@@ -84,6 +96,15 @@ class Engine:
         for program in missing:
             self._make_room(program)
         self.workshop.prepare(missing)
+
+    def stage(self, components: Sequence[Component]) -> None:
+        """Have everything ready beside its place before anything is touched: what is missing is fetched first."""
+        self.prepare(components)
+        for component in components:
+            plan, clock = self.plan(component), Clock(component.seconds)
+            for program in (one for one in plan.spec.programs if plan.facts.damage[one.place]):
+                if self.workshop:
+                    self.workshop.finish(program, clock.left)
 
     def _make_room(self, program: Program) -> None:
         """A program is made ready beside its place, so there must be one."""

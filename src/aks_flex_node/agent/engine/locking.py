@@ -44,3 +44,18 @@ def alone(path: str = LOCK) -> Iterator[None]:
     finally:
         Path(path).unlink(missing_ok=True)
         os.close(handle)
+
+
+def is_held(path: str = LOCK) -> bool:
+    """Whether somebody holds it at this moment."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

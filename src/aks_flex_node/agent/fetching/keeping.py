@@ -2,33 +2,93 @@
 
 A URL always delivers the same, so a command that is repeated with the same URL goes on with what is here. Of the
 URL there is only a hash: the URL itself stays with whoever gave it.
+
+Files that belong together are written together or not at all: all of it goes into one file first, and whoever comes
+after a crash finds that file and finishes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import CURRENT, FETCHED_FROM, VERSION
+from aks_flex_node.agent.components.agent import APPLIED, CURRENT, FETCHED_FROM, HOME, NEXT, VERSION
 from aks_flex_node.host.actions import Remove, WriteFile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.fetching.bundles import Bundle
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
 
+TOGETHER = f"{HOME}/together.json"
+
 
 def keep(host: Host, bundle: Bundle, url: ConfigUrl) -> None:
-    """The hash of the URL comes last: where it is, the rest is, too."""
-    host.do(WriteFile(CURRENT, bundle.text.encode(), 0o600, secret=True))
-    host.do(WriteFile(VERSION, f"{bundle.version}\n".encode(), 0o600) if bundle.version else Remove(VERSION))
-    host.do(WriteFile(FETCHED_FROM, f"{_hash(url)}\n".encode(), 0o600))
+    """What a join goes by from now on."""
+    _together(host, {**_current(bundle), FETCHED_FROM: f"{_hash(url)}\n"})
+
+
+def keep_file(host: Host, text: str) -> None:
+    """A node that was made from a file goes by this until its provider says more."""
+    _together(host, {CURRENT: text, VERSION: None})
+
+
+def settle_update(host: Host, bundle: Bundle, config: NodeConfig, waiting: bytes) -> None:
+    """A configuration that waited is in effect: it is the current one, and the file that it waited in goes."""
+    _together(host, {**_current(bundle), APPLIED: applied_text(config)}, _digest(waiting))
+
+
+def finish(host: Host) -> None:
+    """Finish what a crash has interrupted."""
+    content = host.read(TOGETHER)
+    if content is None:
+        return
+    document = json.loads(content)
+    _write(host, document["files"], str(document["taken"]))
 
 
 def has(host: Host, url: ConfigUrl) -> bool:
     """Whether what is kept came from this URL."""
     known = (host.read(FETCHED_FROM) or b"").decode(errors="replace").strip()
     return known == _hash(url) and host.look(CURRENT) is not None
+
+
+def applied_text(config: NodeConfig) -> str:
+    """A configuration without its secrets, for commands that come without one."""
+    document = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    document.get("azure", {}).pop("bootstrapToken", None)
+    document.get("azure", {}).pop("servicePrincipal", None)
+    document.get("proxy", {}).clear()
+    return json.dumps({"config": document}, indent=1) + "\n"
+
+
+def _current(bundle: Bundle) -> dict[str, str | None]:
+    return {CURRENT: bundle.text, VERSION: f"{bundle.version}\n" if bundle.version else None}
+
+
+def _together(host: Host, files: Mapping[str, str | None], taken: str = "") -> None:
+    """`taken` is the digest of what waited, if something did."""
+    document = {"files": dict(files), "taken": taken}
+    host.do(WriteFile(TOGETHER, json.dumps(document).encode(), 0o600, secret=True))
+    _write(host, files, taken)
+
+
+def _write(host: Host, files: Mapping[str, str | None], taken: str) -> None:
+    for path, text in files.items():
+        host.do(Remove(path) if text is None else WriteFile(path, text.encode(), 0o600, secret=path == CURRENT))
+    # What came while we were at work is a newer one, and waits.
+    waiting = host.read(NEXT)
+    if taken and waiting is not None and _digest(waiting) == taken:
+        host.do(Remove(NEXT))
+    host.do(Remove(TOGETHER))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _hash(url: ConfigUrl) -> str:

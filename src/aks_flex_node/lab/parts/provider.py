@@ -35,6 +35,7 @@ CLUSTER = f"{GROUP}/providers/{PROVIDER}/managedClusters/lab"
 URL = f"https://{network.PROVIDER_NAME}"
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"  # Azure's built-in role
 GATEWAY = "provider-gateway"
+POLL_SECONDS = 5  # so that nobody waits long for a deletion to be believed
 PROGRAM = (sys.executable, "-m", "aks_flex_node.rp")
 
 
@@ -98,6 +99,7 @@ class ResourceProvider:
             "listen": f"{network.PROVIDER}:443",
             "publicUrl": URL,
             "stateDir": str(self.state),
+            "nodes": {"pollSeconds": POLL_SECONDS},
             "auth": {"tenants": [{**tenant, "audiences": audiences}], "azureRoleAssignments": True},
             "azure": {
                 "resourceManager": network.MANAGEMENT_URL,

@@ -32,6 +32,7 @@ class Said:
     versions: Document = field(default_factory=dict)
     max_pods: int | None = None
     drift_policy: str | None = None
+    pause: bool | None = None
     labels: Sequence[str] = ()
     taints: Sequence[str] = ()
 
@@ -104,6 +105,8 @@ def _node(before: Document, said: Said) -> Document:
         node["maxPods"] = said.max_pods
     if said.drift_policy is not None:
         node["driftPolicy"] = said.drift_policy
+    if said.pause is not None:
+        node["updatePolicy"] = {**node.get("updatePolicy", {}), "paused": said.pause}
     if said.labels:
         node["labels"] = _labels(node.get("labels", {}), said.labels)
     if said.taints:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Clusters that nodes can be made for.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="CLUSTER-ID", help="Its ARM id, or its name where that is enough.")]
+HIDDEN = {"ca_cert_data", "given", "ways"}  # from people, who can have them as JSON
 
 
 @app.command()
@@ -101,7 +102,7 @@ def show(id: Id, config: Config = None, state: State = None, json: Json = False)
     from aks_flex_node.rp.cli import showing
 
     cluster = stores.chosen(asyncio.run(stores.clusters(options.load(config, state))), id)
-    told = {name: str(value) for name, value in cluster.facts.items() if name not in {"ca_cert_data", "given"}}
+    told = {name: str(value) for name, value in cluster.facts.items() if name not in HIDDEN}
     screen.say(showing.pairs({"id": cluster.id, **told}), {"id": cluster.id, **cluster.facts}, json)
 
 

@@ -54,12 +54,16 @@ def write(
     runc_version: Annotated[str | None, typer.Option(help="runc.")] = None,
     cni_version: Annotated[str | None, typer.Option(help="The CNI plugins.")] = None,
     npd_version: Annotated[str | None, typer.Option(help="node-problem-detector.")] = None,
+    agent_version: Annotated[str | None, typer.Option(help="The agent itself, where it stays.")] = None,
     max_pods: Annotated[int | None, typer.Option(help="How many pods it may run.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; KEY- removes. Repeatable.")] = None,
     taint: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable.")
     ] = None,
     drift_policy: Annotated[str | None, typer.Option(help="About changes by hand: log or repair.")] = None,
+    pause: Annotated[
+        bool | None, typer.Option("--pause/--resume", help="Change nothing on the machine for now, or go on.")
+    ] = None,
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Versions older than the node's are meant.")
     ] = False,
@@ -74,6 +78,7 @@ def write(
         "runc": runc_version,
         "cni": cni_version,
         "npd": npd_version,
+        "agent": agent_version,
     }
     said = Said(
         auth_method=auth_method,
@@ -86,6 +91,7 @@ def write(
         versions={name: version for name, version in versions.items() if version is not None},
         max_pods=max_pods,
         drift_policy=drift_policy,
+        pause=pause,
         labels=label or (),
         taints=taint or (),
     )
@@ -130,7 +136,7 @@ def update_node(
     for attempt in range(1, ATTEMPTS + 1):
         first = bodies.writable(found)
         wanted = bodies.changed(first if body is None else body, said)
-        if wanted == first and not how.url:
+        if wanted == first and not (how.url or how.downgrade):
             return found
         try:
             return client.put_node(cluster, name, wanted, etag=found["etag"], url=how.url, downgrade=how.downgrade)

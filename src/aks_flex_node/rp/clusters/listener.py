@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from aks_flex_node.rp.clusters.facts import ClusterFacts
+    from aks_flex_node.rp.clusters.taints import Taints
 
 
 class Listener(Protocol):
@@ -19,6 +20,18 @@ class Listener(Protocol):
 
     async def expects_node(self, cluster: str, node: str) -> bool:
         """Whether this is a flex node."""
+        ...
+
+    async def taints(self, cluster: str, node: str) -> Taints | None:
+        """What a flex node's should be; None when this is no flex node."""
+        ...
+
+    async def deleted(self, cluster: str, node: str) -> float | None:
+        """When this was deleted; None while it is a flex node, and when it never was one."""
+        ...
+
+    async def removed(self, cluster: str, node: str) -> None:
+        """Its Node was taken out of the cluster, because the machine will not do it."""
         ...
 
     async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.api.node_marks import LEFT, MANAGED
 from aks_flex_node.rp.clusters.watches import each
@@ -16,17 +16,27 @@ NODES = "/api/v1/nodes"
 AGAIN_SECONDS = 60.0  # after which the same is told again: the resource may be a new one
 
 
+class Onlooker(Protocol):
+    """Who is told of every Node that the watch sees, and has not left."""
+
+    def saw(self, node: Object) -> None: ...
+
+    def gone(self, name: str) -> None: ...
+
+
 class NodeWatch:
-    def __init__(self, cluster: str, client: Client, listener: Listener) -> None:
+    def __init__(self, cluster: str, client: Client, listener: Listener, *onlookers: Onlooker) -> None:
         self._cluster = cluster
         self._client = client
         self._listener = listener
+        self._onlookers = onlookers
+        self._names: set[str] = set()
         self._known: dict[str, tuple[Any, ...]] = {}  # of every flex node, what was last told
         self._told: dict[str, float] = {}  # and when
 
     async def listed(self, items: list[Object]) -> None:
         names = frozenset(item["metadata"]["name"] for item in items)
-        for gone in self._known.keys() - names:
+        for gone in self._names - names:
             self._forget(gone)
         await self._listener.present(self._cluster, names)
         await each(items, lambda item: self.changed("ADDED", item))
@@ -41,8 +51,12 @@ class NodeWatch:
             await self._client.delete(
                 f"{NODES}/{name}", {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             )
-        elif ready := readiness(item):
-            await self._tell(name, ready)
+        else:
+            self._names.add(name)
+            for onlooker in self._onlookers:
+                onlooker.saw(item)
+            if ready := readiness(item):
+                await self._tell(name, ready)
 
     async def _tell(self, name: str, ready: dict[str, Any]) -> None:
         news, now = worth_telling(ready), time.monotonic()
@@ -58,6 +72,9 @@ class NodeWatch:
         self._forget(name)
 
     def _forget(self, name: str) -> None:
+        self._names.discard(name)
+        for onlooker in self._onlookers:
+            onlooker.gone(name)
         self._known.pop(name, None)
         self._told.pop(name, None)
 
@@ -81,13 +98,17 @@ def is_ours(node: Object) -> bool:
     return MANAGED.items() <= labels.items() or LEFT in (metadata.get("annotations") or {})
 
 
+def ready_condition(node: Object) -> dict[str, Any] | None:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return next((one for one in conditions if one["type"] == "Ready"), None)
+
+
 def readiness(node: Object) -> dict[str, Any]:
     """Its Ready condition with its kubelet's version; empty when it has not said anything yet."""
-    status = node.get("status") or {}
-    ready = next((one for one in status.get("conditions") or [] if one["type"] == "Ready"), None)
+    ready = ready_condition(node)
     if not ready:
         return {}
-    return {**ready, "kubeletVersion": (status.get("nodeInfo") or {}).get("kubeletVersion", "")}
+    return {**ready, "kubeletVersion": (node["status"].get("nodeInfo") or {}).get("kubeletVersion", "")}
 
 
 def worth_telling(ready: dict[str, Any]) -> tuple[Any, ...]:

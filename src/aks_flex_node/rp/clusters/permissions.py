@@ -56,7 +56,7 @@ NEEDED = (
     *_all("update", CERTIFICATES, "certificatesigningrequests/approval"),
     *_all("approve", CERTIFICATES, "signers", "", "kubernetes.io/kube-apiserver-client-kubelet"),
     *_all("approve", CERTIFICATES, "signers", "", "kubernetes.io/kubelet-serving"),
-    *_all("get list watch delete", "", "nodes"),
+    *_all("get list watch patch delete", "", "nodes"),
     *_all("get", "", "services", "kube-system", "kube-dns"),
     *_all("get", "", "services", "default", "kubernetes"),
     *_all("get list create patch", RBAC, "clusterrolebindings"),

@@ -12,8 +12,10 @@ from aks_flex_node.rp.clusters.approver import GRACE, Approver
 from aks_flex_node.rp.clusters.arm import open_client
 from aks_flex_node.rp.clusters.clients import Refused
 from aks_flex_node.rp.clusters.facts import read_facts
+from aks_flex_node.rp.clusters.lost_nodes import GONE_AFTER, LostNodes
 from aks_flex_node.rp.clusters.nodes import NODES, NodeWatch
 from aks_flex_node.rp.clusters.requests import REQUESTS
+from aks_flex_node.rp.clusters.taints import Tainting
 from aks_flex_node.rp.clusters.watches import Following, keep_doing
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class Pace:
     refresh: float = 60.0  # what nodes must know of the cluster
     tidy: float = 10.0  # what no event tells of
     grace: float = GRACE  # how long a certificate may take
+    gone_after: float = GONE_AFTER  # how long the Node of a deleted resource may be not Ready
 
 
 class ClusterWatch:
@@ -54,14 +57,18 @@ class ClusterWatch:
         self._given = given
         self._facts: ClusterFacts | None = None  # as they were last read
         self._pace = pace or Pace()
+        self._tainting = Tainting(cluster, self.client, listener)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Returns at once, whether the cluster answers or not."""
         approver = Approver(self._cluster, self.client, self._listener, self.facts, self._pace.grace)
-        nodes = NodeWatch(self._cluster, self.client, self._listener)
+        lost = LostNodes(self._cluster, self.client, self._listener, self._pace.gone_after)
+        nodes = NodeWatch(self._cluster, self.client, self._listener, self._tainting, lost)
         self._do("certificates", Following(self.client, REQUESTS, approver).once)
         self._do("nodes", Following(self.client, NODES, nodes).once)
+        self._do("taints", self._tainting.keep)
+        self._do("lost nodes", lost.tidy, self._pace.refresh)
         self._do("tokens", approver.tidy, self._pace.tidy)
         self._do("old tokens", approver.sweep, self._pace.refresh)
         self._do("facts", self.refresh, self._pace.refresh)
@@ -72,6 +79,10 @@ class ClusterWatch:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.client.close()
+
+    def node_changed(self, name: str) -> None:
+        """What is wanted of a node may be something else now; with no name, of any."""
+        self._tainting.look_at(name)
 
     async def facts(self) -> ClusterFacts:
         return self._facts or await self._read()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_node.rp.resource.configs import Secrets
+from aks_flex_node.rp.resource.ways import Ways
 from aks_flex_node.rp.store.store import Event
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Known:
     id: ClusterId
     facts: ClusterFacts
     follow_version: bool = False  # nodes that were given no version get the cluster's new one when it has one
+    ways: Ways | None = None  # as a service noted them with the cluster, for all replicas; None before the first did
 
 
 class Clusters(Protocol):
@@ -77,7 +79,12 @@ class Workshop:
     delivery: Delivering
     clusters: Clusters
     token_seconds: float = 24 * 3600
+    ways: Ways = field(default_factory=Ways)  # of this service
     now: Callable[[], float] = field(default=time.time)
+
+    def ways_to(self, cluster: Known) -> Ways:
+        """That all replicas give to the nodes of this cluster."""
+        return cluster.ways or self.ways
 
     def open_secrets(self, node: Node) -> Secrets:
         """The secrets that a person wrote; the token is not kept, since it is in the bundle."""

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import FlexError
 from aks_flex_node.rp.arm.ids import cluster_id
 from aks_flex_node.rp.arm.times import iso
+from aks_flex_node.rp.nodes.tainting import taints_of
 from aks_flex_node.rp.store.store import Conflict, Event
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aks_flex_node.rp.clusters.facts import ClusterFacts
+    from aks_flex_node.rp.clusters.taints import Taints
     from aks_flex_node.rp.nodes.around import Workshop
     from aks_flex_node.rp.store.store import Document
 
@@ -46,6 +48,21 @@ class Joins:
 
     async def expects_node(self, cluster: str, node: str) -> bool:
         return await self.shop.store.node(cluster, node) is not None
+
+    async def taints(self, cluster: str, node: str) -> Taints | None:
+        found = await self.shop.store.node(cluster, node)
+        return taints_of(found) if found else None
+
+    async def deleted(self, cluster: str, node: str) -> float | None:
+        """By the audit, which is written with every deletion in one step."""
+        store = self.shop.store
+        if await self.expects_node(cluster, node) or not (await store.trace(cluster, node)).version:
+            return None
+        events = await store.audit(resource=self._resource(cluster, node), what="delete", limit=1)
+        return events[0].at if events else None
+
+    async def removed(self, cluster: str, node: str) -> None:
+        await self.shop.store.record(self._event("node.removed", self._resource(cluster, node), {}))
 
     async def fetched(self, cluster: str, node: str, source: str, request: str) -> None:
         def fetch(join: Document) -> Document:

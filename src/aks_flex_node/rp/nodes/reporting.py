@@ -66,15 +66,17 @@ def read(document: dict[str, Any]) -> Report:
         raise errors.invalid([from_pydantic(each) for each in found]) from None
 
 
-def merged(report: Report, earlier: dict[str, Any], now: float) -> dict[str, Any]:
-    """What a node leaves out stays as it was; a condition has its own time of change."""
+def merged(report: Report, earlier: dict[str, Any], now: float, *, monitored: bool = True) -> dict[str, Any]:
+    """What a node leaves out stays as it was; conditions, when it tells any, are all it has to tell.
+
+    Of a node that is not `monitored` the service itself keeps Ready, and only a newer word replaces that.
+    """
     told = report.model_dump(mode="json", exclude_none=True, exclude={"conditions", "join_state", "join_failure"})
-    if report.conditions:
+    if report.conditions is not None:
         before = {each["type"]: each for each in earlier.get("conditions", ())}
         latest = {each.type: _condition(each, before.get(each.type), now) for each in report.conditions}
-        others = [each for kind, each in before.items() if kind not in latest]
-        room = MOST_CONDITIONS - len(latest)  # what a node no longer speaks of makes room first
-        told["conditions"] = [*others[len(others) - room if len(others) > room else 0 :], *latest.values()]
+        kept = {} if monitored else {kind: each for kind, each in before.items() if kind == "Ready"}
+        told["conditions"] = [*{**kept, **latest}.values()]
     return {**earlier, **told}
 
 
@@ -96,7 +98,8 @@ class Reporting:
         node = await self.shop.store.node(cluster.id.key, name.lower())
         if node is None:
             raise errors.no_node(cluster.id, name)
-        status = merged(report, node.status, now)
+        monitored = bool(node.properties.get("continuousMonitoring"))
+        status = merged(report, node.status, now, monitored=monitored)
         if status == node.status:
             self.saw(node.cluster, node.key, now)  # a heartbeat writes no row of its own
         elif not await self.shop.store.report(node.cluster, node.key, status, now):

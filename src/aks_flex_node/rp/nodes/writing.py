@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.rp.arm import errors
 from aks_flex_node.rp.arm.times import exact, iso
 from aks_flex_node.rp.nodes.around import changed
+from aks_flex_node.rp.nodes.tainting import with_former_taints
 from aks_flex_node.rp.resource import configs, reading
 from aks_flex_node.rp.resource.models import Properties
 from aks_flex_node.rp.resource.rules import Around
@@ -98,7 +99,8 @@ class Writing:
             node = await self.shop.store.node(cluster.id.key, name.lower())
             if node is None:
                 raise errors.no_node(cluster.id, name)
-            wanted = reading.Wanted(Properties.model_validate(node.properties))
+            kept = Properties.model_validate(node.properties)
+            wanted = reading.Wanted(kept, configs.allows_downgrade(node.config))
             try:
                 return await self._write(cluster, node.name, wanted, node, request, url=True, what="regenerateToken")
             except Conflict:
@@ -132,7 +134,7 @@ class Writing:
         around = Around(
             cluster.facts.version,
             cluster.facts.aad,
-            earlier=_versions(node),
+            earlier=configs.versions_in(node.config) if node else None,
             earlier_client=_client(node),
             downgrade=guard.downgrade,
         )
@@ -167,6 +169,7 @@ class Writing:
             token = await shop.clusters.mint(cluster.id.key, key, expires)
         node = self._node(cluster, name, wanted, before, version, request)
         node = replace(node, join=_join(before, token.id if token else "", expires if url else 0.0, now))
+        node = with_former_taints(node, before)
         document = cluster.id.node(name)
         detail = {"configVersion": str(version), "urlIssued": url, "tokenId": token.id if token else ""}
         told = changed(before.properties if before else {}, node.properties)
@@ -201,10 +204,13 @@ class Writing:
         shop, key = self.shop, name.lower()
         properties = wanted.properties
         kept = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
-        chosen = configs.effective_versions(properties, kept or cluster.facts.version, _versions(before))
+        earlier = configs.versions_in(before.config) if before else None
+        chosen = configs.effective_versions(properties, kept or cluster.facts.version, earlier)
         sealed = before.secrets if before and properties.azure_auth.method == "servicePrincipal" else b""
         if wanted.secret is not None:
             sealed = shop.seal_secret(cluster.id.key, key, wanted.secret)
+        ways, downgrade = shop.ways_to(cluster), wanted.downgrade
+        config = configs.config(properties, cluster.id, cluster.facts, key, chosen, ways=ways, downgrade=downgrade)
         now = shop.now()
         return Node(
             cluster=cluster.id.key,
@@ -213,7 +219,7 @@ class Writing:
             version=version,
             etag=f'"{version}"',
             properties=wanted.document(),
-            config=configs.config(properties, cluster.id, cluster.facts, key, chosen),
+            config=config,
             secrets=sealed,
             system=_system(before, request, now),
             identity=identity(properties, cluster.facts.tenant_id),
@@ -237,11 +243,6 @@ def identity(properties: Properties, tenant: str) -> str:
     home = (named or tenant).lower()
     # A tenant can be called by a domain, too. Tokens know it by its id alone.
     return f"{found}@{home}".lower() if ENTRA_ID.fullmatch(home) else found.lower()
-
-
-def _versions(node: Node | None) -> dict[str, str] | None:
-    names = ("kubernetes", *configs.COMPONENTS)
-    return {name: node.config[name]["version"] for name in names if name in node.config} if node else None
 
 
 def _client(node: Node | None) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.rp import versions
+from aks_flex_node.rp.resource.ways import Ways
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.resource.models import Properties
 
 COMPONENTS = ("containerd", "runc", "cni", "npd")
+NO_WAYS = Ways()
 
 
 @dataclass(frozen=True)
@@ -51,23 +53,44 @@ def _newer(tested: str, earlier: str | None) -> str:
 
 
 def config(
-    properties: Properties, cluster: ClusterId, facts: ClusterFacts, node: str, chosen: Mapping[str, str]
+    properties: Properties,
+    cluster: ClusterId,
+    facts: ClusterFacts,
+    node: str,
+    chosen: Mapping[str, str],
+    *,
+    ways: Ways = NO_WAYS,
+    downgrade: bool = False,
 ) -> dict[str, Any]:
+    """With `downgrade`, the node may go back to older versions."""
     settings = properties.node_config
+    policy = settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else {}
     optional = {
+        "provider": ways.provider(properties, facts.tenant_id),
+        "agent": _agent(properties, chosen),
         "artifacts": settings.artifacts.model_dump(exclude_none=True) if settings.artifacts else None,
         "registryMirrors": settings.registry_mirrors,
         "driftPolicy": settings.drift_policy,
-        "updatePolicy": settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else None,
+        "updatePolicy": {**policy, "allowDowngrade": True} if downgrade else policy,
     }
     return {
         "continuousMonitoring": bool(properties.continuous_monitoring),
-        "azure": _azure(properties, cluster, facts),
+        "azure": {**_azure(properties, cluster, facts), **_private_cloud(properties, ways)},
         "kubernetes": {"version": chosen["kubernetes"]},
         **{name: {"version": chosen[name]} for name in COMPONENTS},
         "node": _node(properties, facts, node),
         **{name: value for name, value in optional.items() if value},
     }
+
+
+def allows_downgrade(config: Mapping[str, Any]) -> bool:
+    """Until the next PUT, whatever else makes the configuration anew: the node may not have seen it yet."""
+    return bool(config.get("updatePolicy", {}).get("allowDowngrade"))
+
+
+def versions_in(config: Mapping[str, Any]) -> dict[str, str]:
+    blocks = {name: config.get(name, {}) for name in ("kubernetes", *COMPONENTS, "agent")}
+    return {name: block["version"] for name, block in blocks.items() if "version" in block}
 
 
 def bundle(config: Mapping[str, Any], version: int, secrets: Secrets) -> dict[str, Any]:
@@ -77,6 +100,16 @@ def bundle(config: Mapping[str, Any], version: int, secrets: Secrets) -> dict[st
     if secrets.bootstrap_token:
         azure["bootstrapToken"] = {"token": secrets.bootstrap_token}
     return {"configVersion": str(version), "config": {**config, "azure": azure}}
+
+
+def _agent(properties: Properties, chosen: Mapping[str, str]) -> dict[str, Any]:
+    told = {"version": chosen.get("agent"), "unbootstrapOnDelete": properties.node_config.unbootstrap_on_delete}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _private_cloud(properties: Properties, ways: Ways) -> dict[str, str]:
+    """For a node that has an identity there."""
+    return ways.azure if properties.azure_auth.method != "none" else {}
 
 
 def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts) -> dict[str, Any]:

@@ -72,6 +72,7 @@ class Versions(Part):
     runc: Version | None = None
     cni: Version | None = None
     npd: Version | None = None
+    agent: Version | None = None
 
 
 class Taint(Part):
@@ -103,6 +104,7 @@ class MaintenanceWindow(Part):
 
 
 class UpdatePolicy(Part):
+    paused: bool | None = None
     drain: bool | None = None
     drain_timeout_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
     health_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] | None = None
@@ -120,6 +122,7 @@ class NodeSettings(Part):
     kubelet: Kubelet | None = None
     drift_policy: Literal["log", "repair"] | None = None
     update_policy: UpdatePolicy | None = None
+    unbootstrap_on_delete: bool | None = None
     artifacts: Artifacts | None = None
     registry_mirrors: dict[str, list[str]] | None = None
 

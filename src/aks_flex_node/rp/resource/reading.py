@@ -25,6 +25,7 @@ class Wanted:
     """What a person asks a node to be."""
 
     properties: Properties
+    downgrade: bool = False  # where that is an older version than it has, it is meant
 
     @property
     def secret(self) -> str | None:
@@ -69,7 +70,7 @@ def read(document: dict[str, Any], name: str, around: Around) -> Wanted | list[P
     if properties is not None:
         told = {problem.target for problem in problems}
         problems += [each for each in rules.check(properties, around) if not _below(each.target, told)]
-    return problems or Wanted(properties or Properties())
+    return problems or Wanted(properties or Properties(), around.downgrade)
 
 
 def _below(target: str, told: set[str]) -> bool:

@@ -45,7 +45,7 @@ def status(node: Node, now: float) -> dict[str, Any]:
         ready = {
             "type": "Ready",
             "status": "Unknown",
-            "reason": "NeverReported",
+            "reason": "NotReported" if "conditions" in told else "NeverReported",
             "lastTransitionTime": iso(node.created),
         }
         told["conditions"] = [ready, *told.get("conditions", ())]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_node.rp.clusters.taints import Taints
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -194,3 +196,36 @@ def test_of_a_monitored_node_its_agent_says_how_it_is(service: Running, name: st
 
     assert watch.status["conditions"][0]["status"] == "False"
     assert watch.status["joinState"] == "Joined"
+
+
+def test_when_a_node_was_deleted_is_known_until_it_is_made_again(watch: Watch, admin: Api) -> None:
+    def deleted() -> float | None:
+        return watch.service.call(watch.joins.deleted(PLANT.key, watch.name))
+
+    assert deleted() is None
+    admin.delete(watch.name)
+    assert deleted() == pytest.approx(time.time(), abs=60)
+    admin.put(watch.name, token())
+    assert deleted() is None
+    assert watch.service.call(watch.joins.deleted(PLANT.key, "never-there")) is None
+
+
+def test_that_the_service_took_a_node_out_of_its_cluster_is_in_the_audit(watch: Watch, admin: Api) -> None:
+    admin.delete(watch.name)
+    watch.sees("removed")
+
+    assert watch.events(admin)[-2:] == ["delete", "node.removed"]
+
+
+def test_the_watch_knows_the_taints_of_a_node_and_its_former_ones(watch: Watch, admin: Api) -> None:
+    def taints() -> Taints | None:
+        return watch.service.call(watch.joins.taints(PLANT.key, watch.name))
+
+    one, other = ({"key": key, "effect": "NoSchedule"} for key in ("one", "other"))
+    admin.put(watch.name, token(taints=[one]))
+    assert taints() == Taints((one,))
+    admin.put(watch.name, token(taints=[other]))
+    admin.regenerate(watch.name)
+    assert taints() == Taints((other,), frozenset({("one", "NoSchedule")}))
+    admin.delete(watch.name)
+    assert taints() is None

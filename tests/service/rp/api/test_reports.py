@@ -44,12 +44,36 @@ def test_a_report_is_thanked_for_with_the_version_that_the_node_should_have(admi
 def test_what_a_report_leaves_out_stays(admin: Api, name: str) -> None:
     admin.put(name, principal())
     admin.report(name, {"conditions": [{"type": "Ready", "status": "True"}], "agentVersion": "1.0", "driftCount": 2})
-    admin.report(name, {"conditions": [{"type": "Drifted", "status": "False"}], "driftCount": 0})
+    admin.report(name, {"driftCount": 0})
 
     found = status(admin, name)
 
-    assert {each["type"]: each["status"] for each in found["conditions"]} == {"Ready": "True", "Drifted": "False"}
+    assert {each["type"]: each["status"] for each in found["conditions"]} == {"Ready": "True"}
     assert (found["agentVersion"], found["driftCount"]) == ("1.0", 0)
+
+
+def test_a_condition_that_a_node_stops_reporting_is_gone(admin: Api, name: str) -> None:
+    admin.put(name, principal())
+    ready, failed = ({"type": kind, "status": "True"} for kind in ("Ready", "UpgradeFailed"))
+    admin.report(name, {"conditions": [ready, failed]})
+    assert [each["type"] for each in status(admin, name)["conditions"]] == ["Ready", "UpgradeFailed"]
+
+    admin.report(name, {"conditions": [ready]})
+
+    assert [each["type"] for each in status(admin, name)["conditions"]] == ["Ready"]
+
+
+def test_what_the_cluster_says_of_a_node_that_is_not_monitored_is_not_the_nodes_to_take_back(
+    service: Running, name: str
+) -> None:
+    service.admin.put(name, token())
+    seen = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": "v1.34.4"}
+    service.call(service.service.joins.observed(PLANT.key, name, seen))
+
+    service.admin.report(name, {"conditions": [{"type": "Drifted", "status": "False"}]})
+
+    found = {each["type"]: each["status"] for each in status(service.admin, name)["conditions"]}
+    assert found == {"Ready": "True", "Drifted": "False"}
 
 
 def test_a_condition_changes_its_time_when_it_changes(admin: Api, name: str) -> None:
@@ -115,17 +139,6 @@ def test_a_wrong_report_is_refused(admin: Api, name: str, report: dict[str, Any]
 
     assert_refused(refused, 400, "InvalidRequestContent")
     assert refused.error["target"] == target
-
-
-def test_conditions_do_not_pile_up_without_end(admin: Api, name: str) -> None:
-    admin.put(name, principal())
-    for start in (0, 40):
-        kinds = [{"type": f"Kind{start + number}", "status": "True"} for number in range(40)]
-        last = admin.report(name, {"conditions": kinds})
-
-    assert last.status == 200
-    kept = {each["type"] for each in status(admin, name)["conditions"]} - {"Ready"}
-    assert kept == {f"Kind{number}" for number in range(16, 80)}
 
 
 def test_a_monitored_node_that_is_silent_is_no_longer_known_to_be_ready(service: Running, name: str) -> None:

@@ -70,6 +70,20 @@ def test_a_node_is_downgraded_only_by_who_says_so(admin: Api, name: str) -> None
     assert admin.get(name).properties["config"]["kubernetes"]["version"] == "1.33.1"
 
 
+def test_a_node_is_told_that_older_versions_are_meant_until_the_next_write(admin: Api, name: str) -> None:
+    query = {"api-version": API_VERSION, "allowDowngrade": "true"}
+    allowed = {"updatePolicy": {"allowDowngrade": True}}.items()
+
+    admin.ask("PUT", admin.path(name), {}, query=query)
+    assert allowed <= admin.get(name).properties["config"].items()
+    assert "nodeConfig" not in admin.get(name).properties  # it is no property, which would be sent back
+    admin.regenerate(name)
+    assert allowed <= admin.get(name).properties["config"].items()
+
+    admin.put(name)
+    assert "updatePolicy" not in admin.get(name).properties["config"]
+
+
 def test_a_node_that_was_given_no_version_keeps_the_one_it_has(admin: Api, name: str) -> None:
     admin.put(name, {"properties": {"versions": {"kubernetes": "1.33.1"}}})
 

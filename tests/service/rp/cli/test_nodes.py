@@ -73,6 +73,17 @@ def test_an_update_changes_what_is_said_and_nothing_else(person: Person) -> None
     }
 
 
+def test_a_person_says_which_agent_and_pauses_a_node_and_allows_older_versions(person: Person) -> None:
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+    on_edge = ("node", "update", *ON_PLANT, "--name", "edge-1", "--json")
+
+    paused = person.does(*on_edge, "--agent-version", "0.3.0", "--pause").json["properties"]["config"]
+    allowed = person.does(*on_edge, "--allow-downgrade").json["properties"]["config"]
+
+    assert (paused["agent"], paused["updatePolicy"]) == ({"version": "0.3.0"}, {"paused": True})
+    assert allowed["updatePolicy"] == {"paused": True, "allowDowngrade": True}
+
+
 def test_an_update_that_changes_nothing_does_not_retire_the_url(person: Person) -> None:
     before = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", "--json").json
 

@@ -13,7 +13,7 @@ from aks_flex_node.rp.clusters import connections
 from aks_flex_node.rp.connected import Connected, connection_context
 from aks_flex_node.rp.sealing import load_keys
 from aks_flex_node.rp.store.sqlite import SqliteStore
-from aks_flex_node.rp.store.store import Cluster
+from aks_flex_node.rp.store.store import Cluster, Node
 from tests.service.rp.api.fake_clusters import PLANT, facts
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 class Watch:
     def __init__(self, server: str, seen: list[str]) -> None:
         self._server, self._seen = server, seen
+
+    def node_changed(self, name: str) -> None:
+        self._seen.append(f"look at {name or 'all'}")
 
     async def start(self) -> None:
         self._seen.append(f"start {self._server}")
@@ -82,3 +85,30 @@ def test_a_watch_begins_anew_when_the_way_to_its_cluster_changes_and_ends_with_i
 
     asyncio.run(story())
     assert seen == ["start https://one", "stop https://one", "start https://two", "stop https://two"]
+
+
+def test_a_node_that_is_written_is_told_to_the_watch_of_its_cluster(tmp_path: Path) -> None:
+    sealer = load_keys(tmp_path / "keys", {})
+    seen: list[str] = []
+
+    async def until(what: str) -> None:
+        while what not in seen:
+            await asyncio.sleep(0.01)
+
+    async def story() -> None:
+        store = SqliteStore(tmp_path / "flex.db")
+        await store.start()
+        await store.put_cluster(cluster(sealer, "https://one", 1), None)
+        connected = Connected(
+            store, sealer, lambda *_: cast("ClusterWatch", Watch("https://one", seen)), lambda _: None
+        )
+        await connected.start()
+        try:
+            await store.put_node(Node(PLANT.key, "edge-1", "Edge-1", 1, '"1"', {}, {}), None)
+            await asyncio.wait_for(until("look at edge-1"), 10)
+            await store.delete_node(PLANT.key, "edge-1", None)
+        finally:
+            await connected.stop()
+            await store.stop()
+
+    asyncio.run(story())

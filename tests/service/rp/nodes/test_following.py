@@ -15,6 +15,7 @@ from aks_flex_node.rp.delivery.built_in import BuiltIn
 from aks_flex_node.rp.nodes.around import Request, Workshop
 from aks_flex_node.rp.nodes.following import RENEWING, Following
 from aks_flex_node.rp.nodes.writing import Guard, Writing
+from aks_flex_node.rp.resource.ways import Ways
 from aks_flex_node.rp.sealing import load_keys
 from aks_flex_node.rp.store.sqlite import SqliteStore
 from aks_flex_node.rp.store.store import Cluster
@@ -119,5 +120,75 @@ def test_what_a_crash_cut_short_is_finished_by_the_next_look(tmp_path: Path) -> 
             cluster = await here.store.cluster(PLANT.key)
             assert cluster
             assert cluster.facts[RENEWING] is False
+
+    asyncio.run(story())
+
+
+WAYS = Ways("https://flex.example", "Q0E=")
+MONITORED = {
+    "continuousMonitoring": True,
+    "azureAuth": {
+        "method": "managedIdentity",
+        "managedIdentity": {"clientId": "11111111-2222-3333-4444-555555555555"},
+    },
+}
+
+
+async def monitored(here: Site) -> None:
+    """One more node, which stays, and was made by a service that said nothing of its ways."""
+    cluster = here.clusters.known[PLANT.key]
+    await Writing(here.shop).put(cluster, "stays", {"properties": MONITORED}, Guard(), REQUEST, url=False)
+
+
+def test_new_ways_of_the_service_reach_the_nodes_that_go_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with site(tmp_path) as here:
+            await monitored(here)
+            before = {name: (await here.node(name)).version for name in ("stays", "free")}
+
+            replica = Following(replace(here.shop, ways=WAYS))
+            for _ in range(3):
+                await replica.follow(PLANT.key, BEFORE)
+
+            stays = await here.node("stays")
+            assert stays.config["provider"] == {"url": "https://flex.example", "caCertData": "Q0E="}
+            assert stays.version > before["stays"]
+            assert (await here.node("free")).version == before["free"]
+            assert await here.store.audit(what="cluster.changed") == ()
+            assert len(await here.store.audit(what="update")) == 1
+
+    asyncio.run(story())
+
+
+def test_replicas_whose_ways_differ_do_not_write_nodes_for_ever(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with site(tmp_path) as here:
+            await monitored(here)
+            old, new = (
+                Following(replace(here.shop, ways=ways)) for ways in (WAYS, replace(WAYS, url="https://new.example"))
+            )
+            for replica in (old, new, old, new, old, new):
+                await replica.follow(PLANT.key, BEFORE)
+
+            assert (await here.node("stays")).config["provider"]["url"] == "https://new.example"
+            assert len(await here.store.audit(what="update")) == 2
+            noted = await here.store.cluster(PLANT.key)
+            assert noted
+            assert known(noted).ways == replace(
+                WAYS, url="https://new.example"
+            )  # also for what is written from now on
+
+    asyncio.run(story())
+
+
+def test_a_renewal_does_not_take_back_that_older_versions_are_meant(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with site(tmp_path) as here:
+            cluster = here.clusters.known[PLANT.key]
+            await Writing(here.shop).put(cluster, "free", {}, Guard(downgrade=True), REQUEST, url=False)
+
+            await Following(here.shop).follow(PLANT.key, replace(BEFORE, ca_cert_data="bmV3"))
+
+            assert (await here.node("free")).config["updatePolicy"] == {"allowDowngrade": True}
 
     asyncio.run(story())

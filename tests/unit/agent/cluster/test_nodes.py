@@ -10,7 +10,7 @@ from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.api import Api, Refused, explained
 from aks_flex_node.agent.cluster.farewell import Farewell
 from aks_flex_node.agent.cluster.nodes import Node
-from aks_flex_node.api.node_marks import LEFT
+from aks_flex_node.api.node_marks import CORDONED, LEFT
 from aks_flex_node.errors import ClusterError
 from tests.unit.agent.given import Answers
 
@@ -101,7 +101,7 @@ def test_another_refusal_is_not_taken_for_a_missing_node() -> None:
 )
 def test_pods_of_daemon_sets_and_pods_that_are_files_stay(metadata: dict[str, Any], moves: bool) -> None:
     api = api_of(pods=[[pod(**metadata)]])
-    assert bool(nodes.pods(cast("Api", api), "edge-1")) is moves
+    assert [nodes.movable(one) for one in nodes.pods(cast("Api", api), "edge-1")] == [moves]
 
 
 def test_a_drain_lets_no_new_pods_come_before_it_moves_the_old() -> None:
@@ -128,11 +128,54 @@ def test_a_drain_ends_in_time_and_names_who_stayed() -> None:
     assert drained(api_of(pods=[[pod()]], evict=[BUDGET])) == ["default/web"]
 
 
+def test_who_stays_says_why() -> None:
+    api = api_of(pods=[[pod(), pod("old", deletionTimestamp="now")]], evict=[BUDGET])
+    clock = Clock()
+    stayed = nodes.move_pods(cast("Api", api), "edge-1", 1.0, lambda _: None, clock=clock, sleep=clock.sleep)
+    assert stayed == {"default/web": BUDGET.message, "default/old": "it is still ending"}
+    assert ("PATCH", NODE) not in api.asked
+
+
+def test_a_cordon_for_an_update_says_in_the_same_breath_that_it_is_ours() -> None:
+    api = api_of()
+    nodes.cordon_for_update(cast("Api", api), "edge-1")
+    assert api.bodies[0]["spec"] == {"unschedulable": True}
+    assert list(api.bodies[0]["metadata"]["annotations"]) == [CORDONED]
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_only_what_we_cordoned_is_uncordoned(ours: bool) -> None:
+    metadata = {"name": "edge-1", "annotations": {CORDONED: "now"} if ours else {}}
+    api = api_of(node={**DOCUMENT, "metadata": metadata})
+    assert nodes.uncordon(cast("Api", api), "edge-1") is ours
+    wanted = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
+    assert api.bodies[1:] == ([wanted] if ours else [])
+
+
 @pytest.mark.parametrize(
-    ("answer", "gone"), [({}, True), (BUDGET, False), (Refused(404, "NotFound", ""), True)], ids=str
+    ("there", "wanted", "earlier", "changes"),
+    [
+        ({"a": "1"}, {"a": "1"}, "", None),
+        ({"a": "1"}, {"a": "2", "b": "3"}, "", {"a": "2", "b": "3"}),
+        ({"a": "1", "foreign": "x"}, {}, "a", {"a": None}),
+        ({"foreign": "x"}, {}, "a", None),
+    ],
+    ids=str,
 )
-def test_an_eviction_is_asked_for(answer: Any, gone: bool) -> None:
-    assert nodes.evict(cast("Api", api_of(evict=[answer])), pod()) is gone
+def test_labels_of_others_stay(
+    there: dict[str, str], wanted: dict[str, str], earlier: str, changes: dict[str, str | None] | None
+) -> None:
+    api, node = api_of(), Node.read({"metadata": {"name": "edge-1", "labels": there}})
+    changed = nodes.bring_labels(cast("Api", api), node, wanted, frozenset(earlier.split()))
+    assert changed == sorted(changes or {})
+    assert api.bodies == ([{"metadata": {"labels": changes}}] if changes else [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "why_not"), [({}, ""), (BUDGET, BUDGET.message), (Refused(404, "NotFound", ""), "")], ids=str
+)
+def test_an_eviction_is_asked_for(answer: Any, why_not: str) -> None:
+    assert nodes.evict(cast("Api", api_of(evict=[answer])), pod()) == why_not
 
 
 def test_an_eviction_that_is_refused_for_good_is_told() -> None:

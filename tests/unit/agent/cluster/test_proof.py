@@ -35,6 +35,8 @@ class Scene:
         words: str = "",
         certified: bool = True,
         healthy: bool = True,
+        seconds: float | None = None,
+        values: dict[str, object] | None = None,
     ) -> None:
         argv = [("journalctl", "--unit", name, "--lines", "400", "--output", "cat", "--no-pager") for name in ACTIVE]
         files = {CERTIFICATE: "PEM"} if certified else {}
@@ -43,7 +45,7 @@ class Scene:
         self.said: list[str] = []
         self.now = 0.0
         world = World(lambda: healthy, lambda: self.now, self.sleep, cast("Api", self.api), lambda: 0.0)
-        self.proof = LiveProof(self.host, config_of(), "edge-1", self.said.append, world)
+        self.proof = LiveProof(self.host, config_of(values), "edge-1", self.said.append, world, seconds)
 
     def sleep(self, seconds: float) -> None:
         self.now += max(1.0, seconds)
@@ -125,3 +127,78 @@ def test_when_the_server_cannot_be_reached_that_is_the_cause() -> None:
 def test_a_server_that_is_not_well_for_a_moment_is_waited_for(status: int) -> None:
     scene = Scene(Refused(status, "", "not now"), document())
     assert scene.proof.registered().name == "edge-1"
+
+
+def test_all_of_a_proof_ends_within_the_time_that_it_was_given() -> None:
+    scene = Scene(document("False"), seconds=20.0)
+    assert scene.fails().name == "node-not-ready"
+    assert scene.now <= 22
+
+
+def lacking(scene: Scene, *lacks: FlexError | None) -> FlexError:
+    """What a proof ends with when this is lacking, look by look; it must end badly."""
+    rest = list(lacks)
+    with pytest.raises(FlexError) as caught:
+        scene.proof.shows(lambda _: rest.pop(0) if len(rest) > 1 else rest[0])
+    return caught.value
+
+
+OTHER = ClusterError("version-not-reported", "It shows another version.")
+
+
+def test_a_proof_waits_for_what_is_lacking() -> None:
+    scene, rest = Scene(seconds=60.0), [OTHER, OTHER, None]
+    assert scene.proof.shows(lambda _: rest.pop(0)).ready
+    assert rest == []
+
+
+def test_what_is_lacking_to_the_end_is_the_cause() -> None:
+    assert lacking(Scene(seconds=60.0), OTHER) is OTHER
+
+
+def test_a_node_that_is_not_ready_is_the_cause_whatever_else_is_lacking() -> None:
+    assert lacking(Scene(document(), document("False"), seconds=60.0), OTHER).name == "node-not-ready"
+
+
+def test_a_server_that_cannot_be_reached_is_the_cause_whatever_else_is_lacking() -> None:
+    scene = Scene(OFFLINE, seconds=60.0)
+    scene.api.answers["GET", "/version"] = [OFFLINE]
+    assert lacking(scene, OTHER).name == "api-server-unreachable"
+
+
+def test_a_kubelet_must_have_been_up_for_a_while() -> None:
+    scene = Scene(seconds=60.0)
+    scene.proof.shows(lambda _: None)
+    assert 5.0 <= scene.now <= 7.0
+
+
+def test_a_kubelet_that_keeps_falling_is_never_believed() -> None:
+    falling = UnitState("kubelet.service", active="active", restarts=4, started=1e9)
+    scene = Scene(units={"kubelet.service": falling}, words=SWAP, seconds=60.0)
+    assert lacking(scene, None).name == "service-failed"
+
+
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [
+        (Scene(), ""),
+        (Scene(healthy=False), "The kubelet does not answer"),
+        (Scene(units={"containerd.service": UnitState("containerd.service")}), "Containerd is not running"),
+    ],
+    ids=lambda value: "" if isinstance(value, Scene) else str(value),
+)
+def test_what_is_wrong_here_is_told_whatever_the_cluster_says(scene: Scene, words: str) -> None:
+    error = scene.proof.unwell()
+    assert (error is None) is (not words)
+    assert error is None or words in error.message
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [({}, True), ({"provider.url": "https://rp.example:8443"}, False)],
+    ids=str,
+)
+def test_whoever_has_a_provider_need_not_type_taints(values: dict[str, object], told: bool) -> None:
+    scene = Scene(values={**values, "node.taints": ["edge=true:NoSchedule"]})
+    scene.proof.label(scene.proof.registered(), {}, frozenset())
+    assert any("kubectl taint nodes edge-1 edge=true:NoSchedule" in line for line in scene.said) is told

@@ -12,10 +12,11 @@ import yaml
 from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes, npd
 from aks_flex_node.agent.components.kubelet.configuration import CIPHERS, configuration, settings
 from aks_flex_node.agent.engine.resources import Spec
-from tests.unit.agent.config.samples import PEM, TOKEN
+from tests.unit.agent.config.samples import CLUSTER_ID, PEM, TOKEN
 from tests.unit.agent.given import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
 
 CONFIG, DEFAULTS = "/var/lib/kubelet/config.yaml", "/etc/default/kubelet"
+REGISTRATION = "/etc/default/kubelet-node"
 UNIT = "/etc/systemd/system/kubelet.service"
 BOOTSTRAP = "/var/lib/kubelet/bootstrap-kubeconfig"
 NETWORK = "/etc/cni/net.d/99-aks-flex-node.conflist"
@@ -68,15 +69,6 @@ def test_files_of_the_kubelet_are_for_root_alone_and_its_authority_for_all() -> 
         ({"node.kubelet.serverTlsBootstrap": True}, "serverTLSBootstrap", True),
         ({"node.kubelet.extraConfig": {"maxOpenFiles": 5}}, "maxOpenFiles", 5),
         ({"node.kubelet.extraConfig": {"readOnlyPort": 10255}}, "readOnlyPort", 10255),
-        (
-            {"node.taints": ["edge=true:NoSchedule", "slow:NoExecute"]},
-            "registerWithTaints",
-            [
-                {"key": "edge", "value": "true", "effect": "NoSchedule"},
-                {"key": "slow", "value": "", "effect": "NoExecute"},
-            ],
-        ),
-        ({}, "registerWithTaints", None),
         ({}, "staticPodPath", "/etc/kubernetes/manifests"),
     ],
     ids=str,
@@ -109,7 +101,7 @@ def test_labels_are_sorted_and_say_that_nobody_manages_the_node() -> None:
     values: dict[str, object] = {
         "node.labels": {"z": "1", "a.example/b": "x_y.z", "kubernetes.azure.com/managed": "true"}
     }
-    labels = environment(text_of(kubelet.desired(config_of(values), MACHINE), DEFAULTS))["KUBELET_NODE_LABELS"]
+    labels = environment(text_of(kubelet.desired(config_of(values), MACHINE), REGISTRATION))["KUBELET_NODE_LABELS"]
     assert labels == "a.example/b=x_y.z,kubernetes.azure.com/managed=false,z=1"
     assert shlex.split(labels) == [labels], "it means the same to systemd without quotes"
 
@@ -139,9 +131,40 @@ def test_flags_say_what_has_no_place_in_the_configuration(
 def test_the_unit_hands_labels_over_as_one_word_and_flags_as_many() -> None:
     unit = text_of(kubelet.desired(config_of(), MACHINE), UNIT)
     assert (
-        "ExecStart=/usr/local/bin/kubelet --node-labels=${KUBELET_NODE_LABELS} $KUBELET_TLS_BOOTSTRAP_FLAGS" in unit
+        "ExecStart=/usr/local/bin/kubelet --node-labels=${KUBELET_NODE_LABELS} $KUBELET_NODE_TAINTS"
+        " $KUBELET_TLS_BOOTSTRAP_FLAGS $KUBELET_FLAGS\n" in unit
     )
-    assert f"EnvironmentFile={DEFAULTS}\n" in unit
+    assert f"EnvironmentFile={DEFAULTS}\nEnvironmentFile={REGISTRATION}\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("taints", "flag"),
+    [
+        (["edge=true:NoSchedule", "slow:NoExecute"], "--register-with-taints=edge=true:NoSchedule,slow=:NoExecute"),
+        ([], ""),
+    ],
+)
+def test_taints_are_a_flag_that_is_left_out_when_there_are_none(taints: list[str], flag: str) -> None:
+    spec = kubelet.desired(config_of({"node.taints": taints}), MACHINE)
+    assert environment(text_of(spec, REGISTRATION))["KUBELET_NODE_TAINTS"] == flag
+
+
+def test_other_labels_and_taints_restart_no_kubelet() -> None:
+    plain = service_of(kubelet.desired(config_of(), MACHINE))
+    values: dict[str, object] = {"node.labels": {"site": "b"}, "node.taints": ["edge=true:NoSchedule"]}
+    assert service_of(kubelet.desired(config_of(values), MACHINE)) == plain
+    assert REGISTRATION not in plain.inputs
+
+
+def test_a_node_that_is_followed_has_the_same_unit_with_a_token_and_without() -> None:
+    monitored: dict[str, object] = {
+        "continuousMonitoring": True,
+        "azure.managedIdentity": {},
+        "azure.targetCluster.resourceId": CLUSTER_ID,
+    }
+    with_token = kubelet.desired(config_of(monitored), MACHINE)
+    without = kubelet.desired(config_of(monitored, without=["azure.bootstrapToken.token"]), MACHINE)
+    assert service_of(with_token) == service_of(without)
 
 
 @pytest.mark.parametrize("with_token", [True, False])

@@ -32,6 +32,13 @@ def test_labels_are_set_and_removed_as_kubectl_does() -> None:
     assert before["nodeConfig"]["labels"] == {"site": "north", "rack": "7"}
 
 
+def test_a_pause_leaves_the_rest_of_the_policy_alone() -> None:
+    paused = changed({"nodeConfig": {"updatePolicy": {"drain": False}}}, Said(pause=True))
+
+    assert paused["nodeConfig"]["updatePolicy"] == {"drain": False, "paused": True}
+    assert changed(paused, Said(pause=False))["nodeConfig"]["updatePolicy"] == {"drain": False, "paused": False}
+
+
 def test_taints_are_known_by_key_and_effect() -> None:
     before = {"nodeConfig": {"taints": [{"key": "a", "value": "1", "effect": "NoSchedule"}]}}
 

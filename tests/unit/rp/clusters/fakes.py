@@ -73,7 +73,7 @@ class FakeApi:
         if method == "GET":
             return httpx2.Response(200, json=there)
         if method == "DELETE":
-            if body["preconditions"].get("uid", there["metadata"]["uid"]) != there["metadata"]["uid"]:
+            if not body["preconditions"].items() <= there["metadata"].items():
                 return refusal(409, "Conflict")
             return httpx2.Response(200, json=self.objects.pop(path))
         version = body.get("metadata", {}).get("resourceVersion")

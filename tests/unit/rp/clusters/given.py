@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
 from aks_flex_node.rp.clusters.requests import CLIENT_SIGNER
+from aks_flex_node.rp.clusters.taints import Taints
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -34,6 +35,8 @@ class Heard:
 
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}
+        self.wanted: dict[str, Taints] = {}
+        self.deletions: dict[str, float] = {}
         self.told: list[tuple[str, ...]] = []
         self.facts: list[ClusterFacts] = []
         self.absent: list[str] = []
@@ -44,6 +47,17 @@ class Heard:
 
     async def expects_node(self, cluster: str, node: str) -> bool:
         return node in self.tokens
+
+    async def taints(self, cluster: str, node: str) -> Taints | None:
+        if self.deaf:
+            raise ConnectionError("the store is away")
+        return self.wanted.get(node) or (Taints() if node in self.tokens else None)
+
+    async def deleted(self, cluster: str, node: str) -> float | None:
+        return None if node in self.tokens else self.deletions.get(node)
+
+    async def removed(self, cluster: str, node: str) -> None:
+        self._hear("removed", node)
 
     async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
         if not await self.expects(cluster, node, token_id):

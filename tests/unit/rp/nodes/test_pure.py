@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from aks_flex_node.rp.arm.errors import ArmError
 from aks_flex_node.rp.nodes import reading, reporting
 from aks_flex_node.rp.nodes.around import changed
+from aks_flex_node.rp.nodes.tainting import taints_of, with_former_taints
 from aks_flex_node.rp.nodes.writing import Guard, identity, none_match
 from aks_flex_node.rp.resource.models import Properties
 from aks_flex_node.rp.store.store import Node
@@ -92,27 +94,62 @@ def test_a_place_that_was_made_up_is_refused(token: str) -> None:
 READY = {"type": "Ready", "status": "True"}
 
 
-def test_reports_are_merged() -> None:
-    first = reporting.merged(reporting.read({"conditions": [READY], "agentVersion": "1"}), {}, 0.0)
-    second = reporting.merged(
-        reporting.read({"conditions": [{"type": "Other", "status": "False"}], "driftCount": 1}), first, 60.0
-    )
-    third = reporting.merged(reporting.read({"conditions": [{"type": "Ready", "status": "False"}]}), second, 120.0)
+OTHER = {"type": "Other", "status": "False"}
 
-    assert [each["lastTransitionTime"] for each in second["conditions"]] == [
-        "1970-01-01T00:00:00Z",
-        "1970-01-01T00:01:00Z",
-    ]
-    assert third["conditions"][-1] == {
-        "type": "Ready",
-        "status": "False",
-        "lastTransitionTime": "1970-01-01T00:02:00Z",
-    }
+
+def told(earlier: dict[str, Any], now: float, *, monitored: bool = True, **report: Any) -> dict[str, Any]:
+    return reporting.merged(reporting.read(report), earlier, now, monitored=monitored)
+
+
+def test_what_a_report_leaves_out_stays_and_its_conditions_are_all_there_are() -> None:
+    first = told({}, 0.0, conditions=[READY, OTHER], agentVersion="1")
+    second = told(first, 60.0, driftCount=1)
+    third = told(second, 120.0, conditions=[READY])
+
+    assert second == {**first, "driftCount": 1}
+    assert third["conditions"] == [{**READY, "lastTransitionTime": "1970-01-01T00:00:00Z"}]
     assert (third["agentVersion"], third["driftCount"]) == ("1", 1)
-    assert reporting.merged(reporting.read({}), third, 180.0) == third
+    assert told(third, 180.0, conditions=[])["conditions"] == []
+
+
+def test_a_condition_that_changes_has_changed_now() -> None:
+    before = told({}, 0.0, conditions=[READY])
+    [after] = told(before, 120.0, conditions=[{**READY, "status": "False"}])["conditions"]
+
+    assert after["lastTransitionTime"] == "1970-01-01T00:02:00Z"
+
+
+def test_what_the_cluster_says_of_a_node_that_is_not_monitored_stays() -> None:
+    before = told({}, 0.0, conditions=[READY])
+
+    kept = told(before, 60.0, monitored=False, conditions=[OTHER])["conditions"]
+
+    assert [each["type"] for each in kept] == ["Ready", "Other"]
+
+
+def tainted(*keys: str, before: Node | None = None) -> Node:
+    taints = [{"key": key, "effect": "NoSchedule"} for key in keys]
+    return with_former_taints(replace(NODE, config={"node": {"taints": taints}}), before)
+
+
+def test_a_node_remembers_the_taints_that_it_once_had() -> None:
+    first = tainted("a", "b")
+    third = tainted("c", before=tainted("b", before=first))
+
+    assert taints_of(first).former == set()
+    assert taints_of(third).former == {("a", "NoSchedule"), ("b", "NoSchedule")}
+    assert taints_of(tainted("a", before=third)).former == {("b", "NoSchedule"), ("c", "NoSchedule")}
+
+
+def test_no_node_remembers_taints_without_end() -> None:
+    node = tainted(*map(str, range(90)))
+    for start in (90, 180):
+        node = tainted(*map(str, range(start, start + 90)), before=node)
+
+    assert len(taints_of(node).former) == 100
 
 
 def test_a_time_keeps_its_zone() -> None:
-    told = reporting.merged(reporting.read({"lastConfigApplied": "2024-02-26T15:30:45.5+01:00"}), {}, 0.0)
-
-    assert told == {"lastConfigApplied": "2024-02-26T15:30:45.500000+01:00"}
+    assert told({}, 0.0, lastConfigApplied="2024-02-26T15:30:45.5+01:00") == {
+        "lastConfigApplied": "2024-02-26T15:30:45.500000+01:00"
+    }

@@ -49,6 +49,12 @@ def test_a_node_that_nobody_has_heard_of_is_not_silent() -> None:
     assert ready["reason"] == "NeverReported"
 
 
+def test_a_node_that_speaks_and_says_nothing_of_ready_is_not_known_to_be() -> None:
+    [ready] = showing.status(replace(NODE, status={"conditions": []}), 2000.0)["conditions"]
+
+    assert (ready["status"], ready["reason"]) == ("Unknown", "NotReported")
+
+
 @pytest.mark.parametrize(
     ("state", "now", "shown"),
     [

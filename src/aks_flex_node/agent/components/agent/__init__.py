@@ -18,6 +18,12 @@ APPLIED = f"{HOME}/applied-config.json"
 CURRENT = f"{HOME}/current-config.json"  # what was last fetched, with its secrets
 VERSION = f"{HOME}/config-version.txt"
 FETCHED_FROM = f"{HOME}/config-url.sha256"
+NEXT = f"{HOME}/next-config.json"  # what the provider wants and is not in effect yet
+UPDATE = f"{HOME}/update.json"  # the journal of an update that is under way
+WORK = f"{HOME}/work.json"  # what became of the last work
+FAILED = f"{HOME}/failed.json"  # the configuration that was tried and did not work
+FOLLOWS = f"{HOME}/follow.lock"  # held by the agent that stays
+FOLLOWING = f"{HOME}/following.json"  # how the agent that stays is doing
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 UNIT = "/etc/systemd/system/kubelet.service"
 DROPINS = f"{UNIT}.d"
 DEFAULTS = "/etc/default/kubelet"
+REGISTRATION = "/etc/default/kubelet-node"
 DEFAULT_DIRECTORY = "/var/lib/kubelet"
 
 
@@ -47,6 +48,9 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             Found("/var/log/pods"),
             Found("/var/log/containers"),
             Directory(DROPINS),
+            # What a kubelet says of itself when it makes its Node. Afterwards that is on the Node, and changes of it
+            # are brought there by others; so this is none of the inputs that a kubelet is restarted for.
+            File(REGISTRATION, filled(__name__, "registration", **values), 0o600),
             *inputs,
             service("kubelet.service", inputs, *installed(config)),
         )
@@ -66,14 +70,24 @@ def labels(config: NodeConfig) -> dict[str, str]:
 
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     kubelet_dir = config.paths.kubernetes.kubelet_dir
-    bootstrap = f" --bootstrap-kubeconfig={kubelet_dir}/bootstrap-kubeconfig" if config.azure.bootstrap_token else ""
+    # A node that is followed gets a new token when it has lost its certificate, and needs no other unit for that. A
+    # kubelet that has a certificate does not look whether there is such a file.
+    may_bootstrap = config.azure.bootstrap_token or config.continuous_monitoring
+    bootstrap = f" --bootstrap-kubeconfig={kubelet_dir}/bootstrap-kubeconfig" if may_bootstrap else ""
     return {
         "program": f"{config.paths.bin_dir}/kubelet",
         "labels": ",".join(f"{key}={value}" for key, value in sorted(labels(config).items())),
+        "taints": registered_taints(config),
         "flags": " ".join(flags(config, machine)),
         "credentials": f"--kubeconfig={kubelet_dir}/kubeconfig --cert-dir={kubelet_dir}/pki{bootstrap}",
         "environment": proxy_lines(config.proxy),
     }
+
+
+def registered_taints(config: NodeConfig) -> str:
+    """As a flag, because all of the configuration file is an input that a kubelet is restarted for."""
+    words = [f"{taint.key}={taint.value}:{taint.effect}" for taint in config.node.taints]
+    return f"--register-with-taints={','.join(words)}" if words else ""
 
 
 def flags(config: NodeConfig, machine: Machine) -> list[str]:

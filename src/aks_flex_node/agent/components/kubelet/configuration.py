@@ -56,8 +56,6 @@ def settings(config: NodeConfig, machine: Machine) -> dict[str, Any]:
     for key, value in (("kubeReserved", kubelet.kube_reserved), ("systemReserved", kubelet.system_reserved)):
         if value:
             chosen[key] = dict(value)
-    if config.node.taints:
-        chosen["registerWithTaints"] = [taint.model_dump(by_alias=True) for taint in config.node.taints]
     return chosen
 
 

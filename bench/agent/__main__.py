@@ -1,0 +1,107 @@
+"""What the agent that stays costs a machine; the last line is one JSON object.
+
+A machine joins by its URL, and its agent stays as its service. First it is left in peace: counted are the memory of
+its process, and its processor time, that of its children included. Then the same follower asks the lab's resource
+provider 10,000 times, as fast as it is answered: its memory must not grow, and what a poll costs is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab.cli.progress import ScreenProgress
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.machines.bases import System
+from tests.followed import Followed
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.machines.machine import Machine
+
+UNIT = "aks-flex-node"
+INSIDE = Path(__file__).with_name("inside.py")
+SETTLED = 1.0  # seconds after which all that a start needs is done
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.agent", description=__doc__)
+    words.add_argument("--seconds", type=float, default=120.0, help="for which it is left in peace")
+    words.add_argument("--polls", type=int, default=10_000)
+    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
+    words.add_argument("--os", choices=[system.value for system in System], default=System.BOOKWORM.value)
+    return words.parse_args()
+
+
+def shown(machine: Machine, name: str) -> str:
+    return machine.run("systemctl", "show", "--value", "-p", name, UNIT).out.strip()
+
+
+def processor(pid: str, machine: Machine) -> float:
+    """Seconds of processor time of a process and of the children that it has waited for."""
+    fields = machine.run("cat", f"/proc/{pid}/stat").out.rpartition(")")[2].split()
+    return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(pid: str, machine: Machine) -> float:
+    lines = machine.run("cat", f"/proc/{pid}/status").out.splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+
+def in_peace(machine: Machine, seconds: float) -> dict[str, float]:
+    time.sleep(SETTLED)
+    pid, start, before = shown(machine, "MainPID"), time.monotonic(), 0.0
+    before = processor(pid, machine)
+    time.sleep(seconds)
+    used = processor(pid, machine) - before
+    return {
+        "rss_mib": round(memory(pid, machine), 1),
+        "cpu_percent": round(100 * used / (time.monotonic() - start), 3),
+    }
+
+
+def hurried(machine: Machine, polls: int) -> dict[str, Any]:
+    """The follower of the machine's own agent, in its place, with no pause between two polls."""
+    machine.run("systemctl", "stop", UNIT)
+    machine.run("sh", "-c", "cat >/root/inside.py", input=INSIDE.read_text())
+    said = machine.run("python3", "-I", "/root/inside.py", str(polls), str(polls // 10), timeout=1800).out
+    found = json.loads(said.splitlines()[-1])
+    first, last = found["seen"][0], found["seen"][-1]
+    return {
+        "polls": last["polls"],
+        "standings": found["standings"],
+        "polls_per_second": round(last["polls"] / found["seconds"], 1),
+        "cpu_ms_per_poll": round(1000 * (last["cpu"] - first["cpu"]) / (last["polls"] - first["polls"]), 2),
+        "rss_mib": [round(one["kib"] / 1024, 1) for one in found["seen"]],
+        "growth_mib": round((last["kib"] - first["kib"]) / 1024, 2),
+    }
+
+
+def main() -> None:
+    told = arguments()
+    lab = Lab(layout(told.lab))
+    was_up = lab.exists
+    try:
+        lab.up(ScreenProgress())
+        with lab.alone():
+            machine = lab.inventory.add("agent-1", System(told.os), "bench", ScreenProgress())
+        node = Followed.make(lab, machine)
+        node.join()
+        until(lambda: node.condition("Ready").get("status") == "True", "the agent reports")
+        steady = in_peace(machine, told.seconds)
+        print(f"in peace: {steady}", flush=True)
+        many = hurried(machine, told.polls)
+        node.delete()
+    finally:
+        if not was_up:
+            lab.down()
+    print(json.dumps({"bench": "agent", "os": told.os, "in_peace": steady, "hurried": many}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Runs in a machine, in place of its agent: the same follower, asking as fast as it is answered.
+
+The last line is one JSON object: memory and processor time after each of so many polls.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, "/usr/lib/aks-flex-node")
+sys.argv[0] = "/usr/bin/aks-flex-node"
+
+from aks_flex_node.agent.cli import sites  # noqa: E402 - the machine's own agent, found by the path above
+from aks_flex_node.agent.following.follower import Follower  # noqa: E402
+from aks_flex_node.agent.following.notify import Notifier  # noqa: E402
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.following.site import Site
+    from aks_flex_node.agent.following.verdicts import Verdict
+
+PAUSE = 0.002  # seconds between two polls, give or take a third
+
+
+def memory() -> int:
+    """Kilobytes that are in memory now."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+class Counted:
+    """A provider whose answers are counted."""
+
+    def __init__(self, wanted: int, every: int) -> None:
+        self.wanted, self.every = wanted, every
+        self.polls = 0
+        self.standings: dict[str, int] = {}
+        self.seen: list[dict[str, float]] = []
+        self.follower: Follower
+
+    def open_site(self) -> Site:
+        site = sites.open_site()
+        hurried = site.config.provider.model_copy(update={"poll_seconds": PAUSE, "wait_seconds": 0})
+        site.engine.config = site.config.model_copy(update={"provider": hurried})
+        ask = site.provider.poll
+
+        def poll(version: str, wait: int) -> Verdict:
+            verdict = ask(version, wait)
+            self.note(verdict)
+            return verdict
+
+        site.provider.poll = poll  # type: ignore[method-assign]
+        return site
+
+    def note(self, verdict: Verdict) -> None:
+        self.polls += 1
+        name = verdict.standing.value
+        self.standings[name] = self.standings.get(name, 0) + 1
+        if self.polls % self.every == 0:
+            self.seen.append({"polls": self.polls, "kib": memory(), "cpu": time.process_time()})
+        if self.polls >= self.wanted:
+            self.follower.stop()
+
+
+def main() -> None:
+    counted = Counted(int(sys.argv[1]), int(sys.argv[2]))
+    start = time.monotonic()
+    counted.follower = Follower(counted.open_site, Notifier(""))
+    counted.follower.run()
+    found = {"seconds": time.monotonic() - start, "standings": counted.standings, "seen": counted.seen}
+    print(json.dumps({**found, "threads": threading.active_count()}))
+
+
+main()

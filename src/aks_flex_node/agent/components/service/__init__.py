@@ -1,0 +1,72 @@
+"""The agent that stays: its own service, which watches the machine and follows its configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node import __version__
+from aks_flex_node.agent.components.service import release
+from aks_flex_node.agent.components.sources import plain
+from aks_flex_node.agent.components.templates import filled
+from aks_flex_node.agent.engine import planning
+from aks_flex_node.agent.engine.component import Component
+from aks_flex_node.agent.engine.resources import File, Spec, service
+from aks_flex_node.agent.machine import UNIT
+from aks_flex_node.host.actions import EnableUnit, ReloadUnits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.engine.observing import Facts
+    from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.host.actions import Action
+
+HOME = "/var/lib/aks-flex-node"  # where the agent keeps its files wherever the rest of its data is
+NAME = UNIT.rpartition("/")[2]
+STEPS_SINCE = 254  # of systemd; an older one says at every reload that it does not know them
+BACK_OFF = "RestartSec=1\nRestartSteps=8\nRestartMaxDelaySec=120"
+ALWAYS_THE_SAME = "RestartSec=5"
+
+
+def desired(config: NodeConfig, machine: Machine) -> Spec:
+    if not config.continuous_monitoring:
+        return Spec()
+    unit = File(UNIT, filled(__name__, NAME, **unit_values(config, machine)))
+    version = plain(config.agent.version or __version__)
+    return Spec((unit, service(NAME, (unit,), f"agent {version}")))
+
+
+def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
+    program = release.launcher(config) if config.agent.version else machine.program
+    # Outside of what confines the rest: it turns a link in a directory that the agent itself may not write to.
+    choose = f"ExecStartPre=-+{program} choose\n" if config.agent.version else ""
+    values = {
+        "home": machine.program,
+        "choose": choose,
+        "program": program,
+        "patience": BACK_OFF if machine.systemd_version >= STEPS_SINCE else ALWAYS_THE_SAME,
+        "score": "OOMScoreAdjust=-500\n" if machine.may_raise else "",
+        "places": " ".join(places(config)),
+    }
+    return {name: value.replace("%", "%%") for name, value in values.items()}
+
+
+def places(config: NodeConfig) -> list[str]:
+    """What it may write to. One that is not there is passed over, so that it is no reason not to start."""
+    metrics = (config.agent.metrics_file or "").rpartition("/")[0]
+    wanted = {HOME, config.paths.data_dir, config.paths.log_dir, metrics} - {""}
+    return [f"-{path}" for path in sorted(wanted)]
+
+
+def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
+    """This unit is the last to be enabled, and newer systemd take every unit for outdated after that."""
+    actions = tuple(planning.plan(spec, facts))
+    for action in actions:
+        yield action
+        if isinstance(action, EnableUnit) and facts.live and ReloadUnits() not in actions:
+            yield ReloadUnits()
+
+
+RELEASE = release.COMPONENT
+COMPONENT = Component("service", "the agent's own service", desired, plan=plan)

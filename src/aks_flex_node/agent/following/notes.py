@@ -1,0 +1,56 @@
+"""How the agent that stays is doing: kept in a file for `status`, and over a restart."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.following.verdicts import Standing
+from aks_flex_node.host.actions import WriteFile
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.host import Host
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@dataclass(frozen=True)
+class Notes:
+    standing: str = Standing.STARTING.value
+    message: str = ""
+    since: str = ""  # when the standing changed
+    asked: str = ""  # when the provider last answered as it should
+    seen: str = ""  # the newest configVersion that it named
+    applied: str = ""  # when a configuration last came into effect
+    credentials: str = ""  # why new credentials are not used, if there are any
+    drifts: int = 0  # found since the agent first stayed
+    drifted: str = ""  # when the last was found
+    drift: tuple[str, ...] = ()  # what differs now
+    fights: dict[str, Any] = field(default_factory=dict)
+
+    def standing_at(self, standing: Standing, message: str) -> Notes:
+        changed = standing.value != self.standing
+        return replace(
+            self,
+            standing=standing.value,
+            message=message,
+            since=now() if changed else self.since,
+        )
+
+
+def read(host: Host, path: str) -> Notes:
+    """What was kept; a file that is lost or damaged says nothing."""
+    try:
+        document = json.loads(host.read(path) or b"{}")
+        known = {key: value for key, value in document.items() if key in Notes.__dataclass_fields__}
+        return Notes(**{**known, "drift": tuple(known.get("drift", ()))})
+    except (ValueError, TypeError, AttributeError):
+        return Notes()
+
+
+def write(host: Host, path: str, notes: Notes) -> None:
+    host.do(WriteFile(path, (json.dumps(asdict(notes), indent=1) + "\n").encode(), 0o600))

@@ -1,0 +1,220 @@
+"""This machine under one configuration: what is asked, watched and compared as long as that one is in effect."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent import renewing
+from aks_flex_node.agent.components.agent import CURRENT, FOLLOWING, NEXT, UPDATE
+from aks_flex_node.agent.components.sequence import SEQUENCE, kept
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.drifting import fights
+from aks_flex_node.agent.drifting.drifts import drifts
+from aks_flex_node.agent.engine import state
+from aks_flex_node.agent.engine.ledger import Ledger
+from aks_flex_node.agent.engine.locking import is_held
+from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.following import deciding, metrics, nexts, notes, reports, sights
+from aks_flex_node.agent.following.deciding import REPAIR, Wants
+from aks_flex_node.agent.following.sights import Sight
+from aks_flex_node.agent.following.watching import Lookout
+from aks_flex_node.agent.updating import journals, windows
+from aks_flex_node.agent.works import Outcome, Result
+from aks_flex_node.errors import ConfigError, MachineError
+from aks_flex_node.host.actions import WriteFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.api import Api
+    from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
+    from aks_flex_node.agent.drifting.drifts import Drift
+    from aks_flex_node.agent.engine.component import Component
+    from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.following.deciding import Memory
+    from aks_flex_node.agent.following.notes import Notes
+    from aks_flex_node.agent.following.provider import Provider
+    from aks_flex_node.host.host import Host
+
+
+@dataclass
+class Site:
+    engine: Engine
+    api: Api
+    node: str
+    provider: Provider
+    now: Callable[[], float] = time.time
+    sight: Sight = field(default_factory=Sight)
+    drift: tuple[Drift, ...] = ()
+    _fights: fights.Fights = field(default_factory=fights.Fights)
+    _saved: Notes | None = None
+    _measures: bytes = b""
+    _proven: bool = False
+    _lookout: Lookout | None = None
+
+    @property
+    def host(self) -> Host:
+        return self.engine.host
+
+    @property
+    def config(self) -> NodeConfig:
+        return self.engine.config
+
+    @property
+    def program(self) -> str:
+        return self.engine.machine.program
+
+    @property
+    def notes_file(self) -> str:
+        return FOLLOWING
+
+    @property
+    def current(self) -> str:
+        """The version in effect."""
+        return nexts.version_of(self._text(CURRENT))
+
+    @property
+    def next(self) -> str:
+        """The version that is wanted and not in effect."""
+        return nexts.version_of(self._text(NEXT))
+
+    def newest(self) -> str:
+        return self.next or self.current
+
+    def say(self, event: str, message: str, level: str = "info", **fields: Any) -> None:
+        self.engine.events.say(event, message, level, **fields)
+
+    def watch(self, touched: Callable[[frozenset[str]], None]) -> None:
+        """Look at files as they change, from now on."""
+        self._lookout = Lookout(self.engine, touched)
+        self._lookout.start()
+
+    def forget_events(self) -> None:
+        """What a work of ours did is no news."""
+        if self._lookout:
+            self._lookout.forget()
+
+    def close(self) -> None:
+        if self._lookout:
+            self._lookout.close()
+        self.api.close()
+        self.provider.close()
+
+    def look(self) -> None:
+        self.sight = sights.look(self.host, self.config, self.node, self.api)
+
+    def look_for_drift(self) -> tuple[Drift, ...]:
+        """Compare all of the machine with its configuration; what was not known to differ before."""
+        if is_held():
+            return ()  # somebody is at work: what is seen now is half of something
+        self.engine.ledger = Ledger(self.host, self.engine.ledger.places)
+        known = {(one.subject, one.what) for one in self.drift}
+        self.drift = drifts(self.engine, self._watched())
+        return tuple(one for one in self.drift if (one.subject, one.what) not in known)
+
+    def wants(self, *, deleted: bool, lost: bool) -> Wants:
+        wanted = self._wanted()
+        policy = wanted.update_policy
+        phase = state.read(self.host, f"{self.config.paths.data_dir}/state.json").phase
+        return Wants(
+            deleted=deleted,
+            leaving=phase == Phase.RESETTING.value,
+            may_leave=self.config.agent.unbootstrap_on_delete,
+            next=self.next,
+            unfinished=self._is_unfinished(),
+            window=_is_open(policy.maintenance_window, self.now()),
+            lost=lost,
+            drifted=any(not one.foreign and one.subject not in self._left_alone() for one in self.drift),
+            repairs=self.config.drift_policy == "repair",
+            paused=policy.paused,
+        )
+
+    def words_for(self, kind: str) -> tuple[str, ...]:
+        """What a work has to be told."""
+        if kind != REPAIR:
+            return ()
+        subjects = {one.subject for one in self.drift if not one.foreign} - self._left_alone()
+        self._fights = self._fights.under(self.current).after(subjects, self.now())
+        # What is given up with this very repair is repaired once more, and left alone from then on.
+        return tuple(f"--leave-alone={each}" for each in sorted(self._left_alone() - subjects))
+
+    def report(self, known: Notes, memory: Memory, working: str) -> dict[str, Any]:
+        fought = tuple(sorted(self._left_alone() & {one.subject for one in self.drift}))
+        situation = reports.Situation(
+            known,
+            self.sight,
+            self.current,
+            self.next,
+            memory.outcomes.get(deciding.UPDATE),
+            self._failed(),
+            working,
+            fought,
+            renewing.failure(self.host, self.config),
+        )
+        told = reports.report(situation)
+        if file := self.config.agent.metrics_file:
+            self._measure(file, metrics.text(known, self.sight, told))
+        return told
+
+    def remember(self, known: Notes) -> None:
+        """Take up what an earlier life knew."""
+        self._saved, self._fights = known, fights.read(known.fights).under(self.current)
+
+    def save(self, known: Notes) -> None:
+        known = replace(known, fights=self._fights.document())
+        if known != self._saved:
+            self._saved = known
+            notes.write(self.host, FOLLOWING, known)
+
+    def prove_agent(self) -> None:
+        """Whoever got as far as to ask the provider is an agent that runs."""
+        if not self._proven:
+            self._proven = True
+            renewing.prove(self.host, self.config)
+
+    def _measure(self, file: str, text: bytes) -> None:
+        if text != self._measures:
+            self._measures = text
+            self.host.do(WriteFile(file, text, 0o644))
+
+    def _is_unfinished(self) -> bool:
+        """Whether a work was stopped half-way, or the agent's own version is still to come."""
+        left = any(self.host.look(path) is not None for path in (UPDATE, TOGETHER))
+        return left or renewing.due(self.host, self.config)
+
+    def _watched(self) -> tuple[Component, ...]:
+        """A version of the agent that is not there yet, or did not work, is no drift."""
+        tried = renewing.due(self.host, self.config) or bool(renewing.failure(self.host, self.config))
+        return SEQUENCE if tried else kept(self.engine.ledger)
+
+    def _failed(self) -> Outcome | None:
+        """The version that is wanted, if it was tried and did not work."""
+        known = journals.failure(self.host)
+        if known is None or known.version != self.next:
+            return None
+        reason, result = known.reason, Result.ROLLED_BACK.value
+        return Outcome(deciding.UPDATE, result, reason, known.message, version=known.version, at=known.at)
+
+    def _left_alone(self) -> frozenset[str]:
+        return self._fights.under(self.current).left_alone(self.now())
+
+    def _wanted(self) -> NodeConfig:
+        """What is wanted decides when it may come; what is in effect, when nothing else is wanted."""
+        text = self._text(NEXT)
+        try:
+            return load_text(text, NEXT, {}, {}).config if text else self.config
+        except ConfigError:
+            return self.config
+
+    def _text(self, path: str) -> str:
+        return (self.host.read(path) or b"").decode(errors="replace")
+
+
+def _is_open(window: MaintenanceWindow, now: float) -> bool:
+    try:
+        return windows.opens(window, datetime.fromtimestamp(now, timezone.utc)) is None
+    except MachineError:
+        return True  # whoever tries says what is wrong with it

@@ -1,0 +1,75 @@
+"""Tokens for the provider. Signing in needs a large library, so a child does it, about once an hour, and ends."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import FlexError
+from aks_flex_node.host import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECONDS = 90.0
+MARGIN = 300.0  # seconds before its end at which a token is replaced
+
+
+class SignInError(Exception):
+    """Entra ID gave us no token, or could not be asked; the error says why."""
+
+    def __init__(self, error: FlexError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True)
+class Token:
+    value: str = field(repr=False)
+    ends: float  # by the monotonic clock, which no change of the time of day disturbs
+
+
+@dataclass
+class Tokens:
+    program: str
+    bundle: Callable[[], str] = field(repr=False)  # the configuration, with its secrets, at this moment
+    clock: Callable[[], float] = time.monotonic
+    _held: Token | None = None
+    _one: threading.Lock = field(default_factory=threading.Lock)
+
+    def value(self) -> str:
+        """A token that lasts a while."""
+        with self._one:
+            if self._held is None or self.clock() >= self._held.ends:
+                self._held = self._fetch(self.bundle())
+            return self._held.value
+
+    def forget(self) -> None:
+        """The provider did not like it; or who we are has changed."""
+        self._held = None
+
+    def prove(self, bundle: str) -> None:
+        """Whether other credentials are good for a token; SignInError when they are not."""
+        self._fetch(bundle)
+
+    def _fetch(self, bundle: str) -> Token:
+        begun = self.clock()
+        answer = processes.run((self.program, "azure-token"), seconds=SECONDS, text=bundle.encode())
+        try:
+            said = json.loads(answer.out)
+        except ValueError:
+            words = answer.err.strip().splitlines()
+            reason = FlexError(
+                "sign-in-failed",
+                f"No token could be had: {words[-1][:300] if words else 'the sign-in gave no reason'}",
+                "Look at the journal: `journalctl -u aks-flex-node -n 50`. It is tried again.",
+                again=True,
+            )
+            raise SignInError(reason) from None
+        if told := said.get("error"):
+            raise SignInError(FlexError(**told))
+        lasts = float(said["seconds"])
+        return Token(str(said["token"]), begun + max(lasts - MARGIN, lasts / 2))

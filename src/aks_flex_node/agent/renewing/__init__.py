@@ -1,0 +1,19 @@
+"""The agent's own version, changed by the configuration: put in place, checked, tried, and gone back from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.renewing.renewals import Renewal
+from aks_flex_node.agent.renewing.trials import due, failure, prove
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.works import Outcome
+
+__all__ = ["due", "failure", "prove", "renew"]
+
+
+def renew(engine: Engine) -> Outcome:
+    """Bring the agent to the version that the configuration names. A process other than the agent's own does this."""
+    return Renewal(engine).run()

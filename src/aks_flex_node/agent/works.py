@@ -1,0 +1,53 @@
+"""What became of a piece of work: written by the process that did it, read by whoever started it, and by `status`."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from aks_flex_node.host.actions import WriteFile
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.host import Host
+
+
+class Result(Enum):
+    DONE = "done"  # the machine is as it should be
+    WAITS = "waits"  # for a maintenance window, or because updates are paused
+    REFUSED = "refused"  # it would be a downgrade or break the skew policy; nothing was touched
+    FAILED = "failed"  # nothing was changed, or the machine could not be brought further; it is tried again
+    ROLLED_BACK = "rolled-back"  # it was tried, did not work, and the machine is as it was
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    kind: str  # update, repair, recover or leave
+    result: str  # one of Result
+    reason: str = ""  # one word for a condition: MaintenanceWindowClosed, SkewViolation, service-failed, …
+    message: str = ""  # the real cause, in a person's words
+    hint: str = ""
+    version: str = ""  # the configVersion that it was about
+    again: bool = False  # whether the same may work later
+    at: str = field(default_factory=_now)
+
+
+def read(host: Host, path: str) -> Outcome | None:
+    """The last outcome; None when there is none that can be read."""
+    try:
+        document = json.loads(host.read(path) or b"")
+        known = {key: value for key, value in document.items() if key in Outcome.__dataclass_fields__}
+        Result(known["result"])
+        return Outcome(**known)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def write(host: Host, path: str, outcome: Outcome) -> None:
+    host.do(WriteFile(path, (json.dumps(asdict(outcome), indent=1) + "\n").encode(), 0o600))

@@ -1,0 +1,76 @@
+"""An update that is killed at any point is finished by the next run: with the old or the new, whole, and at work."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash import updates, world
+from tests.crash.crashing import SimulatedHost
+from tests.crash.sweeps import end, mistakes, points
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from tests.crash.sweeps import Copy
+
+CASES = {"setting": updates.SETTING, "upgrade": updates.UPGRADE, "rollback": updates.ROLLBACK}
+RESULTS = {"setting": "done", "upgrade": "done", "rollback": "rolled-back"}
+
+
+@pytest.fixture
+def waiting(room: Path, joined: Path) -> Callable[[str], Path]:
+    """Makes a node for which a configuration waits."""
+
+    def make(case: str) -> Path:
+        root = room / f"waiting-{case}"
+        if not root.exists():
+            shutil.copytree(joined, root, symlinks=True)
+            updates.follow(SimulatedHost(root))
+            updates.wait(SimulatedHost(root), CASES[case])
+        return root
+
+    return make
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_update_ends_as_it_should(case: str, waiting: Callable[[str], Path], copy: Copy) -> None:
+    host = SimulatedHost(copy(waiting(case)))
+    assert updates.run(host).result == RESULTS[case]
+    assert updates.flaws(host) == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_next_run_finishes_one_that_was_killed(
+    case: str, waiting: Callable[[str], Path], room: Path, pool: Executor
+) -> None:
+    """What it ends with is what an update without a crash ends with, in every file and on the Node."""
+    _, expected = end(updates.update, waiting(case))
+    killed = points(updates.update, waiting(case), room / f"killed-{case}")
+    assert list(mistakes(pool, killed, updates.update, expected)) == []
+
+
+def test_a_reset_takes_back_an_upgrade_that_was_killed(
+    fresh: Path, waiting: Callable[[str], Path], room: Path, pool: Executor
+) -> None:
+    killed = points(updates.update, waiting("upgrade"), room / "killed-for-reset")
+    expected = {path: item for path, item in world.tree(fresh).items() if path != "/.simulated.json"}
+    wrong = [
+        (name, words, {path: change for path, change in changed.items() if path != "/.simulated.json"})
+        for name, words, changed in mistakes(pool, killed[::5], world.reset, expected)
+    ]
+    assert [one for one in wrong if one[1] or one[2]] == []
+
+
+@pytest.mark.parametrize("case", ["upgrade", "rollback"])
+def test_an_update_that_was_killed_and_is_not_wanted_any_more_leaves_a_node_that_is_whole(
+    case: str, waiting: Callable[[str], Path], room: Path, pool: Executor
+) -> None:
+    killed = points(updates.update, waiting(case), room / f"overtaken-{case}")
+    ends = pool.map(partial(end, updates.overtaken), [point.root for point in killed[::3]])
+    assert [(point.name, words) for point, (words, _) in zip(killed[::3], ends, strict=True) if words] == []

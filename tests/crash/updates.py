@@ -1,0 +1,103 @@
+"""Updates of a simulated node, whose cluster outlives the processes that work on the machine."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from aks_flex_node.agent.components.agent import CURRENT, NEXT, UPDATE, VERSION
+from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.fetching.bundles import read_bundle
+from aks_flex_node.agent.joining import differences
+from aks_flex_node.agent.updating import configurations
+from aks_flex_node.agent.updating.update import Update
+from aks_flex_node.agent.updating.workbench import Workbench
+from aks_flex_node.agent.watching import Watcher
+from aks_flex_node.host.actions import Run, WriteFile
+from tests.crash import world
+from tests.unit.agent.config.samples import settings
+from tests.unit.agent.updating.clusters import Cluster, pod
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.cluster.api import Api
+    from aks_flex_node.agent.works import Outcome
+    from tests.crash.crashing import SimulatedHost
+
+BROKEN = "1.34.9"  # a version of the kubelet that does not work
+SETTING: dict[str, object] = {"node.maxPods": 50, "node.labels": {"site": "b"}}
+UPGRADE: dict[str, object] = {
+    **SETTING,
+    "kubernetes.version": "1.34.4",
+    "containerd.version": "2.5.0",
+    "runc.version": "1.6.0",
+    "cni.version": "1.10.0",
+}
+ROLLBACK: dict[str, object] = {**UPGRADE, "kubernetes.version": BROKEN}
+
+
+class LastingCluster(Cluster):
+    """One whose Node is kept where a process that dies cannot take it along; each change of it is an action."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        super().__init__(host)
+        self.node = json.loads(host.ask("see-node").out) or self.node
+        self.broken = frozenset([BROKEN])
+        self.pods = [pod("agent", "DaemonSet")]
+
+    def patch(self, body: dict[str, Any]) -> dict[str, Any]:
+        super().patch(body)
+        self.host.do(Run(("change-node",), "change the Node", json.dumps(self.node).encode()))
+        return {}
+
+
+def bundle(values: dict[str, object], version: str) -> bytes:
+    text = settings({**world.SETTINGS, **values})
+    return json.dumps({"config": json.loads(text), "configVersion": version}).encode()
+
+
+def follow(host: SimulatedHost) -> None:
+    """From now on, the machine goes by a configuration of the provider's."""
+    keeping.settle_update(host, read_bundle(bundle({}, "1"), "test"), world.CONFIG, b"")
+
+
+def wait(host: SimulatedHost, values: dict[str, object]) -> None:
+    host.do(WriteFile(NEXT, bundle(values, "2"), 0o600, secret=True))
+
+
+def run(host: SimulatedHost) -> Outcome:
+    """One whole run of an update, as a new process makes it."""
+    cluster = LastingCluster(host)
+    bench = Workbench(
+        host,
+        lambda config: world.engine(host, config),
+        Watcher(),
+        lambda _: cast("Api", cluster),
+        lambda _: world.StagingWorkshop(host),
+        cluster.world,
+    )
+    return Update(bench).run()
+
+
+def update(host: SimulatedHost) -> list[str]:
+    """Take on what waits, or what is left of it; what is not whole then."""
+    run(host)
+    return flaws(host)
+
+
+def flaws(host: SimulatedHost) -> list[str]:
+    """What a machine and its Node must not be like when nobody is at work on them."""
+    current = configurations.read(host, CURRENT, {})
+    assert current
+    found = [f"{name}: {action}" for name, action in differences(world.engine(host, current.config))]
+    if (host.read(VERSION) or b"").decode().strip() != current.version:
+        found.append("the version is not that of the configuration")
+    found += [path for path in (UPDATE, keeping.TOGETHER) if host.look(path)]
+    if LastingCluster(host).cordoned:
+        found.append("the node is cordoned")
+    return found
+
+
+def overtaken(host: SimulatedHost) -> list[str]:
+    """A newer configuration has come, and pauses the node; what is not whole when that is known."""
+    host.do(WriteFile(NEXT, bundle({**UPGRADE, "updatePolicy.paused": True}, "3"), 0o600, secret=True))
+    return update(host)

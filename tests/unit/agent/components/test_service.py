@@ -1,0 +1,123 @@
+"""The agent's own service, and the version of the agent that it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aks_flex_node.agent.components import service
+from aks_flex_node.agent.components.sequence import AFTER
+from aks_flex_node.agent.components.service import release
+from aks_flex_node.agent.engine.resources import Program
+from aks_flex_node.agent.machine import UNIT
+from aks_flex_node.agent.marks import MARK
+from aks_flex_node.host.actions import EnableUnit, ReloadUnits, Remove, RestartUnit, StartUnit, StopUnit, WriteFile
+from tests.unit.agent.components.test_every_component import CUSTOM, DEFAULT_PLACES
+from tests.unit.agent.given import MACHINE, Ready, config_of, empty_host, engine_on, service_of, text_of
+
+FOLLOWS: dict[str, object] = {"continuousMonitoring": True}
+RENEWS: dict[str, object] = {**FOLLOWS, "agent.version": "v0.2.0"}
+
+
+def unit(values: dict[str, object] | None = None, **machine: object) -> list[str]:
+    config = config_of({**FOLLOWS, **(values or {})})
+    return text_of(service.COMPONENT.desired(config, replace(MACHINE, **machine)), UNIT).splitlines()  # type: ignore[arg-type]
+
+
+def test_a_machine_that_nobody_follows_has_no_service() -> None:
+    for component in AFTER:
+        assert component.desired(config_of({"agent.version": "0.2.0"}), MACHINE).resources == ()
+
+
+def test_it_runs_the_program_that_the_machine_has() -> None:
+    lines = unit(program="/srv/venv/bin/aks-flex-node")
+    assert lines[:2] == [f"# {MARK}", "# Program: /srv/venv/bin/aks-flex-node"]
+    assert "ExecStart=/srv/venv/bin/aks-flex-node follow" in lines
+    assert not [line for line in lines if line.startswith("ExecStartPre")]
+
+
+def test_it_runs_the_launcher_where_the_configuration_names_a_version() -> None:
+    lines = unit(RENEWS, program="/srv/venv/bin/aks-flex-node")
+    assert "ExecStartPre=-+/opt/aks-flex-node/agent/launch choose" in lines
+    assert "ExecStart=/opt/aks-flex-node/agent/launch follow" in lines
+    assert "# Program: /srv/venv/bin/aks-flex-node" in lines
+
+
+@pytest.mark.parametrize("version", [0, 249, 253])
+def test_an_older_systemd_is_not_told_of_what_it_does_not_know(version: int) -> None:
+    lines = unit(systemd_version=version)
+    assert "RestartSec=5" in lines
+    assert not [line for line in lines if "RestartSteps" in line]
+
+
+@pytest.mark.parametrize("version", [254, 257])
+def test_a_newer_systemd_waits_longer_each_time(version: int) -> None:
+    assert {"RestartSec=1", "RestartSteps=8", "RestartMaxDelaySec=120"} <= set(unit(systemd_version=version))
+
+
+@pytest.mark.parametrize("may_raise", [False, True])
+def test_its_score_is_lowered_only_where_that_is_allowed(may_raise: bool) -> None:
+    assert ("OOMScoreAdjust=-500" in unit(may_raise=may_raise)) is may_raise
+
+
+def test_it_may_write_to_its_own_directories_and_to_that_of_its_measures() -> None:
+    (line,) = [line for line in unit({"agent.metricsFile": "/srv/metrics/flex.prom"}) if "ReadWritePaths" in line]
+    assert line == "ReadWritePaths=-/srv/metrics -/var/lib/aks-flex-node -/var/log/aks-flex-node"
+
+
+def test_every_place_of_it_can_be_chosen() -> None:
+    config = config_of({**RENEWS, **CUSTOM})
+    launch = text_of(release.COMPONENT.desired(config, MACHINE), "/data/programs/agent/launch")
+    texts = ["\n".join(unit({**RENEWS, **CUSTOM})).replace("-/var/lib/aks-flex-node", ""), launch]
+    assert not [place for place in DEFAULT_PLACES for text in texts if f"{place}/" in text or f"{place} " in text]
+
+
+@pytest.mark.parametrize("line", unit(RENEWS))
+def test_its_unit_says_nothing_that_systemd_would_take_for_something_else(line: str) -> None:
+    assert "$" not in line
+    assert "%" not in line
+
+
+def test_a_version_is_a_program_like_any_other() -> None:
+    spec = release.COMPONENT.desired(
+        config_of({**RENEWS, "agent.sha256": {"aks-flex-node-0.2.0-linux-amd64.tar.gz": "a" * 64}}), MACHINE
+    )
+    (program,) = [one for one in spec.resources if isinstance(one, Program)]
+    (artifact,) = program.artifacts
+    assert (program.place, program.version) == ("/opt/aks-flex-node/agent/0.2.0", "0.2.0")
+    assert artifact.url.endswith("/v0.2.0/aks-flex-node-0.2.0-linux-amd64.tar.gz")
+    assert artifact.digest == f"sha256:{'a' * 64}"
+
+
+def test_it_is_restarted_for_another_version_and_for_nothing_else() -> None:
+    prints = [service_of(service.COMPONENT.desired(config_of(one), MACHINE)).fingerprint for one in (FOLLOWS, RENEWS)]
+    labelled = config_of({**FOLLOWS, "node.labels": {"a": "b"}})
+    assert prints[0] != prints[1]
+    assert service_of(service.COMPONENT.desired(labelled, MACHINE)).fingerprint == prints[0]
+
+
+def test_it_is_enabled_before_systemd_reads_units_again_and_started_last() -> None:
+    host = empty_host()
+    done = engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT)
+    assert [type(action) for action in done] == [WriteFile, EnableUnit, ReloadUnits, StartUnit]
+    assert engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT) == ()
+
+
+def test_it_goes_when_nobody_wants_it_any_more() -> None:
+    host = empty_host()
+    engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT)
+    done = engine_on(host).apply(service.COMPONENT)
+    assert StopUnit("aks-flex-node.service") in done
+    assert Remove(UNIT) in done
+    assert host.look(UNIT) is None
+
+
+def test_going_back_to_the_machines_own_program_takes_the_versions_away() -> None:
+    host = empty_host()
+    for values in (RENEWS, FOLLOWS):
+        engine = engine_on(host, config_of(values))
+        engine.workshop = Ready(host)
+        done = [action for component in AFTER for action in engine.apply(component)]
+    assert RestartUnit("aks-flex-node.service") in done
+    assert host.look("/opt/aks-flex-node/agent") is None

@@ -1,0 +1,180 @@
+"""Whoever touches what is ours is noticed, on a real disk; whoever touches something else is not."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.drifting import notices
+from aks_flex_node.agent.drifting.sentinels import Sentinel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 10.0  # a notice comes at once, or something is wrong
+NOT_AT_ALL = 0.05
+
+
+@pytest.fixture
+def etc(tmp_path: Path) -> Path:
+    """Two files of ours, and one of somebody else's between them."""
+    for name in ("etc/ours.conf", "etc/theirs.conf", "etc/deep/er/ours.conf"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("as it should be")
+    return tmp_path / "etc"
+
+
+@pytest.fixture
+def sentinel(etc: Path) -> Iterator[Sentinel]:
+    with Sentinel([f"{etc}/ours.conf", f"{etc}/deep/er/ours.conf", f"{etc}/all.d/"]) as made:
+        yield made
+
+
+def replaced(path: Path) -> None:
+    new = path.with_name(".new")
+    new.write_text("another")
+    new.replace(path)
+
+
+def masked(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/null")
+
+
+TOUCHES: dict[str, Callable[[Path], object]] = {
+    "written": lambda path: path.write_text("other"),
+    "appended to": lambda path: path.open("a").close(),
+    "replaced": replaced,
+    "removed": lambda path: path.unlink(),
+    "moved away": lambda path: path.rename(path.with_name("elsewhere")),
+    "made readable by all": lambda path: path.chmod(0o666),
+    "replaced by a link": masked,
+}
+
+
+@pytest.mark.parametrize("touch", TOUCHES)
+def test_a_file_that_is_touched_is_named(sentinel: Sentinel, etc: Path, touch: str) -> None:
+    TOUCHES[touch](etc / "ours.conf")
+    assert sentinel.wait(PATIENCE) == {f"{etc}/ours.conf"}
+
+
+@pytest.mark.parametrize("touch", TOUCHES)
+def test_a_file_of_somebody_else_beside_it_is_not(sentinel: Sentinel, etc: Path, touch: str) -> None:
+    TOUCHES[touch](etc / "theirs.conf")
+    assert sentinel.wait(NOT_AT_ALL) == frozenset()
+
+
+def test_a_file_that_is_only_read_is_not_touched(sentinel: Sentinel, etc: Path) -> None:
+    (etc / "ours.conf").read_text()
+    assert sentinel.wait(NOT_AT_ALL) == frozenset()
+
+
+@pytest.mark.parametrize("folder", ["deep", "deep/er"])
+def test_what_is_in_a_directory_goes_with_it_and_is_watched_again_when_it_is_back(
+    sentinel: Sentinel, etc: Path, folder: str
+) -> None:
+    shutil.rmtree(etc / folder)
+    assert f"{etc}/deep/er/ours.conf" in sentinel.wait(PATIENCE)
+    sentinel.drain()
+
+    (etc / "deep" / "er").mkdir(parents=True)
+    sentinel.wait(PATIENCE)
+    sentinel.drain()
+    (etc / "deep" / "er" / "ours.conf").write_text("back")
+
+    assert sentinel.wait(PATIENCE) == {f"{etc}/deep/er/ours.conf"}
+
+
+@pytest.mark.parametrize("folder", ["deep", "deep/er"])
+def test_a_directory_that_another_takes_the_place_of_is_watched_instead(
+    sentinel: Sentinel, etc: Path, folder: str
+) -> None:
+    shutil.copytree(etc / folder, etc / "copy")
+    (etc / folder).rename(etc / "old")
+    (etc / "copy").rename(etc / folder)
+    assert f"{etc}/deep/er/ours.conf" in sentinel.wait(PATIENCE)
+    sentinel.drain()
+
+    shutil.rmtree(etc / "old")
+    assert sentinel.wait(NOT_AT_ALL) == frozenset()
+    (etc / "deep" / "er" / "ours.conf").chmod(0o600)
+    assert sentinel.wait(PATIENCE) == {f"{etc}/deep/er/ours.conf"}
+
+
+def test_a_directory_that_comes_later_is_watched_from_then_on(sentinel: Sentinel, etc: Path) -> None:
+    (etc / "all.d").mkdir()
+    sentinel.wait(PATIENCE)
+    (etc / "all.d" / "anything.conf").write_text("by anybody")
+    assert sentinel.wait(PATIENCE) == {f"{etc}/all.d/anything.conf"}
+
+
+def test_a_directory_that_is_reached_by_two_paths_is_watched_for_both(etc: Path) -> None:
+    (etc / "way").symlink_to("deep")
+    with Sentinel([f"{etc}/deep/one", f"{etc}/way/two"]) as sentinel:
+        (etc / "deep" / "one").touch()
+        assert sentinel.wait(PATIENCE) == {f"{etc}/deep/one"}
+        (etc / "deep" / "two").touch()
+        assert sentinel.wait(PATIENCE) == {f"{etc}/way/two"}
+        (etc / "deep" / "three").touch()
+        assert sentinel.wait(NOT_AT_ALL) == frozenset()
+
+
+def test_what_was_touched_before_it_was_drained_is_forgotten(sentinel: Sentinel, etc: Path) -> None:
+    (etc / "ours.conf").write_text("by us")
+    sentinel.drain()
+    assert sentinel.wait(NOT_AT_ALL) == frozenset()
+
+
+def test_notices_that_were_lost_stand_for_everything(sentinel: Sentinel, etc: Path) -> None:
+    lost = notices.Notice(-1, notices.OVERFLOW, "")
+    assert sentinel._meant(lost) == {f"{etc}/ours.conf", f"{etc}/deep/er/ours.conf", f"{etc}/all.d/"}
+    sentinel.drain()
+    (etc / "ours.conf").write_text("still watched")
+    assert sentinel.wait(PATIENCE) == {f"{etc}/ours.conf"}
+
+
+def test_another_thread_can_end_a_wait_and_every_later_one(sentinel: Sentinel) -> None:
+    timer = threading.Timer(NOT_AT_ALL, sentinel.close)
+    timer.start()
+    assert sentinel.wait(PATIENCE * 100) == frozenset()
+    assert sentinel.wait(PATIENCE * 100) == frozenset()
+    timer.join()
+
+
+def test_one_thread_may_drain_while_another_waits(sentinel: Sentinel, etc: Path) -> None:
+    seen: list[frozenset[str]] = []
+    waiting = threading.Thread(target=lambda: seen.append(sentinel.wait(PATIENCE)))
+    waiting.start()
+    for _ in range(200):
+        shutil.rmtree(etc / "deep")
+        sentinel.drain()
+        (etc / "deep" / "er").mkdir(parents=True)
+        sentinel.drain()
+    (etc / "ours.conf").write_text("by somebody")
+    waiting.join(PATIENCE)
+    assert seen
+    assert seen[0]
+
+
+def open_now() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_nothing_stays_open_when_it_ends(etc: Path) -> None:
+    before = open_now()
+    with Sentinel([f"{etc}/ours.conf"]):
+        pass
+    assert open_now() == before
+
+
+def test_a_block_of_notices_is_read_to_its_end() -> None:
+    block = notices.HEADER.pack(1, notices.CREATE, 0, 16) + b"kubelet\0".ljust(16, b"\0")
+    block += notices.HEADER.pack(2, notices.IGNORED, 0, 0)
+    assert list(notices.parsed(block)) == [
+        notices.Notice(1, notices.CREATE, "kubelet"),
+        notices.Notice(2, notices.IGNORED, ""),
+    ]

@@ -1,0 +1,81 @@
+"""Files that belong together are written together, also by whoever comes after a crash."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aks_flex_node.agent.components.agent import APPLIED, CURRENT, NEXT, VERSION
+from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.fetching.bundles import Bundle
+from aks_flex_node.host.actions import Action, WriteFile
+from aks_flex_node.host.dry import RecordedHost
+from tests.unit.agent.config.samples import TOKEN
+from tests.unit.agent.given import config_of
+
+OLD, NEW = b'{"config": {}, "configVersion": "1"}', b'{"config": {}, "configVersion": "2"}'
+
+
+class Mortal(RecordedHost):
+    """Whoever works on it dies before the given action."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__({CURRENT: OLD, VERSION: b"1\n", APPLIED: b"{}", NEXT: NEW})
+        self.at = at
+
+    def do(self, action: Action) -> None:
+        if len(self.done) == self.at:
+            raise KeyboardInterrupt
+        super().do(action)
+
+
+def settle(host: RecordedHost) -> None:
+    keeping.settle_update(host, Bundle(NEW.decode(), "2"), config_of(), NEW)
+
+
+def kept(host: RecordedHost) -> tuple[bytes | None, bytes | None, bool]:
+    return host.read(CURRENT), host.read(VERSION), host.look(NEXT) is not None
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_crash_leaves_all_of_the_old_or_leads_to_all_of_the_new(at: int) -> None:
+    host = Mortal(at)
+    with pytest.raises(KeyboardInterrupt):
+        settle(host)
+    host.at = -1
+    keeping.finish(host)
+    assert kept(host) == ((OLD, b"1\n", True) if at == 0 else (NEW, b"2\n", False))
+    assert (host.read(APPLIED) == b"{}") is (at == 0)
+    assert host.look(keeping.TOGETHER) is None
+
+
+def test_a_newer_configuration_that_came_meanwhile_stays() -> None:
+    host = Mortal(-1)
+    host.do(WriteFile(NEXT, b"newer", 0o600))
+    settle(host)
+    assert kept(host) == (NEW, b"2\n", True)
+
+
+def test_everything_with_secrets_in_it_is_for_root_alone() -> None:
+    host = Mortal(-1)
+    settle(host)
+    written = [one for one in host.done if isinstance(one, WriteFile)]
+    assert {one.mode for one in written} == {0o600}
+    assert all(one.secret for one in written if one.path in {CURRENT, keeping.TOGETHER})
+
+
+def test_a_second_finish_changes_nothing() -> None:
+    host = Mortal(-1)
+    settle(host)
+    host.done.clear()
+    keeping.finish(host)
+    assert host.done == []
+
+
+def test_what_was_applied_is_kept_without_its_secrets() -> None:
+    config = config_of({"proxy.https": "http://me:secret@proxy:3128", "node.maxPods": 5})
+    text = keeping.applied_text(config)
+    assert TOKEN not in text
+    assert "secret" not in text
+    assert json.loads(text)["config"]["node"]["maxPods"] == 5

@@ -1,0 +1,126 @@
+"""A Node is deleted when its resource and its machine are gone, and never otherwise."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+import httpx2
+import pytest
+
+from aks_flex_node.api.node_marks import MANAGED
+from aks_flex_node.rp.clusters.lost_nodes import LostNodes
+from aks_flex_node.rp.clusters.nodes import NODES
+from aks_flex_node.rp.clusters.tokens import written
+from tests.unit.rp.clusters.fakes import FakeApi
+from tests.unit.rp.clusters.given import Heard, in_loop
+
+HOUR = 3600.0
+EDGE = f"{NODES}/edge-1"
+
+
+def ago(seconds: float) -> str:
+    return written(datetime.fromtimestamp(time.time() - seconds, timezone.utc))
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.api, self.heard = FakeApi(), Heard()
+        self.heard.deletions["edge-1"] = time.time() - 2 * HOUR
+        self.lost = LostNodes("lab", self.api.client(), self.heard, HOUR)
+
+    def sees(self, status: str = "Unknown", since: float = 2 * HOUR, **metadata: Any) -> None:
+        condition = {"type": "Ready", "status": status, "lastTransitionTime": ago(since)}
+        document = {"metadata": {"labels": MANAGED, **metadata}, "status": {"conditions": [condition]}}
+        self.lost.saw(self.api.put(EDGE, document))
+
+    @property
+    def is_there(self) -> bool:
+        return EDGE in self.api.objects
+
+
+@pytest.mark.parametrize("status", ["Unknown", "False"])
+@in_loop
+async def test_a_node_whose_resource_and_machine_are_gone_is_deleted_and_that_is_told(status: str) -> None:
+    scene = Scene()
+    scene.sees(status)
+    await scene.lost.tidy()
+
+    assert not scene.is_there
+    assert scene.heard.told == [("removed", "edge-1")]
+
+
+@in_loop
+async def test_a_node_that_never_said_a_word_counts_from_its_beginning() -> None:
+    scene = Scene()
+    scene.lost.saw(scene.api.put(EDGE, {"metadata": {"labels": MANAGED}}))
+    await scene.lost.tidy()
+
+    assert not scene.is_there
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"status": "True"},
+        {"since": HOUR - 60},
+        {"creationTimestamp": ago(HOUR)},
+        {"labels": {}},
+    ],
+    ids=("it is Ready", "it was Ready a while ago", "it came after the deletion", "it is no flex node"),
+)
+@in_loop
+async def test_it_stays_when(words: dict[str, Any]) -> None:
+    scene = Scene()
+    scene.sees(**words)
+    await scene.lost.tidy()
+
+    assert scene.is_there
+    assert scene.heard.told == []
+
+
+@in_loop
+async def test_it_stays_while_its_resource_exists_or_was_deleted_just_now_or_never_was_there() -> None:
+    scene = Scene()
+    scene.sees()
+    scene.heard.tokens["edge-1"] = ""
+    await scene.lost.tidy()
+    del scene.heard.tokens["edge-1"]
+    scene.heard.deletions["edge-1"] = time.time() - HOUR + 60
+    await scene.lost.tidy()
+    scene.heard.deletions.clear()
+    await scene.lost.tidy()
+
+    assert scene.is_there
+
+
+@in_loop
+async def test_a_node_that_becomes_ready_at_the_last_moment_stays() -> None:
+    scene = Scene()
+    scene.sees()
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    stale = scene.api.objects[EDGE]
+
+    def found(_: httpx2.Request) -> httpx2.Response:
+        scene.api.put(EDGE, {"metadata": {"labels": MANAGED}, **ready})
+        return httpx2.Response(200, json=stale)
+
+    scene.api.answers[f"GET {EDGE}"] = found
+    await scene.lost.tidy()
+
+    assert scene.is_there
+    assert scene.heard.told == []
+
+
+@in_loop
+async def test_nobody_is_asked_about_nodes_that_are_ready_or_gone() -> None:
+    scene = Scene()
+    scene.sees()
+    scene.sees("True")
+    await scene.lost.tidy()
+    scene.sees()
+    scene.lost.gone("edge-1")
+    await scene.lost.tidy()
+
+    assert scene.api.calls == []

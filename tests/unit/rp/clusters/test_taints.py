@@ -1,0 +1,218 @@
+"""Taints are brought to Nodes when what is wanted changes; what others put there stays."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.api.node_marks import MANAGED
+from aks_flex_node.rp.clusters.nodes import NODES
+from aks_flex_node.rp.clusters.taints import BROUGHT, Tainting, Taints, patch
+from tests.unit.rp.clusters.fakes import FakeApi, refusal
+from tests.unit.rp.clusters.given import Heard, in_loop
+
+if TYPE_CHECKING:
+    import httpx2
+
+UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+OPERATORS = {"key": "operator", "value": "1", "effect": "NoSchedule"}
+EDGE = f"{NODES}/edge-1"
+
+
+def taint(key: str, value: str = "", effect: str = "NoSchedule") -> dict[str, Any]:
+    return {"key": key, "effect": effect} | ({"value": value} if value else {})
+
+
+def node(*taints: dict[str, Any], brought: list[dict[str, Any]] | str | None = None) -> dict[str, Any]:
+    note = brought if isinstance(brought, str) else json.dumps(brought, separators=(",", ":"), sort_keys=True)
+    metadata = {"name": "edge-1", "uid": "u", "resourceVersion": "7", "labels": MANAGED}
+    marks = {} if brought is None else {"annotations": {BROUGHT: note}}
+    return {"metadata": {**metadata, **marks}, "spec": {"taints": list(taints)}}
+
+
+def wanted(*taints: dict[str, Any], former: tuple[str, ...] = ()) -> Taints:
+    return Taints(taints, frozenset((key, "NoSchedule") for key in former))
+
+
+def after(before: dict[str, Any], taints: Taints) -> list[dict[str, Any]]:
+    change = patch(before, taints)
+    assert change
+    assert change["metadata"]["resourceVersion"] == "7"  # so that nothing is undone that happens meanwhile
+    found: list[dict[str, Any]] = change["spec"]["taints"]
+    return found
+
+
+def test_what_is_wanted_is_added_beside_what_others_put_there() -> None:
+    assert after(node(UNREACHABLE, OPERATORS), wanted(taint("a", "1"))) == [UNREACHABLE, OPERATORS, taint("a", "1")]
+
+
+def test_what_is_no_longer_wanted_goes_and_nothing_else() -> None:
+    before = node(UNREACHABLE, OPERATORS, taint("a"), taint("b"), brought=[taint("a"), taint("b")])
+
+    assert after(before, wanted(taint("b"), former=("a",))) == [UNREACHABLE, OPERATORS, taint("b")]
+
+
+def test_a_value_changes_and_the_same_key_with_another_effect_is_another_taint() -> None:
+    before = node(taint("a", "1"), taint("a", "1", "NoExecute"), brought=[taint("a", "1")])
+
+    assert after(before, wanted(taint("a", "2"))) == [taint("a", "1", "NoExecute"), taint("a", "2")]
+
+
+def test_a_new_node_that_registered_with_its_taints_is_only_marked() -> None:
+    change = patch(node(taint("a")), wanted(taint("a")))
+
+    assert change
+    assert change["spec"]["taints"] == [taint("a")]
+    assert json.loads(change["metadata"]["annotations"][BROUGHT]) == [taint("a")]
+
+
+def test_a_new_node_that_registered_with_what_was_wanted_earlier_loses_it() -> None:
+    assert after(node(OPERATORS, taint("a")), wanted(former=("a",))) == [OPERATORS]
+
+
+@pytest.mark.parametrize(
+    ("before", "taints"),
+    [
+        (node(), wanted()),
+        (node(OPERATORS), wanted()),
+        (node(OPERATORS), wanted(former=("a",))),
+        (node(brought=[taint("a")]), wanted(taint("a"))),
+        (node(taint("a"), brought="[]"), wanted(former=("a",))),
+    ],
+    ids=("no taints", "others'", "nothing left of ours", "a person took it away", "a person put it there again"),
+)
+def test_there_is_nothing_to_do_when_what_was_brought_is_what_is_wanted(
+    before: dict[str, Any], taints: Taints
+) -> None:
+    assert patch(before, taints) is None
+
+
+def test_a_node_cannot_get_rid_of_anothers_taint_by_claiming_that_it_was_ours() -> None:
+    liar = node(UNREACHABLE, OPERATORS, brought=[UNREACHABLE, OPERATORS])
+
+    assert after(liar, wanted()) == [UNREACHABLE, OPERATORS]
+
+
+@pytest.mark.parametrize("garbage", ["", "{", "7", "[7]", '[{"key": 7}]', '{"a": 1}'])
+def test_a_mark_that_nobody_can_read_is_none(garbage: str) -> None:
+    assert after(node(OPERATORS, brought=garbage), wanted(taint("a"))) == [OPERATORS, taint("a")]
+
+
+def test_the_clusters_own_taints_are_neither_brought_nor_taken() -> None:
+    own = taint("node.kubernetes.io/unschedulable")
+
+    assert patch(node(), wanted(own)) is None
+    assert after(node(own), wanted(taint("a"), former=("node.kubernetes.io/unschedulable",))) == [own, taint("a")]
+
+
+class Scene:
+    """A cluster in memory with one Node, and a resource that wants a taint on it."""
+
+    def __init__(self) -> None:
+        self.api, self.heard = FakeApi(), Heard()
+        self.heard.wanted["edge-1"] = wanted(taint("a"))
+        self.tainting = Tainting("lab", self.api.client(), self.heard)
+
+    def appears(self, **changes: Any) -> None:
+        self.tainting.saw(self.api.put(EDGE, {**node(), **changes}))
+
+    @property
+    def taints(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api.objects[EDGE]["spec"]["taints"]
+        return found
+
+    @property
+    def patches(self) -> int:
+        return self.api.calls.count(f"PATCH {EDGE}")
+
+
+@in_loop
+async def test_taints_are_brought_when_the_node_appears_and_when_they_change_and_once_each() -> None:
+    scene = Scene()
+    scene.appears()
+    await scene.tainting.bring_due()
+    await scene.tainting.bring_due()  # what it did itself is looked at, too
+    assert (scene.taints, scene.patches) == ([taint("a")], 1)
+
+    scene.heard.wanted["edge-1"] = wanted(taint("b"), former=("a",))
+    for name in ("edge-1", "", "edge-2"):
+        scene.tainting.look_at(name)
+        await scene.tainting.bring_due()
+
+    assert (scene.taints, scene.patches) == ([taint("b")], 2)
+
+
+@in_loop
+async def test_a_node_that_comes_back_is_looked_at_again() -> None:
+    scene = Scene()
+    scene.appears()
+    await scene.tainting.bring_due()
+    scene.tainting.gone("edge-1")
+    scene.appears(metadata={**node()["metadata"], "uid": "another"})
+    await scene.tainting.bring_due()
+
+    assert (scene.taints, scene.patches) == ([taint("a")], 2)
+
+
+@in_loop
+async def test_a_node_that_is_none_of_ours_is_left_alone() -> None:
+    scene = Scene()
+    scene.appears(metadata={"name": "edge-1", "uid": "u"})
+    scene.tainting.look_at("edge-1")
+    await scene.tainting.bring_due()
+
+    assert scene.api.calls == []
+
+
+@in_loop
+async def test_nodes_without_taints_are_not_asked_for() -> None:
+    scene = Scene()
+    scene.heard.wanted, scene.heard.tokens = {}, {"edge-1": ""}
+    scene.appears()
+    await scene.tainting.bring_due()
+
+    assert scene.api.calls == []
+
+
+@in_loop
+async def test_what_fails_is_due_again() -> None:
+    scene = Scene()
+    scene.heard.deaf = True
+    scene.appears()
+    with pytest.raises(ConnectionError):
+        await scene.tainting.bring_due()
+    scene.heard.deaf = False
+    await scene.tainting.bring_due()
+
+    assert scene.taints == [taint("a")]
+
+
+@in_loop
+async def test_when_others_write_the_node_at_the_same_moment_it_is_read_again() -> None:
+    scene = Scene()
+
+    def busy(_: httpx2.Request) -> httpx2.Response:
+        del scene.api.answers[f"PATCH {EDGE}"]
+        return refusal(409, "Conflict")
+
+    scene.api.answers[f"PATCH {EDGE}"] = busy
+    scene.appears()
+    await scene.tainting.bring_due()
+
+    assert (scene.taints, scene.patches) == ([taint("a")], 2)
+
+
+@in_loop
+async def test_what_the_cluster_does_not_allow_is_said_and_not_tried_for_ever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.api.answers[f"PATCH {EDGE}"] = lambda _: refusal(403, "Forbidden", "may not patch nodes")
+    scene.appears()
+    for _ in range(2):
+        await scene.tainting.bring_due()
+
+    assert scene.patches == 1
+    assert "taints of edge-1 cannot be changed: may not patch nodes" in caplog.text
