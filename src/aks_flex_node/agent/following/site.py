@@ -17,6 +17,7 @@ from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.ledger import Ledger
 from aks_flex_node.agent.engine.locking import is_held
 from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.fetching.keeping import TOGETHER
 from aks_flex_node.agent.following import deciding, metrics, nexts, notes, reports, sights
 from aks_flex_node.agent.following.deciding import REPAIR, Wants
 from aks_flex_node.agent.following.sights import Sight
