@@ -8,7 +8,7 @@ help: ## show this list
 setup: ## make .venv, and install what this machine lacks
 	@scripts/setup
 
-try: setup ## see the main job for real: a lab, a machine that joins, a pod on it, and all of it gone again
+try: setup ## see the main job for real: a machine joins, is updated, upgraded, broken and repaired, and leaves
 	@.venv/bin/aks-flex-lab --lab try demo $(if $(KEEP),--keep)
 
 test: setup ## run the whole suite

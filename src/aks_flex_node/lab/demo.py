@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import shlex
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab import agents, processes, snapshots
 from aks_flex_node.lab.errors import LabError, UsageError
+from aks_flex_node.lab.files import write_atomically
 from aks_flex_node.lab.floor.join import test_pod
 from aks_flex_node.lab.machines.bases import System
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 
 MACHINE = "demo-1"
 POD_SECONDS = 60
+WAIT_SECONDS = 120
+# systemd's own words about the unit, and what the lines of progress say better.
+NOISE = re.compile(r"(?:Start|Stopp|Deactivat|Finish)\w* |\S+\.service: |.*: \d+ changes?$")
 DRIFT = "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kubelet; sysctl -qw net.ipv4.ip_forward=0"
 
 
@@ -34,6 +40,7 @@ class Demo:
     show: Callable[[str], None]  # prints what a command answered
     times: dict[str, float] = field(default_factory=dict)
     before: Snapshot | None = None
+    since: float = 0.0  # when the phase began
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
         """Tell the story; whatever happens, everything goes away again unless it is to be kept."""
@@ -48,10 +55,11 @@ class Demo:
             self.phase("An edge machine boots, and gets the agent", self.boot)
             self.phase("A flex node is described, and one command makes the machine that node", self.join)
             self.phase("A pod on it answers", self.pod)
-            self.phase("Its configuration changes", self.update)
-            self.phase("Somebody breaks it by hand, and it is repaired", self.drift)
+            self.phase("Its labels change; from now on nobody types anything on the machine", self.label)
+            self.phase("It is upgraded: kubelet, containerd and runc", self.upgrade)
+            self.phase("Somebody breaks it by hand, and it repairs itself", self.drift)
             if not keep:
-                self.phase("It leaves, and is as it was", self.leave)
+                self.phase("Its resource is deleted, and the machine is what it was before", self.leave)
         finally:
             if not keep:
                 self.phase("Everything goes away again", self.away)
@@ -59,7 +67,7 @@ class Demo:
 
     def phase(self, title: str, act: Callable[[], None]) -> None:
         self.progress.say(f"\n{len(self.times) + 1}. {title}")
-        start = time.monotonic()
+        start, self.since = time.monotonic(), time.time()
         act()
         self.times[title] = time.monotonic() - start
 
@@ -97,31 +105,34 @@ class Demo:
                 self.lab.inventory.remove(before)
                 self.lab.provider.ask("node", "delete", "--name", MACHINE, "--yes")
                 self.lab.cluster.run("delete", "node", MACHINE, "--ignore-not-found", "--wait=false")
-                self.lab.cluster.run("delete", "pod", f"web-{MACHINE}", "--ignore-not-found", "--force")
+                self.lab.cluster.run("delete", "deployment", "web", "--ignore-not-found")
             machine = self.lab.inventory.add(MACHINE, System.BOOKWORM, "factory", self.progress)
         self.show(machine.run("hostnamectl").out.rstrip())
         agents.install(machine)
         self.before = machine.snapshot()
 
     def join(self) -> None:
-        self.provider("node", "create", "--name", MACHINE, "--label", "environment=demo")
-        self.follow_url()
-        self.kubectl("get", "nodes", "-o", "wide")
-        self.provider("node", "list")
-
-    def follow_url(self) -> None:
-        """The one line that the provider prints, typed on the machine."""
+        secret = self.lab.layout.home / "demo-secret"
+        write_atomically(secret, secrets.token_urlsafe(24), 0o600)
+        identity = self.lab.azure.directory.service_principal(MACHINE, secret.read_text())
+        who = ("--auth-method", "servicePrincipal", "--client-id", identity.client_id)
+        versions = ("--kubernetes-version", "1.33.13", "--containerd-version", "1.7.29", "--runc-version", "1.4.0")
+        what = ("--name", MACHINE, "--monitor", *who, f"--client-secret-file={secret}", *versions)
+        self.provider("node", "create", *what)
         line = self.provider("node", "join-command", "--name", MACHINE)
         self.agent(*shlex.split(line)[1:])
+        self.kubectl("get", "nodes", "-o", "wide")
 
     def pod(self) -> None:
-        self.lab.cluster.apply(test_pod(MACHINE))
-        name = f"pod/web-{MACHINE}"
-        self.lab.cluster.run(
-            "wait", "--for=condition=Ready", name, f"--timeout={POD_SECONDS}s", timeout=POD_SECONDS + 30
-        )
+        self.lab.cluster.apply(deployment(MACHINE))
+        self.await_pod()
+
+    def await_pod(self) -> None:
+        """The pod is there, and answers."""
+        which = ("deployment", "web", f"--timeout={POD_SECONDS}s")
+        self.lab.cluster.run("rollout", "status", *which, timeout=POD_SECONDS + 30)
         self.kubectl("get", "pods", "-o", "wide")
-        pod = self.lab.cluster.get("pod", f"web-{MACHINE}")
+        [pod] = [one for one in self.lab.cluster.get("pods", "-l", "app=web")["items"] if _runs(one)]
         answer = self.machine.run("curl", "-sS", f"http://{pod['status']['podIP']}/").out.strip()
         self.show(answer)
         if "It works" not in answer:
@@ -129,21 +140,41 @@ class Demo:
                 "pod-not-answering", f"The pod answered {json.dumps(answer)}.", "Run `make try KEEP=1`, look."
             )
 
-    def update(self) -> None:
-        self.provider("node", "update", "--name", MACHINE, "--max-pods", "50")
-        self.follow_url()
-        self.kubectl("get", "node", MACHINE, "-o", "custom-columns=NODE:.metadata.name,PODS:.status.capacity.pods")
+    def label(self) -> None:
+        self.provider("node", "update", "--name", MACHINE, "--label", "tier=gold", "--label", "site=factory")
+        self.await_("the Node has the labels", lambda: self.node()["metadata"]["labels"].get("tier") == "gold")
+        self.kubectl("get", "node", MACHINE, "-L", "tier,site")
+
+    def upgrade(self) -> None:
+        newer = ("--kubernetes-version", "1.34.4", "--containerd-version", "2.4.2", "--runc-version", "1.5.2")
+        self.provider("node", "update", "--name", MACHINE, *newer)
+        self.await_("the node is upgraded, proven and open for pods again", self.is_upgraded)
+        self.watch("aks-flex-node-work")
+        self.kubectl("get", "nodes", "-o", "wide")
+        self.await_pod()
+        self.provider("node", "list")
+
+    def is_upgraded(self) -> bool:
+        node = self.node()
+        version = node["status"]["nodeInfo"]["kubeletVersion"]
+        return bool(version == "v1.34.4" and not node["spec"].get("unschedulable") and not self.is_at_work())
+
+    def is_at_work(self) -> bool:
+        return self.machine.run("systemctl", "is-active", "aks-flex-node-work", check=False).out.strip() == "active"
 
     def drift(self) -> None:
         self.progress.say(f"   {MACHINE}# {DRIFT}")
         self.machine.run("sh", "-c", DRIFT)
-        self.show(self.machine.run("aks-flex-node", "verify", check=False).out.rstrip())
-        self.agent("bootstrap")
-        self.agent("verify")
+        clean = ("aks-flex-node", "verify")
+        self.await_("the machine is as its configuration wants it", lambda: self.machine.run(*clean, check=False).ok)
+        self.watch("aks-flex-node")
+        self.agent("status")
 
     def leave(self) -> None:
-        self.agent("unbootstrap", "--yes")
         self.provider("node", "delete", "--name", MACHINE, "--yes")
+        gone = ("test", "-e", "/var/lib/aks-flex-node")
+        left = lambda: not self.machine.run(*gone, check=False).ok and not self.is_at_work()  # noqa: E731
+        self.await_("the agent has seen it twice, and has taken the node apart", left)
         self.lab.cluster.run("wait", "--for=delete", f"node/{MACHINE}", "--timeout=30s")
         self.progress.say("   the provider has taken the node out of the cluster")
         assert self.before  # noqa: S101 - an earlier phase took it
@@ -152,7 +183,44 @@ class Demo:
             raise LabError("machine-changed", f"{MACHINE} is not as it was: {'; '.join(map(str, changed))}.")
         self.progress.say("   compared file by file with before: nothing differs")
 
+    def node(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.lab.cluster.get("node", MACHINE)
+        return found
+
+    def await_(self, what: str, true: Callable[[], bool]) -> None:
+        """Wait for something that happens by itself, and say how long it took."""
+        start = time.monotonic()
+        while not true():
+            if time.monotonic() - start > WAIT_SECONDS:
+                raise LabError(
+                    "demo-too-slow",
+                    f"Not within {WAIT_SECONDS} s: {what}.",
+                    "Run `make try KEEP=1`, and look at `journalctl -u aks-flex-node` in the machine.",
+                )
+            time.sleep(0.1)
+        self.progress.say(f"   {what} ({time.monotonic() - start:.1f} s)")
+
+    def watch(self, unit: str) -> None:
+        """What the machine did by itself since the phase began."""
+        words = ("journalctl", "-u", unit, "--output=cat", "--no-pager", f"--since=@{self.since:.0f}")
+        lines = [line for line in self.machine.run(*words).out.splitlines() if not NOISE.match(line)]
+        self.progress.say(f"   {MACHINE}# journalctl -u {unit}")
+        self.show("\n".join(lines))
+
     def away(self) -> None:
         if left := self.lab.down():
             raise LabError("lab-left-something", f"These stay: {'; '.join(left)}.")
         self.progress.say("   no process, mount, namespace, link or control group of it is left")
+
+
+def deployment(machine: str) -> dict[str, Any]:
+    """A web server that is to run on a machine, whatever happens to one pod of it."""
+    spec = {**test_pod(machine)["spec"], "terminationGracePeriodSeconds": 1}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    wanted = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    metadata = {"name": "web", "namespace": "default"}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": wanted}
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    return pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")

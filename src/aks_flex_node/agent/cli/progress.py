@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.cli import screen
 from aks_flex_node.agent.watching import Watcher
+from aks_flex_node.agent.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ class Lines(Watcher):
     def begins(self, name: str, title: str) -> None:
         self._titles[name] = title
 
-    def ends(self, name: str, changes: int, seconds: float) -> None:
+    def ends(self, name: str, changes: int | None, seconds: float) -> None:
         screen.say(_done(self._titles.get(name, name), changes, seconds))
 
     def fails(self, name: str, error: FlexError) -> None:  # noqa: ARG002
@@ -39,10 +40,10 @@ class Lines(Watcher):
         screen.say(screen.coloured(f"      {text}", screen.DIM))
 
 
-def _done(title: str, changes: int, seconds: float) -> str:
-    what = f"{changes} changes" if changes != 1 else "1 change"
+def _done(title: str, changes: int | None, seconds: float) -> str:
+    what = "" if changes is None else counted(changes, "change") if changes else "nothing to do"
     mark = screen.coloured("✓", screen.GREEN)
-    return f"  {mark} {title:<{WIDTH}}  {what if changes else 'nothing to do':<14}{seconds:7.2f} s"
+    return f"  {mark} {title:<{WIDTH}}  {what:<14}{seconds:7.2f} s"
 
 
 class Live(Lines):
@@ -70,7 +71,7 @@ class Live(Lines):
         super().begins(name, title)
         self._now, self._since = title, time.monotonic()
 
-    def ends(self, name: str, changes: int, seconds: float) -> None:
+    def ends(self, name: str, changes: int | None, seconds: float) -> None:
         self._now = ""
         super().ends(name, changes, seconds)
 

@@ -165,7 +165,7 @@ class Workbench:
         except FlexError as error:
             self.watcher.fails(name, error)
             raise
-        self.watcher.ends(name, len(engine.changed) - changes if engine else 0, time.monotonic() - start)
+        self.watcher.ends(name, len(engine.changed) - changes if engine else None, time.monotonic() - start)
 
 
 def _state_file(config: NodeConfig) -> str:

@@ -134,7 +134,7 @@ class Writing:
         around = Around(
             cluster.facts.version,
             cluster.facts.aad,
-            earlier=configs.versions_in(node.config) if node else None,
+            earlier=_versions(node) if node else None,
             earlier_client=_client(node),
             downgrade=guard.downgrade,
         )
@@ -204,7 +204,7 @@ class Writing:
         shop, key = self.shop, name.lower()
         properties = wanted.properties
         kept = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
-        earlier = configs.versions_in(before.config) if before else None
+        earlier = _versions(before) if before else None
         chosen = configs.effective_versions(properties, kept or cluster.facts.version, earlier)
         sealed = before.secrets if before and properties.azure_auth.method == "servicePrincipal" else b""
         if wanted.secret is not None:
@@ -243,6 +243,16 @@ def identity(properties: Properties, tenant: str) -> str:
     home = (named or tenant).lower()
     # A tenant can be called by a domain, too. Tokens know it by its id alone.
     return f"{found}@{home}".lower() if ENTRA_ID.fullmatch(home) else found.lower()
+
+
+def _versions(node: Node) -> dict[str, str]:
+    """What the node has, as far as is known. One that went back from what it was told does not have that."""
+    wanted = configs.versions_in(node.config)
+    conditions = {each["type"]: each["status"] for each in node.status.get("conditions", ())}
+    if conditions.get("UpgradeFailed") != "True":
+        return wanted
+    kubelet = str(node.status.get("kubeletVersion", "")).removeprefix("v")
+    return {"kubernetes": kubelet} if kubelet else {}
 
 
 def _client(node: Node | None) -> str:

@@ -70,6 +70,16 @@ def test_a_node_is_downgraded_only_by_who_says_so(admin: Api, name: str) -> None
     assert admin.get(name).properties["config"]["kubernetes"]["version"] == "1.33.1"
 
 
+def test_back_to_what_a_node_has_is_no_downgrade_when_it_could_not_take_the_newer_one(admin: Api, name: str) -> None:
+    older = {"properties": {"versions": {"kubernetes": "1.33.1", "runc": "1.1.0"}}}
+    admin.put(name, {"properties": {"versions": {"kubernetes": "1.34.4", "runc": "1.2.0"}}})
+    went_back = [{"type": "UpgradeFailed", "status": "True"}]
+    admin.report(name, {"conditions": went_back, "kubeletVersion": "v1.33.1"})
+
+    assert admin.put(name, {"properties": {"versions": {"kubernetes": "1.32.9"}}}).status == 400
+    assert admin.put(name, older).status == 200
+
+
 def test_a_node_is_told_that_older_versions_are_meant_until_the_next_write(admin: Api, name: str) -> None:
     query = {"api-version": API_VERSION, "allowDowngrade": "true"}
     allowed = {"updatePolicy": {"allowDowngrade": True}}.items()
