@@ -44,6 +44,9 @@ def read(host: Host, path: str) -> Outcome | None:
         document = json.loads(host.read(path) or b"")
         known = {key: value for key, value in document.items() if key in Outcome.__dataclass_fields__}
         Result(known["result"])
+        words = [value for key, value in known.items() if key != "again"]
+        if not all(isinstance(word, str) for word in words) or not isinstance(known.get("again", False), bool):
+            return None
         return Outcome(**known)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -20,6 +20,7 @@ from aks_flex_node.host import mounts
 from aks_flex_node.host.actions import MakeDirectory, MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
 from aks_flex_node.host.host import Entry, Kind
 
+ROOT = Path("/")
 MOST_LINKS = 40  # as many as the kernel follows
 KINDS = ((stat.S_ISLNK, Kind.LINK), (stat.S_ISDIR, Kind.DIRECTORY), (stat.S_ISREG, Kind.FILE))
 FILE_ACTIONS = (MakeDirectory, WriteFile, MakeLink, Remove, RemoveTree, PlaceTree)
@@ -37,11 +38,11 @@ def aside(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Disk:
-    root: Path = Path("/")
+    root: Path = ROOT
 
     def at(self, path: str) -> Path:
         """Where a path of the machine is for us: links on the way are followed inside it, the last is not."""
-        if self.root == Path("/"):
+        if self.root == ROOT:
             return Path(path)
         root = place = str(self.root)
         parts, links = [part for part in path.split("/") if part], 0
@@ -62,7 +63,7 @@ class Disk:
     def _followed(self, path: str) -> Path:
         place = self.at(path)
         for _ in range(MOST_LINKS):
-            if self.root == Path("/") or not place.is_symlink():
+            if self.root == ROOT or not place.is_symlink():
                 return place
             target = str(place.readlink())
             inside = "/" + str(place.parent.relative_to(self.root))
@@ -95,10 +96,11 @@ class Disk:
         return total.hexdigest()
 
     def look(self, path: str) -> Entry | None:
-        place = self.at(path)
+        # A daemon looks at hundreds of paths, again and again: plain text costs less than objects made of it.
+        place = path if self.root == ROOT else str(self.at(path))
         try:
-            found = place.lstat()
-            target = _target(str(place)) if stat.S_ISLNK(found.st_mode) else ""
+            found = os.lstat(place)
+            target = _target(place) if stat.S_ISLNK(found.st_mode) else ""
         except (FileNotFoundError, NotADirectoryError):
             return None
         kind = next((kind for test, kind in KINDS if test(found.st_mode)), Kind.OTHER)

@@ -59,6 +59,9 @@ class Answer:
         return lines[-1].strip() if lines else f"exit code {self.code}"
 
 
+CALM = 30.0  # seconds after which a service that fell again and again has stopped doing so
+
+
 @dataclass(frozen=True)
 class UnitState:
     """What systemd says of a unit."""
@@ -78,6 +81,10 @@ class UnitState:
     @property
     def running(self) -> bool:
         return self.active in {"active", "activating", "reloading"}
+
+    def calm(self, now: float) -> bool:
+        """Whether it has been up for a while: systemd does not forget the restarts of a service that was mended."""
+        return self.active == "active" and now - self.started >= CALM
 
 
 MISSING_PROGRAM = 127  # the code of an Answer when there is no such program here

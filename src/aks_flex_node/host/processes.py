@@ -40,7 +40,7 @@ def run(
         )
     except FileNotFoundError:
         return Answer(MISSING_PROGRAM, err=f"{argv[0]}: no such program")
-    except PermissionError as error:
+    except OSError as error:  # not ours to start, or made for another machine
         return Answer(126, err=str(error))
     except subprocess.TimeoutExpired as late:
         said = (late.stderr or b"").decode(errors="replace")

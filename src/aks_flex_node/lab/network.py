@@ -49,6 +49,7 @@ FIRST_SITE = 10  # a site's number is the third byte of its addresses
 LAST_SITE = 250
 FIRST_MACHINE = 10
 LAST_MACHINE = 250
+ROUTER = "02:00:c6:12:00:01"  # the network card of every router: no two of them are on one wire
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,9 @@ def _make_router(namespace: Namespace, address: str) -> None:
     """A namespace with a bridge that forwards."""
     namespace.make()
     if not namespace.has_link("br0"):
-        namespace.ip("link add br0 type bridge")
+        # Without one of its own, a bridge has the address of some port, and another when that machine boots: the
+        # machines beside it then speak to nobody for most of a minute.
+        namespace.ip(f"link add br0 address {ROUTER} type bridge")
     namespace.ip(f"addr replace {address}/24 dev br0", "link set br0 up")
     run(*namespace.command("sysctl", "-qw", "net.ipv4.ip_forward=1"))
 

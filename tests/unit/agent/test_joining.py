@@ -78,7 +78,8 @@ class Watching(Watcher):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def ends(self, name: str, changes: int, seconds: float) -> None:
+    def ends(self, name: str, changes: int | None, seconds: float) -> None:
+        assert changes is not None
         assert changes >= 0
         assert seconds >= 0
         self.lines.append(f"{name} done")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.agent import status, support
-from aks_flex_node.agent.cli.looking import drift_line
+from aks_flex_node.agent.cli.looking import drift_line, following_lines
 from aks_flex_node.agent.cluster.api import Api, Refused
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.state import Phase, State
@@ -216,3 +216,71 @@ def test_a_bundle_for_support_holds_no_secret_and_is_for_its_owner_alone(tmp_pat
     assert CANARY.encode() not in together
     assert TOKEN.encode() not in together
     assert b"said ***" in together
+
+
+AGENT = "aks-flex-node.service"
+RUNNING = {AGENT: UnitState(AGENT, exists=True, enabled=True, active="active")}
+
+
+def bundle(version: str) -> str:
+    return json.dumps({"config": {}, "configVersion": version})
+
+
+def followed(tmp_path: Path, files: dict[str, str] | None = None) -> dict[str, Any]:
+    """What status tells of an agent that stays, with these files of its own."""
+    there = {f"{DATA}/{name}": text for name, text in {"current-config.json": bundle("7"), **(files or {})}.items()}
+    found = status.following(engine_with(tmp_path, RecordedHost(there, units=RUNNING)))
+    assert found
+    return found
+
+
+def test_where_no_agent_stays_there_is_nothing_to_tell(tmp_path: Path) -> None:
+    assert status.following(engine_with(tmp_path)) is None
+
+
+def test_an_agent_that_has_just_started_is_told_as_such(tmp_path: Path) -> None:
+    found = followed(tmp_path)
+    assert (found["agent"], found["standing"], found["configVersion"]) == ("active", "Starting", "7")
+    assert found["waiting"] is found["lastWork"] is found["credentials"] is found["agentUpdate"] is None
+
+
+def test_how_it_stands_with_the_provider_is_told(tmp_path: Path) -> None:
+    notes = {"standing": "NotTheProvider", "message": "a login page", "since": "s", "asked": "a", "drifts": 3}
+    found = followed(tmp_path, {"following.json": json.dumps({**notes, "credentials": "not yet"})})
+    assert (found["standing"], found["message"], found["since"]) == ("NotTheProvider", "a login page", "s")
+    assert (found["lastAnswer"], found["driftFound"], found["credentials"]) == ("a", 3, "not yet")
+
+
+WAITS = {"kind": "update", "result": "waits", "reason": "Paused", "message": "It waits.", "version": "8"}
+FAILED = {"configVersion": "8", "fingerprint": "f", "reason": "service-failed", "message": "boom", "at": "t"}
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({}, "InProgress"),
+        ({"work.json": json.dumps(WAITS)}, "Paused"),
+        ({"work.json": json.dumps({**WAITS, "version": "6"})}, "InProgress"),
+        ({"work.json": json.dumps({**WAITS, "kind": "repair"})}, "InProgress"),
+        ({"work.json": json.dumps(WAITS), "failed.json": json.dumps(FAILED)}, "service-failed"),
+        ({"failed.json": json.dumps({**FAILED, "configVersion": "6"})}, "InProgress"),
+        ({"work.json": "{", "failed.json": "[]", "following.json": "null"}, "InProgress"),
+    ],
+    ids=str,
+)
+def test_what_waits_is_told_with_its_reason(tmp_path: Path, files: dict[str, str], reason: str) -> None:
+    waiting = followed(tmp_path, {"next-config.json": bundle("8"), **files})["waiting"]
+    assert (waiting["configVersion"], waiting["reason"]) == ("8", reason)
+
+
+def test_the_lines_for_a_person_say_the_same(tmp_path: Path) -> None:
+    files = {"next-config.json": bundle("8"), "work.json": json.dumps(WAITS)}
+    notes = {"standing": "Throttled", "message": "slowly", "credentials": "not yet"}
+    lines = following_lines(followed(tmp_path, {**files, "following.json": json.dumps(notes)}))
+    assert lines == [
+        ("agent", "active"),
+        ("provider", "Throttled, configuration 7: slowly"),
+        ("waiting", "configuration 8, Paused: It waits."),
+        ("credentials", "not yet"),
+    ]
+    assert following_lines(None) == []

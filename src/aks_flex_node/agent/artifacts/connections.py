@@ -150,7 +150,7 @@ class Network:
 
 def read_delay(text: str) -> float | None:
     """Seconds until a Retry-After, which is a number or a date."""
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return float(text)
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import renewing, works
+from aks_flex_node.agent import works
 from aks_flex_node.agent.cli import door, progress, resets, screen, sites
+from aks_flex_node.agent.cli.joins import install_service
 from aks_flex_node.agent.cluster.proof import LiveProof, node_api
 from aks_flex_node.agent.components.agent import CURRENT, WORK
-from aks_flex_node.agent.components.sequence import AFTER, SEQUENCE, kept
+from aks_flex_node.agent.components.sequence import SEQUENCE, kept
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.drifting.repairs import repair
 from aks_flex_node.agent.engine.locking import alone
@@ -66,17 +67,9 @@ def renew(version: str) -> None:
         engine = _engine_for(loader.load(Path(CURRENT), {}, {}).config)
         if kept(engine.ledger) is SEQUENCE:
             return  # it stays in the foreground, where somebody looks after it
-        workshop = engine.workshop = StoreWorkshop(engine.config)
-        try:
-            if not renewing.due(engine.host, engine.config):
-                for component in AFTER:
-                    engine.apply(component)
-                return
-            outcome = renewing.renew(engine)
-        finally:
-            workshop.close()
-    screen.say(f"the agent itself {outcome.result}: {outcome.message}".rstrip(": "))
+        outcome = install_service(engine)
     if outcome.result != Result.DONE.value:
+        screen.say(f"the agent itself {outcome.result}: {outcome.message}")
         works.write(RealHost(), WORK, replace(outcome, version=version))
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent import renewing
 from aks_flex_node.agent.cli import door, progress, screen
 from aks_flex_node.agent.cli.door import Stays
 from aks_flex_node.agent.cluster.proof import LiveProof
-from aks_flex_node.agent.components.agent import APPLIED, CURRENT
+from aks_flex_node.agent.components.agent import APPLIED, CURRENT, FETCHED_FROM
 from aks_flex_node.agent.components.sequence import AFTER, SEQUENCE
 from aks_flex_node.agent.config import derived, loader
 from aks_flex_node.agent.engine import state
@@ -21,12 +23,13 @@ from aks_flex_node.agent.joining import Join, begin
 from aks_flex_node.agent.recovering import recover
 from aks_flex_node.agent.watching import Watcher
 from aks_flex_node.agent.words import counted
-from aks_flex_node.errors import MachineError
+from aks_flex_node.agent.works import Outcome, Result
+from aks_flex_node.errors import ClusterError, MachineError
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from aks_flex_node.agent.cli.door import Given
     from aks_flex_node.agent.cluster.nodes import Node
@@ -62,13 +65,15 @@ def join(
         if bundle and given.url:
             keeping.keep(engine.host, bundle, given.url)  # from here on, the next run needs no URL
         door.open_log(engine)
-        node = _run(engine, components or SEQUENCE)
+        with _renewable(engine):
+            node = _run(engine, components or SEQUENCE)
         engine.host.do(WriteFile(APPLIED, keeping.applied_text(loaded.config).encode(), 0o600))
         if follows and not Path(CURRENT).exists():
             keeping.keep_file(engine.host, loaded.text())
         if stays is Stays.AS_A_SERVICE:
-            for component in AFTER:
-                engine.apply(component)
+            told = install_service(engine)
+            if told.result != Result.DONE.value:
+                screen.say(screen.coloured("warning: ", screen.YELLOW) + told.message)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {counted(len(engine.changed), 'change')}"
     screen.say(f"{what} ({took:.1f} s).")
@@ -87,6 +92,24 @@ def _run(engine: Engine, components: Sequence[Component]) -> Node | None:
             return Join(engine, proof, watcher).run(components)
     finally:
         workshop.close()
+
+
+@contextmanager
+def _renewable(engine: Engine) -> Iterator[None]:
+    """A token that came by a URL is for one attempt; whoever made another one in vain is told how to get the next."""
+    try:
+        yield
+    except ClusterError as error:
+        if error.name != "token-refused" or engine.host.look(FETCHED_FROM) is None:
+            raise
+        name = engine.machine.node_name(engine.config)
+        raise ClusterError(
+            "token-refused",
+            "The API server does not accept the bootstrap token: it came with the URL, and both are good for one "
+            "attempt to join, which was made, or for a day.",
+            f"Make new ones where the provider runs: `aks-flex-rp node join-command --name {name}`. It prints the "
+            "line to run here; what is installed already stays.",
+        ) from error
 
 
 def refuse_another_name(engine: Engine) -> None:
@@ -141,6 +164,19 @@ def check(engine: Engine, skip: Sequence[str], components: Sequence[Component] |
             "\n".join([f"This machine is not ready to become a node ({counted(len(wrong), 'problem')}):", *lines]),
             "Nothing was changed. To go on in spite of a finding: --skip NAME.",
         )
+
+
+def install_service(engine: Engine) -> Outcome:
+    """Bring the agent's own service and version to this machine; whoever calls must not be part of that service."""
+    workshop = engine.workshop = StoreWorkshop(engine.config)
+    try:
+        if renewing.due(engine.host, engine.config):
+            return renewing.renew(engine)
+        for component in AFTER:
+            engine.apply(component)
+        return Outcome("update", Result.DONE.value)
+    finally:
+        workshop.close()
 
 
 def check_following(config: NodeConfig, node: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Protocol
 
@@ -252,6 +252,8 @@ class LiveProof:
     def _cause(self, unit: str) -> FlexError | None:
         """Why it will not come, if the unit's own words say so."""
         state = self._host.unit(unit)
+        if state.calm(self._world.clock()):
+            state = replace(state, restarts=0)  # they were in another life
         lines = causes.journal(self._host, state, self._began)  # what an earlier attempt said is over
         return causes.fatal(unit, state, lines, joining=token(self._config) is not None)
 

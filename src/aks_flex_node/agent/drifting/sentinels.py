@@ -49,10 +49,6 @@ class Sentinel:
         self._shut()
         return frozenset()
 
-    def drain(self) -> None:
-        """Forget what has been touched until now: it was us."""
-        self._touched()
-
     def close(self) -> None:
         """May be called from another thread: a wait ends, and so does every later one."""
         with self._alone:

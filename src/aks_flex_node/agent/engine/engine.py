@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.engine.observing import damage, sightings
-from aks_flex_node.agent.engine.resources import Spec
+from aks_flex_node.agent.engine.resources import File, Link, Spec
 from aks_flex_node.agent.engine.workshop import Clock
 from aks_flex_node.agent.words import counted
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, PlaceTree
+from aks_flex_node.host.host import Entry, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,6 +45,18 @@ def subject(action: Action) -> str:
     return next(
         (str(getattr(action, name)) for name in ("path", "name", "key", "device") if hasattr(action, name)), ""
     )
+
+
+def looked_away(spec: Spec, facts: Facts, paths: frozenset[str]) -> Facts:
+    """Facts by which these paths are as they should be, so that no service is restarted for what is left alone."""
+    entries, contents = dict(facts.entries), dict(facts.contents)
+    for one in spec.resources:
+        match one:
+            case File(path, content, mode) if path in paths:
+                entries[path], contents[path] = Entry(Kind.FILE, mode), content
+            case Link(path, target) if path in paths:
+                entries[path] = Entry(Kind.LINK, target=target)
+    return replace(facts, entries=entries, contents=contents)
 
 
 def distinct(plans: Iterable[Plan]) -> Iterator[tuple[Plan, Action]]:
@@ -78,7 +91,8 @@ class Engine:
     def plan(self, component: Component) -> Plan:
         spec = component.desired(self.config, self.machine)
         facts = component.observe(self.host, spec, self.ledger.owned(component.name))
-        wanted = [action for action in component.plan(spec, facts) if not self._is_left_alone(action)]
+        seen = looked_away(spec, facts, self.leave_alone) if self.leave_alone else facts
+        wanted = [action for action in component.plan(spec, seen) if not self._is_left_alone(action)]
         return Plan(component.name, spec, facts, tuple(wanted))
 
     def _is_left_alone(self, action: Action) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK = "/run/aks-flex-node.lock"
+GLANCES, GLANCE_SECONDS = 5, 0.01
 
 
 @contextlib.contextmanager
@@ -22,7 +24,7 @@ def alone(path: str = LOCK) -> Iterator[None]:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(handle)
         except BlockingIOError as error:
             holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
             os.close(handle)
@@ -44,6 +46,15 @@ def alone(path: str = LOCK) -> Iterator[None]:
     finally:
         Path(path).unlink(missing_ok=True)
         os.close(handle)
+
+
+def _take(handle: int) -> None:
+    """Whoever only looks whether it is held has it for an instant."""
+    for _ in range(GLANCES):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(GLANCE_SECONDS)
+    return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def is_held(path: str = LOCK) -> bool:

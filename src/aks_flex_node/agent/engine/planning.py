@@ -137,7 +137,7 @@ def _plan_service(service: Service, facts: Facts, touched: set[str]) -> Iterator
     unit = facts.units[service.name]
     fresh = touched & set(service.inputs)
     # A unit that rests, or whose file was taken away while it ran, may still be in systemd's memory as it was.
-    remembered = unit.exists or unit.active != "inactive"
+    remembered = unit.exists or unit.active != "inactive" or any(facts.entries.get(path) for path in fresh)
     if unit.stale or (remembered and any(path.startswith(UNIT_DIRECTORY) for path in fresh)):
         yield ReloadUnits()
     if not unit.enabled:

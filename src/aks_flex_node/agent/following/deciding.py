@@ -54,9 +54,13 @@ class Memory:
         elif result is Result.WAITS:
             self.due[kind] = now + AGAIN[0]
         elif result is Result.FAILED:
-            count = self.failures.get(kind, 0)
-            self.failures[kind] = count + 1
-            self.due[kind] = now + AGAIN[min(count, len(AGAIN) - 1)]
+            self.put_off(kind, now)
+
+    def put_off(self, kind: str, now: float) -> None:
+        """Not at once again, and less and less often."""
+        count = self.failures.get(kind, 0)
+        self.failures[kind] = count + 1
+        self.due[kind] = now + AGAIN[min(count, len(AGAIN) - 1)]
 
     def is_due(self, kind: str, now: float) -> bool:
         return now >= self.due.get(kind, 0.0)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 30.0  # between two looks at the node, its services and its certificate
 SETTLE_SECONDS = 0.5  # whoever changes one file often changes some more
+DRIFT_LEAST_SECONDS = 5.0  # between two looks at everything, however often somebody touches something
 TICK = 15.0
 
 
@@ -59,20 +60,27 @@ Event: TypeAlias = "Polled | Touched | Outcome | Stop"
 class Follower:
     open_site: Callable[[], Site]  # anew after each change of the configuration
     notifier: Notifier
+    is_busy: Callable[[], bool] = is_held  # somebody is at work by hand
     clock: Callable[[], float] = time.monotonic
-    events: queue.Queue[Event] = field(default_factory=queue.Queue)
+    events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)  # the kind that signals may put into
     memory: Memory = field(default_factory=Memory.empty)
 
     def run(self) -> None:
         """Until somebody says stop."""
+        self.begin()
+        while self.step():
+            pass
+        self.end()
+
+    def begin(self) -> None:
         self._open()
         self.works = Works(self.site.host, self.site.program, self.events.put)
         if not self.works.await_earlier() and (known := works.read(self.site.host, WORK)):
-            self.memory.note(known, self.clock())  # what did not work in an earlier life would not work in this one
+            self._remember(known)  # what did not work in an earlier life would not work in this one
         self.notifier.ready()
         self.site.say("following", f"following the configuration at {self.site.provider.endpoint.origin}")
-        while self._step():
-            pass
+
+    def end(self) -> None:
         self.notifier.stopping()
         self._close()
 
@@ -87,8 +95,8 @@ class Follower:
         self._missed = 0
         self._gone: float | None = None  # when the provider first said that our resource is gone
         self._deleted = False
-        self._look_due = self._drift_due = 0.0
-        accepting = Accepting(site.host, site.provider, self._report, site.newest())
+        self._look_due = self._drift_due = self._drift_soonest = 0.0
+        accepting = Accepting(site.host, site.provider, self._report, site.try_way, site.newest())
         self.accepting = accepting
         settings = site.config.provider
         pace = Pace(settings.poll_seconds)
@@ -98,6 +106,7 @@ class Follower:
             lambda: 0 if accepting.waits else settings.wait_seconds,
             lambda: accepting.seen,
             accepting.take,
+            lambda verdict: self._report(verdict, self.notes.credentials),
         )
         self.teller = Teller(site.provider)
         self.poller.start()
@@ -105,6 +114,7 @@ class Follower:
         site.watch(lambda paths: self.events.put(Touched(paths)))
 
     def _close(self) -> None:
+        self.accepting.close()
         self.poller.stop()
         self.teller.stop()
         self.site.close()
@@ -112,29 +122,37 @@ class Follower:
     def _report(self, verdict: Verdict, credentials: str) -> None:
         self.events.put(Polled(verdict, credentials))
 
-    def _step(self) -> bool:
+    def step(self) -> bool:
         """Take the next thing that happened, or what is due, and decide."""
         with contextlib.suppress(queue.Empty):
-            event = self.events.get(timeout=max(0.0, min(self._due, self.clock() + TICK) - self.clock()))
+            event = self.events.get(timeout=self.rest)
             if isinstance(event, Stop):
                 return False
             self._handle(event)
+        if self.poller.is_late:
+            self.site.say("poller-hangs", "The provider has not been asked for too long: all begins anew.", "error")
+            self._close()
+            self._open()
+        self._look()
         if not self.works.kind:
-            self._look_around()
+            self._look_for_drift()
             self._decide()
         self._tell()
         return True
 
     @property
-    def _due(self) -> float:
-        return min(self._look_due, self._drift_due)
+    def rest(self) -> float:
+        """Seconds until there is something to look at. For drift nobody looks while a work is under way."""
+        due = self._look_due if self.works.kind else min(self._look_due, self._drift_due)
+        return max(0.0, min(due - self.clock(), TICK))
 
     def _handle(self, event: Polled | Touched | Outcome) -> None:
         match event:
             case Polled(verdict, credentials):
                 self._hear(verdict, credentials)
             case Touched():
-                self._drift_due = min(self._drift_due, self.clock() + SETTLE_SECONDS)
+                soon = max(self.clock() + SETTLE_SECONDS, self._drift_soonest)
+                self._drift_due = min(self._drift_due, soon)
             case Outcome():
                 self._finish(event)
 
@@ -161,7 +179,13 @@ class Follower:
         elif self.clock() - self._gone >= self.site.config.provider.poll_seconds:
             self._deleted = True
 
+    def _remember(self, outcome: Outcome) -> None:
+        self.memory.note(outcome, self.clock())
+        if outcome.kind == UPDATE and outcome.result == Result.DONE.value:
+            self.notes = replace(self.notes, applied=outcome.at)
+
     def _finish(self, outcome: Outcome) -> None:
+        self.works.settle()
         level = "info" if outcome.result == Result.DONE.value else "warning"
         self.site.say(
             "work-ended",
@@ -171,31 +195,30 @@ class Follower:
             result=outcome.result,
             reason=outcome.reason,
         )
-        self.memory.note(outcome, self.clock())
-        if outcome.kind == UPDATE and outcome.result == Result.DONE.value:
-            self.notes = replace(self.notes, applied=outcome.at)
+        self._remember(outcome)
         self._save()
-        if outcome.result == Result.DONE.value:
-            self._close()
-            self._open()
-        else:
-            self.accepting.seen = self.site.newest()
-            self.site.forget_events()
-            self._look_due = self._drift_due = 0.0
+        self._close()
+        self._open()  # also what did not succeed may have changed what is in effect
+        done = outcome.result == Result.DONE.value
+        if done and outcome.kind == UPDATE and self.site.is_unfinished():
+            self.memory.put_off(UPDATE, self.clock())  # it did what it could, and would not do more at once
 
-    def _look_around(self) -> None:
+    def _look(self) -> None:
+        """How the node is, is told also while a work is under way; what it has lost then may be the work's doing."""
         now = self.clock()
-        if now >= self._look_due:
-            self._look_due = now + LOOK_SECONDS
-            self.site.look()
-            self._missed = self._missed + 1 if self.site.sight.lost else 0
-            if self._missed == 1:
-                self._look_due = now + LOOK_SECONDS / 12  # to be sure, soon
-        if now >= self._drift_due:
-            self._drift_due = now + self.site.config.agent.drift_seconds
-            self._look_for_drift()
+        if now < self._look_due:
+            return
+        self._look_due = now + LOOK_SECONDS
+        self.site.look()
+        self._missed = self._missed + 1 if self.site.sight.lost and not self.works.kind else 0
+        if self._missed == 1:
+            self._look_due = now + LOOK_SECONDS / 12  # to be sure, soon
 
     def _look_for_drift(self) -> None:
+        now = self.clock()
+        if now < self._drift_due:
+            return
+        self._drift_due, self._drift_soonest = now + self.site.config.agent.drift_seconds, now + DRIFT_LEAST_SECONDS
         fresh = self.site.look_for_drift()
         count = len(fresh)
         self.notes = replace(
@@ -208,8 +231,8 @@ class Follower:
             self.site.say("drift", one.what, "warning", component=one.component, diff=one.diff)
 
     def _decide(self) -> None:
-        if is_held():
-            return  # somebody is at work by hand
+        if self.is_busy():
+            return
         wants = self.site.wants(deleted=self._deleted, lost=self._missed >= 2)
         kind = choose(wants, self.memory, self.clock())
         if not kind:

@@ -18,7 +18,7 @@ def text(notes: Notes, sight: Sight, report: dict[str, Any]) -> bytes:
 
     def say(name: str, what: str, values: dict[str, float], kind: str = "gauge") -> None:
         lines.extend((f"# HELP {PREFIX}_{name} {what}", f"# TYPE {PREFIX}_{name} {kind}"))
-        lines.extend(f"{PREFIX}_{name}{labels} {value:g}" for labels, value in values.items())
+        lines.extend(f"{PREFIX}_{name}{labels} {value:.0f}" for labels, value in values.items())
 
     version = report.get("agentVersion", "")
     say("info", "The agent.", {f'{{version="{version}"}}': 1})
@@ -29,6 +29,6 @@ def text(notes: Notes, sight: Sight, report: dict[str, Any]) -> bytes:
     say("certificate_seconds", "Until the kubelet's certificate ends.", {"": round(sight.seconds)})
     say("drift_total", "Changes by hand that were found.", {"": notes.drifts}, "counter")
     say("drift", "Things that differ from the configuration now.", {"": len(notes.drift)})
-    if applied := report.get("appliedConfigVersion"):
+    if (applied := report.get("appliedConfigVersion", "")).isdecimal():
         say("applied_config_version", "The configuration in effect.", {"": int(applied)})
     return ("\n".join(lines) + "\n").encode()

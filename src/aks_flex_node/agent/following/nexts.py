@@ -11,15 +11,21 @@ if TYPE_CHECKING:
 
 def compose(config: Mapping[str, Any], version: str, known: Mapping[str, Any], client_secret: str = "") -> str:
     """The text of a bundle. `known` is the configuration in effect, which has the secrets that stay."""
-    azure = dict(config.get("azure") or {})
-    before = known.get("azure") or {}
+    azure, before = config.get("azure") or {}, known.get("azure") or {}
+    if not isinstance(azure, dict):
+        return _written(config, version)  # whoever checks it says what is wrong
+    azure = dict(azure)
     principal = azure.get("servicePrincipal")
     if isinstance(principal, dict):
         secret = client_secret or secret_of(known, str(principal.get("clientId", "")))
         azure["servicePrincipal"] = {**principal, **({"clientSecret": secret} if secret else {})}
     if "bootstrapToken" in before and "bootstrapToken" not in azure:
         azure["bootstrapToken"] = before["bootstrapToken"]  # used up, and part of what the machine was made with
-    return json.dumps({"config": {**config, "azure": azure}, "configVersion": version}, indent=1) + "\n"
+    return _written({**config, "azure": azure}, version)
+
+
+def _written(config: Mapping[str, Any], version: str) -> str:
+    return json.dumps({"config": config, "configVersion": version}, indent=1) + "\n"
 
 
 def secret_of(known: Mapping[str, Any], client_id: str = "") -> str:
@@ -30,8 +36,19 @@ def secret_of(known: Mapping[str, Any], client_id: str = "") -> str:
     return str(principal.get("clientSecret") or "")
 
 
-def has_principal(config: Mapping[str, Any]) -> bool:
-    return isinstance((config.get("azure") or {}).get("servicePrincipal"), dict)
+def client_of(config: Mapping[str, Any]) -> str:
+    """The service principal in a configuration; nothing when there is none."""
+    azure = config.get("azure")
+    principal = azure.get("servicePrincipal") if isinstance(azure, dict) else None
+    return str(principal.get("clientId", "")).lower() if isinstance(principal, dict) else ""
+
+
+def way_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that says how the provider is reached."""
+    azure = config.get("azure")
+    named = ("cloud", "resourceManager", "authorityHost", "caCertData", "tenantId")
+    there = {name: azure.get(name) for name in named} if isinstance(azure, dict) else {}
+    return {"azure": there, "provider": config.get("provider") or {}, "proxy": config.get("proxy") or {}}
 
 
 def config_of(text: str) -> dict[str, Any]:

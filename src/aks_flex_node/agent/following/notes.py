@@ -32,6 +32,10 @@ class Notes:
     drift: tuple[str, ...] = ()  # what differs now
     fights: dict[str, Any] = field(default_factory=dict)
 
+    def says_the_same(self, other: Notes) -> bool:
+        """Whether it is worth no writing: for the disk's sake, when the provider answered is kept to ten minutes."""
+        return replace(self, asked="") == replace(other, asked="") and self.asked[:15] == other.asked[:15]
+
     def standing_at(self, standing: Standing, message: str) -> Notes:
         changed = standing.value != self.standing
         return replace(
@@ -46,8 +50,10 @@ def read(host: Host, path: str) -> Notes:
     """What was kept; a file that is lost or damaged says nothing."""
     try:
         document = json.loads(host.read(path) or b"{}")
-        known = {key: value for key, value in document.items() if key in Notes.__dataclass_fields__}
-        return Notes(**{**known, "drift": tuple(known.get("drift", ()))})
+        drift = tuple(str(each) for each in document.pop("drift", ()))
+        empty = asdict(Notes())
+        known: dict[str, Any] = {key: value for key, value in document.items() if type(value) is type(empty.get(key))}
+        return Notes(**known, drift=drift)
     except (ValueError, TypeError, AttributeError):
         return Notes()
 

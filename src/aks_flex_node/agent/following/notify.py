@@ -13,7 +13,6 @@ class Notifier:
     def __init__(self, address: str | None = None) -> None:
         given = address if address is not None else os.environ.pop("NOTIFY_SOCKET", "")
         self._address = f"\0{given[1:]}" if given.startswith("@") else given
-        self.interval = watchdog_seconds(os.environ) / 3
 
     def ready(self) -> None:
         self._say("READY=1")
@@ -29,9 +28,3 @@ class Notifier:
             return
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.sendto(words.encode(), self._address)
-
-
-def watchdog_seconds(environment: os._Environ[str] | dict[str, str]) -> float:
-    """How long systemd waits for a sign of life."""
-    text = environment.get("WATCHDOG_USEC", "")
-    return int(text) / 1e6 if text.isdigit() and int(text) else 90.0

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.following.verdicts import Verdict
 
 LONGEST = 300.0  # seconds between two questions, however long the provider has been away
-HELD = 2.0  # seconds after which an answer that waited has been held
+HELD = 2.0  # seconds after which an answer may have been held
+PART = 4  # and the part of the time we are ready to wait: else it is a provider with too much to do
 
 
 @dataclass
@@ -21,12 +22,13 @@ class Pace:
     chance: random.Random = field(default_factory=random.Random)
     _troubles: int = 0
 
-    def next(self, verdict: Verdict, took: float) -> float:
-        """Seconds until the next question, after one that took so long."""
+    def next(self, verdict: Verdict, took: float, wait: float) -> float:
+        """Seconds until the next question, after one that took so long and might have been held for `wait`."""
         if verdict.good:
             self._troubles = 0
             # A provider that holds questions is asked again at once: that is how it tells us of news.
-            return self.chance.uniform(0.0, 0.5) if verdict.changed or took >= HELD else self._jittered()
+            held = wait > 0 and took >= max(HELD, wait / PART)
+            return self.chance.uniform(0.0, 0.5) if verdict.changed or held else self._jittered()
         if verdict.standing is Standing.DELETED:
             self._troubles = 0
             return self._jittered()

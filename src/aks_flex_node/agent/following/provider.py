@@ -16,6 +16,8 @@ from aks_flex_node.agent.following.tokens import SignInError
 from aks_flex_node.agent.following.verdicts import Standing, Verdict, as_object, judge, refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from urllib3 import BaseHTTPResponse, PoolManager
 
     from aks_flex_node.agent.config.models import NodeConfig
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 LARGEST = 1 << 20
 PIECE = 1 << 16
 GRACE = 20.0  # seconds that an answer may come later than it should
+CONNECT = 10.0  # seconds, to each address that the provider has
 
 
 class Unanswered(Exception):  # noqa: N818 - it is a state, and not always an error
@@ -40,6 +43,7 @@ class Provider:
     endpoint: Endpoint
     config: NodeConfig = field(repr=False)
     tokens: Tokens
+    grace: float = GRACE
     _pool: PoolManager | None = None
 
     def poll(self, version: str, wait: int) -> Verdict:
@@ -48,17 +52,18 @@ class Provider:
         if wait and version:
             headers["Prefer"] = f"wait={wait}"
         try:
-            return judge(*self._ask("GET", "", headers, None, wait + GRACE))
+            return judge(*self._ask("GET", "", headers, None, wait + self.grace))
         except Unanswered as without:
             return without.verdict
 
     def act(self, action: str, body: Any = None) -> dict[str, Any]:
         """Do one of the actions that a node may; Unanswered when the provider does not, or says no."""
-        status, headers, content = self._ask("POST", action, {}, body if body is not None else {}, GRACE)
-        if status == 200 and not refusal(content)[0]:
-            return as_object(content)
+        status, headers, content = self._ask("POST", action, {}, body if body is not None else {}, self.grace)
+        told = as_object(content)
+        if status == 200 and told and not refusal(content)[0]:
+            return told
         verdict = judge(status, headers, content)
-        raise Unanswered(verdict if not verdict.good else Verdict(Standing.NOT_THE_PROVIDER, "an odd answer"))
+        raise Unanswered(verdict if not verdict.good else Verdict(Standing.NOT_THE_PROVIDER, "An odd answer."))
 
     def close(self) -> None:
         if self._pool:
@@ -66,7 +71,7 @@ class Provider:
 
     def _ask(
         self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
-    ) -> tuple[int, dict[str, str], bytes]:
+    ) -> tuple[int, Mapping[str, str], bytes]:
         status, answered, content = self._send(method, action, headers, body, seconds)
         if status == 401:
             # It may have ended early: by a clock that was set, or because somebody revoked it.
@@ -76,7 +81,7 @@ class Provider:
 
     def _send(
         self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
-    ) -> tuple[int, dict[str, str], bytes]:
+    ) -> tuple[int, Mapping[str, str], bytes]:
         from urllib3 import Timeout  # noqa: PLC0415 - slow to import
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
@@ -90,7 +95,7 @@ class Provider:
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             sent["Content-Type"] = "application/json"
-        limit = Timeout(connect=10.0, read=seconds)
+        limit = Timeout(connect=min(CONNECT, seconds), read=seconds)
         url = self.endpoint.url(action)
         try:
             answer = self._way().request(
@@ -104,7 +109,7 @@ class Provider:
                 retries=False,
             )
             try:
-                return answer.status, dict(answer.headers), _content(answer, seconds)
+                return answer.status, answer.headers, _content(answer, seconds)  # in any letters, so no dict
             finally:
                 answer.release_conn()
         except (HTTPError, OSError) as error:
@@ -135,7 +140,7 @@ class Provider:
         cause = explain(error, self.endpoint.origin, proxy, seconds).cause
         wrong = any(isinstance(each, ssl.SSLCertVerificationError) for each in causes(error))
         self.close()
-        return Verdict(Standing.UNTRUSTED if wrong else Standing.UNREACHABLE, f"{cause[0].upper()}{cause[1:]}.")
+        return Verdict(Standing.UNTRUSTED if wrong else Standing.UNREACHABLE, f"No answer: {cause}.")
 
 
 def _content(answer: BaseHTTPResponse, seconds: float) -> bytes:

@@ -19,7 +19,7 @@ from aks_flex_node.agent.following.provider import Unanswered
 from aks_flex_node.agent.works import Outcome, Result
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import FlexError
-from aks_flex_node.host.actions import RestartUnit, WriteFile
+from aks_flex_node.host.actions import Remove, RestartUnit, WriteFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class Recovery:
 
     def _recover(self, sight: Sight) -> Outcome:
         if not sight.missing:
-            self._take_new_token()
+            self._take_new_token(useless=sight.expired or sight.refused)
         self.engine.host.do(RestartUnit(KUBELET))
         self.proof.registered()
         self.proof.ready(lambda _: None)
@@ -64,7 +64,7 @@ class Recovery:
         self.engine.events.say("recovered", message)
         return Outcome(KIND, Result.DONE.value, "Recovered", message)
 
-    def _take_new_token(self) -> None:
+    def _take_new_token(self, *, useless: bool) -> None:
         """A kubelet whose certificate is not valid asks for a new one by itself, when it has a token that is."""
         host = self.engine.host
         known = (host.read(CURRENT) or b"").decode()
@@ -84,3 +84,7 @@ class Recovery:
         self.engine.config = load_text(text, CURRENT, {}, {}).config
         host.do(WriteFile(CURRENT, text.encode(), 0o600, secret=True))
         self.engine.apply(credentials.COMPONENT)
+        if useless:
+            # A kubelet puts a new one beside it, and turns a link; whatever else stands there is in its way.
+            folder = self.engine.config.paths.kubernetes.kubelet_dir
+            host.do(Remove(f"{folder}/pki/kubelet-client-current.pem"))

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node import __version__
+from aks_flex_node.agent.config.masking import public
+from aks_flex_node.agent.config.secret import MASK
 from aks_flex_node.agent.works import Outcome, Result
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.following.notes import Notes
     from aks_flex_node.agent.following.sights import Sight
 
-SECRETS = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b|(?<=Bearer )\S+|\beyJ[\w-]+\.[\w-]+\.[\w-]*")
+SECRETS = re.compile(  # besides what is secret in any text: tokens for Azure, and values that are called so
+    r"(?i)(?<=bearer )\S+|\beyJ[\w-]+\.[\w-]+\.[\w-]*|(?<=://)[^/\s\"']+(?=@)"
+    r"|\b(?:client[-_]?secret|secret|password|client-key-data|accountkey)[\"']?\s*[:=]\s*[\"']?[^\s\"',;&]+"
+)
 LONGEST = 2000
 
 
@@ -127,4 +132,4 @@ def _word(reason: str) -> str:
 
 def scrubbed(text: str) -> str:
     """Words of other programs, without anything in them that looks like a token."""
-    return SECRETS.sub("***", text)[:LONGEST]
+    return (public(SECRETS.sub(MASK, text)) or "")[:LONGEST]

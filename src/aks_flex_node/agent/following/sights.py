@@ -89,5 +89,6 @@ def _ask(api: Api, name: str) -> tuple[Node | None, bool, str, bool]:
 
 def _fallen(host: Host) -> list[tuple[str, str]]:
     units = [host.unit(name) for name in SERVICES]
-    down = [unit for unit in units if not unit.running or unit.restarts >= 3]
+    now = time.monotonic()
+    down = [unit for unit in units if not unit.running or (unit.restarts >= 3 and not unit.calm(now))]
     return [(unit.name, causes.worst_line(causes.journal(host, unit, lines=60))) for unit in down]

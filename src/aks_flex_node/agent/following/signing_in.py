@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,14 +44,18 @@ def sign_in(bundle: str) -> dict[str, Any]:
 
     config = load_text(bundle, "the node's configuration", {}, {}).config
     _use_proxies(config)
-    from azure.core.exceptions import AzureError, ClientAuthenticationError  # noqa: PLC0415
+    from azure.core import exceptions as azure  # noqa: PLC0415
 
     with _trust(config) as file:
         try:
             token = credential(config, file).get_token(scope(config))
-        except ClientAuthenticationError as error:
+        except azure.ClientAuthenticationError as error:
+            if isinstance(
+                error.__context__, azure.ServiceRequestError | azure.ServiceResponseError
+            ):  # nobody refused anything
+                raise unreachable(config, error.message) from None
             raise not_signed_in(error.message) from None
-        except AzureError as error:
+        except azure.AzureError as error:
             raise unreachable(config, error.message) from None
     return {"token": token.token, "seconds": max(0.0, token.expires_on - time.time())}
 
@@ -75,10 +78,11 @@ def _trust(config: NodeConfig) -> Iterator[str | None]:
     if not config.azure.ca_cert_data:
         yield str(SYSTEM_TRUST) if SYSTEM_TRUST.exists() else None
         return
-    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+    # In memory: a child that is killed leaves nothing behind.
+    with os.fdopen(os.memfd_create("authorities"), "wb") as file:
         file.write(read_certificate(config.azure.ca_cert_data) or b"")
         file.flush()
-        yield file.name
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _use_proxies(config: NodeConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -20,15 +21,19 @@ from aks_flex_node.agent.engine.state import Phase
 from aks_flex_node.agent.fetching.keeping import TOGETHER
 from aks_flex_node.agent.following import deciding, metrics, nexts, notes, reports, sights
 from aks_flex_node.agent.following.deciding import REPAIR, Wants
+from aks_flex_node.agent.following.endpoints import endpoint
+from aks_flex_node.agent.following.provider import Provider
 from aks_flex_node.agent.following.sights import Sight
+from aks_flex_node.agent.following.tokens import Tokens
 from aks_flex_node.agent.following.watching import Lookout
+from aks_flex_node.agent.machine import running_program
 from aks_flex_node.agent.updating import journals, windows
 from aks_flex_node.agent.works import Outcome, Result
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import WriteFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from aks_flex_node.agent.cluster.api import Api
     from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.engine.engine import Engine
     from aks_flex_node.agent.following.deciding import Memory
     from aks_flex_node.agent.following.notes import Notes
-    from aks_flex_node.agent.following.provider import Provider
+    from aks_flex_node.agent.following.verdicts import Verdict
     from aks_flex_node.host.host import Host
 
 
@@ -53,6 +58,7 @@ class Site:
     _fights: fights.Fights = field(default_factory=fights.Fights)
     _saved: Notes | None = None
     _measures: bytes = b""
+    _complaint: str = ""
     _proven: bool = False
     _lookout: Lookout | None = None
 
@@ -66,7 +72,8 @@ class Site:
 
     @property
     def program(self) -> str:
-        return self.engine.machine.program
+        """The agent that runs: works are done by the same version."""
+        return running_program() or self.engine.machine.program
 
     @property
     def notes_file(self) -> str:
@@ -92,11 +99,6 @@ class Site:
         """Look at files as they change, from now on."""
         self._lookout = Lookout(self.engine, touched)
         self._lookout.start()
-
-    def forget_events(self) -> None:
-        """What a work of ours did is no news."""
-        if self._lookout:
-            self._lookout.forget()
 
     def close(self) -> None:
         if self._lookout:
@@ -125,7 +127,7 @@ class Site:
             leaving=phase == Phase.RESETTING.value,
             may_leave=self.config.agent.unbootstrap_on_delete,
             next=self.next,
-            unfinished=self._is_unfinished(),
+            unfinished=self.is_unfinished(),
             window=_is_open(policy.maintenance_window, self.now()),
             lost=lost,
             drifted=any(not one.foreign and one.subject not in self._left_alone() for one in self.drift),
@@ -166,9 +168,20 @@ class Site:
 
     def save(self, known: Notes) -> None:
         known = replace(known, fights=self._fights.document())
-        if known != self._saved:
-            self._saved = known
-            notes.write(self.host, FOLLOWING, known)
+        if self._saved is None or not known.says_the_same(self._saved):
+            with self._if_it_can():
+                notes.write(self.host, FOLLOWING, known)
+                self._saved = known
+
+    def try_way(self, text: str) -> Verdict:
+        """How the provider answers when it is asked the way that another configuration says."""
+        config = load_text(text, NEXT, {}, {}).config
+        tokens = Tokens(self.provider.tokens.program, lambda: text)
+        other = Provider(endpoint(config, self.node), config, tokens)
+        try:
+            return other.poll("", 0)
+        finally:
+            other.close()
 
     def prove_agent(self) -> None:
         """Whoever got as far as to ask the provider is an agent that runs."""
@@ -178,13 +191,25 @@ class Site:
 
     def _measure(self, file: str, text: bytes) -> None:
         if text != self._measures:
-            self._measures = text
-            self.host.do(WriteFile(file, text, 0o644))
+            with self._if_it_can():
+                self.host.do(WriteFile(file, text, 0o644))
+                self._measures = text
 
-    def _is_unfinished(self) -> bool:
+    @contextlib.contextmanager
+    def _if_it_can(self) -> Iterator[None]:
+        """A full disk keeps nobody from following; it is said once."""
+        try:
+            yield
+        except MachineError as error:
+            if error.message != self._complaint:
+                self._complaint = error.message
+                self.say(error.name, error.message, "warning")
+
+    def is_unfinished(self) -> bool:
         """Whether a work was stopped half-way, or the agent's own version is still to come."""
         left = any(self.host.look(path) is not None for path in (UPDATE, TOGETHER))
-        return left or renewing.due(self.host, self.config)
+        # One that stays in the foreground has no service of its own, and nobody brings it another version.
+        return left or (kept(self.engine.ledger) is not SEQUENCE and renewing.due(self.host, self.config))
 
     def _watched(self) -> tuple[Component, ...]:
         """A version of the agent that is not there yet, or did not work, is no drift."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HEARTBEAT = 300.0
 AGAIN = (5.0, 15.0, 60.0, 180.0)  # seconds after a report that did not arrive, and after the next
+PATIENCE = 3600.0  # seconds: no provider asks for more
+PAUSE = 1.0  # between two reports, however much there is to tell
 
 
 @dataclass
@@ -23,9 +25,9 @@ class Teller:
     provider: Provider
     clock: Callable[[], float] = time.monotonic
     _latest: dict[str, Any] = field(default_factory=dict)
-    _told: dict[str, Any] | None = None
     _failures: int = 0
     _due: float = 0.0
+    _soonest: float = 0.0
     _news: threading.Condition = field(default_factory=threading.Condition)
     _ends: bool = False
 
@@ -42,8 +44,13 @@ class Teller:
         with self._news:
             if report != self._latest:
                 self._latest = report
-                self._due = self.clock() if self._failures == 0 else self._due
+                self._due = self._soonest if self._failures == 0 else self._due
                 self._news.notify()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to tell now."""
+        return bool(self._latest) and self.clock() >= self._due
 
     def _run(self) -> None:
         while (report := self._next()) is not None:
@@ -51,19 +58,27 @@ class Teller:
 
     def _next(self) -> dict[str, Any] | None:
         with self._news:
-            while not self._ends and (not self._latest or self.clock() < self._due):
+            while not self._ends and not self.is_due:
                 self._news.wait(max(0.0, self._due - self.clock()) if self._latest else None)
             return None if self._ends else self._latest
 
     def send(self, report: dict[str, Any]) -> None:
         try:
             self.provider.act("reportStatus", report)
-        except Unanswered:
-            delay = AGAIN[min(self._failures, len(AGAIN) - 1)]
-            self._failures += 1
+        except Unanswered as without:
+            self._note(report, failed=True, asked=without.verdict.after or 0.0)
+        except Exception:  # whatever becomes of one report, there is a next; the polls say what is wrong
+            self._note(report, failed=True)
         else:
-            self._failures, self._told = 0, report
-            delay = HEARTBEAT
+            self._note(report, failed=False)
+
+    def _note(self, report: dict[str, Any], *, failed: bool, asked: float = 0.0) -> None:
+        """When there is to be another."""
         with self._news:
-            fresh = self._told is not None and self._latest != self._told and self._failures == 0
-            self._due = self.clock() + (0.0 if fresh else delay)
+            now = self.clock()
+            self._soonest = now + PAUSE
+            if failed:
+                delay = AGAIN[min(self._failures, len(AGAIN) - 1)]
+                self._failures, self._due = self._failures + 1, now + max(delay, min(asked, PATIENCE))
+            else:
+                self._failures, self._due = 0, now + (HEARTBEAT if report == self._latest else PAUSE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -36,6 +37,7 @@ class Token:
 class Tokens:
     program: str
     bundle: Callable[[], str] = field(repr=False)  # the configuration, with its secrets, at this moment
+    spare: Callable[[], str] = field(default=lambda: "", repr=False)  # the one that waits: its secrets work, too
     clock: Callable[[], float] = time.monotonic
     _held: Token | None = None
     _one: threading.Lock = field(default_factory=threading.Lock)
@@ -44,7 +46,7 @@ class Tokens:
         """A token that lasts a while."""
         with self._one:
             if self._held is None or self.clock() >= self._held.ends:
-                self._held = self._fetch(self.bundle())
+                self._held = self._sign_in()
             return self._held.value
 
     def forget(self) -> None:
@@ -55,21 +57,37 @@ class Tokens:
         """Whether other credentials are good for a token; SignInError when they are not."""
         self._fetch(bundle)
 
+    def _sign_in(self) -> Token:
+        """What waits may wait for longer than the secret in effect is good for: then the new one is used."""
+        try:
+            return self._fetch(_read(self.bundle))
+        except SignInError:
+            if waiting := _read(self.spare):
+                with contextlib.suppress(SignInError):
+                    return self._fetch(waiting)
+            raise
+
     def _fetch(self, bundle: str) -> Token:
         begun = self.clock()
         answer = processes.run((self.program, "azure-token"), seconds=SECONDS, text=bundle.encode())
         try:
-            said = json.loads(answer.out)
-        except ValueError:
+            told = json.loads(answer.out)
+            if refusal := told.get("error"):
+                raise SignInError(FlexError(**refusal))
+            lasts = float(told["seconds"])
+            return Token(str(told["token"]), begun + max(lasts - MARGIN, lasts / 2))
+        except (ValueError, KeyError, TypeError, AttributeError):
             words = answer.err.strip().splitlines()
-            reason = FlexError(
-                "sign-in-failed",
-                f"No token could be had: {words[-1][:300] if words else 'the sign-in gave no reason'}",
-                "Look at the journal: `journalctl -u aks-flex-node -n 50`. It is tried again.",
-                again=True,
-            )
-            raise SignInError(reason) from None
-        if told := said.get("error"):
-            raise SignInError(FlexError(**told))
-        lasts = float(said["seconds"])
-        return Token(str(said["token"]), begun + max(lasts - MARGIN, lasts / 2))
+            raise _failed(words[-1][:300] if words else "the sign-in gave no reason") from None
+
+
+def _read(source: Callable[[], str]) -> str:
+    try:
+        return source()
+    except OSError as error:
+        raise _failed(str(error)) from None
+
+
+def _failed(why: str) -> SignInError:
+    hint = "Look at the journal: `journalctl -u aks-flex-node -n 50`. It is tried again."
+    return SignInError(FlexError("sign-in-failed", f"No token could be had: {why}", hint, again=True))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 PARENTS = {"ParentResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound"}
+LONGEST = 500  # characters of what somebody else says
 
 
 class Standing(Enum):
@@ -31,6 +32,7 @@ class Standing(Enum):
     BAD_CONFIGURATION = "ConfigurationInvalid"
     NO_CLUSTER = "ClusterNotFound"
     DELETED = "Deleted"
+    AGENT_FAILING = "AgentFailing"  # it was us
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def refusal(body: bytes) -> tuple[str, str]:
     error = as_object(body).get("error")
     if not isinstance(error, dict) or not isinstance(error.get("code"), str):
         return "", ""
-    return error["code"], str(error.get("message") or "no reason was given")
+    return error["code"][:LONGEST], str(error.get("message") or "no reason was given")[:LONGEST]
 
 
 def as_object(body: bytes) -> dict[str, Any]:

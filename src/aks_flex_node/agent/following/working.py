@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import works
@@ -28,15 +28,14 @@ class Works:
     program: str
     done: Callable[[Outcome], None]  # called in another thread
     sleep: Callable[[float], None] = time.sleep
-    kind: str = ""  # what is under way
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    now: Callable[[], float] = time.time
+    kind: str = ""  # what is under way; nothing only when its outcome was heard
 
     def start(self, kind: str, words: Sequence[str] = ()) -> bool:
         """Begin one, unless another is under way."""
-        with self._lock:
-            if self.kind:
-                return False
-            self.kind = kind
+        if self.kind:
+            return False
+        self.kind = kind
         threading.Thread(target=self._run, args=(kind, tuple(words)), name=f"work {kind}", daemon=True).start()
         return True
 
@@ -44,27 +43,39 @@ class Works:
         """A work that an earlier life of this process began goes on; wait for it as if it were ours."""
         if not self.host.unit(UNIT).running:
             return False
-        with self._lock:
-            self.kind = "earlier"
+        self.kind = "earlier"
         threading.Thread(target=self._await, name="earlier work", daemon=True).start()
         return True
 
+    def settle(self) -> None:
+        """Its outcome was heard: from now on there may be another."""
+        self.kind = ""
+
     def _await(self) -> None:
-        while self.host.unit(UNIT).running:
-            self.sleep(LOOK_SECONDS)
-        self._end(works.read(self.host, WORK) or _without_a_word("earlier", []))
+        try:
+            while self.host.unit(UNIT).running:
+                self.sleep(LOOK_SECONDS)
+            outcome = works.read(self.host, WORK)
+        except OSError as error:
+            outcome = _without_a_word("earlier", str(error))
+        self.done(outcome or _without_a_word("earlier"))
 
     def _run(self, kind: str, words: tuple[str, ...]) -> None:
-        before = self.host.read(WORK)
-        self.host.ask(*command(self.program, kind, words), seconds=LONGEST)
-        outcome = works.read(self.host, WORK) if self.host.read(WORK) != before else None
-        lines = [] if outcome else causes.journal(self.host, self.host.unit(UNIT), lines=40)
-        self._end(outcome or _without_a_word(kind, lines))
-
-    def _end(self, outcome: Outcome) -> None:
-        with self._lock:
-            self.kind = ""
+        """Whatever happens, there is an outcome: nothing else is begun before."""
+        try:
+            outcome = self._carry_out(kind, words)
+        except OSError as error:  # there may be no memory left for another process
+            outcome = _without_a_word(kind, str(error))
         self.done(outcome)
+
+    def _carry_out(self, kind: str, words: tuple[str, ...]) -> Outcome:
+        before, begun = self.host.read(WORK), self.now()
+        answer = self.host.ask(*command(self.program, kind, words), seconds=LONGEST)
+        outcome = works.read(self.host, WORK) if self.host.read(WORK) != before else None
+        if outcome:
+            return outcome
+        lines = causes.journal(self.host, self.host.unit(UNIT), since=begun, lines=40)
+        return _without_a_word(kind, causes.worst_line(lines) if lines else answer.err)
 
 
 def command(program: str, kind: str, words: Sequence[str]) -> tuple[str, ...]:
@@ -72,12 +83,12 @@ def command(program: str, kind: str, words: Sequence[str]) -> tuple[str, ...]:
     return ("systemd-run", f"--unit={UNIT}", about, "--collect", "--wait", "--quiet", program, "work", kind, *words)
 
 
-def _without_a_word(kind: str, lines: Sequence[str]) -> Outcome:
+def _without_a_word(kind: str, said: str = "") -> Outcome:
     return Outcome(
         kind,
         Result.FAILED.value,
         "WorkEnded",
-        f"The {kind} ended without a word: {causes.worst_line(lines)}",
+        f"The {kind} ended without a word: {said.strip() or 'it said nothing'}",
         f"Look at `journalctl -u {UNIT} -n 50`. It is tried again.",
         again=True,
     )

@@ -31,8 +31,11 @@ class Configuration:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same settings, whatever their version is and however they are written."""
+        """The same for the same settings, whatever their version and secrets are and however they are written."""
         settings = json.loads(self.bundle.text)["config"]
+        azure = settings.get("azure") or {}
+        azure.pop("bootstrapToken", None)
+        (azure.get("servicePrincipal") or {}).pop("clientSecret", None)
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     @property

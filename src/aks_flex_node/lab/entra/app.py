@@ -101,7 +101,7 @@ class Entra:
             refusal = answers.DISABLED
         elif not form.get("client_secret"):
             refusal = answers.NO_SECRET
-        elif not _same(form["client_secret"], found.secret):
+        elif not any(_same(form["client_secret"], one) for one in (found.secret, *found.older_secrets)):
             refusal = answers.WRONG_SECRET
         elif 0 < found.secret_expires <= time.time():
             refusal = answers.EXPIRED_SECRET

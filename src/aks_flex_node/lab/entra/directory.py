@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_node.lab.files import locked, write_atomically
 
@@ -27,6 +27,7 @@ class Principal:
     object_id: str
     client_id: str = ""  # of a service principal or a managed identity
     secret: str = field(default="", repr=False)  # or a user's password
+    older_secrets: tuple[str, ...] = field(default=(), repr=False)  # that are still valid while a new one is brought
     secret_expires: float = 0.0  # unix time; 0 for never
     enabled: bool = True
     resource_id: str = ""  # of a managed identity
@@ -55,7 +56,7 @@ class Directory:
         mark = (found.st_mtime_ns, found.st_ino)
         if mark != self._mark:
             told = json.loads(self._file.read_text())
-            self._principals = tuple(Principal(**{**each, "groups": tuple(each["groups"])}) for each in told)
+            self._principals = tuple(_principal(each) for each in told)
             self._mark = mark
         return self._principals
 
@@ -96,6 +97,11 @@ class Directory:
         with locked(self._lock, "the lab's directory", wait=True):
             told = [asdict(each) for each in changed(self.all())]
             write_atomically(self._file, json.dumps(told, indent=1), 0o600)
+
+
+def _principal(told: dict[str, Any]) -> Principal:
+    lists = {name: tuple(told.get(name, ())) for name in ("groups", "older_secrets")}
+    return Principal(**{**told, **lists})
 
 
 def new_id() -> str:

@@ -209,7 +209,7 @@ class Writing:
         sealed = before.secrets if before and properties.azure_auth.method == "servicePrincipal" else b""
         if wanted.secret is not None:
             sealed = shop.seal_secret(cluster.id.key, key, wanted.secret)
-        ways, downgrade = shop.ways_to(cluster), wanted.downgrade
+        ways, downgrade = shop.ways_to(cluster), wanted.downgrade or _is_going_back(before)
         config = configs.config(properties, cluster.id, cluster.facts, key, chosen, ways=ways, downgrade=downgrade)
         now = shop.now()
         return Node(
@@ -253,6 +253,14 @@ def _versions(node: Node) -> dict[str, str]:
         return wanted
     kubelet = str(node.status.get("kubeletVersion", "")).removeprefix("v")
     return {"kubernetes": kubelet} if kubelet else {}
+
+
+def _is_going_back(node: Node | None) -> bool:
+    """Whether it was told that older versions are meant, and has not taken them yet: a write that comes in between,
+    about a label perhaps, does not take that back."""
+    if node is None or not configs.allows_downgrade(node.config):
+        return False
+    return str(node.status.get("appliedConfigVersion", "")) != str(node.version)
 
 
 def _client(node: Node | None) -> str:

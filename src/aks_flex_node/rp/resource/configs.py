@@ -84,7 +84,7 @@ def config(
 
 
 def allows_downgrade(config: Mapping[str, Any]) -> bool:
-    """Until the next PUT, whatever else makes the configuration anew: the node may not have seen it yet."""
+    """Until the node has taken it, whatever makes the configuration anew: it may not have seen it yet."""
     return bool(config.get("updatePolicy", {}).get("allowDowngrade"))
 
 

@@ -80,7 +80,7 @@ def test_back_to_what_a_node_has_is_no_downgrade_when_it_could_not_take_the_newe
     assert admin.put(name, older).status == 200
 
 
-def test_a_node_is_told_that_older_versions_are_meant_until_the_next_write(admin: Api, name: str) -> None:
+def test_a_node_is_told_that_older_versions_are_meant_until_it_has_taken_them(admin: Api, name: str) -> None:
     query = {"api-version": API_VERSION, "allowDowngrade": "true"}
     allowed = {"updatePolicy": {"allowDowngrade": True}}.items()
 
@@ -90,6 +90,10 @@ def test_a_node_is_told_that_older_versions_are_meant_until_the_next_write(admin
     admin.regenerate(name)
     assert allowed <= admin.get(name).properties["config"].items()
 
+    version = admin.put(name).properties["configVersion"]
+    assert allowed <= admin.get(name).properties["config"].items()
+
+    admin.report(name, {"conditions": [], "appliedConfigVersion": version})
     admin.put(name)
     assert "updatePolicy" not in admin.get(name).properties["config"]
 

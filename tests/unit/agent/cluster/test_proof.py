@@ -178,6 +178,12 @@ def test_a_kubelet_that_keeps_falling_is_never_believed() -> None:
     assert lacking(scene, None).name == "service-failed"
 
 
+def test_a_kubelet_that_fell_before_and_has_stayed_up_since_is_not_blamed_for_that() -> None:
+    mended = UnitState("kubelet.service", active="active", restarts=4, started=-60.0)
+    scene = Scene(units={"kubelet.service": mended}, words=SWAP, seconds=20.0)
+    assert lacking(scene, OTHER).name == OTHER.name
+
+
 @pytest.mark.parametrize(
     ("scene", "words"),
     [

@@ -79,11 +79,11 @@ def test_what_is_in_a_directory_goes_with_it_and_is_watched_again_when_it_is_bac
 ) -> None:
     shutil.rmtree(etc / folder)
     assert f"{etc}/deep/er/ours.conf" in sentinel.wait(PATIENCE)
-    sentinel.drain()
+    sentinel.wait(NOT_AT_ALL)
 
     (etc / "deep" / "er").mkdir(parents=True)
     sentinel.wait(PATIENCE)
-    sentinel.drain()
+    sentinel.wait(NOT_AT_ALL)
     (etc / "deep" / "er" / "ours.conf").write_text("back")
 
     assert sentinel.wait(PATIENCE) == {f"{etc}/deep/er/ours.conf"}
@@ -97,7 +97,7 @@ def test_a_directory_that_another_takes_the_place_of_is_watched_instead(
     (etc / folder).rename(etc / "old")
     (etc / "copy").rename(etc / folder)
     assert f"{etc}/deep/er/ours.conf" in sentinel.wait(PATIENCE)
-    sentinel.drain()
+    sentinel.wait(NOT_AT_ALL)
 
     shutil.rmtree(etc / "old")
     assert sentinel.wait(NOT_AT_ALL) == frozenset()
@@ -123,16 +123,10 @@ def test_a_directory_that_is_reached_by_two_paths_is_watched_for_both(etc: Path)
         assert sentinel.wait(NOT_AT_ALL) == frozenset()
 
 
-def test_what_was_touched_before_it_was_drained_is_forgotten(sentinel: Sentinel, etc: Path) -> None:
-    (etc / "ours.conf").write_text("by us")
-    sentinel.drain()
-    assert sentinel.wait(NOT_AT_ALL) == frozenset()
-
-
 def test_notices_that_were_lost_stand_for_everything(sentinel: Sentinel, etc: Path) -> None:
     lost = notices.Notice(-1, notices.OVERFLOW, "")
     assert sentinel._meant(lost) == {f"{etc}/ours.conf", f"{etc}/deep/er/ours.conf", f"{etc}/all.d/"}
-    sentinel.drain()
+    sentinel.wait(NOT_AT_ALL)
     (etc / "ours.conf").write_text("still watched")
     assert sentinel.wait(PATIENCE) == {f"{etc}/ours.conf"}
 
@@ -143,21 +137,6 @@ def test_another_thread_can_end_a_wait_and_every_later_one(sentinel: Sentinel) -
     assert sentinel.wait(PATIENCE * 100) == frozenset()
     assert sentinel.wait(PATIENCE * 100) == frozenset()
     timer.join()
-
-
-def test_one_thread_may_drain_while_another_waits(sentinel: Sentinel, etc: Path) -> None:
-    seen: list[frozenset[str]] = []
-    waiting = threading.Thread(target=lambda: seen.append(sentinel.wait(PATIENCE)))
-    waiting.start()
-    for _ in range(200):
-        shutil.rmtree(etc / "deep")
-        sentinel.drain()
-        (etc / "deep" / "er").mkdir(parents=True)
-        sentinel.drain()
-    (etc / "ours.conf").write_text("by somebody")
-    waiting.join(PATIENCE)
-    assert seen
-    assert seen[0]
 
 
 def open_now() -> int:

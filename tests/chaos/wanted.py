@@ -1,0 +1,41 @@
+"""The model: what a node is wanted to be, and the properties by which its resource says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OLDER = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
+NEWER = {"kubernetes": "1.34.4", "containerd": "2.4.2", "runc": "1.5.2"}
+OURS = "chaos.example/"  # what labels and taints of ours begin with: others put theirs on a Node, too
+# A change that somebody spoils while it is being proven is undone, and nobody waits five minutes for that here.
+POLICY = {"healthTimeoutSeconds": 45, "drainTimeoutSeconds": 30}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Mapping[str, str] = field(default_factory=dict)  # key -> value
+    max_pods: int = 110
+    pod_pids: int = 1000
+    versions: Mapping[str, str] = field(default_factory=lambda: dict(OLDER))
+    secret: str = field(default="", repr=False)
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        settings = {
+            "labels": dict(self.labels),
+            "taints": self.node_taints,
+            "maxPods": self.max_pods,
+            "kubelet": {"podPidsLimit": self.pod_pids},
+            "updatePolicy": POLICY,
+        }
+        return {"versions": dict(self.versions), "nodeConfig": settings}
+
+    @property
+    def node_taints(self) -> list[dict[str, str]]:
+        """As a Node has them."""
+        return [{"key": key, "value": value, "effect": "PreferNoSchedule"} for key, value in self.taints.items()]

@@ -1,0 +1,33 @@
+"""Nodes that are followed through power cuts and many things at once: a few here, many in tests/long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.chaos.cutting import cut_upgrades
+from tests.chaos.seeds import seeded
+from tests.chaos.storms import joined, storm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+    Add = Callable[..., Machine]
+
+CUTS = 3
+OPERATIONS = 30
+
+
+def test_an_upgrade_whose_power_is_cut_goes_on_and_the_node_works(lab: Lab, add_machine: Add) -> None:
+    chance = seeded(1)
+    with joined(lab, [add_machine("cuts-1")]) as (node,):
+        cut_upgrades(node, chance, CUTS)
+
+
+def test_three_nodes_end_as_they_were_asked_for_whatever_happens_to_them(lab: Lab, add_machine: Add) -> None:
+    chance = seeded(1)
+    machines = [add_machine(f"storm-{number}") for number in (1, 2, 3)]
+    with joined(lab, machines) as nodes:
+        storm(nodes, chance, OPERATIONS)

@@ -1,0 +1,75 @@
+"""Releases of the agent that the mirror has for a while: this checkout's as another version, or one that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import re
+import shutil
+import tarfile
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab.agents import parcels
+from aks_flex_node.lab.tools.artifacts import artifact_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+SCRIPT = """#!/usr/bin/python3 -I
+import pathlib, sys
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from aks_flex_node.agent.cli import main
+main()
+"""
+FAILING = """#!/bin/sh
+case $1 in
+    version) echo VERSION ;;
+    config) ;;
+    *) echo 'this agent was built to fail' >&2; exit 1 ;;
+esac
+"""
+
+
+@contextlib.contextmanager
+def published(lab: Lab, machine: Machine, version: str, *, works: bool) -> Iterator[None]:
+    """A release at its publisher's address, as long as this lasts."""
+    folder = artifact_tree(lab.toolbox) / f"github.com/Azure/AKSFlexNode/releases/download/v{version}"
+    folder.mkdir(parents=True)
+    archive = folder / f"aks-flex-node-{version}-linux-{lab.toolbox.arch}.tar.gz"
+    try:
+        with tarfile.open(archive, "w:gz", compresslevel=1) as made:
+            _script(made, SCRIPT if works else FAILING.replace("VERSION", version))
+            if works:
+                _add_tree(made, parcels.tree(machine), version)
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        archive.with_name(f"{archive.name}.sha256").write_text(digest)
+        yield
+    finally:
+        shutil.rmtree(folder)
+
+
+def _script(made: tarfile.TarFile, text: str) -> None:
+    _add(made, "bin/aks-flex-node", text.encode(), 0o755)
+
+
+def _add(made: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(content), mode
+    made.addfile(member, io.BytesIO(content))
+
+
+def _add_tree(made: tarfile.TarFile, tree: Path, version: str) -> None:
+    package = "aks_flex_node/__init__"
+    for path in sorted(tree.rglob("*")):
+        name = str(path.relative_to(tree))
+        if not path.is_file() or name.startswith("aks_flex_node/__pycache__/__init__"):
+            continue
+        content = path.read_bytes()
+        if name == f"{package}.py":
+            content = re.sub(rb'__version__ = ".*"', f'__version__ = "{version}"'.encode(), content)
+        _add(made, f"lib/{name}", content, 0o644)

@@ -1,0 +1,118 @@
+"""The whole agent that stays, threads and all, with a real resource provider; only its machine stands still."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aks_flex_node.agent.components.agent import CURRENT, FOLLOWING, NEXT
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.following.endpoints import endpoint
+from aks_flex_node.agent.following.follower import Follower
+from aks_flex_node.agent.following.notify import Notifier
+from aks_flex_node.agent.following.provider import Provider
+from aks_flex_node.agent.following.tokens import Tokens
+from aks_flex_node.agent.works import Outcome
+from aks_flex_node.host.actions import Remove
+from tests.service.following.agents import PROGRAM, eventually, joined
+from tests.service.following.conftest import OLD
+from tests.unit.agent.following.around import FakeHost, Quiet, StillSite, kept, put
+from tests.unit.agent.given import engine_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_node.agent.cluster.api import Api
+    from aks_flex_node.host.host import Answer
+    from tests.service.rp.api.running import Running
+
+
+class Machine(FakeHost):
+    """Where an update takes effect at once: what waited is current."""
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+        if argv[0] == "systemd-run" and argv[argv.index("work") + 1] == "update":
+            taken = self.read(NEXT) or b""
+            put(self, CURRENT, taken)
+            self.do(Remove(NEXT))
+            self.outcomes = [Outcome("update", "done", version=json.loads(taken)["configVersion"])]
+        return super().ask(*argv, seconds=seconds)
+
+
+def site_of(host: FakeHost, name: str) -> StillSite:
+    def text() -> str:
+        return (host.read(CURRENT) or b"").decode()
+
+    config = load_text(text(), CURRENT, {}, {}).config
+    provider = Provider(endpoint(config, name), config, Tokens(PROGRAM, text))
+    return StillSite(engine_on(host, config), cast("Api", Quiet()), name, provider)
+
+
+@contextmanager
+def living(host: FakeHost, name: str) -> Iterator[Follower]:
+    follower = Follower(lambda: site_of(host, name), Notifier(""), is_busy=lambda: False)
+    thread = threading.Thread(target=follower.run)
+    thread.start()
+    try:
+        yield follower
+    finally:
+        follower.stop()
+        thread.join(20)
+    assert not thread.is_alive(), "it did not end when told"
+
+
+@pytest.fixture
+def host(service: Running, body: Callable[..., dict[str, Any]], name: str) -> Machine:
+    bundle = json.loads(joined(service.admin, name, body()))
+    bundle["config"]["provider"] |= {"pollSeconds": 1, "waitSeconds": 50}
+    machine = Machine()
+    put(machine, CURRENT, json.dumps(bundle).encode())
+    return machine
+
+
+def standing(host: FakeHost) -> str:
+    return str((kept(host, FOLLOWING) or {}).get("standing"))
+
+
+def status(service: Running, name: str) -> dict[str, Any]:
+    return dict(service.admin.get(name).properties.get("status") or {})
+
+
+def test_a_change_is_seen_applied_and_reported(
+    service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
+) -> None:
+    with living(host, name):
+        eventually(lambda: standing(host) == "Following")
+        version = service.admin.put(name, body(labels={"site": "north"})).properties["configVersion"]
+        eventually(lambda: host.works == ["update"])
+        eventually(lambda: status(service, name).get("appliedConfigVersion") == version)
+        conditions = {one["type"]: one["status"] for one in status(service, name)["conditions"]}
+        assert conditions["ConfigApplied"] == conditions["Ready"] == "True"
+        service.release()
+
+
+def test_a_deleted_resource_makes_the_node_leave(service: Running, name: str, host: Machine) -> None:
+    with living(host, name):
+        eventually(lambda: standing(host) == "Following")
+        service.admin.delete(name)
+        eventually(lambda: standing(host) == "Deleted")
+        eventually(lambda: host.works[:1] == ["leave"])
+        service.release()
+
+
+def test_nothing_that_it_wrote_for_others_holds_a_secret(
+    service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
+) -> None:
+    with living(host, name):
+        eventually(lambda: standing(host) == "Following")
+        service.admin.put(name, body("canary-wrong", maxPods=23))
+        eventually(lambda: (kept(host, FOLLOWING) or {}).get("credentials"))
+        eventually(lambda: "CredentialsRefused" in str(status(service, name)))
+        service.release()
+    assert "canary" not in str(host.read(FOLLOWING))
+    assert "canary" not in str(status(service, name))
+    assert OLD in str(host.read(CURRENT))
