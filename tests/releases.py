@@ -46,6 +46,8 @@ def published(lab: Lab, machine: Machine, version: str, *, works: bool) -> Itera
             _script(made, SCRIPT if works else FAILING.replace("VERSION", version))
             if works:
                 _add_tree(made, parcels.tree(machine), version)
+            else:
+                _add(made, "lib/README", b"nothing\n", 0o644)
         digest = hashlib.sha256(archive.read_bytes()).hexdigest()
         archive.with_name(f"{archive.name}.sha256").write_text(digest)
         yield

@@ -12,7 +12,6 @@ from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.api import Refused
 from aks_flex_node.agent.cluster.proof import node_api
 from aks_flex_node.agent.components.agent import CURRENT, FOLLOWING, FOLLOWS, NEXT, WORK
-from aks_flex_node.agent.components.sequence import kept
 from aks_flex_node.agent.config.derived import log_file
 from aks_flex_node.agent.engine import events, state
 from aks_flex_node.agent.engine.engine import distinct
@@ -40,7 +39,8 @@ def status(engine: Engine, api: Api | None = None) -> dict[str, Any]:
     config = engine.config
     known = state.read(engine.host, f"{config.paths.data_dir}/state.json")
     joined = known.phase == state.Phase.NODE_JOINED.value
-    plans = [engine.plan(component) for component in kept(engine.ledger)] if joined and engine.complete else None
+    known_well = joined and engine.complete
+    plans = [engine.plan(component) for component in renewing.compared(engine)] if known_well else None
     return {
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "phase": known.phase,

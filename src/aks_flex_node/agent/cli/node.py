@@ -102,12 +102,12 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
 def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Compare this machine with its configuration: exit 0 when nothing differs, 1 when something does."""
     from aks_flex_node.agent.cli import diffs, door, screen
-    from aks_flex_node.agent.components.sequence import kept
+    from aks_flex_node.agent.renewing import compared
     from aks_flex_node.agent.words import counted
 
     door.require_root(door.LOOK)
     engine = door.engine(door.load(door.Given(config, tuple(sets or ()))).config)
-    found = diffs.as_data(engine.plan(component) for component in kept(engine.ledger))
+    found = diffs.as_data(engine.plan(component) for component in compared(engine))
     if json:
         screen.facts({"clean": not found, "differences": found})
     else:

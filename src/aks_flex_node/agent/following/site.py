@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.api import Api
     from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
     from aks_flex_node.agent.drifting.drifts import Drift
-    from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.engine import Engine
     from aks_flex_node.agent.following.deciding import Memory
     from aks_flex_node.agent.following.notes import Notes
@@ -115,7 +114,7 @@ class Site:
             return ()  # somebody is at work: what is seen now is half of something
         self.engine.ledger = Ledger(self.host, self.engine.ledger.places)
         known = {(one.subject, one.what) for one in self.drift}
-        self.drift = drifts(self.engine, self._watched())
+        self.drift = drifts(self.engine, renewing.compared(self.engine))
         return tuple(one for one in self.drift if (one.subject, one.what) not in known)
 
     def wants(self, *, deleted: bool, lost: bool) -> Wants:
@@ -155,7 +154,7 @@ class Site:
             self._failed(),
             working,
             fought,
-            renewing.failure(self.host, self.config),
+            self._agent_failure(memory.outcomes.get(deciding.UPDATE)),
         )
         told = reports.report(situation)
         if file := self.config.agent.metrics_file:
@@ -211,10 +210,12 @@ class Site:
         # One that stays in the foreground has no service of its own, and nobody brings it another version.
         return left or (kept(self.engine.ledger) is not SEQUENCE and renewing.due(self.host, self.config))
 
-    def _watched(self) -> tuple[Component, ...]:
-        """A version of the agent that is not there yet, or did not work, is no drift."""
-        tried = renewing.due(self.host, self.config) or bool(renewing.failure(self.host, self.config))
-        return SEQUENCE if tried else kept(self.engine.ledger)
+    def _agent_failure(self, outcome: Outcome | None) -> str:
+        """Why the version of the agent that is wanted does not run: it did not work, or could not be had yet."""
+        if known := renewing.failure(self.host, self.config):
+            return known
+        late = outcome is not None and outcome.result == Result.FAILED.value and outcome.version == self.current
+        return outcome.message if outcome and late and renewing.due(self.host, self.config) else ""
 
     def _failed(self) -> Outcome | None:
         """The version that is wanted, if it was tried and did not work."""
