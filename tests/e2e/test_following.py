@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_node.lab import network
+from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_node.lab.parts.provider import CLUSTER, LOCATION
+from aks_flex_node.lab.pki import Authority
 from tests.agents import differences, flex, web_pod
 from tests.followed import Followed
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from aks_flex_node.lab.lab import Lab
     from aks_flex_node.lab.machines.machine import Machine
@@ -181,3 +187,37 @@ def test_a_new_secret_reaches_the_node_with_the_old_one_and_is_tried_before_the_
 def secret_in(node: Followed) -> str:
     text = node.machine.run("cat", "/var/lib/aks-flex-node/current-config.json").out
     return str(json.loads(text)["config"]["azure"]["servicePrincipal"]["clientSecret"])
+
+
+def test_a_new_authority_of_the_cluster_is_trusted_beside_the_old_one(
+    lab: Lab, follow: Callable[..., Followed], tmp_path: Path
+) -> None:
+    node = follow("ca-1")
+    node.join()
+    other = Authority(tmp_path)
+    other.ensure()
+    both = lab.authority.certificate.read_bytes() + other.certificate.read_bytes()
+    known = lab.provider.cluster_file.read_text()
+    kubelet = started(node.machine, "kubelet")
+
+    changed = json.loads(known)
+    changed["clusters"][0]["cluster"]["certificate-authority-data"] = b64encode(both).decode()
+    introduce(lab, tmp_path, json.dumps(changed))
+    try:
+        trusted = ("cat", "/etc/kubernetes/certs/ca.crt")
+        until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 2, "both are trusted")
+        node.follows(str(node.provider.get("ca-1")["configVersion"]))
+        assert started(node.machine, "kubelet") != kubelet
+        assert ready(node)
+    finally:
+        introduce(lab, tmp_path, known)
+    until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 1, "and the old one alone again")
+
+
+def introduce(lab: Lab, folder: Path, kubeconfig: str) -> None:
+    """Tell the provider how it reaches the cluster, and whom to trust there."""
+    file = folder / "kubeconfig"
+    file.write_text(kubeconfig)
+    file.chmod(0o600)
+    where = (f"--kubeconfig={file}", f"--server={network.API_URL}", f"--location={LOCATION}", f"--tenant={TENANT}")
+    lab.provider.run("cluster", "add", CLUSTER, *where)
