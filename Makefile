@@ -1,6 +1,6 @@
 # `make` alone shows this list.
 .DEFAULT_GOAL := help
-.PHONY: help setup try test test-unit test-long lint bench bench-rp lock clean
+.PHONY: help setup try test test-unit test-long lint bench bench-rp bench-agent lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
@@ -29,6 +29,9 @@ bench: setup ## measure: how fast a node can join at all
 
 bench-rp: setup ## measure the resource provider beside a real API server and bare databases (half an hour)
 	@for part in polls scale held writes; do .venv/bin/python -m bench.rp_$$part || exit 1; done
+
+bench-agent: setup ## measure the agent that stays: memory, processor time, 10,000 polls (ten minutes)
+	@.venv/bin/python -m bench.agent
 
 lock: setup ## pin the dependencies anew
 	@scripts/lock

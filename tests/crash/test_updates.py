@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
     from tests.crash.sweeps import Copy
 
-CASES = {"setting": updates.SETTING, "upgrade": updates.UPGRADE, "rollback": updates.ROLLBACK}
-RESULTS = {"setting": "done", "upgrade": "done", "rollback": "rolled-back"}
+CASES = {
+    "setting": updates.SETTING,
+    "upgrade": updates.UPGRADE,
+    "rollback": updates.ROLLBACK,
+    "rotation": updates.ROTATION,
+}
+RESULTS = {"setting": "done", "upgrade": "done", "rollback": "rolled-back", "rotation": "done"}
 
 
 @pytest.fixture

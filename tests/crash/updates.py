@@ -32,6 +32,10 @@ UPGRADE: dict[str, object] = {
     "runc.version": "1.6.0",
     "cni.version": "1.10.0",
 }
+ROTATION: dict[str, object] = {
+    "azure.servicePrincipal.clientId": "11111111-2222-3333-4444-555555555555",
+    "azure.servicePrincipal.clientSecret": "a-new-secret",
+}
 ROLLBACK: dict[str, object] = {**UPGRADE, "kubernetes.version": BROKEN}
 
 

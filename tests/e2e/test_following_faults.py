@@ -180,7 +180,8 @@ def test_what_cannot_be_fetched_or_stored_changes_nothing(lab: Lab, node: Follow
 
 
 def test_an_api_server_that_goes_away_during_an_upgrade_is_waited_for(lab: Lab, node: Followed) -> None:
-    versions = {**node.properties["versions"], "runc": "1.4.0"}
+    other = "1.5.2" if node.status()["versions"]["runc"] == "1.4.0" else "1.4.0"
+    versions = {**node.properties["versions"], "runc": other}
     version = node.update(versions=versions, query="&allowDowngrade=true")
     until(lambda: stage(node) == "applying", "the upgrade is under way")
     lab.faults.switch("api", on=False)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Add = Callable[..., Machine]
 
+WORK = "aks-flex-node-work.service"
+
 
 def agent(node: Followed) -> str:
     return str(node.provider.get(node.name).get("status", {}).get("agentVersion", ""))
@@ -33,6 +35,13 @@ def test_an_agent_becomes_another_version_or_stays_what_it_was(lab: Lab, add_mac
     with published(lab, machine, "0.2.0", works=True):
         node.update(versions={"agent": "0.2.0"})
         until(lambda: agent(node) == "0.2.0", "it is another version", 120)
+        node.update(versions={})
+        until(lambda: agent(node) == first, "it is what the machine came with", 120)
+        until(lambda: not machine.run("test", "-e", "/opt/aks-flex-node/agent", check=False).ok, "and nothing else")
+        until(lambda: not machine.run("systemctl", "is-active", WORK, check=False).ok, "the work has ended")
+        assert node.status()["following"]["lastWork"]["result"] == "done"
+        node.update(versions={"agent": "0.2.0"})
+        until(lambda: agent(node) == "0.2.0", "and becomes the other again", 120)
     node.follows(node.update(nodeConfig={"labels": {"by": "the-new-one"}}))
     assert node.node()["metadata"]["labels"]["by"] == "the-new-one"
 
@@ -46,5 +55,5 @@ def test_an_agent_becomes_another_version_or_stays_what_it_was(lab: Lab, add_mac
 
     node.delete()
     until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, "it leaves")
-    until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-work", check=False).ok, "and is done")
+    until(lambda: not machine.run("systemctl", "is-active", WORK, check=False).ok, "and is done")
     assert differences(before, machine) == []

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from aks_flex_node.agent.cluster.farewell import Farewell
+    from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.engine import Engine
     from aks_flex_node.agent.engine.ledger import Record
     from aks_flex_node.agent.watching import Watcher
@@ -53,22 +54,29 @@ class Leave:
     problems: list[str] = field(default_factory=list)
     to_type: list[str] = field(default_factory=list)
     _was_node: bool = False  # something of ours was found
+    _folders: frozenset[str] = frozenset()  # that others may have put something into
 
     def run(self) -> list[str]:
         """Take everything of ours away; what is still there, in sentences, when something is."""
-        engine, paths = self.engine, self.engine.config.paths
+        paths = self.engine.config.paths
         self._recover()
         self._remember()
+        self._folders = self._shared_folders()
         if self.farewell and self._was_node:
             self.to_type += self.farewell.say(self.watcher.note)
         self._part("pods", "pods, their containers, mounts and network", self._pods())
-        for component in (*reversed(SEQUENCE), *reversed(AFTER)):  # who carries on after a crash goes last
-            with self._watched(component.name, component.title) as done:
-                done.extend(engine.remove(component, self.problems.append))
+        self._remove(reversed(SEQUENCE))
+        if not self.problems:
+            self._remove(reversed(AFTER))  # whoever carries on where this one could not end goes last
         self._forget_units()
         if not self.problems:
             self._part("agent", "the agent's own state", self._own(paths.data_dir, paths.log_dir))
         return [*self.problems, *self.remains()]
+
+    def _remove(self, components: Iterable[Component]) -> None:
+        for component in components:
+            with self._watched(component.name, component.title) as done:
+                done.extend(self.engine.remove(component, self.problems.append))
 
     def _part(self, name: str, title: str, actions: Iterable[Action]) -> None:
         with self._watched(name, title) as done:
@@ -146,15 +154,18 @@ class Leave:
             yield MakeDirectory(folder, mode)
         yield Remove(place)
 
+    def _shared_folders(self) -> frozenset[str]:
+        specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]
+        found = {one.path for spec in specs for one in spec.resources if isinstance(one, Directory)}
+        return frozenset(found | {self.engine.config.paths.install_dir})
+
     def left_on_purpose(self) -> list[str]:
         """What stays although it came with us: somebody else's things, or what was asked for."""
         host, paths = self.engine.host, self.engine.config.paths
         kept = [f"{paths.data_dir}/artifacts, as asked"] if self.keep_artifacts else []
-        specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]
-        others = {one.path for spec in specs for one in spec.resources if isinstance(one, Directory)}
         kept += [
             f"{path}: {', '.join(host.names(path)[:5])}, which we did not put there"
-            for path in sorted(others | {paths.install_dir})
+            for path in sorted(self._folders)
             if host.names(path)
         ]
         return kept

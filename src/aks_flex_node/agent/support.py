@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node import __version__
 from aks_flex_node.agent import status
+from aks_flex_node.agent.components.agent import FAILED, FOLLOWING, UPDATE, WORK
 from aks_flex_node.agent.config.derived import log_file, token
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def contents(engine: Engine) -> Iterator[tuple[str, str]]:
     yield "config.json", engine.config.model_dump_json(by_alias=True, indent=1)
     for name in ("ledger.json", "state.json"):
         yield name, _text(host.read(f"{paths.data_dir}/{name}"))
+    for path in (FOLLOWING, WORK, UPDATE, FAILED):
+        yield path.rpartition("/")[2], _text(host.read(path))
     yield "agent.log", _text(host.read(log_file(engine.config)))[-(1 << 20) :]
     yield "kubelet-config.yaml", _text(host.read(f"{paths.kubernetes.kubelet_dir}/config.yaml"))
     yield "containerd-config.toml", _text(host.read("/etc/containerd/config.toml"))

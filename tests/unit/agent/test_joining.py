@@ -9,31 +9,33 @@ import pytest
 
 from aks_flex_node.agent import pods
 from aks_flex_node.agent.cluster.nodes import Node
-from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.components.sequence import AFTER, SEQUENCE
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.joining import Join, differences
 from aks_flex_node.agent.leaving import Leave
 from aks_flex_node.agent.watching import Watcher
-from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.actions import (
     EditFile,
     KillGroup,
     MakeDirectory,
     MakeLink,
+    Remove,
     RestartUnit,
     StartUnit,
     WriteFile,
 )
+from aks_flex_node.host.dry import RecordedHost
 from aks_flex_node.host.host import UnitState
 from tests.unit.agent.components.test_every_component import CUSTOM
-from tests.unit.agent.given import DATA, MACHINE, Ready, config_of, empty_host, engine_on
+from tests.unit.agent.given import DATA, MACHINE, SYSTEM_FOLDERS, Ready, config_of, empty_host, engine_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.engine import Engine
-    from aks_flex_node.host.dry import RecordedHost
+    from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Entry
 
 NODE = Node.read(
@@ -72,6 +74,17 @@ class Proven:
 class Refusing(Proven):
     def registered(self) -> Node:
         raise ClusterError("token-refused", "The token is not accepted.", "Get another.")
+
+
+class Held(RecordedHost):
+    """A machine on which somebody holds on to a program."""
+
+    held = False
+
+    def do(self, action: Action) -> None:
+        if self.held and action == Remove("/usr/local/sbin/runc"):
+            raise MachineError("action-failed", "runc is busy.")
+        super().do(action)
 
 
 class Watching(Watcher):
@@ -254,6 +267,23 @@ def test_a_reset_of_a_machine_that_never_was_a_node_leaves_the_containers_of_oth
     assert leave(host) == []
     assert not [action for action in host.done if isinstance(action, KillGroup)]
     assert snapshot(host) == before
+
+
+def test_the_agent_s_own_service_stays_until_the_rest_is_gone_and_carries_on() -> None:
+    host = Held({"/proc/filesystems": "nodev\toverlay\n"})
+    for folder in SYSTEM_FOLDERS:
+        host.do(MakeDirectory(folder))
+    config = config_of({"continuousMonitoring": True})
+    engine = join(host, config)
+    for component in AFTER:
+        engine.apply(component)
+    host.held = True
+    assert "runc is busy." in leave(host, config)
+    assert host.unit("aks-flex-node.service").running
+    assert state.read(host, STATE).phase == "Resetting"
+    host.held = False
+    assert leave(host, config) == []
+    assert not host.unit("aks-flex-node.service").running
 
 
 def test_kept_artifacts_are_left_on_purpose() -> None:

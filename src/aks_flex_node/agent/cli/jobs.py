@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import works
+from aks_flex_node.agent import renewing, works
 from aks_flex_node.agent.cli import door, progress, resets, screen, sites
 from aks_flex_node.agent.cli.joins import install_service
 from aks_flex_node.agent.cluster.proof import LiveProof, node_api
@@ -65,7 +65,7 @@ def renew(version: str) -> None:
     """The agent's own service and version come last: whoever started us may be replaced by it."""
     with alone():
         engine = _engine_for(loader.load(Path(CURRENT), {}, {}).config)
-        if kept(engine.ledger) is SEQUENCE:
+        if kept(engine.ledger, engine.config) is SEQUENCE:
             return  # it stays in the foreground, where somebody looks after it
         outcome = install_service(engine)
     if outcome.result != Result.DONE.value:
@@ -86,7 +86,7 @@ def _repair(left_alone: Sequence[str]) -> Outcome:
         engine.leave_alone = frozenset(left_alone)
         workshop = engine.workshop = StoreWorkshop(engine.config)
         try:
-            return repair(engine)
+            return repair(engine, renewing.compared)
         finally:
             workshop.close()
 

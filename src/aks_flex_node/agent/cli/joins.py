@@ -13,7 +13,7 @@ from aks_flex_node.agent.cli import door, progress, screen
 from aks_flex_node.agent.cli.door import Stays
 from aks_flex_node.agent.cluster.proof import LiveProof
 from aks_flex_node.agent.components.agent import APPLIED, CURRENT, FETCHED_FROM
-from aks_flex_node.agent.components.sequence import AFTER, SEQUENCE
+from aks_flex_node.agent.components.sequence import SEQUENCE, own
 from aks_flex_node.agent.config import derived, loader
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.locking import alone
@@ -21,10 +21,11 @@ from aks_flex_node.agent.engine.workshop import StoreWorkshop
 from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.joining import Join, begin
 from aks_flex_node.agent.recovering import recover
+from aks_flex_node.agent.updating import journals
 from aks_flex_node.agent.watching import Watcher
 from aks_flex_node.agent.words import counted
 from aks_flex_node.agent.works import Outcome, Result
-from aks_flex_node.errors import ClusterError, MachineError
+from aks_flex_node.errors import ClusterError, ConfigError, MachineError
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.real import RealHost
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cli.door import Given
     from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.config.loader import Loaded
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.engine import Engine
@@ -44,42 +46,85 @@ def join(
     """Check the configuration and the machine, then do it."""
     start = time.monotonic()
     door.require_root()
-    keeping.finish(RealHost())
-    loaded, bundle = door.obtain(given)
-    follows = loaded.config.continuous_monitoring and stays in {Stays.HERE, Stays.AS_A_SERVICE}
-    if not door.has_joined(loaded.config):
-        loader.check_join(loaded.config)
-    for warning in loaded.warnings:
-        screen.say(screen.coloured("warning: ", screen.YELLOW) + warning)
-    with alone():
+    with alone():  # from the first look on: what is kept here may be about to change
+        keeping.finish(RealHost())
+        loaded, bundle = door.obtain(given)
+        follows = loaded.config.continuous_monitoring and stays in {Stays.HERE, Stays.AS_A_SERVICE}
+        engine = _engine_for(loaded, follows=follows, fetched=given.url is not None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
-        engine = door.engine(loaded.config)
-        if follows:
-            check_following(loaded.config, door.node_name(engine))
-        if given.url:
-            refuse_another_node(engine, door.applied())
-        refuse_another_name(engine)
         recover(engine)
         check(engine, skip, components)
         begin(engine, Watcher())  # the log is in a directory of its own
         if bundle and given.url:
+            journals.set_aside(engine.host)
             keeping.keep(engine.host, bundle, given.url)  # from here on, the next run needs no URL
         door.open_log(engine)
         with _renewable(engine):
             node = _run(engine, components or SEQUENCE)
         engine.host.do(WriteFile(APPLIED, keeping.applied_text(loaded.config).encode(), 0o600))
-        if follows and not Path(CURRENT).exists():
-            keeping.keep_file(engine.host, loaded.text())
-        if stays is Stays.AS_A_SERVICE:
-            told = install_service(engine)
-            if told.result != Result.DONE.value:
-                screen.say(screen.coloured("warning: ", screen.YELLOW) + told.message)
+        _stay(engine, loaded, stays, follows=follows)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {counted(len(engine.changed), 'change')}"
     screen.say(f"{what} ({took:.1f} s).")
     if follows and stays is Stays.AS_A_SERVICE:
         screen.say("aks-flex-node.service follows its configuration from now on; `aks-flex-node status` shows it.")
     return loaded.config
+
+
+def _engine_for(loaded: Loaded, *, follows: bool, fetched: bool) -> Engine:
+    """An engine for a configuration that this machine can take."""
+    if not door.has_joined(loaded.config):
+        loader.check_join(loaded.config)
+    for warning in loaded.warnings:
+        warn(warning)
+    engine = door.engine(loaded.config)
+    if follows:
+        check_following(loaded.config, door.node_name(engine))
+    if fetched:
+        refuse_another_node(engine, door.applied())
+    refuse_another_name(engine)
+    return engine
+
+
+def _stay(engine: Engine, loaded: Loaded, stays: Stays | None, *, follows: bool) -> None:
+    """Leave the agent that stays what it goes by, and bring it here, or take it away."""
+    if follows and not is_followable(kept()):
+        keeping.keep_file(engine.host, loaded.text())
+    if (follows or door.is_followed()) and (unexpected := passing(loaded.config, kept(), stays)):
+        warn(unexpected)
+    if stays is Stays.AS_A_SERVICE:
+        told = install_service(engine)
+        if told.result != Result.DONE.value:
+            warn(told.message)
+
+
+def warn(text: str) -> None:
+    screen.say(screen.coloured("warning: ", screen.YELLOW) + text)
+
+
+def kept() -> NodeConfig | None:
+    """What the agent that stays goes by; None when there is nothing that can be read."""
+    try:
+        return loader.load(Path(CURRENT), {}, {}).config
+    except ConfigError:
+        return None
+
+
+def is_followable(config: NodeConfig | None) -> bool:
+    """Whether an agent can stay with what is kept: a join before this one may have kept something else."""
+    return config is not None and config.continuous_monitoring
+
+
+def passing(config: NodeConfig, known: NodeConfig | None, stays: Stays | None) -> str:
+    """What whoever gave this command may not expect of a node that is followed."""
+    if stays is Stays.AS_A_SERVICE and not config.continuous_monitoring:
+        return "The configuration does not ask for an agent that stays: this node is no longer followed."
+    if known and keeping.applied_text(config) == keeping.applied_text(known):
+        return ""
+    return (
+        f"This run went by settings that are not in {CURRENT} (--config, --set or the environment). The agent that "
+        "stays does not know them, and brings back what its resource says."
+    )
 
 
 def _run(engine: Engine, components: Sequence[Component]) -> Node | None:
@@ -156,7 +201,7 @@ def check(engine: Engine, skip: Sequence[str], components: Sequence[Component] |
     wrong = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
         if finding.severity == "warning" and not engine.ledger.exists:  # said before the first join, and not for ever
-            screen.say(screen.coloured("warning: ", screen.YELLOW) + f"{finding.message} ({finding.check})")
+            warn(f"{finding.message} ({finding.check})")
     if wrong:
         lines = [f"{finding.check}: {finding.message} {finding.remedy}" for finding in wrong]
         raise MachineError(
@@ -172,7 +217,7 @@ def install_service(engine: Engine) -> Outcome:
     try:
         if renewing.due(engine.host, engine.config):
             return renewing.renew(engine)
-        for component in AFTER:
+        for component in own(engine.config):
             engine.apply(component)
         return Outcome("update", Result.DONE.value)
     finally:

@@ -114,7 +114,7 @@ def uncordon(api: Api, name: str) -> bool:
 
 def come_back(api: Api, name: str) -> None:
     """Take back what we said and did when we left, so that pods may come again."""
-    changes = {"metadata": {"annotations": {LEFT: None}}, "spec": {"unschedulable": None}}
+    changes = {"metadata": {"annotations": {LEFT: None, CORDONED: None}}, "spec": {"unschedulable": None}}
     api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, PATCH)
 
 

@@ -21,6 +21,7 @@ from aks_flex_node.errors import WordsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.ledger import Ledger
 
@@ -73,6 +74,12 @@ def choose(only: Sequence[str] = (), start: str = "") -> tuple[Component, ...]:
     return SEQUENCE[NAMES.index(start) :] if start else SEQUENCE
 
 
-def kept(ledger: Ledger) -> tuple[Component, ...]:
+def own(config: NodeConfig) -> tuple[Component, ...]:
+    """The agent itself. Where its versions are to go, nothing starts them any more before they do: whoever is cut
+    off in between, or is one of them, leaves an agent that starts."""
+    return AFTER if config.continuous_monitoring and config.agent.version else AFTER[::-1]
+
+
+def kept(ledger: Ledger, config: NodeConfig) -> tuple[Component, ...]:
     """What this machine is kept by: the agent's own service only where one was installed."""
-    return ALL if any(not ledger.owned(component.name).empty for component in AFTER) else SEQUENCE
+    return SEQUENCE + own(config) if any(not ledger.owned(one.name).empty for one in AFTER) else SEQUENCE

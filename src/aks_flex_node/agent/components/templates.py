@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 from string import Template
 
@@ -9,5 +10,10 @@ from aks_flex_node.agent.marks import MARK
 
 
 def filled(package: str, name: str, **values: str) -> bytes:
-    text = resources.files(package).joinpath(name).read_text()
-    return Template(text).substitute(values, mark=MARK).encode()
+    return Template(_text(package, name)).substitute(values, mark=MARK).encode()
+
+
+@cache
+def _text(package: str, name: str) -> str:
+    """Read once: a version of the agent may be at work while it is taken away."""
+    return resources.files(package).joinpath(name).read_text()

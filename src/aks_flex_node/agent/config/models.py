@@ -316,7 +316,7 @@ class Agent(Settings):
         default=180.0, description="How long the cluster may take to know the node and to find it Ready."
     )
     version: Version | None = Field(
-        default=None, description="Version of the agent itself; it stays what is installed when left out."
+        default=None, description="Version of the agent itself; the one that the machine came with when left out."
     )
     url: str = Field(
         default="https://github.com/Azure/AKSFlexNode/releases/download/v%s/aks-flex-node-%s-linux-%s.tar.gz",

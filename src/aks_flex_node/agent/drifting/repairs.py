@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components import agent
-from aks_flex_node.agent.components.sequence import kept
 from aks_flex_node.agent.drifting.drifts import drifts
 from aks_flex_node.agent.recovering import recover
 from aks_flex_node.agent.works import Outcome, Result
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aks_flex_node.agent.drifting.drifts import Drift
     from aks_flex_node.agent.engine.component import Component
@@ -22,12 +21,15 @@ MOST_NAMED = 10
 ROUNDS = 2  # systemd sees some of what has changed only after it was told to look
 
 
-def repair(engine: Engine) -> Outcome:
-    """Bring everything back, and prove it by looking again. What others have put beside ours stays, and is told."""
+def repair(engine: Engine, compared: Callable[[Engine], Sequence[Component]]) -> Outcome:
+    """Bring everything back, and prove it by looking again. What others have put beside ours stays, and is told.
+
+    What the machine is `compared` by is asked when it is known what is ours.
+    """
     try:
         recover(engine)
         engine.apply(agent.COMPONENT)
-        components = kept(engine.ledger)
+        components = compared(engine)
         found = _ours(drifts(engine, components))
         for _ in range(ROUNDS):
             _apply(engine, components)

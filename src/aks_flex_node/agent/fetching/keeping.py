@@ -28,8 +28,8 @@ TOGETHER = f"{HOME}/together.json"
 
 
 def keep(host: Host, bundle: Bundle, url: ConfigUrl) -> None:
-    """What a join goes by from now on."""
-    _together(host, {**_current(bundle), FETCHED_FROM: f"{_hash(url)}\n"})
+    """What a join goes by from now on. What waited until now is older."""
+    _together(host, {**_current(bundle), FETCHED_FROM: f"{_hash(url)}\n", NEXT: None})
 
 
 def keep_file(host: Host, text: str) -> None:

@@ -75,8 +75,8 @@ def choose(wants: Wants, memory: Memory, now: float) -> str:
     """The kind of work that comes next; nothing when all is well, or nothing can be done now."""
     if (wants.leaving or (wants.deleted and wants.may_leave)) and memory.is_due(LEAVE, now):
         return LEAVE
-    if wants.deleted:
-        return ""
+    if wants.deleted or wants.leaving:
+        return ""  # nobody repairs what is being taken apart
     if _is_to_be_updated(wants, memory) and memory.is_due(UPDATE, now):
         return UPDATE
     if wants.lost and memory.is_due(RECOVER, now):

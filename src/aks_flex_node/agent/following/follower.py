@@ -124,10 +124,12 @@ class Follower:
 
     def step(self) -> bool:
         """Take the next thing that happened, or what is due, and decide."""
+        event: Event | None = None
         with contextlib.suppress(queue.Empty):
             event = self.events.get(timeout=self.rest)
-            if isinstance(event, Stop):
-                return False
+        if isinstance(event, Stop) or self.site.has_left:
+            return False
+        if event:
             self._handle(event)
         if self.poller.is_late:
             self.site.say("poller-hangs", "The provider has not been asked for too long: all begins anew.", "error")
@@ -210,6 +212,8 @@ class Follower:
             return
         self._look_due = now + LOOK_SECONDS
         self.site.look()
+        if self.site.sight.fallen:
+            self._drift_due = min(self._drift_due, now)  # somebody may have stopped it
         self._missed = self._missed + 1 if self.site.sight.lost and not self.works.kind else 0
         if self._missed == 1:
             self._look_due = now + LOOK_SECONDS / 12  # to be sure, soon

@@ -28,6 +28,7 @@ from aks_flex_node.agent.following.tokens import Tokens
 from aks_flex_node.agent.following.watching import Lookout
 from aks_flex_node.agent.machine import running_program
 from aks_flex_node.agent.updating import journals, windows
+from aks_flex_node.agent.updating.journals import Stage
 from aks_flex_node.agent.works import Outcome, Result
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import WriteFile
@@ -84,6 +85,11 @@ class Site:
         return nexts.version_of(self._text(CURRENT))
 
     @property
+    def has_left(self) -> bool:
+        """Whether this is no node any more: nothing is there to be followed, and nothing to be written down."""
+        return self.host.look(CURRENT) is None
+
+    @property
     def next(self) -> str:
         """The version that is wanted and not in effect."""
         return nexts.version_of(self._text(NEXT))
@@ -110,8 +116,8 @@ class Site:
 
     def look_for_drift(self) -> tuple[Drift, ...]:
         """Compare all of the machine with its configuration; what was not known to differ before."""
-        if is_held():
-            return ()  # somebody is at work: what is seen now is half of something
+        if is_held() or self._is_half_way():
+            return ()  # what is seen now is half of something
         self.engine.ledger = Ledger(self.host, self.engine.ledger.places)
         known = {(one.subject, one.what) for one in self.drift}
         self.drift = drifts(self.engine, renewing.compared(self.engine))
@@ -208,7 +214,15 @@ class Site:
         """Whether a work was stopped half-way, or the agent's own version is still to come."""
         left = any(self.host.look(path) is not None for path in (UPDATE, TOGETHER))
         # One that stays in the foreground has no service of its own, and nobody brings it another version.
-        return left or (kept(self.engine.ledger) is not SEQUENCE and renewing.due(self.host, self.config))
+        return left or (
+            kept(self.engine.ledger, self.config) is not SEQUENCE and renewing.due(self.host, self.config)
+        )
+
+    def _is_half_way(self) -> bool:
+        """Whether an update has begun to change the machine, and waits to be gone on with: then it is no drift that
+        the machine is not as the configuration before wants it."""
+        journal = journals.read(self.host)
+        return journal is not None and journal.stage is not Stage.PREPARING
 
     def _agent_failure(self, outcome: Outcome | None) -> str:
         """Why the version of the agent that is wanted does not run: it did not work, or could not be had yet."""

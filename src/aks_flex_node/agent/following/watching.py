@@ -20,7 +20,7 @@ PAUSE_SECONDS = 0.5  # a file that is written a thousand times a second is no re
 
 class Lookout:
     def __init__(self, engine: Engine, touched: Callable[[frozenset[str]], None]) -> None:
-        self._sentinel = Sentinel(interests(engine, kept(engine.ledger)))
+        self._sentinel = Sentinel(interests(engine, kept(engine.ledger, engine.config)))
         self._touched = touched
         self._ends = threading.Event()
 

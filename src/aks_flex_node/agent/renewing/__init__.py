@@ -19,7 +19,7 @@ __all__ = ["compared", "due", "failure", "prove", "renew"]
 def compared(engine: Engine) -> tuple[Component, ...]:
     """What a machine is compared by. A version of the agent that is not there yet, or did not work, is no drift."""
     tried = due(engine.host, engine.config) or bool(failure(engine.host, engine.config))
-    return SEQUENCE if tried else kept(engine.ledger)
+    return SEQUENCE if tried else kept(engine.ledger, engine.config)
 
 
 def renew(engine: Engine) -> Outcome:

@@ -48,6 +48,18 @@ def for_another(current: NodeConfig, wanted: NodeConfig, name: str, wanted_name:
     )
 
 
+def relocated(current: NodeConfig, wanted: NodeConfig) -> Verdict | None:
+    """A node that was made from a file may have its files elsewhere, of which its resource knows nothing."""
+    if current.paths == wanted.paths:
+        return None
+    return Verdict(
+        Result.REFUSED,
+        "PathsDiffer",
+        "The configuration has other paths than this node was made with, and a node's files are not moved.",
+        "Take the node apart and join anew with the paths of the configuration: `aks-flex-node unbootstrap`.",
+    )
+
+
 def incomplete(wanted: NodeConfig) -> Verdict | None:
     """A node that has joined needs what a join needs, but for the token."""
     problems = [one for one in loader.require_join(wanted) if one.path != files.TOKEN_FILE]

@@ -97,6 +97,12 @@ def write(host: Host, journal: Journal) -> None:
     host.do(WriteFile(UPDATE, (json.dumps(document, indent=1) + "\n").encode(), 0o600))
 
 
+def set_aside(host: Host) -> None:
+    """A person brings another configuration: all that is left of an update is to let pods come again."""
+    if journal := read(host):
+        write(host, journal.at(Stage.PREPARING, cause=None))
+
+
 def remove(host: Host) -> None:
     host.do(Remove(UPDATE))
 

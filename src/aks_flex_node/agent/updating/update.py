@@ -86,10 +86,11 @@ class Update:
     def _verdict(self, current: Configuration, wanted: Configuration, difference: Changes) -> Verdict | None:
         """Why not now, if there is a reason; the ones that stay before those that pass."""
         bench, config = self.bench, wanted.config
-        name = bench.known(current.config).node
+        name = bench.name(current.config)
         wanted_name = bench.engine_for(config).machine.node_name(config)
         found = (
             guards.for_another(current.config, config, name, wanted_name)
+            or guards.relocated(current.config, config)
             or guards.incomplete(config)
             or guards.failed_before(wanted, journals.failure(bench.host))
             or guards.paused(config)
@@ -144,7 +145,8 @@ class Update:
     def _make_last(self, engine: Engine, wanted: Configuration) -> None:
         self.bench.label(wanted.config)
         engine.settle()
-        self.bench.remember(wanted.config, pod_cidr=engine.machine.pod_cidr, address=engine.machine.address)
+        name, machine = self.bench.name(wanted.config), engine.machine
+        self.bench.remember(wanted.config, node=name, pod_cidr=machine.pod_cidr, address=machine.address)
         keeping.settle_update(self.bench.host, wanted.bundle, wanted.config, wanted.content)
         engine.events.say("updated", f"Configuration {wanted.version} is in effect", changes=len(engine.changed))
 
@@ -175,14 +177,14 @@ class Update:
         if journal and journal.stage is Stage.APPLYING:
             cause = Cause(verdict.reason or "withdrawn", verdict.message, verdict.hint, passing=True)
             return self._roll_back(current, journal.at(Stage.ROLLING_BACK, cause=cause))
-        message = verdict.message
         try:
             if journal:
                 self.bench.uncordon(current.config)
                 journals.remove(self.bench.host)
-        except ClusterError as error:
-            message = f"{message} Also, the node is still cordoned: {error.message}"
-        return _outcome(verdict.result, verdict.reason, message, verdict.hint, version, again=verdict.again)
+        except ClusterError as error:  # which is not to wait as long as the verdict may
+            message = f"{verdict.message} Also, the node is still cordoned: {error.message}"
+            return _outcome(Result.FAILED, error.name, message, error.hint, version, again=True)
+        return _outcome(verdict.result, verdict.reason, verdict.message, verdict.hint, version, again=verdict.again)
 
     def _roll_back(self, current: Configuration, journal: Journal) -> Outcome:
         """Bring back what worked, prove that it does, and remember what did not."""

@@ -84,12 +84,12 @@ class Workbench:
 
     def _proving(self, config: NodeConfig) -> Proving:
         api = self.api_for(config)
-        name, world = self.known(config).node, replace(self.world, api=api)
+        name, world = self.name(config), replace(self.world, api=api)
         return Proving(self.host, config, name, api, world, self.watcher.note)
 
     def before(self, config: NodeConfig, *, drained: bool) -> Before:
         """How the node is, before anything is touched."""
-        api, name = self.api_for(config), self.known(config).node
+        api, name = self.api_for(config), self.name(config)
         with answered():
             node = nodes.find(api, name)
             pods = [pod for pod in nodes.pods(api, name) if not (drained and nodes.movable(pod))]
@@ -104,7 +104,7 @@ class Workbench:
 
     def drain(self, config: NodeConfig, seconds: float) -> None:
         """Let no pods come, and move away those that are here; raises when they do not go in time."""
-        api, name = self.api_for(config), self.known(config).node
+        api, name = self.api_for(config), self.name(config)
         with self.step("drain", "pods are moved away"), answered():
             node = nodes.find(api, name)
             if node is not None and not node.cordoned:
@@ -123,7 +123,7 @@ class Workbench:
 
     def uncordon(self, config: NodeConfig) -> None:
         with answered():
-            if nodes.uncordon(self.api_for(config), self.known(config).node):
+            if nodes.uncordon(self.api_for(config), self.name(config)):
                 self.watcher.note("pods may come again")
 
     def label(self, config: NodeConfig) -> None:
@@ -131,7 +131,7 @@ class Workbench:
         api, known = self.api_for(config), self.known(config)
         wanted = kubelet.labels(config)
         with answered():
-            node = nodes.find(api, known.node)
+            node = nodes.find(api, self.name(config))
             try:
                 changed = nodes.bring_labels(api, node, wanted, frozenset(known.labels.split())) if node else []
             except Refused as refusal:
@@ -146,6 +146,10 @@ class Workbench:
     def server_version(self, config: NodeConfig) -> str:
         with answered():
             return str(self.api_for(config).get("/version").get("gitVersion", ""))
+
+    def name(self, config: NodeConfig) -> str:
+        """By which the machine joined, whatever it is called now."""
+        return self.known(config).node or self.engine_for(config).machine.node_name(config)
 
     def known(self, config: NodeConfig) -> state.State:
         return state.read(self.host, _state_file(config))

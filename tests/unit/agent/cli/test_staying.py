@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.cli import door, joins, main, staying
-from aks_flex_node.agent.cli.door import Given
+from aks_flex_node.agent.cli.door import Given, Stays
 from aks_flex_node.agent.config.loader import load, load_text
 from aks_flex_node.errors import ConfigError
 from tests.unit.agent.config.samples import CLUSTER_ID, PEM, TOKEN, load_settings, settings
@@ -202,3 +202,24 @@ def test_what_can_be_followed_is_not(identity: dict[str, object]) -> None:
 
 def test_a_file_of_the_agent_s_own_is_read_without_a_warning(machine: Path) -> None:
     assert load(machine / "current", {}, {}).warnings == []
+
+
+def followed(**values: object) -> NodeConfig:
+    return load_settings({**JOIN, "continuousMonitoring": True, **values}).config
+
+
+def test_whoever_gives_a_followed_node_settings_of_its_own_is_told_that_they_pass() -> None:
+    told = joins.passing(followed(**{"node.maxPods": 50}), followed(), None)
+    assert "does not know them" in told
+    assert joins.passing(followed(), followed(), Stays.AS_A_SERVICE) == ""
+
+
+def test_whoever_ends_that_a_node_is_followed_is_told() -> None:
+    told = joins.passing(load_settings(JOIN).config, followed(), Stays.AS_A_SERVICE)
+    assert "no longer followed" in told
+
+
+def test_what_an_earlier_join_kept_is_nothing_to_stay_with_unless_it_asks_for_that() -> None:
+    assert joins.is_followable(followed())
+    assert not joins.is_followable(load_settings(JOIN).config)
+    assert not joins.is_followable(None)

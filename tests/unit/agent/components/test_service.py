@@ -7,12 +7,21 @@ from dataclasses import replace
 import pytest
 
 from aks_flex_node.agent.components import service
-from aks_flex_node.agent.components.sequence import AFTER
+from aks_flex_node.agent.components.sequence import AFTER, own
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.engine.resources import Program
 from aks_flex_node.agent.machine import UNIT
 from aks_flex_node.agent.marks import MARK
-from aks_flex_node.host.actions import EnableUnit, ReloadUnits, Remove, RestartUnit, StartUnit, StopUnit, WriteFile
+from aks_flex_node.host.actions import (
+    EnableUnit,
+    ReloadUnits,
+    Remove,
+    RemoveTree,
+    RestartUnit,
+    StartUnit,
+    StopUnit,
+    WriteFile,
+)
 from tests.unit.agent.components.test_every_component import CUSTOM, DEFAULT_PLACES
 from tests.unit.agent.given import MACHINE, Ready, config_of, empty_host, engine_on, service_of, text_of
 
@@ -118,6 +127,7 @@ def test_going_back_to_the_machines_own_program_takes_the_versions_away() -> Non
     for values in (RENEWS, FOLLOWS):
         engine = engine_on(host, config_of(values))
         engine.workshop = Ready(host)
-        done = [action for component in AFTER for action in engine.apply(component)]
-    assert RestartUnit("aks-flex-node.service") in done
+        done = [action for component in own(engine.config) for action in engine.apply(component)]
+    restart, removal = RestartUnit("aks-flex-node.service"), RemoveTree("/opt/aks-flex-node/agent")
+    assert [action for action in done if action in {restart, removal}] == [restart, removal], "what runs stays"
     assert host.look("/opt/aks-flex-node/agent") is None

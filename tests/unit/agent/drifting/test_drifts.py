@@ -13,6 +13,7 @@ from aks_flex_node.agent.drifting.drifts import MOST_LINES, MOST_WIDTH, drifts
 from aks_flex_node.agent.drifting.glances import parse_units
 from aks_flex_node.agent.drifting.interests import interests
 from aks_flex_node.agent.drifting.repairs import repair
+from aks_flex_node.agent.renewing import compared
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.host.actions import (
     DisableUnit,
@@ -58,7 +59,7 @@ def file_at(engine: Engine, path: str) -> bytes:
 def test_a_machine_that_is_as_it_should_be_has_no_drift() -> None:
     engine = settled()
     assert drifts(engine) == ()
-    outcome = repair(engine)
+    outcome = repair(engine, compared)
     assert (outcome.result, outcome.reason, outcome.message) == ("done", "", "")
     assert engine.changed == []
 
@@ -95,7 +96,7 @@ def test_a_change_by_somebody_else_is_told_in_words_and_repaired(action: Action,
 
     (drift,) = drifts(engine)
     assert (drift.component, drift.what) == (component, said)
-    outcome = repair(engine)
+    outcome = repair(engine, compared)
     assert (outcome.result, outcome.reason, outcome.message) == ("done", "Repaired", f"Repaired: {said}.")
     assert drifts(engine) == ()
 
@@ -103,7 +104,7 @@ def test_a_change_by_somebody_else_is_told_in_words_and_repaired(action: Action,
 def test_a_service_whose_file_was_repaired_is_restarted_and_no_other() -> None:
     engine = settled()
     engine.host.do(WriteFile(TOML, b"mine\n"))
-    repair(engine)
+    repair(engine, compared)
     assert [one for one in engine.changed if isinstance(one, RestartUnit)] == [
         RestartUnit("containerd.service", wait=False)
     ]
@@ -123,7 +124,7 @@ def test_how_a_large_file_differs_is_shown_in_part() -> None:
     (drift,) = drifts(engine)
     lines = drift.diff.splitlines()
     assert (len(lines), lines[-1]) == (MOST_LINES + 1, "…")
-    repair(engine)
+    repair(engine, compared)
     engine.host.do(WriteFile(TOML, file_at(engine, TOML) + b"x" * 1000))
     (drift,) = drifts(engine)
     assert max(map(len, drift.diff.splitlines())) == MOST_WIDTH
@@ -153,7 +154,7 @@ def test_a_drop_in_of_somebody_else_is_told_and_stays(place: str) -> None:
 
     (drift,) = drifts(engine)
     assert (drift.what, drift.foreign) == (f"{path} changes kubelet.service and is not ours", True)
-    assert repair(engine).result == "done"
+    assert repair(engine, compared).result == "done"
     assert engine.host.look(path) is not None
 
 
@@ -162,7 +163,7 @@ def test_what_is_to_be_left_alone_is_neither_drift_nor_repaired() -> None:
     engine.host.do(WriteFile(TOML, b"mine\n"))
     engine = replace(engine, leave_alone=frozenset({TOML}))
     assert drifts(engine) == ()
-    repair(engine)
+    repair(engine, compared)
     assert file_at(engine, TOML) == b"mine\n"
 
 
@@ -175,13 +176,28 @@ def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
 
     engine.workshop = Away(empty_host())
     engine.host.do(Remove(f"{KUBELET}/bin/program"))
-    outcome = repair(engine)
+    outcome = repair(engine, compared)
     assert (outcome.result, outcome.reason, outcome.message, outcome.again) == (
         "failed",
         "download-failed",
         "The mirror is away.",
         True,
     )
+
+
+def test_a_version_of_the_agent_that_cannot_be_had_keeps_no_repair_from_its_end() -> None:
+    class WithoutAgent(Ready):
+        def finish(self, program: Program, seconds: float) -> None:
+            if program.component == "agent":
+                raise ArtifactError("download-failed", "There is no such agent.", again=True)
+            super().finish(program, seconds)
+
+    engine = settled()
+    engine.config = config_of({**FOLLOWS, "agent.version": "9.9.9"})
+    engine.workshop = WithoutAgent(engine.host)  # type: ignore[arg-type]
+    engine.host.do(WriteFile(TOML, b"mine\n"))
+    assert repair(engine, compared).reason == "Repaired"
+    assert file_at(engine, TOML) != b"mine\n"
 
 
 def test_what_is_wanted_is_watched() -> None:

@@ -9,6 +9,7 @@ import pytest
 from aks_flex_node.agent.components.agent import APPLIED, CURRENT, NEXT, VERSION
 from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.fetching.bundles import Bundle
+from aks_flex_node.api import config_urls
 from aks_flex_node.host.actions import Action, WriteFile
 from aks_flex_node.host.dry import RecordedHost
 from tests.unit.agent.config.samples import TOKEN
@@ -55,6 +56,12 @@ def test_a_newer_configuration_that_came_meanwhile_stays() -> None:
     host.do(WriteFile(NEXT, b"newer", 0o600))
     settle(host)
     assert kept(host) == (NEW, b"2\n", True)
+
+
+def test_what_waited_is_older_than_what_a_new_url_brings() -> None:
+    host = Mortal(-1)
+    keeping.keep(host, Bundle(NEW.decode(), "2"), config_urls.parse("https://rp.example/configs/a"))
+    assert kept(host) == (NEW, b"2\n", False)
 
 
 def test_everything_with_secrets_in_it_is_for_root_alone() -> None:

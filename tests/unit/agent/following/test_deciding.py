@@ -23,6 +23,13 @@ def test_nothing_is_done_when_all_is_well() -> None:
     assert choose(Wants(), Memory.empty(), 0.0) == ""
 
 
+def test_what_is_being_taken_apart_is_not_repaired_while_its_leave_is_put_off() -> None:
+    wants = Wants(leaving=True, next="2", lost=True, drifted=True)
+    memory = after(Outcome("leave", "failed", again=True))
+    assert choose(wants, memory, AGAIN[0] - 1) == ""
+    assert choose(wants, memory, AGAIN[0]) == "leave"
+
+
 def test_a_new_configuration_is_taken() -> None:
     assert choose(Wants(next="2"), Memory.empty(), 0.0) == "update"
 

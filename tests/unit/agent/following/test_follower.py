@@ -16,7 +16,7 @@ from aks_flex_node.agent.following.verdicts import Standing, Verdict
 from aks_flex_node.agent.following.working import UNIT
 from aks_flex_node.agent.works import Outcome
 from aks_flex_node.errors import MachineError
-from aks_flex_node.host.actions import StartUnit, StopUnit, WriteFile
+from aks_flex_node.host.actions import Remove, StartUnit, StopUnit, WriteFile
 from tests.unit.agent.following.around import (
     OLD,
     FakeHost,
@@ -50,6 +50,14 @@ def test_two_answers_an_interval_apart_that_say_gone_make_the_node_leave(life: L
     assert not life.working
     life.hears(GONE, interval(life))
     eventually(lambda: life.host.works == ["leave"])
+
+
+def test_whoever_follows_a_machine_that_is_no_node_any_more_ends_and_writes_nothing(life: Life) -> None:
+    for path in (CURRENT, FOLLOWING):
+        life.host.do(Remove(path))
+    life.follower.events.put(Outcome("leave", "failed"))
+    assert not life.follower.step()
+    assert life.host.look(FOLLOWING) is None
 
 
 def test_two_answers_in_quick_succession_do_not(life: Life) -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from aks_flex_node.agent.cluster.nodes import cordon_for_update
 from aks_flex_node.agent.components.agent import CURRENT, NEXT, UPDATE
+from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.fetching.bundles import read_bundle
 from aks_flex_node.agent.updating import configurations, journals
 from aks_flex_node.agent.updating.journals import Stage
+from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ArtifactError, ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree, Remove, WriteFile
-from tests.unit.agent.given import Ready
+from tests.unit.agent.given import DATA, Ready
 from tests.unit.agent.updating.clusters import names, pod, version_on
 from tests.unit.agent.updating.scenes import Scene, bundle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aks_flex_node.agent.cluster.api import Api
     from aks_flex_node.agent.engine.resources import Program
 
 UPGRADE: dict[str, object] = {"kubernetes.version": "1.34.4"}
@@ -327,3 +332,45 @@ def test_secrets_are_in_no_journal() -> None:
     scene = Scene().wants(SETTING)
     half_way(scene)
     assert "abcdef.0123456789abcdef" not in (scene.host.read(UPDATE) or b"").decode()
+
+
+def test_paths_that_the_node_was_not_made_with_are_refused() -> None:
+    scene = Scene().wants({"paths.dataDir": "/srv/flex"})
+    outcome = scene.run()
+    assert (outcome.result, outcome.reason) == ("refused", "PathsDiffer")
+    assert (scene.current, scene.restarted) == ("1", [])
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_configuration_that_a_person_brings_ends_an_update_that_was_stuck(stage: Stage) -> None:
+    scene = Scene().wants(UPGRADE)
+    scene.cluster.pods = [pod()]
+    cordon_for_update(cast("Api", scene.cluster), scene.node.name)
+    before = journals.Before("v1.33.13", "containerd://1.7.29")
+    journals.write(scene.host, journals.Journal("2 x", "2", stage, ("kubelet.service",), before))
+
+    journals.set_aside(scene.host)
+    brought = read_bundle(bundle(UPGRADE, "3"), "test")
+    keeping.keep(scene.host, brought, config_urls.parse("https://rp.example/configs/a"))
+    assert scene.run().result == "done"
+    assert (scene.current, scene.waits, scene.under_way) == ("3", False, False)
+    assert not scene.cluster.cordoned
+
+
+def test_a_machine_whose_state_is_lost_is_known_by_its_name_and_takes_what_waits() -> None:
+    scene = Scene().wants(SETTING)
+    scene.host.do(Remove(f"{DATA}/state.json"))
+    assert scene.run().result == "done"
+    assert scene.bench().known(scene.config).node == scene.node.name
+
+
+def test_a_node_that_is_still_cordoned_does_not_wait_as_long_as_what_is_refused() -> None:
+    scene = Scene().wants({"kubernetes.version": "1.32.1"})
+    cordon_for_update(cast("Api", scene.cluster), scene.node.name)
+    journals.write(scene.host, journals.Journal("2 x", "2"))
+    scene.cluster.away = AWAY
+    outcome = scene.run()
+    assert (outcome.result, outcome.reason, outcome.again) == ("failed", AWAY.name, True)
+    scene.cluster.away = None
+    assert scene.run().reason == "DowngradeRefused"
+    assert not scene.cluster.cordoned
