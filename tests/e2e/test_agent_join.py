@@ -69,9 +69,10 @@ def _runs_pods(lab: Lab, machine: Machine) -> None:
     until(lambda: _reach_one_another(lab, name), "pods reach one another")
     asked = lab.cluster.run("exec", f"one-{name}", "--", "nslookup", "dl.k8s.io").out
     assert asked.count("198.18.0.30") == 1
-    addresses = {_address(lab, f"{pod}-{name}") for pod in ("one", "two")}
+    pods = [f"{pod}-{name}" for pod in ("one", "two")]
+    until(lambda: all(_address(lab, pod) for pod in pods), "the kubelet tells the addresses of both")
     cidr = lab.cluster.get("node", name)["spec"]["podCIDR"].rsplit(".", 1)[0]
-    assert all(address.startswith(cidr) for address in addresses)
+    assert all(_address(lab, pod).startswith(cidr) for pod in pods)
 
 
 def _address(lab: Lab, pod: str) -> str:
