@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import renewing, works
 from aks_flex_node.agent.cli import door, progress, resets, screen, sites
-from aks_flex_node.agent.cli.joins import install_service
+from aks_flex_node.agent.cli.stays import install_service
 from aks_flex_node.agent.cluster.proof import LiveProof, node_api
 from aks_flex_node.agent.components.agent import CURRENT, WORK
 from aks_flex_node.agent.components.sequence import SEQUENCE, kept

@@ -5,15 +5,14 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import renewing
 from aks_flex_node.agent.cli import door, progress, screen
 from aks_flex_node.agent.cli.door import Stays
+from aks_flex_node.agent.cli.stays import check_following, stay
 from aks_flex_node.agent.cluster.proof import LiveProof
-from aks_flex_node.agent.components.agent import APPLIED, CURRENT, FETCHED_FROM
-from aks_flex_node.agent.components.sequence import SEQUENCE, own
+from aks_flex_node.agent.components.agent import APPLIED, FETCHED_FROM
+from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.config import derived, loader
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.locking import alone
@@ -24,8 +23,7 @@ from aks_flex_node.agent.recovering import recover
 from aks_flex_node.agent.updating import journals
 from aks_flex_node.agent.watching import Watcher
 from aks_flex_node.agent.words import counted
-from aks_flex_node.agent.works import Outcome, Result
-from aks_flex_node.errors import ClusterError, ConfigError, MachineError
+from aks_flex_node.errors import ClusterError, MachineError
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.real import RealHost
 
@@ -62,7 +60,7 @@ def join(
         with _renewable(engine):
             node = _run(engine, components or SEQUENCE)
         engine.host.do(WriteFile(APPLIED, keeping.applied_text(loaded.config).encode(), 0o600))
-        _stay(engine, loaded, stays, follows=follows)
+        stay(engine, loaded, stays, follows=follows)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {counted(len(engine.changed), 'change')}"
     screen.say(f"{what} ({took:.1f} s).")
@@ -76,7 +74,7 @@ def _engine_for(loaded: Loaded, *, follows: bool, fetched: bool) -> Engine:
     if not door.has_joined(loaded.config):
         loader.check_join(loaded.config)
     for warning in loaded.warnings:
-        warn(warning)
+        screen.warn(warning)
     engine = door.engine(loaded.config)
     if follows:
         check_following(loaded.config, door.node_name(engine))
@@ -84,47 +82,6 @@ def _engine_for(loaded: Loaded, *, follows: bool, fetched: bool) -> Engine:
         refuse_another_node(engine, door.applied())
     refuse_another_name(engine)
     return engine
-
-
-def _stay(engine: Engine, loaded: Loaded, stays: Stays | None, *, follows: bool) -> None:
-    """Leave the agent that stays what it goes by, and bring it here, or take it away."""
-    if follows and not is_followable(kept()):
-        keeping.keep_file(engine.host, loaded.text())
-    if (follows or door.is_followed()) and (unexpected := passing(loaded.config, kept(), stays)):
-        warn(unexpected)
-    if stays is Stays.AS_A_SERVICE:
-        told = install_service(engine)
-        if told.result != Result.DONE.value:
-            warn(told.message)
-
-
-def warn(text: str) -> None:
-    screen.say(screen.coloured("warning: ", screen.YELLOW) + text)
-
-
-def kept() -> NodeConfig | None:
-    """What the agent that stays goes by; None when there is nothing that can be read."""
-    try:
-        return loader.load(Path(CURRENT), {}, {}).config
-    except ConfigError:
-        return None
-
-
-def is_followable(config: NodeConfig | None) -> bool:
-    """Whether an agent can stay with what is kept: a join before this one may have kept something else."""
-    return config is not None and config.continuous_monitoring
-
-
-def passing(config: NodeConfig, known: NodeConfig | None, stays: Stays | None) -> str:
-    """What whoever gave this command may not expect of a node that is followed."""
-    if stays is Stays.AS_A_SERVICE and not config.continuous_monitoring:
-        return "The configuration does not ask for an agent that stays: this node is no longer followed."
-    if known and keeping.applied_text(config) == keeping.applied_text(known):
-        return ""
-    return (
-        f"This run went by settings that are not in {CURRENT} (--config, --set or the environment). The agent that "
-        "stays does not know them, and brings back what its resource says."
-    )
 
 
 def _run(engine: Engine, components: Sequence[Component]) -> Node | None:
@@ -201,7 +158,7 @@ def check(engine: Engine, skip: Sequence[str], components: Sequence[Component] |
     wrong = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
         if finding.severity == "warning" and not engine.ledger.exists:  # said before the first join, and not for ever
-            warn(f"{finding.message} ({finding.check})")
+            screen.warn(f"{finding.message} ({finding.check})")
     if wrong:
         lines = [f"{finding.check}: {finding.message} {finding.remedy}" for finding in wrong]
         raise MachineError(
@@ -209,25 +166,3 @@ def check(engine: Engine, skip: Sequence[str], components: Sequence[Component] |
             "\n".join([f"This machine is not ready to become a node ({counted(len(wrong), 'problem')}):", *lines]),
             "Nothing was changed. To go on in spite of a finding: --skip NAME.",
         )
-
-
-def install_service(engine: Engine) -> Outcome:
-    """Bring the agent's own service and version to this machine; whoever calls must not be part of that service."""
-    workshop = engine.workshop = StoreWorkshop(engine.config)
-    try:
-        if renewing.due(engine.host, engine.config):
-            return renewing.renew(engine)
-        for component in own(engine.config):
-            engine.apply(component)
-        return Outcome("update", Result.DONE.value)
-    finally:
-        workshop.close()
-
-
-def check_following(config: NodeConfig, node: str) -> None:
-    """Refuse before anything is changed what could not be followed afterwards."""
-    from aks_flex_node.agent.following.endpoints import authority_host, endpoint, require_identity
-
-    endpoint(config, node)
-    authority_host(config)
-    require_identity(config)

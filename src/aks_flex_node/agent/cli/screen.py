@@ -40,6 +40,10 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def warn(text: str) -> None:
+    say(coloured("warning: ", YELLOW) + text)
+
+
 def complain(error: FlexError) -> None:
     first, *rest = error.message.splitlines() or [""]
     say(coloured("error: ", RED + BOLD) + first)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.cli import door, joins, main, staying
+from aks_flex_node.agent.cli import door, main, staying, stays
 from aks_flex_node.agent.cli.door import Given, Stays
 from aks_flex_node.agent.config.loader import load, load_text
 from aks_flex_node.errors import ConfigError
@@ -189,7 +189,7 @@ def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
     values: dict[str, object], name: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        joins.check_following(load_settings({**JOIN, **values}).config, "edge-1")
+        stays.check_following(load_settings({**JOIN, **values}).config, "edge-1")
     assert caught.value.name == name
 
 
@@ -197,7 +197,7 @@ def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
     "identity", [{**PRINCIPAL, SECRET: "s"}, {"azure.managedIdentity": {}}, {"azure.managedIdentity.clientId": "c"}]
 )
 def test_what_can_be_followed_is_not(identity: dict[str, object]) -> None:
-    joins.check_following(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
+    stays.check_following(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
 
 
 def test_a_file_of_the_agent_s_own_is_read_without_a_warning(machine: Path) -> None:
@@ -209,17 +209,17 @@ def followed(**values: object) -> NodeConfig:
 
 
 def test_whoever_gives_a_followed_node_settings_of_its_own_is_told_that_they_pass() -> None:
-    told = joins.passing(followed(**{"node.maxPods": 50}), followed(), None)
+    told = stays.passing(followed(**{"node.maxPods": 50}), followed(), None)
     assert "does not know them" in told
-    assert joins.passing(followed(), followed(), Stays.AS_A_SERVICE) == ""
+    assert stays.passing(followed(), followed(), Stays.AS_A_SERVICE) == ""
 
 
 def test_whoever_ends_that_a_node_is_followed_is_told() -> None:
-    told = joins.passing(load_settings(JOIN).config, followed(), Stays.AS_A_SERVICE)
+    told = stays.passing(load_settings(JOIN).config, followed(), Stays.AS_A_SERVICE)
     assert "no longer followed" in told
 
 
 def test_what_an_earlier_join_kept_is_nothing_to_stay_with_unless_it_asks_for_that() -> None:
-    assert joins.is_followable(followed())
-    assert not joins.is_followable(load_settings(JOIN).config)
-    assert not joins.is_followable(None)
+    assert stays.is_followable(followed())
+    assert not stays.is_followable(load_settings(JOIN).config)
+    assert not stays.is_followable(None)
