@@ -214,7 +214,7 @@ class Follower:
         self.site.look()
         if self.site.sight.fallen:
             self._drift_due = min(self._drift_due, now)  # somebody may have stopped it
-        self._missed = self._missed + 1 if self.site.sight.lost and not self.works.kind else 0
+        self._missed = self._missed + 1 if self.site.sight.trouble and not self.works.kind else 0
         if self._missed == 1:
             self._look_due = now + LOOK_SECONDS / 12  # to be sure, soon
 

@@ -19,7 +19,7 @@ from aks_flex_node.agent.following.provider import Unanswered
 from aks_flex_node.agent.works import Outcome, Result
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import FlexError
-from aks_flex_node.host.actions import Remove, RestartUnit, WriteFile
+from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ class Recovery:
 
     def run(self) -> Outcome:
         sight = self.look()
-        if not sight.lost:
+        if not sight.trouble:
             return Outcome(KIND, Result.DONE.value, message="The node has all it needs.")
         try:
             return self._recover(sight)
@@ -54,17 +54,32 @@ class Recovery:
             return Outcome(KIND, Result.FAILED.value, error.name, error.message, error.hint, again=True)
 
     def _recover(self, sight: Sight) -> Outcome:
+        host, earlier = self.engine.host, None
         if not sight.missing:
-            self._take_new_token(useless=sight.expired or sight.refused)
-        self.engine.host.do(RestartUnit(KUBELET))
-        self.proof.registered()
-        self.proof.ready(lambda _: None)
+            self._take_new_token()
+            earlier = host.look(self._certificate)
+            if sight.expired or sight.refused or not sight.lost:
+                # A kubelet puts a new one beside it, and turns a link; whatever else stands there is in its way.
+                host.do(Remove(self._certificate))
+        try:
+            host.do(RestartUnit(KUBELET))
+            self.proof.registered()
+            self.proof.ready(lambda _: None)
+        except FlexError:
+            if earlier and earlier.target and not sight.lost:  # the one that is about to end is still good
+                host.do(MakeLink(self._certificate, earlier.target))
+                host.do(RestartUnit(KUBELET))
+            raise
         self.engine.settle()
-        message = f"The node is back: {sight.lost}."
+        message = f"The node is back: {sight.trouble}."
         self.engine.events.say("recovered", message)
         return Outcome(KIND, Result.DONE.value, "Recovered", message)
 
-    def _take_new_token(self, *, useless: bool) -> None:
+    @property
+    def _certificate(self) -> str:
+        return f"{self.engine.config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
+
+    def _take_new_token(self) -> None:
         """A kubelet whose certificate is not valid asks for a new one by itself, when it has a token that is."""
         host = self.engine.host
         known = (host.read(CURRENT) or b"").decode()
@@ -84,7 +99,3 @@ class Recovery:
         self.engine.config = load_text(text, CURRENT, {}, {}).config
         host.do(WriteFile(CURRENT, text.encode(), 0o600, secret=True))
         self.engine.apply(credentials.COMPONENT)
-        if useless:
-            # A kubelet puts a new one beside it, and turns a link; whatever else stands there is in its way.
-            folder = self.engine.config.paths.kubernetes.kubelet_dir
-            host.do(Remove(f"{folder}/pki/kubelet-client-current.pem"))

@@ -57,6 +57,12 @@ class Sight:
             return "the cluster no longer accepts its certificate"
         return "its Node was deleted from the cluster" if self.missing else ""
 
+    @property
+    def trouble(self) -> str:
+        """What it has lost, or is about to lose because nobody does anything about it."""
+        worn = self.certificate and self.expiring
+        return self.lost or ("its certificate is about to end, and was not renewed" if worn else "")
+
 
 def look(host: Host, config: NodeConfig, name: str, api: Api, now: Callable[[], float] = time.time) -> Sight:
     folder = config.paths.kubernetes.kubelet_dir

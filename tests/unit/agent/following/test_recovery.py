@@ -13,7 +13,7 @@ from aks_flex_node.agent.following.provider import Unanswered
 from aks_flex_node.agent.following.recovery import Recovery
 from aks_flex_node.agent.following.verdicts import Standing, Verdict
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.host.actions import RestartUnit
+from aks_flex_node.host.actions import MakeLink, RestartUnit
 from tests.unit.agent.following.around import READY, WELL, FakeHost, FakeProvider
 from tests.unit.agent.given import engine_on
 
@@ -96,3 +96,36 @@ def test_a_kubelet_that_does_not_come_back_is_told_with_its_cause() -> None:
     outcome = scene.recovery().run()
     assert (outcome.result, outcome.reason, outcome.message) == ("failed", "node-not-registered", "It hangs.")
     assert outcome.again
+
+
+class WithToken(Recovery):
+    """One that has its new token already."""
+
+    def _take_new_token(self) -> None: ...
+
+
+WORN = replace(WELL, seconds=WELL.life * 0.05)
+
+
+def test_a_certificate_that_is_about_to_end_is_replaced_before_it_does() -> None:
+    assert WORN.trouble == "its certificate is about to end, and was not renewed"
+    assert WORN.lost == ""  # it still works
+    scene = Scene(WORN)
+    scene.provider.answers["regenerateToken"] = Unanswered(Verdict(Standing.UNREACHABLE, "Not now."))
+    assert scene.recovery().run().result == "failed"
+    assert scene.host.done == []  # and nothing is given up without a new token
+
+
+def test_it_is_put_back_when_no_new_one_comes() -> None:
+    scene = Scene(WORN, proof=FakeProof(ClusterError("certificate-not-issued", "Nobody approved it.")))
+    current = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+    scene.host.do(MakeLink(current, "/var/lib/kubelet/pki/kubelet-client-1.pem"))
+    scene.host.done.clear()
+
+    outcome = WithToken(**vars(scene.recovery())).run()
+
+    assert (outcome.result, outcome.reason) == ("failed", "certificate-not-issued")
+    entry = scene.host.look(current)
+    assert entry
+    assert entry.target == "/var/lib/kubelet/pki/kubelet-client-1.pem"
+    assert scene.host.done[-1] == RESTART
