@@ -127,11 +127,13 @@ def strangers(situation: Situation) -> dict[str, int]:
     found: dict[str, int] = {}
     for pid in filter(str.isdigit, situation.names("/proc")):
         name = situation.text(f"/proc/{pid}/comm").strip()
-        if name in names and int(pid) not in ours and not _in_a_pod(situation, pid):
+        if name in names and int(pid) not in ours and not _belongs_to_us(situation, pid):
             found.setdefault(name, int(pid))
     return found
 
 
-def _in_a_pod(situation: Situation, pid: str) -> bool:
-    """Whatever a pod of our node runs is the pod's own matter."""
-    return situation.joined and "kubepods" in situation.text(f"/proc/{pid}/cgroup")
+def _belongs_to_us(situation: Situation, pid: str) -> bool:
+    """Whatever a pod of our node runs is the pod's own matter; and a service that cannot stay up is always another."""
+    group = situation.text(f"/proc/{pid}/cgroup")
+    service = any(f"/{name}" in group for name in situation.owned_services)
+    return service or (situation.joined and "kubepods" in group)

@@ -107,6 +107,14 @@ def test_our_own_services_are_no_strangers() -> None:
     assert severities(fit(host=host(files, units), owned_services=NODE), "other-runtime") == ["ok"]
 
 
+def test_a_service_of_ours_that_cannot_stay_up_is_no_stranger_under_another_process() -> None:
+    files = {"/proc/77/comm": "kubelet\n", "/proc/77/cgroup": "0::/system.slice/kubelet.service\n"}
+    units = {"kubelet.service": running("kubelet.service", 78)}
+
+    assert severities(fit(host=host(files, units), owned_services=NODE), "other-runtime") == ["ok"]
+    assert severities(fit(host=host(files)), "other-runtime") == ["error"]
+
+
 def test_a_runtime_without_a_unit_is_found_by_its_process() -> None:
     assert "process 42, dockerd" in told(fit(host=host({"/proc/42/comm": "dockerd\n"})), "other-runtime")
 
