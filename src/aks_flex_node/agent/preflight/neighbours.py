@@ -133,7 +133,7 @@ def strangers(situation: Situation) -> dict[str, int]:
 
 
 def _belongs_to_us(situation: Situation, pid: str) -> bool:
-    """Whatever a pod of our node runs is the pod's own matter; and a service that cannot stay up is always another."""
+    """What a pod of our node runs is the pod's matter; a service that cannot stay up is always another process."""
     group = situation.text(f"/proc/{pid}/cgroup")
     service = any(f"/{name}" in group for name in situation.owned_services)
     return service or (situation.joined and "kubepods" in group)
