@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from aks_flex_node.errors import BusyError, FlexError, WordsError
+from aks_flex_node.errors import BusyError, FlexError, MachineError, WordsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ def follow() -> None:
     from aks_flex_node.agent.following.notify import Notifier
 
     door.require_root("follow a node's configuration")
+    _require_node()
     if is_held(FOLLOWS):
         raise BusyError(
             "already-following",
@@ -37,6 +38,19 @@ def follow() -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: follower.stop())
         follower.run()
+
+
+def _require_node() -> None:
+    from pathlib import Path
+
+    from aks_flex_node.agent.components.agent import CURRENT
+
+    if not Path(CURRENT).exists():
+        raise MachineError(
+            "nothing-to-follow",
+            f"There is no {CURRENT}: this machine is no node that is followed.",
+            "Join first: `aks-flex-node agent --config-url URL`.",
+        )
 
 
 def azure_token() -> None:
@@ -52,6 +66,7 @@ def work(kind: str, rest: Sequence[str] = ()) -> None:
     if kind not in KINDS:
         raise WordsError("work-unknown", f"There is no work {kind!r}.", f"There are: {', '.join(KINDS)}.")
     door.require_root()
+    _require_node()
     jobs.run(kind, rest)
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic import AliasChoices
 from pydantic_core import PydanticUndefined
 
-from aks_flex_node.agent.config.models import NodeConfig, Path, Settings
+from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.agent.config.settings import Path, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

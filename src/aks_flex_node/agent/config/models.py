@@ -3,52 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from aks_flex_node.agent.config.masking import public
+from aks_flex_node.agent.config.programs import Cni, Containerd, Kubernetes, Npd, Runc
 from aks_flex_node.agent.config.secret import Secret  # noqa: TC001
-
-ACRONYMS = frozenset(("url", "ip", "cidr", "sku", "gc", "tls"))
-
-
-def camel(attribute: str) -> str:
-    """How an attribute is spelled in a file: `server_url` is `serverURL`, as Kubernetes and Azure write it."""
-    first, *words = attribute.split("_")
-    return first + "".join(word.upper() if word in ACRONYMS else word.capitalize() for word in words)
-
-
-def _without_v(version: str) -> str:
-    return version.removeprefix("v")
-
-
-Path = Annotated[str, Field(pattern=r"^/")]
-Version = Annotated[str, Field(pattern=r"^v?\d+\.\d+(\.\d+)?([-+.][0-9A-Za-z.-]+)?$"), AfterValidator(_without_v)]
-HttpsURL = Annotated[str, Field(pattern=r"^https://[^\s/?#]+$")]
-ProxyURL = Annotated[str, PlainSerializer(public)]  # it may hold a password, which no dump shows
-
-
-def _add_spellings(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """A schema knows one name per field; the older names that are accepted are added to it."""
-    known = schema.get("properties", {})
-    for field in model.model_fields.values():
-        if isinstance(field.validation_alias, AliasChoices):
-            first, *others = [str(choice) for choice in field.validation_alias.choices if "_" not in str(choice)]
-            known.update({other: {**known[first], "deprecated": True} for other in others})
-
-
-class Settings(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        hide_input_in_errors=True,
-        json_schema_extra=_add_spellings,
-    )
+from aks_flex_node.agent.config.settings import HttpsURL, Path, ProxyURL, Settings, Version
 
 
 class ServicePrincipal(Settings):
@@ -203,77 +165,6 @@ class Node(Settings):
     )
     max_pods: Annotated[int, Field(ge=1, le=1024)] = Field(default=110, description="How many pods it may run.")
     kubelet: Kubelet = Field(default_factory=Kubelet, description="The kubelet.")
-
-
-class Kubernetes(Settings):
-    version: Version | None = Field(
-        default=None, description="Version of kubelet, kubectl and kubeadm, with its patch level."
-    )
-    url_template: str = Field(
-        default="https://dl.k8s.io/v%s/bin/linux/%s/%s",
-        description="Version, architecture, program; or version and architecture of a kubernetes-node tarball.",
-    )
-    sha256: dict[str, str] = Field(
-        default={}, description="Expected hashes by file name; the publisher's when left out."
-    )
-
-
-class Containerd(Settings):
-    version: Version = Field(default="2.4.2", description="Version of containerd: 1.7 or 2.x.")
-    url: str = Field(
-        default="https://github.com/containerd/containerd/releases/download/v%s/containerd-%s-linux-%s.tar.gz",
-        validation_alias=AliasChoices("url", "urlTemplate"),
-        description="Where it is: version, version, architecture.",
-    )
-    sha256: dict[str, str] = Field(
-        default={}, description="Expected hashes by file name; the publisher's when left out."
-    )
-    pause_image: str = Field(
-        default="mcr.microsoft.com/oss/kubernetes/pause:3.9", description="Image of pod sandboxes."
-    )
-    metrics_address: str = Field(
-        default="127.0.0.1:10257", description="Where containerd serves its metrics; empty for nowhere."
-    )
-
-
-class Runc(Settings):
-    version: Version = Field(default="1.5.2", description="Version of runc.")
-    url: str = Field(
-        default="https://github.com/opencontainers/runc/releases/download/v%s/runc.%s",
-        validation_alias=AliasChoices("url", "urlTemplate"),
-        description="Where it is: version, architecture.",
-    )
-    sha256: dict[str, str] = Field(
-        default={}, description="Expected hashes by file name; the publisher's when left out."
-    )
-
-
-class Cni(Settings):
-    version: Version = Field(default="1.9.1", description="Version of the CNI plugins.")
-    url: str = Field(
-        default="https://github.com/containernetworking/plugins/releases/download/v%s/cni-plugins-linux-%s-v%s.tgz",
-        validation_alias=AliasChoices("url", "urlTemplate"),
-        description="Where they are: version, architecture, version.",
-    )
-    sha256: dict[str, str] = Field(
-        default={}, description="Expected hashes by file name; the publisher's when left out."
-    )
-    bridge: bool = Field(
-        default=True, description="Make a bridge network until the cluster's own network plugin brings its own."
-    )
-
-
-class Npd(Settings):
-    enabled: bool = Field(default=True, description="Run node-problem-detector.")
-    version: Version = Field(default="1.34.0", description="Version of node-problem-detector.")
-    url: str = Field(
-        default="https://github.com/kubernetes/node-problem-detector/releases/download/v%s/node-problem-detector-v%s-linux_%s.tar.gz",
-        validation_alias=AliasChoices("url", "urlTemplate"),
-        description="Where it is: version, version, architecture.",
-    )
-    sha256: dict[str, str] = Field(
-        default={}, description="Expected hashes by file name; the publisher's when left out."
-    )
 
 
 class KubernetesPaths(Settings):

@@ -49,7 +49,7 @@ class Glance:
         return self._units.get(name) or self._host.unit(name)
 
     def do(self, action: Action) -> None:
-        raise NotImplementedError(f"{action}: this is for looking alone")
+        raise AssertionError(f"{action}: whoever glances changes nothing")
 
 
 def units_of(host: Host, names: Iterable[str]) -> dict[str, UnitState]:
