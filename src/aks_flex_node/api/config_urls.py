@@ -7,6 +7,7 @@ bare machine can trust a service which no public authority vouches for. A URL wi
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from aks_flex_node.errors import WordsError
 
 PATH = "/configs/"
 LONGEST = 4096
+USUAL = {"https": 443, "http": 80}
 _PIN = re.compile(r"ca=sha256:([0-9a-fA-F]{64})")
 
 
@@ -24,12 +26,14 @@ class ConfigUrl:
     host: str
     port: int
     pin: str = ""  # SHA-256 of the CA's certificate, in lower-case hex; empty for the authorities of the system
+    scheme: str = "https"
 
     @property
     def origin(self) -> str:
         """All of it that may be shown."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"https://{host}" if self.port == 443 else f"https://{host}:{self.port}"
+        usual = self.port == USUAL[self.scheme]
+        return f"{self.scheme}://{host}" if usual else f"{self.scheme}://{host}:{self.port}"
 
     def __repr__(self) -> str:
         return f"ConfigUrl({self.origin}/***)"
@@ -42,25 +46,32 @@ def build(origin: str, secret: str, pin: str = "") -> str:
     return origin.rstrip("/") + PATH + secret + (f"#ca=sha256:{pin}" if pin else "")
 
 
-def parse(text: str) -> ConfigUrl:
-    """A URL as a person gives it. No message shows more of it than what is wrong."""
+def parse(text: str, *, plain: bool = False) -> ConfigUrl:
+    """A URL as a person gives it; `plain` http only to this machine. No message shows more than what is wrong."""
     address, _, fragment = text.strip().partition("#")
     if len(text) > LONGEST or not address.isascii() or not address.isprintable() or " " in address:
         raise _malformed("It is not a URL.")
     try:
         parts = urlsplit(address)
-        host, port = parts.hostname or "", parts.port or 443
+        host, port = parts.hostname or "", parts.port or USUAL.get(parts.scheme, 0)
     except ValueError:
         raise _malformed("It is not a URL.") from None
-    if parts.scheme == "http":
+    if parts.scheme == "http" and not (plain and _is_loopback(host)):
         raise _malformed("It begins with http://, and what it delivers is secret: only https:// will do.")
-    if parts.scheme != "https" or not host:
+    if parts.scheme not in USUAL or not host:
         raise _malformed("It must begin with https:// and the name of a server.")
     if parts.username is not None:
         raise _malformed("It has a user name in it.")
     if parts.path in {"", "/"}:
         raise _malformed("It ends after the server's name: the part that says what to fetch is missing.")
-    return ConfigUrl(address, host, port, _pin(fragment))
+    return ConfigUrl(address, host, port, _pin(fragment), parts.scheme)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may lead anywhere
 
 
 def _pin(fragment: str) -> str:

@@ -59,3 +59,15 @@ def test_a_url_that_cannot_be_used_is_explained_without_being_shown(text: str, r
         parse(text)
     assert caught.value.name == "config-url-malformed"
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10:8080", "[::1]:8080"])
+def test_http_to_this_very_machine_is_taken_where_that_is_meant(host: str) -> None:
+    url = parse(f"http://{host}/configs/canary", plain=True)
+    assert url.origin == f"http://{host}"
+
+
+@pytest.mark.parametrize("host", ["rp.example", "localhost", "192.0.2.1", "127.0.0.1.example"])
+def test_and_to_no_other(host: str) -> None:
+    with pytest.raises(WordsError, match="only https://"):
+        parse(f"http://{host}/configs/canary", plain=True)

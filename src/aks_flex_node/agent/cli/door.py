@@ -58,9 +58,11 @@ def require_root(why: str = "make this machine a node") -> None:
         raise MachineError("not-root", f"Only root can {why}.", "Run the same command again with `sudo`.")
 
 
-def given(config: Path | None, sets: Sequence[str] | None, url: str | None, url_file: str | None) -> Given:
+def given(
+    config: Path | None, sets: Sequence[str] | None, url: str | None, url_file: str | None, *, plain: bool = False
+) -> Given:
     """For commands to which a URL may be given as well."""
-    return Given(config, tuple(sets or ()), given_url(url, url_file, config, os.environ))
+    return Given(config, tuple(sets or ()), given_url(url, url_file, config, os.environ, plain=plain))
 
 
 def load(given: Given) -> Loaded:

@@ -12,6 +12,7 @@ from aks_flex_node.agent.cli.options import (
     ConfigUrlFile,
     DryRun,
     From,
+    HttpToLoopback,
     Json,
     Only,
     Sets,
@@ -31,6 +32,7 @@ def agent(
     config: Config = None,
     config_url: ConfigUrl = None,
     config_url_file: ConfigUrlFile = None,
+    http_to_loopback: HttpToLoopback = False,
     sets: Sets = None,
     skip: Skip = None,
     bootstrap_only: Annotated[bool, typer.Option("--bootstrap-only", help="Join, then end.")] = False,
@@ -50,7 +52,9 @@ def agent(
     from aks_flex_node.agent.cli import door, staying
 
     stays = door.Stays.NOT if bootstrap_only else door.Stays.HERE if foreground else door.Stays.AS_A_SERVICE
-    settings = _join(door.given(config, sets, config_url, config_url_file), skip or [], stays=stays)
+    settings = _join(
+        door.given(config, sets, config_url, config_url_file, plain=http_to_loopback), skip or [], stays=stays
+    )
     if settings.continuous_monitoring and stays is door.Stays.HERE:
         staying.follow()
 
@@ -59,6 +63,7 @@ def bootstrap(
     config: Config = None,
     config_url: ConfigUrl = None,
     config_url_file: ConfigUrlFile = None,
+    http_to_loopback: HttpToLoopback = False,
     sets: Sets = None,
     skip: Skip = None,
     only: Only = None,
@@ -80,7 +85,7 @@ def bootstrap(
         rows = [(str(step.number), step.title, step.home, step.what) for step in sequence.STEPS]
         return screen.table(("STEP", "TITLE", "COMPONENT", "WHAT"), rows)
     chosen = sequence.choose(only or (), start)
-    given = door.given(config, sets, config_url, config_url_file)
+    given = door.given(config, sets, config_url, config_url_file, plain=http_to_loopback)
     if dry_run:
         door.require_root()
         _show_plan(door.engine(door.obtain(given)[0].config), chosen, json=json)

@@ -18,6 +18,10 @@ ConfigUrlFile = Annotated[
     str | None,
     typer.Option("--config-url-file", metavar="FILE", help="The same URL, from a file; `-` for standard input."),
 ]
+HttpToLoopback = Annotated[
+    bool,
+    typer.Option("--http-to-loopback", help="Take a URL with http:// to a loopback address: a tunnel."),
+]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, over file and environment.")
 ]

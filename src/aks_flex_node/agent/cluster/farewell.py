@@ -38,7 +38,8 @@ class Farewell:
                     else f"this machine may not see node {self.node}"
                 )
                 return [] if missing else by_hand
-            if stayed := nodes.drain(self.api, self.node, self.seconds, note):
+            nodes.cordon(self.api, self.node)
+            if stayed := nodes.move_pods(self.api, self.node, self.seconds, note):
                 note(f"these pods did not go within {self.seconds:.0f} s: {', '.join(stayed)}")
             nodes.say_left(self.api, self.node)
             if nodes.delete(self.api, self.node):

@@ -163,20 +163,6 @@ def evict(api: Api, pod: Mapping[str, Any]) -> str:
     return ""
 
 
-def drain(
-    api: Api,
-    name: str,
-    seconds: float,
-    say: Callable[[str], None],
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> list[str]:
-    """Let no pods come, and move all away, within a bound; the names of those that stayed."""
-    cordon(api, name)
-    return list(move_pods(api, name, seconds, say, clock=clock, sleep=sleep))
-
-
 def move_pods(
     api: Api,
     name: str,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def context_for(url: ConfigUrl, sources: Sources, proxy: str | None) -> ssl.SSLContext:
     """What the request itself is verified with, the server's name included."""
-    if not url.pin:
+    if not url.pin or url.scheme == "http":
         return tls_context(sources.ca_file)
     from aks_flex_node.agent.fetching.probing import shown_certificates  # noqa: PLC0415 - urllib3 is slow to import
 

@@ -20,19 +20,25 @@ STANDARD_INPUT = "-"
 
 
 def given_url(
-    url: str | None, file: str | None, config: Path | None, env: Mapping[str, str], stdin: TextIO | None = None
+    url: str | None,
+    file: str | None,
+    config: Path | None,
+    env: Mapping[str, str],
+    stdin: TextIO | None = None,
+    *,
+    plain: bool = False,
 ) -> ConfigUrl | None:
     """None when a file is meant instead. What the command says is stronger than the environment."""
     said = {"--config": config, "--config-url": url, "--config-url-file": file}
     _one_of([name for name, value in said.items() if value is not None])
     if file is not None:
-        return config_urls.parse(_read(file, stdin or sys.stdin))
+        return config_urls.parse(_read(file, stdin or sys.stdin), plain=plain)
     if url is not None:
-        return config_urls.parse(url)
+        return config_urls.parse(url, plain=plain)
     if config is not None or not env.get(URL_VARIABLE):
         return None
     _one_of([name for name in (CONFIG_VARIABLE, URL_VARIABLE) if env.get(name)])
-    return config_urls.parse(env[URL_VARIABLE])
+    return config_urls.parse(env[URL_VARIABLE], plain=plain)
 
 
 def _one_of(names: list[str]) -> None:

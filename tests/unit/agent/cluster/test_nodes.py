@@ -63,7 +63,9 @@ class Clock:
 
 def drained(api: Answers, seconds: float = 1.0) -> list[str]:
     clock = Clock()
-    return nodes.drain(cast("Api", api), "edge-1", seconds, lambda _: None, clock=clock, sleep=clock.sleep)
+    server = cast("Api", api)
+    nodes.cordon(server, "edge-1")
+    return list(nodes.move_pods(server, "edge-1", seconds, lambda _: None, clock=clock, sleep=clock.sleep))
 
 
 def test_a_node_is_read_from_what_the_server_says() -> None:
