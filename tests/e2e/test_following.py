@@ -154,7 +154,7 @@ def test_a_node_that_lost_its_certificate_its_kubeconfig_or_its_node_comes_back_
     machine.run("sh", "-c", f"rm {kubeconfig} /var/lib/kubelet/pki/kubelet-client-*; systemctl restart kubelet")
     until(lambda: machine.run("test", "-e", kubeconfig, check=False).ok, "its kubeconfig is back", 180)
     until(lambda: node.condition("Ready").get("status") == "True", "it is Ready again")
-    assert node.provider.join_state("lost-1") == "Joined"
+    until(lambda: node.provider.join_state("lost-1") == "Joined", "the cluster has seen it join again")
 
 
 def ready(node: Followed) -> bool:
