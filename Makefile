@@ -1,6 +1,6 @@
 # `make` alone shows this list.
 .DEFAULT_GOAL := help
-.PHONY: help setup try test test-unit test-long lint bench bench-rp bench-agent lock clean
+.PHONY: help setup try test test-unit test-long lint bench bench-rp bench-agent bench-identities lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
@@ -32,6 +32,9 @@ bench-rp: setup ## measure the resource provider beside a real API server and ba
 
 bench-agent: setup ## measure the agent that stays: memory, processor time, 10,000 polls (ten minutes)
 	@.venv/bin/python -m bench.agent
+
+bench-identities: setup ## measure the agent with each Azure identity, and the kubelet's token (ten minutes)
+	@.venv/bin/python -m bench.identities
 
 lock: setup ## pin the dependencies anew
 	@scripts/lock

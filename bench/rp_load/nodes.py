@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.rp.arm.errors import API_VERSION
 from aks_flex_node.rp.arm.ids import ClusterId
 from aks_flex_node.rp.clusters.facts import ClusterFacts
-from aks_flex_node.rp.nodes.writing import identity
+from aks_flex_node.rp.nodes.identities import identity
 from aks_flex_node.rp.resource import configs, reading
 from aks_flex_node.rp.resource.rules import Around
 from aks_flex_node.rp.store.store import Cluster, Node
@@ -61,7 +61,7 @@ def node(number: int) -> Node:
         properties=wanted.document(),
         config=config,
         join={"state": "Joined"},
-        identity=identity(wanted.properties, FACTS.tenant_id),
+        identity=identity(wanted.properties, CLUSTER, FACTS.tenant_id, name),
         created=float(VERSION),
     )
 

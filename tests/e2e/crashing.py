@@ -16,7 +16,8 @@ sys.path.insert(0, "/usr/lib/aks-flex-node")
 from aks_flex_node.agent.cli import door
 from aks_flex_node.agent.cli.progress import Lines
 from aks_flex_node.agent.cluster.farewell import Farewell
-from aks_flex_node.agent.cluster.proof import LiveProof, node_api
+from aks_flex_node.agent.cluster.own import node_api
+from aks_flex_node.agent.cluster.proof import LiveProof
 from aks_flex_node.agent.engine.locking import alone
 from aks_flex_node.agent.engine.workshop import StoreWorkshop
 from aks_flex_node.agent.joining import Join

@@ -15,6 +15,7 @@ import pytest
 from cryptography import x509
 
 from aks_flex_node.api.node_marks import LEFT, MANAGED
+from aks_flex_node.lab.parts.provider import resolver
 from aks_flex_node.rp.clusters import objects, tokens
 from aks_flex_node.rp.clusters.arm import open_client
 from aks_flex_node.rp.clusters.clients import Client, Fixed, Refused
@@ -388,7 +389,7 @@ async def test_a_watch_outlives_its_api_server(lab: Lab) -> None:
         server = lab.supervisor.process("kube-apiserver")
         assert server
         await asyncio.to_thread(server.stop)
-        await asyncio.to_thread(start, lab, lab.control_plane.api_server())
+        await asyncio.to_thread(start, lab, lab.control_plane.api_server(resolver(lab.layout)))
         token = await site.mint("edge-15")
         await site.certificate(await site.ask(token, "edge-15"))
         await site.hears("issued", "edge-15")

@@ -18,16 +18,29 @@ from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit, StartUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aks_flex_node.agent.cluster.nodes import Node
     from aks_flex_node.agent.cluster.proof import Proof
     from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.machine import Machine
     from aks_flex_node.host.actions import Action
 
 
 KUBELET = "kubelet.service"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What has to be there before there can be a node: a machine that Azure Arc knows, a tunnel to the cluster."""
+
+    name: str
+    title: str
+    begins: Phase
+    done: Phase
+    failed: Phase
+    run: Callable[[], None]
 
 
 @dataclass
@@ -35,6 +48,9 @@ class Join:
     engine: Engine
     proof: Proof | None  # none for an image: nothing runs there that could be proven
     watcher: Watcher = field(default_factory=Watcher)
+    ahead: Sequence[Stage] = ()
+    look_again: Callable[[], Machine] | None = None  # at the machine, when stages have changed its ways
+    introduce: Callable[[], None] | None = None  # to whoever lets this node into the cluster
     seconds: dict[str, float] = field(default_factory=dict)
     _given: tuple[str, ...] = ()  # the addresses that components have been told of
 
@@ -47,11 +63,14 @@ class Join:
         engine = self.engine
         before = state.read(engine.host, self.state_file)
         begin(engine, self.watcher)
-        self._remember(Phase.NODE_BOOTSTRAPPING)
+        self._remember(self.ahead[0].begins if self.ahead else Phase.NODE_BOOTSTRAPPING)
         with self._remembered("artifacts"):
             engine.prepare(components)
+        self._go_ahead()
         for component in components:
             with self._step(component.name, component.title):
+                if component.name == kubelet.COMPONENT.name and self.introduce:
+                    self.introduce()
                 engine.apply(component)
         node = self._prove(components) if self._provable(components) else None
         engine.settle()
@@ -61,6 +80,17 @@ class Join:
             self._remember(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr, address=engine.machine.address)
             engine.events.say("joined", f"Node {self._node} is ready", node=self._node, changes=len(engine.changed))
         return node
+
+    def _go_ahead(self) -> None:
+        """While programs are being fetched."""
+        for stage in self.ahead:
+            self._remember(stage.begins)
+            with self._step(stage.name, stage.title, stage.failed):
+                stage.run()
+            self._remember(stage.done)
+        if self.ahead and self.look_again:
+            self.engine.machine = self.look_again()
+        self._remember(Phase.NODE_BOOTSTRAPPING)
 
     def _provable(self, components: Sequence[Component]) -> bool:
         """Some components alone make no node, and there would be nothing to wait for."""
@@ -108,23 +138,23 @@ class Join:
         return self.engine.machine.node_name(self.engine.config)
 
     @contextmanager
-    def _step(self, name: str, title: str) -> Iterator[None]:
+    def _step(self, name: str, title: str, failed: Phase = Phase.NODE_FAILED) -> Iterator[None]:
         """Something that is watched from its begin to its end."""
         start, changes = time.monotonic(), len(self.engine.changed)
         self.watcher.begins(name, title)
-        with self._remembered(name):
+        with self._remembered(name, failed):
             yield
         self.seconds[name] = time.monotonic() - start
         self.watcher.ends(name, len(self.engine.changed) - changes, self.seconds[name])
 
     @contextmanager
-    def _remembered(self, name: str) -> Iterator[None]:
+    def _remembered(self, name: str, failed: Phase = Phase.NODE_FAILED) -> Iterator[None]:
         """Something whose failure is kept, and shown by `status`."""
         try:
             yield
         except FlexError as error:
             self.watcher.fails(name, error)
-            self._remember(Phase.NODE_FAILED, step=name, error=error.name, message=error.message)
+            self._remember(failed, step=name, error=error.name, message=error.message)
             self.engine.events.say(
                 "failed", error.message, "error", component=name, error=error.name, hint=error.hint
             )

@@ -21,7 +21,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Remove, RemoveTree, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aks_flex_node.agent.cluster.farewell import Farewell
     from aks_flex_node.agent.engine.component import Component
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.watching import Watcher
     from aks_flex_node.host.actions import Action
 
+    TakeBack = tuple[str, str, Callable[[], list[str]]]  # its name, its title, and how; what is left to type
+
 OWN_FILES = (
     agent.APPLIED,
+    agent.CLUSTER,
     agent.CURRENT,
     agent.VERSION,
     agent.FETCHED_FROM,
@@ -51,6 +54,7 @@ class Leave:
     farewell: Farewell | None
     watcher: Watcher
     keep_artifacts: bool = False
+    take_back: Sequence[TakeBack] = ()  # what was made in Azure for this machine
     problems: list[str] = field(default_factory=list)
     to_type: list[str] = field(default_factory=list)
     _was_node: bool = False  # something of ours was found
@@ -66,6 +70,8 @@ class Leave:
             self.to_type += self.farewell.say(self.watcher.note)
         self._part("pods", "pods, their containers, mounts and network", self._pods())
         self._remove(reversed(SEQUENCE))
+        if self._was_node:
+            self._take_back()
         if not self.problems:
             self._remove(reversed(AFTER))  # whoever carries on where this one could not end goes last
         self._forget_units()
@@ -77,6 +83,16 @@ class Leave:
         for component in components:
             with self._watched(component.name, component.title) as done:
                 done.extend(self.engine.remove(component, self.problems.append))
+
+    def _take_back(self) -> None:
+        """Azure may be out of reach; then what is left there is told, and the machine becomes itself all the same."""
+        for name, title, act in self.take_back:
+            with self._watched(name, title):
+                try:
+                    self.to_type += act()
+                except FlexError as error:
+                    self.watcher.note(error.message)
+                    self.problems.append(error.message)
 
     def _part(self, name: str, title: str, actions: Iterable[Action]) -> None:
         with self._watched(name, title) as done:

@@ -8,17 +8,19 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import certificates, renewing, works
+from aks_flex_node.agent.arc import looking as arc
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.api import Refused
-from aks_flex_node.agent.cluster.proof import node_api
+from aks_flex_node.agent.cluster.own import node_api
 from aks_flex_node.agent.components.agent import CURRENT, FOLLOWING, FOLLOWS, NEXT, WORK
-from aks_flex_node.agent.config.derived import log_file
+from aks_flex_node.agent.config.derived import joined_file, kubelet_auth, log_file
 from aks_flex_node.agent.engine import events, state
 from aks_flex_node.agent.engine.engine import distinct
 from aks_flex_node.agent.engine.locking import is_held
 from aks_flex_node.agent.following import nexts, notes
 from aks_flex_node.agent.machine import UNIT
 from aks_flex_node.agent.updating import journals
+from aks_flex_node.agent.vpn import looking as vpn
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
 
 DAYS_LEFT = 3  # a kubelet renews its certificate long before
+FINE = frozenset(("disabled", "Connected"))  # of Azure Arc, and of the tunnel
 SERVICES = ("containerd", "kubelet", "node-problem-detector")
 
 
@@ -45,9 +48,9 @@ def status(engine: Engine, api: Api | None = None) -> dict[str, Any]:
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "phase": known.phase,
         "error": {"name": known.error, "message": known.message, "step": known.step} if known.error else None,
-        "arc": {"status": "disabled" if not config.azure.arc.enabled else "unknown"},
-        "vpn": {"status": "disabled" if not config.azure.vpn.enabled else "unknown"},
-        "node": node(engine, api),
+        "arc": arc.status(engine.host, config),
+        "vpn": vpn.status(engine.host, config),
+        "node": {**node(engine, api), "auth": kubelet_auth(config)},
         "versions": versions(engine),
         "services": {name: service(engine, name) for name in SERVICES},
         "certificate": certificate(engine),
@@ -98,7 +101,7 @@ def node(engine: Engine, api: Api | None = None) -> dict[str, Any]:
     known = state.read(engine.host, f"{config.paths.data_dir}/state.json").node
     name = known or engine.machine.node_name(config)
     found: dict[str, Any] = {"name": name, "status": "NotJoined"}
-    if engine.host.look(f"{config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem") is None:
+    if engine.host.look(joined_file(config)) is None:
         return found
     try:
         seen = nodes.find(api or node_api(config), name)
@@ -179,6 +182,9 @@ def complaints(found: dict[str, Any]) -> list[str]:
             wrong.append(f"{name} is {unit['active']}")
         elif unit["active"] == "active" and not unit["enabled"]:
             wrong.append(f"{name} is disabled, and would not start with the machine")
+    for name, what in (("arc", "Azure Arc"), ("vpn", "the tunnel to the cluster's network")):
+        if found[name]["status"] not in FINE:
+            wrong.append(f"{what} is {found[name]['status']}")
     wrong += found["damaged"] or ()
     return [*wrong, *_about_certificate(found["certificate"])]
 

@@ -1,11 +1,15 @@
-"""A thin client of Azure Resource Manager: azure-core's pipeline with four verbs, and its errors told to a person."""
+"""A thin client of Azure Resource Manager: azure-core's pipeline with five verbs, and its errors told to a person."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from aks_flex_node import __version__
+from aks_flex_node.azure import entra, refusals
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
@@ -34,13 +38,30 @@ class AzureCallError(FlexError):
         self.code = code  # ARM's own
 
 
+@dataclass(frozen=True)
+class Reply:
+    """An answer that is no refusal, with all that it says."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+
+
 class Arm:
     """Every call blocks; from a service that is to go on meanwhile, call it in a thread."""
 
-    def __init__(self, credential: TokenCredential, endpoint: str = PUBLIC, *, ca_file: str | None = None) -> None:
+    def __init__(
+        self,
+        credential: TokenCredential,
+        endpoint: str = PUBLIC,
+        *,
+        ca_file: str | None = None,
+        proxy: str | None = None,
+    ) -> None:
         self._credential = credential
         self._endpoint = endpoint.rstrip("/")
         self._ca_file = ca_file
+        self._proxy = proxy
         self._made: PipelineClient[HttpRequest, HttpResponse] | None = None
 
     def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:
@@ -51,6 +72,9 @@ class Arm:
 
     def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:
         return self._call("PUT", path, api_version, {}, body)
+
+    def patch(self, path: str, api_version: str, body: Any) -> dict[str, Any]:
+        return self._call("PATCH", path, api_version, {}, body)
 
     def delete(self, path: str, api_version: str) -> None:
         self._call("DELETE", path, api_version, {})
@@ -72,33 +96,49 @@ class Arm:
         if self._made:
             self._made.close()
 
-    def _call(
-        self, method: str, path: str, api_version: str, query: Mapping[str, str], body: Any = None
-    ) -> dict[str, Any]:
+    def send(
+        self,
+        method: str,
+        where: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """One call. `where` is a path, or a full URL that ARM gave: our token goes to ARM, and nowhere else."""
         from azure.core.exceptions import AzureError, ClientAuthenticationError  # noqa: PLC0415
         from azure.core.rest import HttpRequest  # noqa: PLC0415
 
-        parameters = {"api-version": api_version, **query}
-        request = HttpRequest(method, f"{self._endpoint}{path}", params=parameters, json=body)
+        url = where if where.startswith("https://") else f"{self._endpoint}{where}"
+        if urlsplit(url)[:2] != urlsplit(self._endpoint)[:2]:
+            raise unreachable(self._endpoint, f"it sends us elsewhere, to {urlsplit(url).netloc}")
+        request = HttpRequest(method, url, params=dict(query or {}), json=body, headers=dict(headers or {}))
         try:
             answer = self._client().send_request(request)
             answer.read()
         except ClientAuthenticationError as error:
+            if is_unanswered(error):
+                raise unreachable("Entra ID", error.message) from error
             raise not_signed_in(error.message) from error
         except AzureError as error:
             raise unreachable(self._endpoint, error.message) from error
+        heard = {name.lower(): value for name, value in answer.headers.items()}
         if answer.status_code >= 400:
-            raise refused(answer.status_code, answer.text())
-        return _object(answer.text())
+            raise refused(answer.status_code, answer.text(), heard)
+        return Reply(answer.status_code, answer.text(), heard)
+
+    def _call(
+        self, method: str, path: str, api_version: str, query: Mapping[str, str], body: Any = None
+    ) -> dict[str, Any]:
+        return _object(self.send(method, path, {"api-version": api_version, **query}, body).text)
 
     def _client(self) -> PipelineClient[HttpRequest, HttpResponse]:
         if self._made is None:
-            self._made = _pipeline(self._credential, self._endpoint, self._ca_file)
+            self._made = _pipeline(self._credential, self._endpoint, self._ca_file, self._proxy)
         return self._made
 
 
 def _pipeline(
-    credential: TokenCredential, endpoint: str, ca_file: str | None
+    credential: TokenCredential, endpoint: str, ca_file: str | None, proxy: str | None
 ) -> PipelineClient[HttpRequest, HttpResponse]:
     from azure.core import PipelineClient  # noqa: PLC0415
     from azure.core.pipeline import policies  # noqa: PLC0415
@@ -109,7 +149,8 @@ def _pipeline(
         policies=[
             policies.RequestIdPolicy(),
             policies.HeadersPolicy({"Accept": "application/json"}),
-            policies.UserAgentPolicy("aks-flex-node"),
+            policies.UserAgentPolicy(f"aks-flex-node/{__version__}"),
+            policies.ProxyPolicy({"https": proxy} if proxy else None),
             policies.RetryPolicy(retry_total=4, retry_backoff_factor=0.4, timeout=60),
             policies.BearerTokenCredentialPolicy(credential, f"{endpoint}/.default"),
         ],
@@ -119,21 +160,39 @@ def _pipeline(
     )
 
 
-def refused(status: int, text: str) -> AzureCallError:
-    """ARM's refusal, in ARM's words where it has any."""
+HINTS = {
+    401: "Check which identity this uses, and that its tenant is the subscription's.",
+    403: "Give this identity a role on the resource: `az role assignment create`.",
+    404: "Check the id: subscription, resource group and name.",
+    429: "Azure asks for patience; try again in a minute.",
+}
+
+
+def refused(status: int, text: str, headers: Mapping[str, str] | None = None) -> AzureCallError:
+    """ARM's refusal, in ARM's words where it has any. `headers` have names in lower case."""
+    heard = headers or {}
     said = _object(text).get("error")
     error: dict[str, Any] = said if isinstance(said, dict) else {}
     code = str(error.get("code") or f"HTTP {status}")
     message = str(error.get("message") or "it gave no reason").rstrip(".")
-    hints = {
-        401: "Check which identity this uses, and that its tenant is the subscription's.",
-        403: "Give this identity a role on the resource: `az role assignment create`.",
-        404: "Check the id: subscription, resource group and name.",
-        429: "Azure asks for patience; try again in a minute.",
-    }
-    again = status in {408, 429} or status >= 500
-    words = f"Azure refused ({code}): {message}."
-    return AzureCallError("arm-refused", words, hints.get(status, ""), again=again, status=status, code=code)
+    correlation = heard.get("x-ms-correlation-request-id") or heard.get("x-ms-request-id") or ""
+    about = f" (correlation id {correlation})" if correlation else ""
+    return AzureCallError(
+        "arm-refused",
+        f"Azure refused ({code}): {message}{about}.",
+        _remedy(status, message, heard.get("retry-after", "")),
+        again=status in {408, 429} or status >= 500,
+        status=status,
+        code=code,
+    )
+
+
+def _remedy(status: int, message: str, retry_after: str) -> str:
+    if status == 403 and (missing := refusals.forbidden(message)):
+        return missing.remedy
+    if status == 429 and (moment := refusals.until(retry_after, datetime.now(timezone.utc))):
+        return f"Azure has had too many requests of this identity, and answers again from {moment} on."
+    return HINTS.get(status, "")
 
 
 def unreachable(endpoint: str, cause: str) -> AzureCallError:
@@ -146,13 +205,17 @@ def unreachable(endpoint: str, cause: str) -> AzureCallError:
 
 
 def not_signed_in(cause: str) -> AzureCallError:
+    refusal = entra.read(cause)
     return AzureCallError(
-        "azure-sign-in-failed",
-        f"Entra ID gave us no token: {cause.splitlines()[0].strip().rstrip('.') if cause else 'it gave no reason'}.",
-        "Check the tenant, the client id and the secret, and whether the secret has expired.",
-        again=False,
-        status=401,
+        "azure-sign-in-failed", refusal.sentence(), refusal.remedy, again=False, status=401, code=refusal.code
     )
+
+
+def is_unanswered(error: BaseException) -> bool:
+    """Whether a sign-in failed because nobody answered: MSAL calls that a refusal, too."""
+    from azure.core.exceptions import ServiceRequestError, ServiceResponseError  # noqa: PLC0415
+
+    return isinstance(error.__context__, ServiceRequestError | ServiceResponseError)
 
 
 def _plain(cause: str) -> str:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.machines import ManagedIdentity
+
 if TYPE_CHECKING:
-    from azure.core.credentials import TokenCredential
+    from collections.abc import Sequence
+
+    from azure.core.credentials import AccessToken, TokenCredential
 
 PUBLIC = "https://login.microsoftonline.com"
 # Clouds that Entra's own list knows. Any other authority is a private one, which that list would call a fake.
@@ -27,12 +33,19 @@ class Authority:
 
     host: str = PUBLIC
     ca_file: str | None = None  # for an authority with certificates of its own
+    proxy: str | None = None  # that leads there
+
+    @property
+    def is_private(self) -> bool:
+        return urlsplit(self.host).hostname not in KNOWN
 
     def options(self) -> dict[str, Any]:
         """What azure-identity has to be told about it."""
         told: dict[str, Any] = {"authority": self.host}
-        if urlsplit(self.host).hostname not in KNOWN:
+        if self.is_private:
             told["disable_instance_discovery"] = True
+        if self.proxy:
+            told["proxies"] = {"https": self.proxy}
         return {**told, **self.trust()}
 
     def trust(self) -> dict[str, Any]:
@@ -47,11 +60,46 @@ def service_principal(
     return ClientSecretCredential(tenant, client_id, secret, **(authority or Authority()).options())
 
 
+def service_principal_by_certificate(
+    tenant: str, client_id: str, pem: bytes, authority: Authority | None = None
+) -> TokenCredential:
+    """`pem` is a certificate and its private key, in any order."""
+    from azure.identity import CertificateCredential  # noqa: PLC0415
+
+    options = (authority or Authority()).options()
+    try:
+        return CertificateCredential(tenant, client_id, certificate_data=pem, **options)
+    except (ValueError, TypeError) as error:
+        raise AzureCallError(
+            "client-certificate-unusable",
+            f"The certificate of the service principal cannot be used: {_first_words(error)}.",
+            "It must be PEM: a certificate, and its RSA private key without a password.",
+            again=False,
+        ) from None
+
+
 def managed_identity(client_id: str | None = None) -> TokenCredential:
     """The identity of the Azure VM (or pod) that this runs on; which one, when it has several."""
-    from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
+    return ManagedIdentity(client_id)
 
-    return ManagedIdentityCredential(client_id=client_id)
+
+def workload_identity(
+    tenant: str, client_id: str, token_file: str, authority: Authority | None = None
+) -> TokenCredential:
+    """An identity that trusts whoever signed the token in a file."""
+    try:
+        Path(token_file).read_bytes()
+    except OSError as error:
+        raise AzureCallError(
+            "federated-token-unreadable",
+            f"{token_file}, which should hold a federated token, cannot be read: {error.strerror}.",
+            "Whatever provides the token on this machine must be running; azure.workloadIdentity.tokenFile names it.",
+            again=True,
+        ) from None
+    from azure.identity import WorkloadIdentityCredential  # noqa: PLC0415
+
+    options = (authority or Authority()).options()
+    return WorkloadIdentityCredential(tenant_id=tenant, client_id=client_id, token_file_path=token_file, **options)
 
 
 def default(authority: Authority | None = None) -> TokenCredential:
@@ -62,3 +110,28 @@ def default(authority: Authority | None = None) -> TokenCredential:
     return DefaultAzureCredential(
         **told, exclude_interactive_browser_credential=True, exclude_powershell_credential=True
     )
+
+
+class FirstOf:
+    """The first of some identities that signs in. When none does, the reason of the first is told."""
+
+    def __init__(self, candidates: Sequence[TokenCredential]) -> None:
+        self._candidates = tuple(candidates)
+
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        first: AzureCallError | None = None
+        for each in self._candidates:
+            try:
+                token = each.get_token(*scopes)
+            except AzureCallError as error:
+                first = first or error
+            else:
+                self._candidates = (each,)  # it is who we are from now on
+                return token
+        assert first  # noqa: S101 - there is at least one of them, and it did not sign in
+        raise first
+
+
+def _first_words(error: Exception) -> str:
+    words = (str(error).splitlines() or [""])[0].partition(". ")[0]
+    return words.strip(" .") or "it is not understood"

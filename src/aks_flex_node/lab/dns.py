@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.layout import Layout
 
 # Who publishes what a node is made of, and where images come from.
-ARTIFACT_HOSTS = ("dl.k8s.io", "cdn.dl.k8s.io", "github.com", "acs-mirror.azureedge.net", "packages.aks.azure.com")
+ARTIFACT_HOSTS = (
+    *("dl.k8s.io", "cdn.dl.k8s.io", "github.com", "acs-mirror.azureedge.net", "packages.aks.azure.com"),
+    "packages.microsoft.com",
+)
 IMAGE_HOSTS = ("mcr.microsoft.com", "registry.k8s.io")
 
 
@@ -37,6 +40,7 @@ def command(layout: Layout) -> list[str]:
         network.LOGIN_NAME: network.AZURE,
         network.MANAGEMENT_NAME: network.AZURE,
         network.PROVIDER_NAME: network.PROVIDER,
+        network.VPN_NAME: network.VPN,
         **dict.fromkeys(IMAGE_HOSTS, network.REGISTRY),
         **dict.fromkeys(ARTIFACT_HOSTS, network.MIRROR),
     }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab import dns, network
 from aks_flex_node.lab.arm.resources import ManagedCluster, Resources
+from aks_flex_node.lab.azcmagent.repositories import ArcPackages, publish
 from aks_flex_node.lab.cluster import Cluster
 from aks_flex_node.lab.errors import PartError
 from aks_flex_node.lab.files import locked, write_atomically
@@ -34,6 +35,7 @@ from aks_flex_node.lab.parts.probes import Connection, trusting
 from aks_flex_node.lab.parts.provider import (
     CLUSTER,
     GATEWAY,
+    GROUP,
     LOCATION,
     URL,
     ResourceProvider,
@@ -41,6 +43,7 @@ from aks_flex_node.lab.parts.provider import (
     write_resolver,
 )
 from aks_flex_node.lab.parts.services import Services
+from aks_flex_node.lab.parts.vpn import Vpn
 from aks_flex_node.lab.pki import Authority, kubeconfig
 from aks_flex_node.lab.requirements import require_host, require_kernel, require_root
 from aks_flex_node.lab.tools.artifacts import artifact_tree
@@ -92,6 +95,15 @@ class Lab:
         return Azure(self.layout, self.network.cloud)
 
     @property
+    def arc(self) -> ArcPackages:
+        """Where machines get azcmagent from, and the key that vouches for it."""
+        return ArcPackages(artifact_tree(self.toolbox))
+
+    @property
+    def vpn(self) -> Vpn:
+        return Vpn(self.layout, self.network.cloud, self.azure.state, GROUP)
+
+    @property
     def inventory(self) -> Inventory:
         return Inventory(self.layout)
 
@@ -133,6 +145,7 @@ class Lab:
         port = gateway.choose_port(self.layout, api_port, alive=self.supervisor.process("gateway") is not None)
         self.toolbox.install(progress=progress)
         tree = artifact_tree(self.toolbox, progress)
+        publish(tree)
         with self.alone():
             new = not self.exists
             try:
@@ -155,21 +168,21 @@ class Lab:
             self._write_kubeconfig(port)
         with progress.step("etcd, registry, mirror, DNS, fault proxy"):
             self._run(plane.etcd(), *self._cloud(tree))
-        with progress.step("Kubernetes API server"):
-            self._run(plane.api_server(), gateway.part(self.network.cloud, port))
-        with progress.step("controller manager, scheduler, resource provider, images, roles"):
+        with progress.step("Azure"):  # before the API server, which believes its tokens
             self.provider.enrol(self.azure.directory, self.azure.assignments)
+            self._register_cluster()
+            self._run(self.azure.azure(URL, self.provider.authority, resolver(self.layout)))
+        with progress.step("Kubernetes API server"):
+            self._run(plane.api_server(resolver(self.layout)), gateway.part(self.network.cloud, port))
+        with progress.step("controller manager, scheduler, resource provider, images, roles"):
             self._start(plane.controller_manager(), plane.scheduler(), self.provider.part())
             self.services.push_images(self.toolbox)
             self.faults.ensure()
             self.cluster.prepare()
             self._wait(plane.controller_manager(), plane.scheduler(), self.provider.part())
-        with progress.step("Azure"):
-            self._register_cluster()
-            azure = self.azure.azure(URL, self.provider.authority, resolver(self.layout))
-            self._start(azure, self._provider_gateway())
+            self._start(self._provider_gateway(), self.vpn.part())
             self.provider.introduce(plane.admin())
-            self._wait(azure)
+        self.azure.metadata.settle()
         self.inventory.sweep()
         for machine in self.inventory.all():
             if machine.init() is None or machine.runner() is None:
@@ -264,7 +277,9 @@ class Lab:
             network.SERVICES,
             network.DNS_SERVICE,
             network.PODS,
+            self.vpn.subnet_id,
         )
+        self.vpn.prepare(LOCATION)
         Resources(self.azure.state).register(cluster)
 
     def _cloud(self, tree: Path) -> list[Part]:

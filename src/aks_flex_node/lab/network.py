@@ -1,7 +1,7 @@
 """The lab's network: a cloud, a wide area, and edge sites, each a namespace of its own.
 
-    cloud ── wan ── site ── machine
-                 └─ site ── machine, machine
+    private ── cloud ── wan ── site ── machine
+                            └─ site ── machine, machine
 
 All addresses are of the range set aside for benchmarks (198.18.0.0/15). Nothing connects the wide area with the
 machine we run on, so no packet can leave; and since every lab has its own, two labs use the same addresses in peace.
@@ -33,12 +33,22 @@ REGISTRY = f"{CLOUD}.20"
 MIRROR = f"{CLOUD}.30"
 AZURE = f"{CLOUD}.40"
 PROVIDER = f"{CLOUD}.50"
+VPN = f"{CLOUD}.60"
+PRIVATE = "198.18.2.0/24"  # the cluster's own network: nothing but the VPN leads to it
+PRIVATE_NODES = "198.18.2.0/25"
+PRIVATE_DNS = "198.18.2.2"
+PRIVATE_API = "198.18.2.10"
+PRIVATE_LINK = "private"
+VPN_LINK = "vpn"
 PODS = "198.19.0.0/17"
 SERVICES = "198.19.128.0/20"
 API_SERVICE = "198.19.128.1"
 DNS_SERVICE = "198.19.128.10"
 API_NAME = f"api.{DOMAIN}"
 API_URL = f"https://{API_NAME}:443"
+PRIVATE_API_NAME = f"private-api.{DOMAIN}"  # known to the private network's name server alone
+PRIVATE_API_URL = f"https://{PRIVATE_API_NAME}:443"
+VPN_NAME = f"gateway.vpn.{DOMAIN}"
 LOGIN_NAME = f"login.{DOMAIN}"
 LOGIN_URL = f"https://{LOGIN_NAME}"
 PROVIDER_NAME = f"provider.{DOMAIN}"
@@ -105,14 +115,28 @@ class Network:
         self.wan.ip(
             f"addr replace {CLOUD}.1/24 dev cloud", "link set cloud up", f"route replace {SERVICES} dev cloud"
         )
-        own = [f"addr replace {address}/24 dev eth0" for address in (DNS, API, REGISTRY, MIRROR, AZURE, PROVIDER)]
+        own = [
+            f"addr replace {address}/24 dev eth0" for address in (DNS, API, REGISTRY, MIRROR, AZURE, PROVIDER, VPN)
+        ]
         service = [f"addr replace {address}/32 dev eth0" for address in (API_SERVICE, DNS_SERVICE)]
         self.cloud.ip(*own, *service, "link set eth0 up", f"route replace default via {CLOUD}.1")
-        # What kube-proxy would do on a node: the API server answers at its service address.
-        match = ("-d", API_SERVICE, "-p", "tcp", "--dport", "443")
-        self.cloud.rule("nat", "PREROUTING", *match, "-j", "DNAT", "--to-destination", f"{API}:443")
-        for path in sorted(self.layout.sites.glob("*.json")):
-            self._site_up(Site(**json.loads(path.read_text())))
+        self._private_up()
+        # What kube-proxy would do on a node: the API server answers at its service address; and at its private one.
+        for address in (API_SERVICE, PRIVATE_API):
+            match = ("-d", address, "-p", "tcp", "--dport", "443")
+            self.cloud.rule("nat", "PREROUTING", *match, "-j", "DNAT", "--to-destination", f"{API}:443")
+        for site in self.sites():
+            self._site_up(site)
+
+    def _private_up(self) -> None:
+        """Addresses in the cloud to which the wide area has no route."""
+        if not self.cloud.has_link(PRIVATE_LINK):
+            self.cloud.ip(f"link add {PRIVATE_LINK} type bridge")
+        own = [f"addr replace {address}/24 dev {PRIVATE_LINK}" for address in (PRIVATE_DNS, PRIVATE_API)]
+        self.cloud.ip(*own, f"link set {PRIVATE_LINK} up")
+
+    def sites(self) -> list[Site]:
+        return [Site(**json.loads(path.read_text())) for path in sorted(self.layout.sites.glob("*.json"))]
 
     def site(self, name: str) -> Site:
         """The site of that name, made when it is new."""

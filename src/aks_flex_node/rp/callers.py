@@ -15,7 +15,7 @@ class Caller:
     kind: Kind
     tenant: str = ""
     ids: frozenset[str] = frozenset()  # all that roles may be given to, in lower case: object, application, groups
-    own: frozenset[str] = frozenset()  # those of them that are nobody else's
+    own: frozenset[str] = frozenset()  # those that are nobody else's, and the machine or resource that it belongs to
 
     def is_node(self, identity: str) -> bool:
         """Whether this is whom a node's identity names: `id`, or `id@tenant` where the tenant is known."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.rp.arm.ids import cluster_id
+from aks_flex_node.rp.clusters import access as accesses
 from aks_flex_node.rp.clusters import connections, tokens
 from aks_flex_node.rp.clusters.clients import Refused
 from aks_flex_node.rp.clusters.facts import ClusterFacts
@@ -25,12 +26,14 @@ from aks_flex_node.rp.resource.ways import Ways
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from aks_flex_node.rp.clusters.access import Access
     from aks_flex_node.rp.clusters.tokens import MintedToken
     from aks_flex_node.rp.clusters.watching import ClusterWatch
     from aks_flex_node.rp.sealing import Sealer
     from aks_flex_node.rp.store.store import Cluster, Store
 
 SYNC_SECONDS = 2.0
+GRANT_SECONDS = 10.0  # below what a difference may last before the watch puts it right
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,15 @@ def known(cluster: Cluster) -> Known:
     facts, ways = ClusterFacts.from_document(cluster.facts), cluster.facts.get(WAYS)
     follow = bool(cluster.facts.get("followVersion"))
     return Known(name, facts, follow, Ways.from_document(ways) if ways is not None else None)
+
+
+def _refuses(key: str, what: str, refusal: Refused) -> ClusterError:
+    return ClusterError(
+        "cluster-refuses",
+        f"The cluster does not let the service {what}: {refusal.message}.",
+        f"Look with `aks-flex-rp cluster check {key}`.",
+        again=refusal.status == 429 or refusal.status >= 500,
+    )
 
 
 class Connected:
@@ -101,12 +113,7 @@ class Connected:
                 raise ClusterError("node-name-taken", why, "Choose another name, or remove that Node first.")
             minted = await tokens.mint(client, node, datetime.fromtimestamp(expires, timezone.utc))
         except Refused as refusal:
-            raise ClusterError(
-                "cluster-refuses",
-                f"The cluster does not let the service make a bootstrap token: {refusal.message}.",
-                f"Look with `aks-flex-rp cluster check {key}`.",
-                again=refusal.status == 429 or refusal.status >= 500,
-            ) from refusal
+            raise _refuses(key, "make a bootstrap token", refusal) from refusal
         self._count("minted")
         return minted
 
@@ -117,6 +124,29 @@ class Connected:
             log.warning("Token %s could not be revoked now, and is swept later: %s", token, error)
             return False
         self._count("revoked")
+        return True
+
+    async def grant(self, key: str, node: str, access: Access) -> None:
+        """Within a bound: whoever asks for it waits for the answer."""
+        client = self._watch_of(key).client
+        try:
+            await asyncio.wait_for(accesses.grant(client, node, access), GRANT_SECONDS)
+        except Refused as refusal:
+            raise _refuses(key, "let this node in", refusal) from refusal
+        except asyncio.TimeoutError:
+            raise ClusterError(
+                "cluster-unreachable",
+                f"{key} did not answer within {GRANT_SECONDS:.0f} s.",
+                "Check that the API server runs, and that no firewall is between it and this service.",
+                again=True,
+            ) from None
+
+    async def withdraw(self, key: str, node: str) -> bool:
+        try:
+            await asyncio.wait_for(accesses.withdraw(self._watch_of(key).client, node), GRANT_SECONDS)
+        except (FlexError, Refused, asyncio.TimeoutError) as error:
+            log.warning("What %s may do in its cluster could not be taken now, and is taken later: %s", node, error)
+            return False
         return True
 
     def _watch_of(self, key: str) -> ClusterWatch:

@@ -22,6 +22,7 @@ from aks_flex_node.rp.delivery.built_in import BuiltIn
 from aks_flex_node.rp.identity import open_arm
 from aks_flex_node.rp.nodes.around import Workshop
 from aks_flex_node.rp.nodes.following import Following
+from aks_flex_node.rp.nodes.granting import Granting
 from aks_flex_node.rp.nodes.joins import Joins
 from aks_flex_node.rp.nodes.reading import Reading
 from aks_flex_node.rp.nodes.reporting import Reporting
@@ -93,7 +94,8 @@ class Service:
         self.joins = Joins(shop, Following(shop).follow, lambda outcome: metrics.joins.labels(outcome).inc())
         tokens = Tokens(settings.auth, self.key)
         doors = Doors(tokens, self._roles(), Limits(settings.limits), cards, shop)
-        arm = Arm(doors, Writing(shop), Reading(shop, cards.heard), Reporting(shop, cards.saw), metrics)
+        reporting = Reporting(shop, Granting(shop), cards.saw)
+        arm = Arm(doors, Writing(shop), Reading(shop, cards.heard), reporting, metrics)
         built_in = self._bundles if settings.delivery.method == "builtIn" else None
         own = Own(doors, self.joins, metrics, built_in, lambda: self._running)
         self.app = Polling(application(arm, own), doors, metrics)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.lab.arm.assignments import Assignments
 from aks_flex_node.lab.arm.resources import SUBSCRIPTION, ManagedCluster, Resources
 from aks_flex_node.lab.entra.directory import TENANT, Directory
+from aks_flex_node.lab.entra.given import Given
 from aks_flex_node.lab.entra.signing import SigningKeys
 from aks_flex_node.lab.processes import spawn
 from tests.service.ports import accepts, free_port, wait_until
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from aks_flex_node.lab.entra.directory import Principal
     from aks_flex_node.lab.pki import Authority, Pair
     from aks_flex_node.lab.processes import Process
 
@@ -86,6 +88,21 @@ def running_cloud(authority: Authority, room: Path, provider: str) -> Iterator[C
     try:
         wait_until(lambda: accepts(port), process, log)
         yield Cloud(url, str(authority.certificate), state, process, argv, log)
+    finally:
+        process.stop()
+    assert "Traceback" not in log.read_text()
+
+
+@contextmanager
+def running_metadata(cloud: Cloud, room: Path, *identities: Principal) -> Iterator[str]:
+    """The metadata service of a machine that has these, as a process on loopback; clients have a variable for it."""
+    port, log = free_port(), room / "metadata.log"
+    where = ("--listen", f"127.0.0.1:{port}", "--state", cloud.state, "--login", cloud.url)
+    Given(cloud.state).set("127.0.0.1", [each.object_id for each in identities])
+    process = spawn((sys.executable, "-m", "aks_flex_node.lab.entra", *where), log=log)
+    try:
+        wait_until(lambda: accepts(port), process, log)
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.stop()
     assert "Traceback" not in log.read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,13 @@ import pytest
 import requests
 import urllib3
 from azure.core.exceptions import ClientAuthenticationError
-from azure.identity import CredentialUnavailableError
+from azure.identity import CredentialUnavailableError, ManagedIdentityCredential
 
 from aks_flex_node.azure import credentials
+from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.processes import spawn
-from tests.service.ports import accepts, free_port, wait_until
+from aks_flex_node.lab.entra.given import Given
+from tests.service.lab_cloud.clouds import running_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,6 +178,14 @@ def test_rotated_keys_sign_and_the_one_before_is_still_shown(cloud: Cloud) -> No
     assert before not in {each["kid"] for each in ask(cloud, "GET", "/common/discovery/v2.0/keys").json()["keys"]}
 
 
+def test_older_metadata_name_the_issuer_of_access_tokens(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("issued", "right")
+    told = claims(signed_in(cloud, principal, "right").get_token("https://x/.default").token)
+    older = ask(cloud, "GET", f"/{TENANT}/.well-known/openid-configuration").json()
+    assert older["issuer"] == told["iss"]
+    assert ask(cloud, "GET", f"/{TENANT}/v2.0/.well-known/openid-configuration").json()["issuer"] != told["iss"]
+
+
 def test_instances_are_known(cloud: Cloud) -> None:
     told = ask(cloud, "GET", "/common/discovery/instance?api-version=1.1&authorization_endpoint=x").json()
     assert told["tenant_discovery_endpoint"] == cloud.metadata
@@ -187,18 +195,9 @@ def test_instances_are_known(cloud: Cloud) -> None:
 def machine(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Principal]:
     """A machine with one managed identity, whose metadata service azure-identity finds by its variable."""
     identity = cloud.directory.managed_identity("edge-1", f"/subscriptions/s/{tmp_path.name}/edge-1")
-    port, log = free_port(), tmp_path / "log"
-    where = ("--listen", f"127.0.0.1:{port}", "--state", cloud.state, "--login", cloud.url)
-    process = spawn(
-        (sys.executable, "-m", "aks_flex_node.lab.entra", *where, "--identity", identity.client_id), log=log
-    )
-    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", f"http://127.0.0.1:{port}")
-    try:
-        wait_until(lambda: accepts(port), process, log)
+    with running_metadata(cloud, tmp_path, identity) as url:
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
         yield identity
-    finally:
-        process.stop()
-    assert "Traceback" not in log.read_text()
 
 
 def test_azure_identity_gets_a_machines_identity(machine: Principal) -> None:
@@ -210,8 +209,15 @@ def test_azure_identity_gets_a_machines_identity(machine: Principal) -> None:
 
 def test_a_machine_gets_no_identity_but_its_own(cloud: Cloud, machine: Principal) -> None:
     other = cloud.directory.managed_identity("edge-2", "/subscriptions/s/edge-2")
-    with pytest.raises((ClientAuthenticationError, CredentialUnavailableError)):
+    with pytest.raises(AzureCallError, match="Identity not found") as caught:
         credentials.managed_identity(other.client_id).get_token("https://x/.default")
+    assert caught.value.name == "managed-identity-unknown"
+
+
+def test_azure_identity_itself_is_told_that_an_identity_is_not_there(cloud: Cloud, machine: Principal) -> None:
+    Given(cloud.state).set("127.0.0.1", [])
+    with pytest.raises(CredentialUnavailableError, match="Identity not found"):
+        ManagedIdentityCredential().get_token("https://x/.default")
 
 
 def test_the_metadata_service_wants_its_header(machine: Principal, monkeypatch: pytest.MonkeyPatch) -> None:

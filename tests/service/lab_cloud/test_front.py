@@ -81,7 +81,8 @@ def test_a_reader_does_not(cloud: Cloud) -> None:
         arm.post(f"{CLUSTER}/listClusterAdminCredential", AKS)
     assert (caught.value.name, caught.value.status, caught.value.code) == ("arm-refused", 403, "AuthorizationFailed")
     assert "listClusterAdminCredential/action" in caught.value.message
-    assert "az role assignment create" in caught.value.hint
+    assert f'--role "Azure Kubernetes Service Cluster Admin Role" --scope {CLUSTER}`' in caught.value.hint
+    assert "(correlation id " in caught.value.message
 
 
 def test_what_is_not_there_is_not_found(cloud: Cloud) -> None:

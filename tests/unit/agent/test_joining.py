@@ -11,7 +11,8 @@ from aks_flex_node.agent import pods
 from aks_flex_node.agent.cluster.nodes import Node
 from aks_flex_node.agent.components.sequence import AFTER, SEQUENCE
 from aks_flex_node.agent.engine import state
-from aks_flex_node.agent.joining import Join, differences
+from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.joining import Join, Stage, differences
 from aks_flex_node.agent.leaving import Leave
 from aks_flex_node.agent.watching import Watcher
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
@@ -320,3 +321,52 @@ def test_failed_units_are_forgotten_at_the_end() -> None:
     host._units["kubelet.service"] = UnitState("kubelet.service", exists=True, enabled=True, active="failed")
     assert leave(host) == []
     assert host.unit("kubelet.service").active == "inactive"
+
+
+def stage(ran: list[str], error: FlexError | None = None) -> Stage:
+    def run() -> None:
+        ran.append("tunnel")
+        if error:
+            raise error
+
+    return Stage("vpn", "a tunnel", Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED, run)
+
+
+def test_what_has_to_come_first_comes_before_any_component_and_the_machine_is_looked_at_again() -> None:
+    host, ran = empty_host(), list[str]()
+    engine = engine_on(host)
+    engine.workshop = Ready(host)
+    there = replace(MACHINE, address="192.168.100.2")
+    introduced = lambda: ran.append(state.read(host, STATE).phase)  # noqa: E731
+    Join(engine, Proven(host, engine.config), Watcher(), [stage(ran)], lambda: there, introduced).run()
+    assert ran == ["tunnel", "NodeBootstrapping"]
+    assert engine.machine.address == "192.168.100.2"
+    assert state.read(host, STATE).phase == "NodeJoined"
+
+
+def test_a_stage_that_fails_is_kept_with_its_cause_and_nothing_is_installed() -> None:
+    host, ran = empty_host(), list[str]()
+    engine = engine_on(host)
+    engine.workshop = Ready(host)
+    error = FlexError("vpn-away", "The gateway does not answer.")
+    with pytest.raises(FlexError, match="does not answer"):
+        Join(engine, Proven(host, engine.config), Watcher(), [stage(ran, error)]).run()
+    known = state.read(host, STATE)
+    assert (known.phase, known.step, known.error) == ("VPNFailed", "vpn", "vpn-away")
+    assert host.look("/etc/containerd") is None
+
+
+def test_what_was_made_in_azure_is_taken_back_and_what_cannot_be_is_told() -> None:
+    host, taken = empty_host(), list[str]()
+    join(host)
+
+    def back() -> list[str]:
+        taken.append("arc")
+        return ["az resource delete --ids x"]
+
+    leaving = Leave(engine_on(host), None, Watcher(), take_back=[("arc", "Arc forgets", back)])
+    assert leaving.run() == []
+    assert (taken, leaving.to_type) == (["arc"], ["az resource delete --ids x"])
+    again = Leave(engine_on(host), None, Watcher(), take_back=[("arc", "Arc forgets", back)])
+    again.run()
+    assert taken == ["arc"]  # a machine that is no node has nothing in Azure

@@ -49,7 +49,7 @@ def api_of(answer: Any) -> Api:
 def test_status_has_the_keys_of_the_first_release(tmp_path: Path) -> None:
     found = status.status(engine_with(tmp_path))
     assert found["arc"] == found["vpn"] == {"status": "disabled"}
-    assert found["node"] == {"name": "edge-1", "status": "NotJoined"}
+    assert found["node"] == {"name": "edge-1", "status": "NotJoined", "auth": "bootstrapToken"}
     datetime.datetime.strptime(found["timestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     assert (found["phase"], found["error"], found["certificate"], found["drift"]) == ("NotStarted", None, None, None)
     json.dumps(found)
@@ -100,6 +100,8 @@ def test_drift_is_looked_for_on_a_node_that_has_joined(tmp_path: Path) -> None:
 WELL: dict[str, Any] = {
     "phase": "NodeJoined",
     "node": {"name": "edge-1", "status": "Ready"},
+    "arc": {"status": "disabled"},
+    "vpn": {"status": "Connected"},
     "services": {
         "containerd": {"active": "active", "enabled": True},
         "kubelet": {"active": "active", "enabled": True},
@@ -128,6 +130,8 @@ WELL: dict[str, Any] = {
         ),
         ({"damaged": ["the programs at /x are damaged (is empty)"]}, ["the programs at /x are damaged (is empty)"]),
         ({"damaged": None}, []),
+        ({"arc": {"status": "Expired"}}, ["Azure Arc is Expired"]),
+        ({"vpn": {"status": "Connecting"}}, ["the tunnel to the cluster's network is Connecting"]),
         (
             {"certificate": {"expires": "2030", "days": 2.9}},
             ["the node's certificate ends at 2030, and was not renewed"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.azure.arm import Arm, not_signed_in, refused, unreachable
+from aks_flex_node.azure.arm import Arm, AzureCallError, refused, unreachable
 from aks_flex_node.azure.credentials import Authority
 
 if TYPE_CHECKING:
@@ -48,11 +48,6 @@ def test_the_last_words_of_a_long_cause_are_told() -> None:
     assert unreachable("https://x", cause).message == "https://x cannot be reached: [Errno 111] Connection refused."
 
 
-def test_the_first_line_of_entras_refusal_is_told() -> None:
-    message = not_signed_in("AADSTS7000215: Invalid client secret.\nTo mitigate, read …").message
-    assert message == "Entra ID gave us no token: AADSTS7000215: Invalid client secret."
-
-
 class Pages(Arm):
     """Three pages; what is asked for each is kept."""
 
@@ -80,6 +75,12 @@ def test_all_pages_of_a_list_are_fetched() -> None:
     ]
 
 
+def test_a_link_that_leads_elsewhere_is_not_followed() -> None:
+    """It would carry our token there."""
+    with pytest.raises(AzureCallError, match=r"elsewhere, to evil\.example"):
+        Arm(cast("TokenCredential", None)).send("GET", "https://evil.example/operations/1")
+
+
 def test_a_private_authority_is_not_looked_up_in_entras_own_list() -> None:
     private = Authority("https://login.flex.internal", "/ca.pem").options()
     assert private == {
@@ -87,4 +88,6 @@ def test_a_private_authority_is_not_looked_up_in_entras_own_list() -> None:
         "disable_instance_discovery": True,
         "connection_verify": "/ca.pem",
     }
+    by_proxy = Authority(proxy="http://proxy.example:3128").options()
+    assert by_proxy["proxies"] == {"https": "http://proxy.example:3128"}
     assert Authority().options() == {"authority": "https://login.microsoftonline.com"}

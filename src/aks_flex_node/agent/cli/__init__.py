@@ -13,6 +13,11 @@ def main() -> None:
 
         print(__version__)
         return
+    if words[:1] == ["token"]:
+        from aks_flex_node.agent.cli.kubernetes_tokens import main as hand_token
+
+        if hand_token(words):
+            return
     if "_AKS_FLEX_NODE_COMPLETE" not in os.environ:
         from aks_flex_node.agent.cli.pages import page
 

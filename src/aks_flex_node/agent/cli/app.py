@@ -51,12 +51,15 @@ def version(json: Json = False) -> None:
 
 
 def _register() -> None:
-    from aks_flex_node.agent.cli import configs, looking, node, shelves
+    from aks_flex_node.agent.cli import arcs, configs, looking, node, shelves, tokens, vpns
 
     node.register(app)
     looking.register(app)
+    vpns.register(app)
+    app.add_typer(arcs.app, name="arc")
     app.add_typer(configs.app, name="config")
     app.add_typer(shelves.app, name="artifacts")
+    app.add_typer(tokens.app, name="token")
 
 
 _register()

@@ -9,10 +9,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent import discovering
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.components.agent import APPLIED, CURRENT
 from aks_flex_node.agent.config import files, loader
-from aks_flex_node.agent.config.derived import log_file
+from aks_flex_node.agent.config.derived import joined_file, log_file
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.engine import Engine
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.loader import Loaded
     from aks_flex_node.agent.fetching.bundles import Bundle
+    from aks_flex_node.agent.machine import Machine
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
 
@@ -132,8 +134,8 @@ def is_followed() -> bool:
 
 
 def has_joined(config: NodeConfig) -> bool:
-    """Whether this machine has a certificate of its own."""
-    return Path(f"{config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem").exists()
+    """Whether this machine has what a node shows the cluster."""
+    return Path(joined_file(config)).exists()
 
 
 def ledger_places(config: NodeConfig) -> tuple[str, ...]:
@@ -143,13 +145,19 @@ def ledger_places(config: NodeConfig) -> tuple[str, ...]:
 def engine(config: NodeConfig, host: Host | None = None) -> Engine:
     """An engine for this machine."""
     host = host or RealHost()
+    config = discovering.completed(config, discovering.kept(host))
     events = Events(Journal(), level=config.agent.log_level)
+    return Engine(host, config, survey_of(host, config), Ledger(host, ledger_places(config)), events)
+
+
+def survey_of(host: Host, config: NodeConfig) -> Machine:
+    """What the machine is, and what is known of it from before."""
     known = state.read(host, f"{config.paths.data_dir}/state.json")
     network = host.read(f"{config.paths.cni.conf_dir}/{cni.NETWORK}")
     machine = survey(host, config, known.pod_cidr or cni.subnet(network))
     if not machine.address:
         machine = replace(machine, address=known.address)  # nobody can tell now, so it is what it was
-    return Engine(host, config, machine, Ledger(host, ledger_places(config)), events)
+    return machine
 
 
 def node_name(engine: Engine) -> str:

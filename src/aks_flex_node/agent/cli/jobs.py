@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import renewing, works
 from aks_flex_node.agent.cli import door, progress, resets, screen, sites
 from aks_flex_node.agent.cli.stays import install_service
-from aks_flex_node.agent.cluster.proof import LiveProof, node_api
+from aks_flex_node.agent.cluster.own import node_api
+from aks_flex_node.agent.cluster.proof import LiveProof
 from aks_flex_node.agent.components.agent import CURRENT, WORK
 from aks_flex_node.agent.components.sequence import SEQUENCE, kept
 from aks_flex_node.agent.config import loader
@@ -42,6 +43,7 @@ def run(kind: str, words: Sequence[str]) -> None:
         "repair": lambda: _repair([word.removeprefix(ALONE) for word in words if word.startswith(ALONE)]),
         "recover": recover,
         "leave": leave,
+        "connect": connect,
     }
     try:
         outcome = doing[kind]()
@@ -100,6 +102,17 @@ def recover() -> Outcome:
         api = node_api(site.config)
         look = lambda: sights.look(site.host, site.config, site.node, api)  # noqa: E731
         return Recovery(site.engine, site.provider, proof, look).run()
+
+
+def connect() -> Outcome:
+    """Renew the certificate of the tunnel, and all that goes with it."""
+    from aks_flex_node.agent.vpn.connection import Connection
+
+    with alone():
+        keeping.finish(RealHost())
+        engine = _engine_for(loader.load(Path(CURRENT), {}, {}).config)
+        Connection(engine, progress.Lines().note).run()
+    return Outcome("connect", Result.DONE.value, message="The tunnel has what it needs.")
 
 
 def leave() -> Outcome | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.cli import door, progress, screen
+from aks_flex_node.agent.cli import ahead, door, progress, screen
 from aks_flex_node.agent.cli.door import Stays
 from aks_flex_node.agent.cli.stays import check_following, stay
 from aks_flex_node.agent.cluster.proof import LiveProof
@@ -47,6 +48,7 @@ def join(
     with alone():  # from the first look on: what is kept here may be about to change
         keeping.finish(RealHost())
         loaded, bundle = door.obtain(given)
+        loaded = replace(loaded, config=ahead.ask_azure(loaded.config))
         follows = loaded.config.continuous_monitoring and stays in {Stays.HERE, Stays.AS_A_SERVICE}
         engine = _engine_for(loaded, follows=follows, fetched=given.url is not None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
@@ -58,7 +60,7 @@ def join(
             keeping.keep(engine.host, bundle, given.url)  # from here on, the next run needs no URL
         door.open_log(engine)
         with _renewable(engine):
-            node = _run(engine, components or SEQUENCE)
+            node = _run(engine, components or SEQUENCE, loaded)
         engine.host.do(WriteFile(APPLIED, keeping.applied_text(loaded.config).encode(), 0o600))
         stay(engine, loaded, stays, follows=follows)
     took = time.monotonic() - start
@@ -84,14 +86,17 @@ def _engine_for(loaded: Loaded, *, follows: bool, fetched: bool) -> Engine:
     return engine
 
 
-def _run(engine: Engine, components: Sequence[Component]) -> Node | None:
+def _run(engine: Engine, components: Sequence[Component], loaded: Loaded) -> Node | None:
     workshop = StoreWorkshop(engine.config)
     engine.workshop = workshop
     name = engine.machine.node_name(engine.config)
     try:
         with progress.watching(workshop.transfers) as watcher:
             proof = LiveProof(engine.host, engine.config, name, watcher.note)
-            return Join(engine, proof, watcher).run(components)
+            stages = ahead.stages(engine, watcher.note) if components is SEQUENCE else []
+            again = lambda: door.survey_of(engine.host, engine.config)  # noqa: E731
+            join = Join(engine, proof, watcher, stages, again, ahead.introduction(engine, loaded))
+            return join.run(components)
     finally:
         workshop.close()
 

@@ -82,7 +82,7 @@ def show_status(found: dict[str, Any]) -> None:
         ("phase", found["phase"]),
         ("versions", "  ".join(f"{name} {version}" for name, version in found["versions"].items()) or "none"),
         ("services", "  ".join(f"{name} {unit['active']}" for name, unit in found["services"].items())),
-        ("certificate", f"until {end['expires']} ({end['days']:.0f} days)" if end else "none"),
+        ("certificate", f"until {end['expires']} ({end['days']:.0f} days)" if end else _without(node)),
         ("arc", found["arc"]["status"]),
         ("vpn", found["vpn"]["status"]),
         ("drift", drift_line(found)),
@@ -96,6 +96,10 @@ def show_status(found: dict[str, Any]) -> None:
         screen.show(f"{'':<12} {difference}")
     for event in found["events"]:
         screen.show(f"{'event':<12} {event['time']}  {event['message']}")
+
+
+def _without(node: dict[str, Any]) -> str:
+    return "none: the kubelet shows tokens of its Azure identity" if node.get("auth") == "exec" else "none"
 
 
 def following_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:

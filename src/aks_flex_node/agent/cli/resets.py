@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.cli import door, progress, screen
+from aks_flex_node.agent.cli import ahead, door, progress, screen
 from aks_flex_node.agent.cluster.farewell import Farewell
-from aks_flex_node.agent.cluster.proof import node_api
+from aks_flex_node.agent.cluster.own import node_api
 from aks_flex_node.agent.components.agent import CURRENT
 from aks_flex_node.agent.engine.engine import Engine
 from aks_flex_node.agent.engine.events import Events
@@ -31,13 +31,16 @@ def reset(config: NodeConfig, *, keep_artifacts: bool, seconds: float) -> None:
     with alone():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         engine = door.engine(config)
-        farewell = _farewell(config, door.node_name(engine), seconds)
-        leave = Leave(engine, farewell, progress.Lines(), keep_artifacts=keep_artifacts)
+        farewell = _farewell(engine.config, door.node_name(engine), seconds)
+        lines = progress.Lines()
+        back = ahead.take_back(engine, lines.note)
+        leave = Leave(engine, farewell, lines, keep_artifacts=keep_artifacts, take_back=back)
         remains = leave.run()
     for line in leave.left_on_purpose():
         screen.say(f"left on purpose: {line}")
     for line in leave.to_type:
-        screen.say(f"for somebody who may change the cluster: {line}")
+        whom = "Azure" if line.startswith("az ") else "the cluster"
+        screen.say(f"for somebody who may change {whom}: {line}")
     if remains:
         raise FlexError(
             "reset-incomplete",
@@ -62,7 +65,7 @@ def show_reset(config: NodeConfig) -> None:
     host = DryHost(real.host)
     engine = Engine(host, config, real.machine, real.ledger.copy(host), Events())
     Leave(engine, None, Watcher()).run()
-    if _farewell(config, door.node_name(real), 0):
+    if _farewell(real.config, door.node_name(real), 0):
         screen.show(f"drain and cordon node {door.node_name(real)}, and say that it left")
     own = {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
     shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.path in own)]

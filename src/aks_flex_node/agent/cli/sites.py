@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aks_flex_node.agent.cli import door
-from aks_flex_node.agent.cluster.proof import node_api
+from aks_flex_node.agent.cluster.own import node_api
 from aks_flex_node.agent.components.agent import CURRENT, NEXT
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.following.endpoints import endpoint
@@ -27,4 +27,4 @@ def open_site() -> Site:
     door.open_log(engine)
     node = door.node_name(engine)
     tokens = Tokens(running_program() or engine.machine.program, lambda: Path(CURRENT).read_text(), _waiting)
-    return Site(engine, node_api(config), node, Provider(endpoint(config, node), config, tokens))
+    return Site(engine, node_api(engine.config), node, Provider(endpoint(config, node), config, tokens))

@@ -14,7 +14,7 @@ from aks_flex_node.errors import BusyError, FlexError, MachineError, WordsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-KINDS = ("update", "repair", "recover", "leave")
+KINDS = ("update", "repair", "recover", "leave", "connect")
 
 
 def follow() -> None:

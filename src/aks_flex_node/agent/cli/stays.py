@@ -74,8 +74,10 @@ def install_service(engine: Engine) -> Outcome:
 
 def check_following(config: NodeConfig, node: str) -> None:
     """Refuse before anything is changed what could not be followed afterwards."""
-    from aks_flex_node.agent.following.endpoints import authority_host, endpoint, require_identity
+    from aks_flex_node.agent.following.endpoints import endpoint
+    from aks_flex_node.agent.identities.clouds import check_cloud
+    from aks_flex_node.agent.identities.who import require_identity
 
     endpoint(config, node)
-    authority_host(config)
+    check_cloud(config)
     require_identity(config)

@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 from aks_flex_node.errors import ClusterError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import urllib3
 
 PATCH = "application/strategic-merge-patch+json"
@@ -29,12 +31,21 @@ class Refused(Exception):  # noqa: N818 - it is an answer, and often an expected
 
 
 class Api:
-    def __init__(self, server: str, authority: str, certificate: str = "", proxy: str = "") -> None:
-        """Speak to a server that the authority's certificate (a file) vouches for."""
+    def __init__(
+        self,
+        server: str,
+        authority: str,
+        certificate: str = "",
+        proxy: str = "",
+        token: Callable[[], str] | None = None,
+    ) -> None:
+        """Speak to a server that the authority's certificate (a file) vouches for; as whom a certificate or a token
+        says."""
         self._server = server.rstrip("/")
         self._authority = authority
         self._certificate = certificate
         self._proxy = proxy
+        self._token = token
         self._made: urllib3.PoolManager | None = None
 
     @property
@@ -64,6 +75,8 @@ class Api:
         import urllib3  # noqa: PLC0415
 
         headers = {"Accept": "application/json", "User-Agent": "aks-flex-node"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token()}"
         if body is not None:
             headers["Content-Type"] = content_type
         data = None if body is None else json.dumps(body).encode()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.config.derived import Auth
     from aks_flex_node.host.host import Host, UnitState
 
 TOKEN_HINT = "Get a new token, put it into the configuration, and run the same command again."  # noqa: S105
@@ -27,36 +28,69 @@ def journal(host: Host, unit: UnitState, since: float = 0.0, lines: int = 400) -
     return [line for line in said.out.splitlines() if line.strip()]
 
 
-def fatal(unit: str, state: UnitState, lines: Sequence[str], *, joining: bool) -> FlexError | None:
-    """The cause that a unit's own words name and that waiting does not cure; None when there is none."""
+def fatal(unit: str, state: UnitState, lines: Sequence[str], *, shows: Auth | None) -> FlexError | None:
+    """The cause that a unit's own words name and that waiting does not cure; None when there is none.
+
+    `shows` is what a kubelet shows the cluster; nothing, when it has what it needs.
+    """
     text = "\n".join(lines)
-    if unit == "kubelet.service" and (found := _refused_by_cluster(text, joining=joining)):
+    if unit == "kubelet.service" and (found := _refused_by_cluster(text, shows)):
         return found
     if state.active == "failed" or state.restarts >= 3 or (state.restarts and state.active != "active"):
         return _failed(unit, lines)
     return None
 
 
-def _refused_by_cluster(text: str, *, joining: bool) -> FlexError | None:
+def _refused_by_cluster(text: str, shows: Auth | None) -> FlexError | None:
     if "certificate signed by unknown authority" in text or "certificate verify failed" in text:
         return ClusterError(
             "api-server-untrusted",
             "The API server does not show a certificate that the cluster's CA has signed.",
             "Compare node.kubelet.caCertData with the certificate-authority-data of a kubeconfig that works.",
         )
-    if joining and re.search(
-        r"(?:cannot create certificate signing request|failed to run Kubelet): Unauthorized", text
-    ):
+    if shows == "bootstrapToken":
+        return _refused_token(text)
+    return _refused_identity(text) if shows else None
+
+
+def _refused_token(text: str) -> FlexError | None:
+    if re.search(r"(?:cannot create certificate signing request|failed to run Kubelet): Unauthorized", text):
         return ClusterError(
             "token-refused",
             "The API server does not accept the bootstrap token: it expired, was used up, or is another cluster's.",
             TOKEN_HINT,
         )
-    if joining and re.search(r"cannot create certificate signing request.*forbidden", text):
+    if re.search(r"cannot create certificate signing request.*forbidden", text):
         return ClusterError(
             "token-powerless",
             "The bootstrap token may not ask this cluster for a node's certificate.",
             "Bind its group to the role system:node-bootstrapper, or let `aks-flex-rp` make the token.",
+        )
+    return None
+
+
+def _refused_identity(text: str) -> FlexError | None:
+    if found := re.search(r'User \\?"([^"\\]+)\\?" cannot (create|get|list|patch|update) resource', text):
+        return ClusterError(
+            "azure-identity-powerless",
+            f"The cluster knows this node's Azure identity (object id {found[1]}), but lets it do nothing.",
+            f"Bind it: `kubectl create clusterrolebinding flex-{found[1][:8]} --clusterrole=system:node "
+            f"--user={found[1]}` (system:node-bootstrapper where node.kubelet.auth is certificate), or let "
+            "`aks-flex-rp` do it.",
+        )
+    if re.search(r"getting credentials: exec:", text):
+        said = [line for line in text.splitlines() if re.match(r"[a-z]+(-[a-z0-9]+)+: ", line)]
+        return ClusterError(
+            "azure-token-missing",
+            f"The kubelet gets no token of this node's Azure identity: {said[-1] if said else 'nobody said why'}",
+            "Try `aks-flex-node token kubernetes`; it says what is wrong.",
+            again=True,
+        )
+    if re.search(r"\bUnauthorized\b", text):
+        return ClusterError(
+            "azure-identity-refused",
+            "The API server does not accept a token of this node's Azure identity.",
+            "Does the cluster accept Entra ID (`az aks show --query aadProfile`), and is azure.tenantId its tenant?",
         )
     return None
 

@@ -13,16 +13,17 @@ from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Protocol
 
-from aks_flex_node.agent.artifacts.sources import Sources
 from aks_flex_node.agent.cluster import causes, nodes
 from aks_flex_node.agent.cluster.api import Api, Refused
-from aks_flex_node.agent.config.derived import token
+from aks_flex_node.agent.cluster.own import node_api, proxy_to
+from aks_flex_node.agent.config.derived import joined_file, kubelet_auth, token
 from aks_flex_node.errors import ClusterError, FlexError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.config.derived import Auth
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
 
@@ -95,7 +96,7 @@ class LiveProof:
 
     @property
     def certificate(self) -> str:
-        return f"{self._config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
+        return joined_file(self._config)
 
     @property
     def api(self) -> Api:
@@ -118,8 +119,9 @@ class LiveProof:
         self._say("containerd runs")
         self._until(self._kubelet_is_well, "kubelet.service", SERVICE_SECONDS, "the kubelet does not answer")
         self._say("the kubelet is well")
-        self._until(self._has_certificate, "kubelet.service", self._seconds, "the cluster issued no certificate")
-        self._say("the cluster issued a certificate")
+        if kubelet_auth(self._config) != "exec":
+            self._until(self._has_certificate, "kubelet.service", self._seconds, "the cluster issued no certificate")
+            self._say("the cluster issued a certificate")
         node = self._until(self._find, "kubelet.service", self._seconds, "the cluster does not know the node")
         assert isinstance(node, nodes.Node)  # noqa: S101 - _find gives nothing else
         self._say(f"node {self._node} is registered")
@@ -255,14 +257,19 @@ class LiveProof:
         if state.calm(self._world.clock()):
             state = replace(state, restarts=0)  # they were in another life
         lines = causes.journal(self._host, state, self._began)  # what an earlier attempt said is over
-        return causes.fatal(unit, state, lines, joining=token(self._config) is not None)
+        return causes.fatal(unit, state, lines, shows=self._shows())
+
+    def _shows(self) -> Auth | None:
+        """What the kubelet joins with; nothing for one whose token is gone, and which has a certificate by now."""
+        auth = kubelet_auth(self._config)
+        return auth if auth != "bootstrapToken" or token(self._config) else None
 
     def _unreachable(self) -> ClusterError | None:
         """Why the API server cannot be asked from here, if it cannot."""
         authority = f"{self._config.paths.kubernetes.certs_dir}/ca.crt"
         try:
             server = self._config.node.kubelet.server_url or ""
-            (self._world.api or Api(server, authority, proxy=_proxy(self._config, server))).get("/version")
+            (self._world.api or Api(server, authority, proxy=proxy_to(self._config, server))).get("/version")
         except ClusterError as error:
             return error
         except Refused:
@@ -276,21 +283,3 @@ class LiveProof:
             return unreachable
         node = self._find() if self._has_certificate() else None
         return causes.last_resort(unit, words, f"{otherwise}, after {seconds:.0f} s", node)
-
-
-def node_api(config: NodeConfig) -> Api:
-    """The API server, spoken to with the node's own certificate."""
-    places, server = config.paths.kubernetes, config.node.kubelet.server_url or ""
-    return Api(
-        server,
-        f"{places.certs_dir}/ca.crt",
-        f"{places.kubelet_dir}/pki/kubelet-client-current.pem",
-        proxy=_proxy(config, server),
-    )
-
-
-def _proxy(config: NodeConfig, server: str) -> str:
-    """The way out that the kubelet takes, too."""
-    proxy = config.proxy
-    sources = Sources(http_proxy=proxy.http, https_proxy=proxy.https, no_proxy=proxy.no_proxy)
-    return sources.proxy_for(server) or ""

@@ -15,6 +15,7 @@ from aks_flex_node.agent.components import (
     runc,
     service,
     system,
+    vpn,
 )
 from aks_flex_node.errors import WordsError
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.engine.ledger import Ledger
 
 SEQUENCE: tuple[Component, ...] = tuple(
-    room.COMPONENT for room in (system, runc, containerd, kubernetes, cni, npd, credentials, kubelet)
+    room.COMPONENT for room in (vpn, system, runc, containerd, kubernetes, cni, npd, credentials, kubelet)
 )
 AFTER: tuple[Component, ...] = (service.RELEASE, service.COMPONENT)  # the agent itself, once the machine is a node
 ALL = SEQUENCE + AFTER
@@ -44,7 +45,7 @@ class Step:
 
 
 STEPS = (
-    Step(1, "Arc registration", "arc", "only where azure.arc is enabled"),
+    Step(1, "Arc registration", "arc", "only where azure.arc is enabled; then the tunnel, where azure.vpn is"),
     Step(
         2, "Service stop", "kubelet, containerd, npd", "a service is restarted when its inputs changed, never before"
     ),

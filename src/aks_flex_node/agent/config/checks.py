@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 LINK_DIRECTORIES = ("paths.binDir", "paths.sbinDir")
 
+
+def _certificate_and_key(text: str) -> str | None:
+    whole = "-----BEGIN CERTIFICATE-----" in text and "PRIVATE KEY-----" in text
+    return None if whole else "is not a certificate and its private key in PEM (-----BEGIN ...)."
+
+
 TEXTS: dict[str, Rule] = {
     "node.name": kubernetes.node_name,
     "node.ip": rules.ip,
@@ -38,7 +44,11 @@ TEXTS: dict[str, Rule] = {
     "azure.servicePrincipal.tenantId": rules.azure_name,
     "azure.servicePrincipal.clientId": rules.azure_name,
     "azure.managedIdentity.clientId": rules.azure_name,
+    "azure.workloadIdentity.tenantId": rules.azure_name,
+    "azure.workloadIdentity.clientId": rules.azure_name,
     "azure.arc.resourceGroup": rules.azure_name,
+    "azure.arc.package.repository": rules.url,
+    "azure.arc.package.keyURL": rules.url,
     "azure.arc.machineName": rules.azure_name,
     "azure.arc.targetCluster.name": rules.azure_name,
     "azure.arc.targetCluster.resourceGroup": rules.azure_name,
@@ -46,13 +56,19 @@ TEXTS: dict[str, Rule] = {
     "azure.targetCluster.name": rules.azure_name,
     "azure.targetCluster.resourceGroup": rules.azure_name,
     "azure.vpn.p2sGatewayCIDR": rules.network,
+    "azure.vpn.gatewayName": rules.azure_name,
+    "azure.vpn.gatewaySKU": rules.azure_name,
+    "azure.vpn.gatewaySubnetCIDR": rules.network,
     "artifacts.baseURL": rules.url,
     "proxy.http": rules.proxy,
     "proxy.https": rules.proxy,
     **{f"{part}.url": rules.template for part in ("containerd", "runc", "cni", "npd")},
     **{f"{part}.version": kubernetes.version for part in ("kubernetes", "containerd", "runc", "cni", "npd")},
 }
-SECRETS: dict[str, tuple[Rule, ...]] = {"azure.bootstrapToken.token": (kubernetes.bootstrap_token,)}
+SECRETS: dict[str, tuple[Rule, ...]] = {
+    "azure.bootstrapToken.token": (rules.plain, kubernetes.bootstrap_token),
+    "azure.servicePrincipal.clientCertificate": (_certificate_and_key,),  # the one secret with line breaks
+}
 # Of maps: the rules for names, and the rule for values.
 MAPS: dict[str, tuple[tuple[Rule, ...], Rule]] = {
     "node.labels": ((kubernetes.label_key, kubernetes.own_label), kubernetes.label_value),
@@ -108,7 +124,7 @@ def _told(path: str, value: str, of: Iterable[Rule]) -> Iterator[Problem]:
 
 def _check_secret(key: Key, secret: Secret) -> Iterator[Problem]:
     """Like the check of a text, but for the value, which is not told."""
-    of = (_mask, rules.placeholder, rules.plain, *SECRETS.get(key.path, ()))
+    of = (_mask, rules.placeholder, *SECRETS.get(key.path, (rules.plain,)))
     reason = next((reason for rule in of if (reason := rule(secret.reveal())) is not None), None)
     if reason is not None:
         yield Problem(key.path, reason)
@@ -147,6 +163,11 @@ def _check_taints(config: NodeConfig) -> Iterator[Problem]:
 
 
 def _check_lists(config: NodeConfig) -> Iterator[Problem]:
+    vpn = config.azure.vpn
+    for index, entry in enumerate(vpn.dns_servers):
+        yield from _told(f"azure.vpn.dnsServers[{index}]", entry, (rules.ip,))
+    for index, entry in enumerate(vpn.dns_domains):
+        yield from _told(f"azure.vpn.dnsDomains[{index}]", entry, (kubernetes.domain,))
     for index, entry in enumerate(config.proxy.no_proxy):
         yield from _told(f"proxy.noProxy[{index}]", entry, (rules.no_proxy,))
     for name, mirrors in config.registry_mirrors.items():
@@ -175,13 +196,23 @@ def _check_thresholds(config: NodeConfig) -> Iterator[Problem]:
 def _check_sign_in(config: NodeConfig) -> Iterator[Problem]:
     """A bootstrap token may stand beside any of them: it is for Kubernetes, they are for Azure."""
     azure = config.azure
-    if azure.managed_identity is None:
-        return
-    if azure.service_principal is not None:
-        yield Problem("azure.managedIdentity", "is given, and azure.servicePrincipal too; sign in to Azure one way.")
-    if azure.arc.enabled:
+    ways = {
+        "azure.servicePrincipal": azure.service_principal,
+        "azure.managedIdentity": azure.managed_identity,
+        "azure.workloadIdentity": azure.workload_identity,
+    }
+    given = [path for path, value in ways.items() if value is not None]
+    for path in given[1:]:
+        yield Problem(path, f"is given, and {given[0]} too; sign in to Azure one way.")
+    if azure.arc.enabled and azure.managed_identity is not None:
         reason = "is for Azure's own VMs, and azure.arc for machines elsewhere; take one of them."
         yield Problem("azure.managedIdentity", reason)
+    if azure.arc.enabled and azure.workload_identity is not None:
+        yield Problem("azure.workloadIdentity", "is given, and azure.arc too; take one of them.")
+    principal = azure.service_principal
+    if principal and principal.client_secret and principal.client_certificate:
+        reason = "is given, and azure.servicePrincipal.clientSecret too; one of them is enough."
+        yield Problem("azure.servicePrincipal.clientCertificate", reason)
 
 
 def _check_cluster(config: NodeConfig) -> Iterator[Problem]:

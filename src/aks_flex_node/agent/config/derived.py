@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from aks_flex_node.api import value_rules as rules
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.secret import Secret
 
 Cluster = tuple[str, str, str]
+Auth = Literal["bootstrapToken", "exec", "certificate"]
 
 
 def cluster(config: NodeConfig) -> Cluster | None:
@@ -50,3 +51,21 @@ def token(config: NodeConfig) -> Secret | None:
 
 def log_file(config: NodeConfig) -> str:
     return config.agent.log_file or f"{config.paths.log_dir.rstrip('/')}/agent.log"
+
+
+def kubelet_auth(config: NodeConfig) -> Auth:
+    """How the kubelet shows the API server who it is."""
+    azure, said = config.azure, config.node.kubelet.auth
+    if said:
+        return said
+    if azure.bootstrap_token or config.continuous_monitoring or config.provider.url:
+        return "bootstrapToken"  # a provider that wants anything else says so
+    identities = (azure.service_principal, azure.managed_identity, azure.workload_identity)
+    return "exec" if any(identities) or config.azure.arc.enabled else "bootstrapToken"
+
+
+def joined_file(config: NodeConfig) -> str:
+    """The file that a machine has when it has joined: what it shows the API server who it is with."""
+    folder = config.paths.kubernetes.kubelet_dir
+    own = "kubeconfig" if kubelet_auth(config) == "exec" else "pki/kubelet-client-current.pem"
+    return f"{folder}/{own}"

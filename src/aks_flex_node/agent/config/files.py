@@ -27,6 +27,7 @@ TOKEN_FILE = "azure.bootstrapToken.tokenFile"  # noqa: S105
 SECRET_FILES = (
     (TOKEN_FILE, "azure.bootstrapToken.token"),
     ("azure.servicePrincipal.clientSecretFile", "azure.servicePrincipal.clientSecret"),
+    ("azure.servicePrincipal.clientCertificateFile", "azure.servicePrincipal.clientCertificate"),
 )
 CERTIFICATE_FILE = ("node.kubelet.caCertFile", "node.kubelet.caCertData")
 

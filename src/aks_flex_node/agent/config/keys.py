@@ -55,7 +55,7 @@ class Key:
     @property
     def hidden(self) -> bool:
         """A value that is never shown when it is wrong: a secret, or what may be one in the place of its file."""
-        return self.kind == "secret" or self.path.endswith(("tokenFile", "SecretFile"))
+        return self.kind == "secret" or self.path.endswith(("tokenFile", "SecretFile", "clientCertificateFile"))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from aks_flex_node.agent.config import files
 from aks_flex_node.agent.config.checks import check_together, check_values
-from aks_flex_node.agent.config.derived import ca_certificate, token
+from aks_flex_node.agent.config.derived import ca_certificate, kubelet_auth, token
 from aks_flex_node.agent.config.documents import parse
 from aks_flex_node.agent.config.keys import nearest_above
 from aks_flex_node.agent.config.masking import printable, public, without
@@ -89,12 +89,12 @@ def load_ahead(env: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfi
 
 
 def require_join(config: NodeConfig) -> list[Problem]:
-    """What a join by bootstrap token still lacks."""
-    kubelet = config.node.kubelet
+    """What a join still lacks, and nobody can be asked for."""
+    kubelet, by_token = config.node.kubelet, kubelet_auth(config) == "bootstrapToken"
     needed = (
         ("node.kubelet.serverURL", kubelet.server_url, "the address of the API server, https://…:443"),
         ("node.kubelet.caCertData", ca_certificate(config), "the cluster's CA certificate; or give caCertFile"),
-        (files.TOKEN_FILE, token(config), "a file with the bootstrap token; or give token"),
+        (files.TOKEN_FILE, token(config) or not by_token, "a file with the bootstrap token; or give token"),
         ("kubernetes.version", config.kubernetes.version, "the cluster's version, with its patch level"),
     )
     named = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
@@ -107,7 +107,7 @@ def require_join(config: NodeConfig) -> list[Problem]:
 
 
 def check_join(config: NodeConfig) -> None:
-    """Raise when a join by bootstrap token lacks something."""
+    """Raise when a join lacks something."""
     if problems := require_join(config):
         raise invalid(problems)
 

@@ -8,94 +8,9 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from aks_flex_node.agent.config.cloud import Azure
 from aks_flex_node.agent.config.programs import Cni, Containerd, Kubernetes, Npd, Runc
-from aks_flex_node.agent.config.secret import Secret  # noqa: TC001
 from aks_flex_node.agent.config.settings import HttpsURL, Path, ProxyURL, Settings, Version
-
-
-class ServicePrincipal(Settings):
-    tenant_id: str | None = Field(
-        default=None,
-        validation_alias=AliasChoices("tenantId", "clientTenant", "tenant_id"),
-        description="Tenant of the service principal; azure.tenantId when left out.",
-    )
-    client_id: str = Field(description="Application (client) id.")
-    client_secret: Secret | None = Field(default=None, description="Its secret. Better: clientSecretFile.")
-    client_secret_file: Path | None = Field(default=None, description="A file, mode 0600, that holds the secret.")
-
-
-class ManagedIdentity(Settings):
-    client_id: str | None = Field(
-        default=None, description="Which user-assigned identity; the system's own when left out."
-    )
-
-
-class BootstrapToken(Settings):
-    token: Secret | None = Field(default=None, description="Kubernetes bootstrap token, `abcdef.0123456789abcdef`.")
-    token_file: Path | None = Field(default=None, description="A file, mode 0600, that holds the token.")
-
-
-class ArcTargetCluster(Settings):
-    name: str = Field(description="Name of the AKS cluster.")
-    resource_group: str | None = Field(
-        default=None, description="Its resource group; azure.resourceGroup when left out."
-    )
-
-
-class Arc(Settings):
-    enabled: bool = Field(default=False, description="Register this machine with Azure Arc.")
-    auto_register: bool | None = Field(default=None, description="The older name of `enabled`.")
-    machine_name: str | None = Field(
-        default=None, description="Name of the Arc machine; the host name when left out."
-    )
-    resource_group: str | None = Field(
-        default=None, description="Its resource group; azure.resourceGroup when left out."
-    )
-    location: str | None = Field(default=None, description="Its region; azure.location when left out.")
-    tags: dict[str, str] = Field(default={}, description="Tags of the Arc machine.")
-    auto_role_assignment: bool = Field(
-        default=False, description="Give the machine's identity its roles on the cluster."
-    )
-    target_cluster: ArcTargetCluster | None = Field(
-        default=None, description="The cluster, named as in the first release."
-    )
-
-
-class Vpn(Settings):
-    enabled: bool = Field(default=False, description="Reach the cluster's network through a point-to-site VPN.")
-    auto_provision: bool = Field(default=False, description="Make the VPN gateway when there is none.")
-    p2s_gateway_cidr: str = Field(default="192.168.100.0/24", description="Addresses that VPN clients get.")
-    gateway_sku: str = Field(default="VpnGw2AZ", description="Size of a gateway that is made.")
-
-
-class TargetCluster(Settings):
-    resource_id: str | None = Field(default=None, description="ARM id of the AKS cluster.")
-    name: str | None = Field(default=None, description="Its name, when there is no resourceId.")
-    resource_group: str | None = Field(default=None, description="Its resource group, when there is no resourceId.")
-    location: str | None = Field(default=None, description="Its region.")
-
-
-class Azure(Settings):
-    subscription_id: str | None = Field(default=None, description="Subscription of the cluster.")
-    tenant_id: str | None = Field(default=None, description="Entra tenant.")
-    cloud: str = Field(default="AzurePublicCloud", description="Which Azure: AzurePublicCloud, AzureChinaCloud, …")
-    resource_manager: HttpsURL | None = Field(
-        default=None, description="Azure's resource manager, in a private cloud; by `cloud` when left out."
-    )
-    authority_host: HttpsURL | None = Field(
-        default=None, description="Where tokens come from, in a private cloud; by `cloud` when left out."
-    )
-    ca_cert_data: str | None = Field(
-        default=None, description="CA certificates of a private cloud: PEM in base64; the public ones when left out."
-    )
-    location: str | None = Field(default=None, description="Region for what is made in Azure.")
-    resource_group: str | None = Field(default=None, description="Resource group for what is made in Azure.")
-    service_principal: ServicePrincipal | None = Field(default=None, description="Sign in as a service principal.")
-    managed_identity: ManagedIdentity | None = Field(default=None, description="Sign in as this Azure VM's identity.")
-    bootstrap_token: BootstrapToken | None = Field(default=None, description="Join by a Kubernetes bootstrap token.")
-    arc: Arc = Field(default_factory=Arc, description="Azure Arc.")
-    vpn: Vpn = Field(default_factory=Vpn, description="VPN to the cluster's network.")
-    target_cluster: TargetCluster | None = Field(default=None, description="The cluster to join.")
 
 
 class Kubelet(Settings):
@@ -126,6 +41,13 @@ class Kubelet(Settings):
     pod_pids_limit: Annotated[int, Field(ge=-1)] = Field(default=4096, description="Processes that one pod may have.")
     cgroup_driver: Literal["auto", "systemd", "cgroupfs"] = Field(
         default="auto", description="`auto` looks at the machine."
+    )
+    auth: Literal["bootstrapToken", "exec", "certificate"] | None = Field(
+        default=None,
+        description="How the kubelet shows who it is. `exec`: by a token of the node's Azure identity at every call. "
+        "`certificate`: by that token only until it has a certificate of its own, which is safer. `bootstrapToken`: "
+        "by a bootstrap token until then. When left out: `bootstrapToken` where there is one or a provider is "
+        "followed, else `exec` where there is an Azure identity.",
     )
     server_tls_bootstrap: bool = Field(
         default=False,

@@ -38,15 +38,16 @@ The agent reads one file, then the environment, then flags. Each is stronger tha
 - **The environment and flags** give lists, maps and sections as JSON: `--set 'node.labels={"site": "one"}'`. A list
   or map replaces a weaker one as a whole. `--set node.labels.site=one` adds one entry to it instead. A variable that
   is empty counts as left out. A variable with the prefix that is no setting is an error.
-- **Secrets** are best given by file: `tokenFile`, `clientSecretFile`, mode 0600. Of a secret and its file only one
-  may be given in one place; a stronger place replaces either. Secrets print as `***` everywhere. A configuration that
-  others can read is a warning that says what to type; one that everybody can write is an error.
+- **Secrets** are best given by file: `tokenFile`, `clientSecretFile`, `clientCertificateFile`, mode 0600. Of a secret
+  and its file only one may be given in one place; a stronger place replaces either. Secrets print as `***`
+  everywhere. A configuration that others can read is a warning that says what to type; one that everybody can write
+  is an error.
 - **The cluster** is named by `azure.targetCluster.resourceId`, by `azure.targetCluster.name` or by
   `azure.arc.targetCluster.name`; the last two with a resource group (`azure.resourceGroup` when left out) and
   `azure.subscriptionId`. If more than one is given, they must say the same.
-- **Signing in to Azure** is by `azure.servicePrincipal`, `azure.managedIdentity` or `azure.arc`. A managed identity
-  goes with neither of the others; Arc is registered with the service principal. `azure.bootstrapToken` is for
-  Kubernetes, and may stand beside any of them.
+- **Signing in to Azure** is by `azure.servicePrincipal`, `azure.managedIdentity`, `azure.workloadIdentity` or
+  `azure.arc`. Only one of them is given, but for Arc, which may be registered with the service principal.
+  `azure.bootstrapToken` is for Kubernetes, and may stand beside any of them.
 
 | to | type |
 |---|---|

@@ -26,6 +26,7 @@ URL_VARIABLE = "AKS_FLEX_NODE_CONFIG_URL"
 EITHER = (
     ("azure.bootstrapToken.token", "azure.bootstrapToken.tokenFile"),
     ("azure.servicePrincipal.clientSecret", "azure.servicePrincipal.clientSecretFile"),
+    ("azure.servicePrincipal.clientCertificate", "azure.servicePrincipal.clientCertificateFile"),
     ("node.kubelet.caCertData", "node.kubelet.caCertFile"),
 )
 # The older key, and the one that the agent reads.

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.components.agent import CURRENT, NEXT
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.following import nexts
-from aks_flex_node.agent.following.endpoints import require_identity
 from aks_flex_node.agent.following.provider import Unanswered
 from aks_flex_node.agent.following.tokens import SignInError
 from aks_flex_node.agent.following.verdicts import Standing, Verdict
+from aks_flex_node.agent.identities.who import require_identity
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import WriteFile
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 AGAIN = (60.0, 120.0, 300.0, 900.0, 1800.0)  # seconds after a work that failed, and after the next
 REFUSED_AGAIN = 3600.0  # the cluster may have become newer
-LEAVE, UPDATE, RECOVER, REPAIR = "leave", "update", "recover", "repair"
+LEAVE, UPDATE, RECOVER, REPAIR, CONNECT = "leave", "update", "recover", "repair", "connect"
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Wants:
     drifted: bool = False
     repairs: bool = True  # driftPolicy
     paused: bool = False
+    worn: bool = False  # the certificate of the tunnel to the cluster is about to end
 
 
 @dataclass
@@ -77,13 +78,13 @@ def choose(wants: Wants, memory: Memory, now: float) -> str:
         return LEAVE
     if wants.deleted or wants.leaving:
         return ""  # nobody repairs what is being taken apart
-    if _is_to_be_updated(wants, memory) and memory.is_due(UPDATE, now):
-        return UPDATE
-    if wants.lost and memory.is_due(RECOVER, now):
-        return RECOVER
-    if wants.drifted and wants.repairs and not wants.paused and memory.is_due(REPAIR, now):
-        return REPAIR
-    return ""
+    wanted = {
+        UPDATE: _is_to_be_updated(wants, memory),
+        RECOVER: wants.lost,
+        REPAIR: wants.drifted and wants.repairs and not wants.paused,
+        CONNECT: wants.worn,  # paused or not: without it the node would be lost
+    }
+    return next((kind for kind, is_wanted in wanted.items() if is_wanted and memory.is_due(kind, now)), "")
 
 
 def _is_to_be_updated(wants: Wants, memory: Memory) -> bool:

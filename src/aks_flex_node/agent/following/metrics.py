@@ -26,7 +26,8 @@ def text(notes: Notes, sight: Sight, report: dict[str, Any]) -> bytes:
     say("standing", "How it stands with the resource provider: 1 for the one that holds.", standings)
     conditions = {f'{{type="{each["type"]}"}}': float(each["status"] == "True") for each in report["conditions"]}
     say("condition", "Conditions of the node: 1 when one holds.", conditions)
-    say("certificate_seconds", "Until the kubelet's certificate ends.", {"": round(sight.seconds)})
+    if not sight.by_token:
+        say("certificate_seconds", "Until the kubelet's certificate ends.", {"": round(sight.seconds)})
     say("drift_total", "Changes by hand that were found.", {"": notes.drifts}, "counter")
     say("drift", "Things that differ from the configuration now.", {"": len(notes.drift)})
     if (applied := report.get("appliedConfigVersion", "")).isdecimal():

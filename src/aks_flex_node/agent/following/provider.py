@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.artifacts.causes import causes, explain
 from aks_flex_node.agent.artifacts.connections import make_pool, tls_context
-from aks_flex_node.agent.following.endpoints import ways_out
 from aks_flex_node.agent.following.tokens import SignInError
 from aks_flex_node.agent.following.verdicts import Standing, Verdict, as_object, judge, refusal
+from aks_flex_node.agent.identities.clouds import ways_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,13 +9,16 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components import credentials
+from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.components.agent import CURRENT
+from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.fetching.bundles import fetch
 from aks_flex_node.agent.following import nexts
-from aks_flex_node.agent.following.endpoints import ways_out
+from aks_flex_node.agent.following.introducing import introduce
 from aks_flex_node.agent.following.provider import Unanswered
+from aks_flex_node.agent.identities.clouds import ways_out
+from aks_flex_node.agent.identities.handing import KEPT
 from aks_flex_node.agent.works import Outcome, Result
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import FlexError
@@ -56,9 +59,9 @@ class Recovery:
     def _recover(self, sight: Sight) -> Outcome:
         host, earlier = self.engine.host, None
         if not sight.missing:
-            self._take_new_token()
-            earlier = host.look(self._certificate)
-            if sight.expired or sight.refused or not sight.lost:
+            self._take_what_lets_in()
+            earlier = None if sight.by_token else host.look(self._certificate)
+            if not sight.by_token and (sight.expired or sight.refused or not sight.lost):
                 # A kubelet puts a new one beside it, and turns a link; whatever else stands there is in its way.
                 host.do(Remove(self._certificate))
         try:
@@ -77,7 +80,18 @@ class Recovery:
 
     @property
     def _certificate(self) -> str:
-        return f"{self.engine.config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
+        return joined_file(self.engine.config)
+
+    def _take_what_lets_in(self) -> None:
+        """What a kubelet without a certificate shows: a new bootstrap token, or one of its Azure identity."""
+        auth, folder = kubelet_auth(self.engine.config), self.engine.config.paths.kubernetes.kubelet_dir
+        if auth == "bootstrapToken":
+            return self._take_new_token()
+        self.engine.host.do(Remove(f"{folder}/{KEPT}"))  # it may be that one which is not accepted any more
+        for component in (credentials.COMPONENT, kubelet.COMPONENT):
+            self.engine.apply(component)
+        introduce(self.provider)
+        return None
 
     def _take_new_token(self) -> None:
         """A kubelet whose certificate is not valid asks for a new one by itself, when it has a token that is."""

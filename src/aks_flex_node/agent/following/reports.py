@@ -56,7 +56,7 @@ def conditions(situation: Situation) -> list[dict[str, str]]:
         _ready(sight),
         _applied(situation),
         _drifted(situation),
-        _expiring(sight),
+        *([] if sight.by_token else [_expiring(sight)]),
         _condition("UpgradeFailed", situation.failed is not None, *_cause(situation.failed, "NoFailure")),
     ]
     if notes.credentials:

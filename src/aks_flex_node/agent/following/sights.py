@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import certificates
 from aks_flex_node.agent.cluster import causes, nodes
 from aks_flex_node.agent.cluster.api import Refused
+from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
 from aks_flex_node.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Sight:
     certificate: bool = True  # there is one
     seconds: float = 0.0  # until it ends; below zero when it has
     life: float = 1.0  # how long it is valid in all
+    by_token: bool = False  # it shows tokens of its Azure identity, and has no certificate
     kubeconfig: bool = True
     fallen: tuple[tuple[str, str], ...] = ()  # services that do not run, and their last words
 
@@ -54,7 +57,7 @@ class Sight:
         if not self.kubeconfig:
             return "the kubelet's kubeconfig is gone"
         if self.refused:
-            return "the cluster no longer accepts its certificate"
+            return f"the cluster no longer accepts its {'Azure identity' if self.by_token else 'certificate'}"
         return "its Node was deleted from the cluster" if self.missing else ""
 
     @property
@@ -65,22 +68,30 @@ class Sight:
 
 
 def look(host: Host, config: NodeConfig, name: str, api: Api, now: Callable[[], float] = time.time) -> Sight:
-    folder = config.paths.kubernetes.kubelet_dir
-    validity = certificates.validity(host.read(f"{folder}/pki/kubelet-client-current.pem") or b"")
-    start, end = (moment.timestamp() for moment in validity) if validity else (0.0, 0.0)
-    seconds = end - now() if validity else 0.0
+    by_token = kubelet_auth(config) == "exec"
+    seconds, life = (math.inf, math.inf) if by_token else _left(host.read(joined_file(config)) or b"", now())
     node, missing, unknown, refused = _ask(api, name) if seconds > 0 else (None, False, "", False)
     return Sight(
         node,
         missing,
         unknown,
         refused,
-        certificate=validity is not None,
+        certificate=life > 0,
         seconds=seconds,
-        life=end - start,
-        kubeconfig=host.look(f"{folder}/kubeconfig") is not None,
+        life=life,
+        by_token=by_token,
+        kubeconfig=host.look(f"{config.paths.kubernetes.kubelet_dir}/kubeconfig") is not None,
         fallen=tuple(_fallen(host)),
     )
+
+
+def _left(certificate: bytes, now: float) -> tuple[float, float]:
+    """Seconds until a certificate ends, and how long it is valid in all; nothing for none."""
+    validity = certificates.validity(certificate)
+    if validity is None:
+        return 0.0, 0.0
+    start, end = (moment.timestamp() for moment in validity)
+    return end - now, end - start
 
 
 def _ask(api: Api, name: str) -> tuple[Node | None, bool, str, bool]:

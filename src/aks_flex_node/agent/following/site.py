@@ -29,6 +29,7 @@ from aks_flex_node.agent.following.watching import Lookout
 from aks_flex_node.agent.machine import running_program
 from aks_flex_node.agent.updating import journals, windows
 from aks_flex_node.agent.updating.journals import Stage
+from aks_flex_node.agent.vpn import looking as vpn
 from aks_flex_node.agent.works import Outcome, Result
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import WriteFile
@@ -60,6 +61,7 @@ class Site:
     _measures: bytes = b""
     _complaint: str = ""
     _proven: bool = False
+    _worn: bool = False  # the tunnel's certificate is about to end
     _lookout: Lookout | None = None
 
     @property
@@ -119,6 +121,7 @@ class Site:
         if is_held() or self._is_half_way():
             return ()  # what is seen now is half of something
         self.engine.ledger = Ledger(self.host, self.engine.ledger.places)
+        self._worn = vpn.due(self.host, self.config, self.now())
         known = {(one.subject, one.what) for one in self.drift}
         self.drift = drifts(self.engine, renewing.compared(self.engine))
         return tuple(one for one in self.drift if (one.subject, one.what) not in known)
@@ -138,6 +141,7 @@ class Site:
             drifted=any(not one.foreign and one.subject not in self._left_alone() for one in self.drift),
             repairs=self.config.drift_policy == "repair",
             paused=policy.paused,
+            worn=self._worn,
         )
 
     def words_for(self, kind: str) -> tuple[str, ...]:

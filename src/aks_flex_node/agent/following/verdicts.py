@@ -48,6 +48,11 @@ class Verdict:
     def good(self) -> bool:
         return self.standing is Standing.FOLLOWING
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same question may get another answer in a moment."""
+        return self.standing in {Standing.UNREACHABLE, Standing.THROTTLED, Standing.FAILING}
+
 
 def judge(status: int, headers: Mapping[str, str], body: bytes) -> Verdict:
     """The meaning of an answer to a poll."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.secret import Secret
     from aks_flex_node.agent.preflight.situations import Situation
 
+TUNNEL = "aks-flex-node-vpn.service"
 DNS_SECONDS = 8.0
 NOT_BEFORE = 1_735_689_600.0  # 2025: no clock that is right says less
 GOOD_SKEW, MOST_SKEW = 30.0, 300.0
@@ -70,7 +71,7 @@ def _unknown(name: str, words: str) -> Finding:
 def _names(situation: Situation) -> list[str]:
     """Every name that this machine itself has to look up; a proxy looks up what is behind it."""
     ways = downloads.ways(situation)
-    server = situation.config.node.kubelet.server_url
+    server = None if _is_behind(situation) else situation.config.node.kubelet.server_url
     urls = [*([server] if server else []), *downloads.places(situation)]
     hosts = [urlsplit(ways.proxy_for(url) or url).hostname or "" for url in urls]
     return [name for name in dict.fromkeys(hosts) if name and not _is_address(name)]
@@ -92,12 +93,22 @@ def _ask(situation: Situation, path: str, token: Secret | None = None) -> Heard:
     return ask_twice(situation.network, request)
 
 
+def _is_behind(situation: Situation) -> bool:
+    """Whether the API server is reached by a tunnel that is not there yet."""
+    return situation.config.azure.vpn.enabled and situation.host.unit(TUNNEL).active != "active"
+
+
 def _can_ask(situation: Situation) -> bool:
-    return bool(situation.config.node.kubelet.server_url and derived.ca_certificate(situation.config))
+    config = situation.config
+    known = config.node.kubelet.server_url and derived.ca_certificate(config)
+    return bool(known) and not _is_behind(situation)
 
 
 def api_server(situation: Situation) -> Iterator[Finding]:
     server = situation.config.node.kubelet.server_url
+    if _is_behind(situation):
+        yield fine(f"{server or 'it'} is asked when there is a tunnel to it")
+        return
     if not _can_ask(situation):
         yield warning(
             "The configuration does not name the API server and its CA, so it was not asked.",
@@ -208,16 +219,18 @@ def _date(seconds: float) -> str:
 
 
 def token(situation: Situation) -> Iterator[Finding]:
-    secret, azure = derived.token(situation.config), situation.config.azure
+    secret = derived.token(situation.config)
     if situation.certified:
         yield fine("not needed any more: the node has a certificate of its own")
-    elif secret is None and (azure.service_principal or azure.managed_identity or azure.arc.enabled):
-        yield fine("none: the node signs in to Azure")
+    elif derived.kubelet_auth(situation.config) != "bootstrapToken":
+        yield fine("none: the node shows the cluster its Azure identity")
     elif secret is None:
         yield error("The configuration has no bootstrap token, nor another way to join.", NEW_TOKEN)
     elif bootstrap_token(secret.reveal()):
         shape = "6 characters, a dot and 16 characters, all of a-z and 0-9"
         yield error(f"azure.bootstrapToken.token is not a bootstrap token: {shape}. It is not shown here.", NEW_TOKEN)
+    elif _is_behind(situation):
+        yield fine("it is tried when there is a tunnel to the API server")
     elif _can_ask(situation):
         yield _tried(situation, secret)
     else:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.config.derived import joined_file
 from aks_flex_node.agent.marks import MARK
 from aks_flex_node.agent.preflight.seams import Room
 
@@ -47,9 +48,8 @@ class Situation:
 
     @property
     def certified(self) -> bool:
-        """Whether the cluster has given our node a certificate: then it can be repaired while the cluster is away."""
-        folder = self.config.paths.kubernetes.kubelet_dir
-        return self.joined and self.exists(f"{folder}/pki/kubelet-client-current.pem")
+        """Whether our node has what it shows the cluster: then it can be repaired while the cluster is away."""
+        return self.joined and self.exists(joined_file(self.config))
 
     def owns(self, path: str) -> bool:
         return path in self.owned_paths or any(

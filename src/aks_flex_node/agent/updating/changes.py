@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.config.derived import kubelet_auth
+
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
 
@@ -32,7 +34,7 @@ class Upgrade:
 @dataclass(frozen=True)
 class Changes:
     upgrades: tuple[Upgrade, ...] = ()
-    moves: bool = False  # another way to the API server: its address, who vouches for it, a proxy
+    moves: bool = False  # another way to the API server: its address, who vouches for it or for us, a proxy
     may_drain: bool = True
 
     @property
@@ -60,7 +62,8 @@ def between(old: NodeConfig, new: NodeConfig) -> Changes:
 
 
 def _way(config: NodeConfig) -> tuple[object, ...]:
-    return (config.node.kubelet.server_url, config.node.kubelet.ca_cert_data, config.proxy)
+    kubelet = config.node.kubelet
+    return (kubelet.server_url, kubelet.ca_cert_data, config.proxy, kubelet_auth(config))
 
 
 def _programs(config: NodeConfig) -> dict[str, tuple[str, dict[str, str]]]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.api import Refused
-from aks_flex_node.agent.cluster.proof import World, node_api
+from aks_flex_node.agent.cluster.own import node_api
+from aks_flex_node.agent.cluster.proof import World
 from aks_flex_node.agent.components import agent, kubelet
 from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.engine import state

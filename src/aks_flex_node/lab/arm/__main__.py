@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from aks_flex_node.lab import network
 from aks_flex_node.lab.arm.app import Front
-from aks_flex_node.lab.arm.assignments import Assignments
+from aks_flex_node.lab.arm.authorization import Definitions
+from aks_flex_node.lab.arm.consistency import Consistency, SettlingAssignments, Throttling
 from aks_flex_node.lab.arm.forwarding import Provider
+from aks_flex_node.lab.arm.hybrid import HybridCompute
+from aks_flex_node.lab.arm.networks import Networks
 from aks_flex_node.lab.arm.resources import Resources
 from aks_flex_node.lab.entra.app import Entra
 from aks_flex_node.lab.entra.directory import Directory
@@ -47,8 +51,20 @@ def application(options: argparse.Namespace) -> Starlette:
     mint = Mint(directory, keys, options.login.rstrip("/"))
     management = options.management.rstrip("/")
     provider = Provider(options.provider, options.provider_ca, management)
-    front = Front(mint, Resources(options.state), Assignments(options.state, directory), provider, management)
-    return Starlette(routes=[*Entra(mint).routes(), Route("/{path:path}", front.answer, methods=METHODS)])
+    hybrid = HybridCompute(options.state, mint)
+    networks = Networks(options.state, management)
+    rooms = (Definitions(), hybrid, networks)
+    assignments = SettlingAssignments(options.state, directory)
+    front = Front(mint, Resources(options.state), assignments, provider, management, rooms)
+    return Starlette(
+        routes=[
+            *Entra(mint).routes(),
+            *hybrid.routes(),
+            *networks.routes(),
+            Route("/{path:path}", front.answer, methods=METHODS),
+        ],
+        middleware=[Middleware(Throttling, consistency=Consistency(options.state))],
+    )
 
 
 def main() -> None:

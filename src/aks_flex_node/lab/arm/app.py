@@ -7,7 +7,7 @@ import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.responses import JSONResponse, Response
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.arm.forwarding import Provider
     from aks_flex_node.lab.arm.resources import Resources
     from aks_flex_node.lab.entra.tokens import Mint
-    from aks_flex_node.rp.auth.settings import Role
 
     Handler = Callable[[Request, str, re.Match[str]], Awaitable[Response]]
 
@@ -35,9 +34,11 @@ CLUSTER = (
 )
 ASSIGNMENTS = r"(?P<scope>(/.+)?)/providers/microsoft\.authorization/roleassignments"
 
-READERS: frozenset[Role] = frozenset({"owner", "contributor", "reader"})
-WRITERS: frozenset[Role] = frozenset({"owner", "contributor"})
-OWNERS: frozenset[Role] = frozenset({"owner"})
+
+class Room(Protocol):
+    """A resource provider of the lab's own: what it answers to, by method and path."""
+
+    def handlers(self, front: Front) -> list[tuple[str, str, Handler]]: ...
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Front:
     assignments: Assignments
     provider: Provider
     management: str  # where this answers, such as https://management.flex.internal
+    rooms: tuple[Room, ...] = ()
 
     async def answer(self, request: Request) -> Response:
         correlation = request.headers.get("x-ms-correlation-request-id") or str(uuid.uuid4())
@@ -87,6 +89,7 @@ class Front:
             ("DELETE", ASSIGNMENTS + "/[^/]+", self._delete_assignment),
             ("GET", CLUSTER, self._cluster),
             ("POST", CLUSTER + "/listclusteradmincredential", self._credential),
+            *(each for room in self.rooms for each in room.handlers(self)),
         ]
 
     def _endpoints(self) -> dict[str, Any]:
@@ -115,8 +118,8 @@ class Front:
             raise answers.unauthenticated("InvalidAuthenticationToken", words, login, tenant)
         return str(claims["oid"])
 
-    def _need(self, who: str, roles: frozenset[Role], action: str, scope: str) -> None:
-        if not self.assignments.roles(who, scope) & roles:
+    def need(self, who: str, action: str, scope: str) -> None:
+        if not self.assignments.allows(who, action, scope):
             raise answers.unauthorized(who, action, scope)
 
     async def _subscriptions(self, *_: object) -> Response:
@@ -130,7 +133,7 @@ class Front:
         return JSONResponse({"value": [{"id": f"/tenants/{tenant}", "tenantId": tenant, "displayName": "lab"}]})
 
     async def _cluster(self, _: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, READERS, "Microsoft.ContainerService/managedClusters/read", found["id"])
+        self.need(who, "Microsoft.ContainerService/managedClusters/read", found["id"])
         cluster = self.resources.find(found["id"])
         if cluster is None:
             raise answers.absent(found["id"])
@@ -138,7 +141,7 @@ class Front:
 
     async def _credential(self, _: Request, who: str, found: re.Match[str]) -> Response:
         action = "Microsoft.ContainerService/managedClusters/listClusterAdminCredential/action"
-        self._need(who, WRITERS, action, found["id"])
+        self.need(who, action, found["id"])
         cluster = self.resources.find(found["id"])
         if cluster is None:
             raise answers.absent(found["id"])
@@ -146,20 +149,20 @@ class Front:
         return JSONResponse({"kubeconfigs": [{"name": "clusterAdmin", "value": value}]})
 
     async def _list_assignments(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, READERS, "Microsoft.Authorization/roleAssignments/read", found["scope"])
+        self.need(who, "Microsoft.Authorization/roleAssignments/read", found["scope"])
         return JSONResponse(
             {"value": self.assignments.listed(found["scope"], request.query_params.get("$filter", ""))}
         )
 
     async def _get_assignment(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, READERS, "Microsoft.Authorization/roleAssignments/read", found["scope"])
+        self.need(who, "Microsoft.Authorization/roleAssignments/read", found["scope"])
         kept = self.assignments.find(request.url.path)
         if kept is None:
             raise Refusal(404, "RoleAssignmentNotFound", "The role assignment is not found.")
         return JSONResponse(kept)
 
     async def _put_assignment(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, OWNERS, "Microsoft.Authorization/roleAssignments/write", found["scope"])
+        self.need(who, "Microsoft.Authorization/roleAssignments/write", found["scope"])
         try:
             wanted = (await request.json())["properties"]
             definition, principal = str(wanted["roleDefinitionId"]), str(wanted["principalId"])
@@ -168,7 +171,7 @@ class Front:
         return JSONResponse(self.assignments.put(found["scope"], definition, principal, found["name"]), 201)
 
     async def _delete_assignment(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, OWNERS, "Microsoft.Authorization/roleAssignments/delete", found["scope"])
+        self.need(who, "Microsoft.Authorization/roleAssignments/delete", found["scope"])
         kept = self.assignments.find(request.url.path)
         if kept is None:
             return Response(status_code=204)

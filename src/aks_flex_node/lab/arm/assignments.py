@@ -7,16 +7,16 @@ import re
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.lab.arm.roles import BY_ID
 from aks_flex_node.lab.files import locked, write_atomically
-from aks_flex_node.rp.auth.assignments import DEFINITIONS
 from aks_flex_node.rp.auth.roles import covers, segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from aks_flex_node.lab.arm.roles import RoleDefinition
     from aks_flex_node.lab.entra.directory import Directory
-    from aks_flex_node.rp.auth.settings import Role
 
 TYPE = "Microsoft.Authorization/roleAssignments"
 _OF = re.compile(r"(assignedTo|principalId)(?:\(| eq )'([^']*)'\)?", re.IGNORECASE)
@@ -47,15 +47,23 @@ class Assignments:
     def find(self, id: str) -> Assignment | None:  # noqa: A002 - ARM's own word
         return next((each for each in self.all() if each["id"].lower() == id.lower()), None)
 
-    def roles(self, principal: str, scope: str) -> frozenset[Role]:
+    def allows(self, principal: str, action: str, scope: str) -> bool:
+        """Whether somebody may do this at a scope, also by way of their groups."""
+        return any(role.allows(action) for role in self.roles(principal, scope))
+
+    def roles(self, principal: str, scope: str) -> list[RoleDefinition]:
         """What somebody is at a scope, also by way of their groups."""
         here, ids = segments(scope), self._ids(principal)
-        given = [each["properties"] for each in self.all()]
+        given = [each["properties"] for each in self.in_effect()]
         mine = [
             each for each in given if each["principalId"].lower() in ids and covers(segments(each["scope"]), here)
         ]
-        found = (DEFINITIONS.get(each["roleDefinitionId"].rpartition("/")[2].lower()) for each in mine)
-        return frozenset(role for role in found if role)
+        roles = (BY_ID.get(each["roleDefinitionId"].rpartition("/")[2].lower()) for each in mine)
+        return [role for role in roles if role]
+
+    def in_effect(self) -> list[Assignment]:
+        """Those that count already: here, all of them."""
+        return self.all()
 
     def put(self, scope: str, definition: str, principal: str, name: str = "") -> Assignment:
         """One of that name is replaced. `definition` is a role's id, with or without what stands before it."""

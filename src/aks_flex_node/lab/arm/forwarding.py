@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 import uuid
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -46,9 +47,14 @@ class Provider:
     def __init__(self, url: str, authority: Path | None, management: str) -> None:
         self._url = url.rstrip("/")
         self._management = management
-        trust = ssl.create_default_context(cafile=str(authority) if authority else None)
+        self._authority = authority
+
+    @cached_property
+    def _client(self) -> httpx2.AsyncClient:
+        """Made when it is needed: the authority of a provider that starts after us is not there yet."""
+        trust = ssl.create_default_context(cafile=str(self._authority) if self._authority else None)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=50)
-        self._client = httpx2.AsyncClient(verify=trust, timeout=SECONDS, limits=limits, trust_env=False)
+        return httpx2.AsyncClient(verify=trust, timeout=SECONDS, limits=limits, trust_env=False)
 
     async def forward(self, request: Request, correlation: str) -> Response:
         target = request.scope["raw_path"].decode("latin-1")

@@ -25,6 +25,7 @@ class ManagedCluster:
     service_cidr: str
     dns_service_ip: str
     pod_cidr: str
+    subnet: str = ""  # the id of the one that its nodes are in
 
     @property
     def name(self) -> str:
@@ -49,6 +50,7 @@ class ManagedCluster:
                 "fqdn": self.fqdn,
                 "nodeResourceGroup": f"MC_{group}_{self.name}_{self.location}",
                 "enableRBAC": True,
+                "agentPoolProfiles": self._pools(),
                 "networkProfile": {
                     "networkPlugin": "kubenet",
                     "serviceCidr": self.service_cidr,
@@ -57,6 +59,15 @@ class ManagedCluster:
                 },
             },
         }
+
+    def _pools(self) -> list[dict[str, Any]]:
+        pool = {
+            "name": "system",
+            "mode": "System",
+            "count": 1,
+            **({"vnetSubnetID": self.subnet} if self.subnet else {}),
+        }
+        return [pool]
 
 
 class Resources:

@@ -28,7 +28,7 @@ def kinds(incomplete: str) -> list[str]:
 Service = Annotated[
     str,
     typer.Argument(
-        metavar="SERVICE", help="Before which: api, registry, mirror, mirror-http.", autocompletion=services
+        metavar="SERVICE", help="Before which: api, registry, mirror, mirror-http, vpn.", autocompletion=services
     ),
 ]
 Kind = Annotated[

@@ -49,3 +49,23 @@ USER_DISABLED = Refusal(50057, "invalid_grant", "The user account is disabled.")
 OLD_REFRESH = Refusal(70008, "invalid_grant", "The provided refresh token has expired or is not valid.")
 NO_GRANT = Refusal(70003, "unsupported_grant_type", "The app requested an unsupported grant type '{grant}'.")
 NO_SCOPE = Refusal(90014, "invalid_request", "The required field 'scope' is missing from the credential.")
+BAD_ASSERTION = Refusal(50027, "invalid_request", "JWT token is invalid or malformed.")
+OLD_ASSERTION = Refusal(
+    700024, "invalid_client", "Client assertion is not within its valid time range. Check this machine's clock.", 401
+)
+UNKNOWN_CERTIFICATE = Refusal(
+    700027,
+    "invalid_client",
+    "The certificate with identifier used to sign the client assertion is not registered on application. "
+    "[Reason - The key was not found.]",
+    401,
+)
+EXPIRED_CERTIFICATE = Refusal(
+    700027, "invalid_client", "The certificate used to sign the client assertion is expired. [Reason - Expired.]", 401
+)
+UNKNOWN_ISSUER = Refusal(
+    700211, "invalid_client", "No matching federated identity record found for presented assertion issuer.", 401
+)
+UNKNOWN_SUBJECT = Refusal(
+    700213, "invalid_client", "No matching federated identity record found for presented assertion subject.", 401
+)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote_plus
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from aks_flex_node.lab.entra import answers
+from aks_flex_node.lab.entra import answers, assertions
 from aks_flex_node.lab.entra.tokens import resource_of
 
 if TYPE_CHECKING:
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from aks_flex_node.lab.entra.answers import Refusal
     from aks_flex_node.lab.entra.directory import Principal
     from aks_flex_node.lab.entra.tokens import Mint
 
 Form = dict[str, str]
+AUTH_METHODS = ["client_secret_post", "private_key_jwt", "client_secret_basic"]
 
 
 class Entra:
@@ -36,7 +38,7 @@ class Entra:
             Route("/common/discovery/instance", self.instances),
             Route("/common/userrealm/{user}", self.realm),
             Route("/{tenant}/v2.0/.well-known/openid-configuration", self.metadata),
-            Route("/{tenant}/.well-known/openid-configuration", self.metadata),
+            Route("/{tenant}/.well-known/openid-configuration", self.older_metadata),
             Route("/{tenant}/discovery/v2.0/keys", self.keys),
             Route("/{tenant}/oauth2/v2.0/token", self.token, methods=["POST"]),
         ]
@@ -55,12 +57,18 @@ class Entra:
         return JSONResponse({"ver": "1.0", **found})
 
     async def metadata(self, request: Request) -> Response:
+        return self._metadata(request, self._mint.issuer)
+
+    async def older_metadata(self, request: Request) -> Response:
+        return self._metadata(request, self._mint.older_issuer)
+
+    def _metadata(self, request: Request, issuer: str) -> Response:
         if not self._mint.directory.has_tenant(request.path_params["tenant"]):
             return answers.NO_TENANT.answer(tenant=request.path_params["tenant"])
         here = f"{self._mint.base}/{self._mint.directory.tenant}"
         return JSONResponse(
             {
-                "issuer": self._mint.issuer,
+                "issuer": issuer,
                 "token_endpoint": f"{here}/oauth2/v2.0/token",
                 "authorization_endpoint": f"{here}/oauth2/v2.0/authorize",
                 "device_authorization_endpoint": f"{here}/oauth2/v2.0/devicecode",
@@ -68,7 +76,7 @@ class Entra:
                 "response_types_supported": ["code", "id_token", "token"],
                 "subject_types_supported": ["pairwise"],
                 "id_token_signing_alg_values_supported": ["RS256"],
-                "token_endpoint_auth_methods_supported": ["client_secret_post", "client_secret_basic"],
+                "token_endpoint_auth_methods_supported": AUTH_METHODS,
                 "tenant_region_scope": None,
             }
         )
@@ -93,21 +101,30 @@ class Entra:
 
     def _program(self, form: Form) -> Response:
         client = form.get("client_id", "")
-        found = self._mint.directory.find(client, "servicePrincipal")
-        refusal = None
+        found = self._mint.directory.find(client, "servicePrincipal", "managedIdentity")
         if found is None:
-            refusal = answers.NO_CLIENT
-        elif not found.enabled:
-            refusal = answers.DISABLED
-        elif not form.get("client_secret"):
-            refusal = answers.NO_SECRET
-        elif not any(_same(form["client_secret"], one) for one in (found.secret, *found.older_secrets)):
-            refusal = answers.WRONG_SECRET
-        elif 0 < found.secret_expires <= time.time():
-            refusal = answers.EXPIRED_SECRET
-        if refusal or found is None:
-            return (refusal or answers.NO_CLIENT).answer(client=client)
+            return answers.NO_CLIENT.answer(client=client)
+        if refusal := self._refusal(found, form):
+            return refusal.answer(client=client)
         return _granted(found, {"access_token": self._mint.access(found, resource_of(form["scope"]))})
+
+    def _refusal(self, principal: Principal, form: Form) -> Refusal | None:
+        """What is wrong with how a program shows who it is."""
+        secret, assertion = form.get("client_secret", ""), form.get("client_assertion", "")
+        if not principal.enabled:
+            return answers.DISABLED
+        if form.get("client_assertion_type") == assertions.TYPE and assertion:
+            return assertions.judge(principal, assertion, self._audiences())
+        if not secret:
+            return answers.NO_SECRET
+        kept = [one for one in (principal.secret, *principal.older_secrets) if one]
+        if not any(_same(secret, one) for one in kept):
+            return answers.WRONG_SECRET
+        return answers.EXPIRED_SECRET if 0 < principal.secret_expires <= time.time() else None
+
+    def _audiences(self) -> list[str]:
+        here = f"{self._mint.base}/{self._mint.directory.tenant}"
+        return [f"{here}/oauth2/v2.0/token", f"{here}/v2.0", f"{here}/"]
 
     def _person(self, form: Form) -> Response:
         user = form.get("username", "")

@@ -21,6 +21,16 @@ Kind = Literal["servicePrincipal", "managedIdentity", "user"]
 
 
 @dataclass(frozen=True)
+class Federation:
+    """Somebody else's tokens that are as good as a secret: whose, for whom, and by which key they are signed."""
+
+    issuer: str
+    subject: str
+    certificate: str  # PEM, with the issuer's key
+    audience: str = "api://AzureADTokenExchange"
+
+
+@dataclass(frozen=True)
 class Principal:
     kind: Kind
     name: str  # for a user, what they sign in with
@@ -32,6 +42,8 @@ class Principal:
     enabled: bool = True
     resource_id: str = ""  # of a managed identity
     groups: tuple[str, ...] = ()
+    certificates: tuple[str, ...] = ()  # PEM, by which a service principal may show who it is
+    federations: tuple[Federation, ...] = ()
     token_seconds: float = TOKEN_SECONDS
 
     def answers_to(self, text: str) -> bool:
@@ -71,8 +83,9 @@ class Directory:
     def has_tenant(self, text: str) -> bool:
         return text.lower() in {self.tenant, DOMAIN, "common", "organizations"}
 
-    def service_principal(self, name: str, secret: str) -> Principal:
-        return self._add(Principal("servicePrincipal", name, new_id(), client_id=new_id(), secret=secret))
+    def service_principal(self, name: str, secret: str, groups: tuple[str, ...] = ()) -> Principal:
+        made = Principal("servicePrincipal", name, new_id(), client_id=new_id(), secret=secret, groups=groups)
+        return self._add(made)
 
     def managed_identity(self, name: str, resource_id: str) -> Principal:
         return self._add(Principal("managedIdentity", name, new_id(), client_id=new_id(), resource_id=resource_id))
@@ -100,8 +113,9 @@ class Directory:
 
 
 def _principal(told: dict[str, Any]) -> Principal:
-    lists = {name: tuple(told.get(name, ())) for name in ("groups", "older_secrets")}
-    return Principal(**{**told, **lists})
+    lists = {name: tuple(told.get(name, ())) for name in ("groups", "older_secrets", "certificates")}
+    federations = tuple(Federation(**each) for each in told.get("federations", ()))
+    return Principal(**{**told, **lists, "federations": federations})
 
 
 def new_id() -> str:

@@ -1,6 +1,6 @@
 """The endpoint that gives a machine its managed identity, as Azure's instance metadata service answers on every VM.
 
-It is served inside a machine's network, at 169.254.169.254 port 80, and knows which identities that machine has.
+It is served at 169.254.169.254 port 80 by the router of a site, so that nothing is different on the machine itself.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from starlette.requests import Request
     from starlette.responses import Response
 
     from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_node.lab.entra.given import Given
     from aks_flex_node.lab.entra.tokens import Mint
 
 PATH = "/metadata/identity/oauth2/token"
+ASSIGNED = "/userassignedidentities/"  # in the id of an identity that is no single machine's own
 CHOICES = ("client_id", "object_id", "principal_id", "msi_res_id", "mi_res_id")
 
 
-class Machine:
-    def __init__(self, mint: Mint, identities: Sequence[str]) -> None:
-        """`identities` are those of the machine, by any of their ids; the first is meant when none is asked for."""
+class Machines:
+    """Which machine is meant is seen by where it asks from, as on a real VM."""
+
+    def __init__(self, mint: Mint, given: Given) -> None:
         self._mint = mint
-        self._identities = tuple(identities)
+        self._given = given
 
     def routes(self) -> list[Route]:
         return [Route(PATH, self.token)]
@@ -42,17 +43,19 @@ class Machine:
         resource = request.query_params.get("resource", "").rstrip("/")
         if not resource or "api-version" not in request.query_params:
             return _refused("Required query variable 'resource' or 'api-version' is missing")
-        identity = self._chosen(
-            next((request.query_params[each] for each in CHOICES if each in request.query_params), "")
-        )
-        if identity is None:
-            return _refused("Identity not found")
-        return self._granted(identity, resource)
+        asked = next((request.query_params[each] for each in CHOICES if each in request.query_params), "")
+        found = self._chosen(request.client.host if request.client else "", asked)
+        if len(found) > 1:
+            return _refused("Multiple user assigned identities exist, please specify the clientId / resourceId")
+        return self._granted(found[0], resource) if found else _refused("Identity not found")
 
-    def _chosen(self, asked: str) -> Principal | None:
-        mine = [self._mint.directory.find(each, "managedIdentity") for each in self._identities]
-        fitting = [each for each in mine if each and each.enabled and (not asked or each.answers_to(asked))]
-        return fitting[0] if fitting else None
+    def _chosen(self, address: str, asked: str) -> list[Principal]:
+        """Those that are meant; the machine's own one before all that somebody assigned to it."""
+        all_ = [self._mint.directory.find(each, "managedIdentity") for each in self._given.at(address)]
+        mine = [each for each in all_ if each and each.enabled]
+        if asked:
+            return [each for each in mine if each.answers_to(asked)]
+        return [each for each in mine if ASSIGNED not in each.resource_id.lower()] or mine
 
     def _granted(self, identity: Principal, resource: str) -> Response:
         now = int(time.time())

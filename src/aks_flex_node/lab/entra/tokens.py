@@ -26,8 +26,13 @@ class Mint:
 
     @property
     def issuer(self) -> str:
-        """As the metadata say it. Access tokens for ARM are of the older version, and have the older form."""
+        """As the newer metadata say it, and identity tokens."""
         return f"{self.base}/{self.directory.tenant}/v2.0"
+
+    @property
+    def older_issuer(self) -> str:
+        """As the older metadata say it. Access tokens for ARM and for AKS are of the older version."""
+        return f"https://sts.windows.net/{self.directory.tenant}/"
 
     def access(self, principal: Principal, resource: str, client_id: str = "") -> str:
         tenant = self.directory.tenant
@@ -35,8 +40,8 @@ class Mint:
             {
                 **self._times(principal.token_seconds),
                 "aud": resource,
-                "iss": f"https://sts.windows.net/{tenant}/",
-                "idp": f"https://sts.windows.net/{tenant}/",
+                "iss": self.older_issuer,
+                "idp": self.older_issuer,
                 "appid": principal.client_id or client_id,
                 "appidacr": "1" if principal.secret else "2",
                 "oid": principal.object_id,
@@ -73,12 +78,13 @@ class Mint:
 
 def _own(principal: Principal) -> dict[str, Any]:
     """What differs between programs, machines and people."""
+    groups = {"groups": list(principal.groups)} if principal.groups else {}
     if principal.kind == "managedIdentity":
-        return {"idtyp": "app", "xms_mirid": principal.resource_id}
+        return {"idtyp": "app", "xms_mirid": principal.resource_id, **groups}
     if principal.kind == "servicePrincipal":
-        return {"idtyp": "app"}
+        return {"idtyp": "app", **groups}
     named = {"upn": principal.name, "unique_name": principal.name, "scp": "user_impersonation"}
-    return {"idtyp": "user", **named, **({"groups": list(principal.groups)} if principal.groups else {})}
+    return {"idtyp": "user", **named, **groups}
 
 
 def resource_of(scope: str) -> str:

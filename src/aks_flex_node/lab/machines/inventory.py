@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.lab import dns
+from aks_flex_node.lab.entra.given import Given
 from aks_flex_node.lab.errors import LabError, UsageError
 from aks_flex_node.lab.files import write_atomically
 from aks_flex_node.lab.kernel.mounts import remove_tree
@@ -20,6 +21,7 @@ from aks_flex_node.lab.suggestions import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from aks_flex_node.lab.layout import Layout
 
@@ -42,17 +44,24 @@ class Inventory:
         known = [machine.name for machine in self.all()]
         raise UsageError("machine-unknown", f"Lab {self.layout.name} has no machine {name!r}.", suggest(name, known))
 
-    def add(self, name: str, system: System, site_name: str, progress: Progress = SILENCE) -> Machine:
-        """A new machine on a fresh disk, booted."""
+    def add(
+        self,
+        name: str,
+        system: System,
+        site_name: str,
+        progress: Progress = SILENCE,
+        lent: tuple[Path, ...] = (),
+    ) -> Machine:
+        """A new machine on a fresh disk, booted, that sees what it is lent."""
         self.require_new(name, site_name)
         Base(system, self.layout.cache).build(progress)
-        machine = self._register(name, system, site_name)
+        machine = self._register(name, system, site_name, tuple(str(folder) for folder in lent))
         return self._first_boot(machine, lambda: machine.disk.make(machine.base))
 
     def copy(self, source: Machine, name: str) -> Machine:
         """A new machine on a copy of another's disk: same system, same site, its own name, id and address."""
         self.require_new(name, source.record.site)
-        machine = self._register(name, source.record.system, source.record.site)
+        machine = self._register(name, source.record.system, source.record.site, source.record.lent)
 
         def copy_disk() -> None:
             with source.groups.frozen(source.leaf):
@@ -64,6 +73,7 @@ class Inventory:
         machine.made.unlink(missing_ok=True)  # if we are killed now, the next sweep goes on
         machine.stop()
         dns.forget(self.layout, machine.name)
+        Given(self.layout.parts / "azure" / "state").set(machine.record.address, [])  # the next one is somebody else
         remove_tree(machine.room)
 
     def _give_up(self, machine: Machine, error: BaseException) -> None:
@@ -108,11 +118,11 @@ class Inventory:
                 f"Choose another name, or remove it with `aks-flex-lab machine rm {name}`.",
             )
 
-    def _register(self, name: str, system: System, site_name: str) -> Machine:
+    def _register(self, name: str, system: System, site_name: str, lent: tuple[str, ...]) -> Machine:
         site = Network(self.layout).site(site_name)
         taken = {machine.record.number for machine in self.all() if machine.record.site == site_name}
         number = free_machine_number(taken)
-        machine = Machine(self.layout, Record(name, system, site_name, number, site.address(number)))
+        machine = Machine(self.layout, Record(name, system, site_name, number, site.address(number), lent))
         remove_tree(machine.room)  # what a killed removal may have left
         machine.save()
         return machine

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root USER=root LANG=C.UTF-8"
 BOOT_SECONDS = 60
 TIMED_OUT = 124  # how coreutils' timeout says so
+LENT = "/opt/lent"
 TRACES = Path("/run/systemd/nspawn")
 RUNNER = (sys.executable, "-m", "aks_flex_node.lab.machines.runner")
 
@@ -39,6 +40,7 @@ class Record:
     site: str
     number: int
     address: str
+    lent: tuple[str, ...] = ()  # folders out here that it sees below LENT, and cannot write to
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,8 @@ def load(layout: Layout, name: str) -> Machine | None:
     if not record.exists():
         return None
     fields = json.loads(record.read_text())
-    return Machine(layout, Record(**{**fields, "system": System(fields["system"])}))
+    kinds = {"system": System(fields["system"]), "lent": tuple(fields.get("lent", ()))}
+    return Machine(layout, Record(**{**fields, **kinds}))
 
 
 def _pids_inside(pid: int) -> list[int]:

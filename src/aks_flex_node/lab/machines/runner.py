@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.lab import processes
 from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.machines.bases import INIT_PATH
-from aks_flex_node.lab.machines.machine import Machine, load
+from aks_flex_node.lab.machines.machine import LENT, Machine, load
 from aks_flex_node.lab.network import Network
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def boot(machine: Machine, inside: Namespace) -> int:
         f"--network-namespace-path={inside.path}",
         f"--system-call-filter={SYSTEM_CALLS}",
         *(f"--bind={device}" for device in DEVICES if Path(device).exists()),
+        *(f"--bind-ro={folder}:{LENT}/{Path(folder).name}" for folder in machine.record.lent),
         f"/{INIT_PATH}",
     ]
     return processes.attach(*machine.groups.joining(machine.leaf, argv))

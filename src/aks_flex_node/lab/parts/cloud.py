@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.lab import network
 from aks_flex_node.lab.arm.assignments import Assignments
 from aks_flex_node.lab.entra.directory import TENANT, Directory
+from aks_flex_node.lab.parts.metadata import Metadata
 from aks_flex_node.lab.parts.part import Part
 from aks_flex_node.lab.parts.probes import answers
 from aks_flex_node.lab.pki import Authority
@@ -37,6 +38,10 @@ class Azure:
     @property
     def assignments(self) -> Assignments:
         return Assignments(self.state, self.directory)
+
+    @property
+    def metadata(self) -> Metadata:
+        return Metadata(self.layout, self.state)
 
     def azure(self, provider: str, provider_authority: Path, resolver: Path) -> Part:
         """`provider` is the URL of the resource provider, and who vouches for it."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import platform
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.identities.clouds import KUBERNETES
 from aks_flex_node.lab import network
+from aks_flex_node.lab.entra.directory import TENANT
 from aks_flex_node.lab.files import write_atomically
 from aks_flex_node.lab.parts.part import Part
 from aks_flex_node.lab.parts.probes import accepts, answers
@@ -32,10 +34,21 @@ AUDIT_POLICY = {
         {"level": "Metadata"},
     ],
 }
+# Who has a token of the lab's Entra ID is known by object id, and its groups by theirs: as AKS does it.
+ENTRA: dict[str, dict[str, Any]] = {
+    "issuer": {
+        "url": f"https://sts.windows.net/{TENANT}/",
+        "discoveryURL": f"{network.LOGIN_URL}/{TENANT}/.well-known/openid-configuration",
+        "audiences": [KUBERNETES],
+    },
+    "claimMappings": {"username": {"claim": "oid", "prefix": ""}, "groups": {"claim": "groups", "prefix": ""}},
+}
 API_NAMES = (
     network.API_NAME,
     network.API,
     network.API_SERVICE,
+    network.PRIVATE_API_NAME,
+    network.PRIVATE_API,
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",
@@ -75,12 +88,13 @@ class ControlPlane:
         env = {"ETCD_UNSUPPORTED_ARCH": "arm64"} if platform.machine() == "aarch64" else {}
         return Part("etcd", argv, ETCD, accepts(self.cloud, "127.0.0.1", 2379), self.cloud, env=env)
 
-    def api_server(self) -> Part:
+    def api_server(self, resolver: Path) -> Part:
         authority = self.authority
         serving = authority.issue("kube-apiserver", "kube-apiserver", names=API_NAMES)
         kubelet_client = authority.issue("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
         accounts = authority.service_account_key()
         policy = self.layout.parts / "kube-apiserver" / "audit-policy.json"
+        sign_in = self.layout.parts / "kube-apiserver" / "authentication.json"
         argv = (
             self._kubernetes("kube-apiserver"),
             f"--etcd-servers={ETCD}",
@@ -96,6 +110,7 @@ class ControlPlane:
             "--kubelet-preferred-address-types=InternalIP,Hostname",
             "--authorization-mode=Node,RBAC",
             "--enable-bootstrap-token-auth",
+            f"--authentication-config={sign_in}",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
@@ -107,9 +122,8 @@ class ControlPlane:
             "--audit-log-maxbackup=2",
         )
         ready = answers(self.cloud, network.API, 443, "/readyz", authority.certificate)
-        return Part(
-            "kube-apiserver", argv, network.API_URL, ready, self.cloud, files={policy: json.dumps(AUDIT_POLICY)}
-        )
+        files = {policy: json.dumps(AUDIT_POLICY), sign_in: json.dumps(authentication(authority.certificate))}
+        return Part("kube-apiserver", argv, network.API_URL, ready, self.cloud, files=files, resolver=resolver)
 
     def controller_manager(self) -> Part:
         authority = self.authority
@@ -147,3 +161,9 @@ class ControlPlane:
 
     def _kubernetes(self, command: str) -> Path:
         return self.toolbox.path("kubernetes", command)
+
+
+def authentication(authority: Path) -> dict[str, Any]:
+    """Whose tokens the API server believes, besides its own."""
+    entra = {**ENTRA, "issuer": {**ENTRA["issuer"], "certificateAuthority": authority.read_text()}}
+    return {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [entra]}

@@ -53,6 +53,7 @@ SERVICES = (
     Service("registry", (network.REGISTRY,), 443, 10444),
     Service("mirror", (network.MIRROR,), 443, 10445),
     Service("mirror-http", (network.MIRROR,), 80, 10446),
+    Service("vpn", (network.VPN,), 443, 10447),
 )
 
 

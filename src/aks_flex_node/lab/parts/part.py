@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 # Every part of a lab that is up, in the order of their starts.
 PART_NAMES = (
     *("etcd", "dns", "registry", "mirror", "toxiproxy"),
-    *("kube-apiserver", "gateway", "kube-controller-manager", "kube-scheduler"),
-    *("provider", "provider-gateway", "azure"),
+    *("azure", "kube-apiserver", "gateway", "kube-controller-manager", "kube-scheduler"),
+    *("provider", "provider-gateway", "vpn"),
 )
+METADATA = "metadata-"  # and the name of a site: there is one where machines have identities of Azure
 # Where names are looked up is a file of the whole machine; so the program gets a view of its own of it.
 RESOLVING = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"')
 READY_SECONDS = 60
@@ -133,7 +134,10 @@ class Supervisor:
 
     def states(self) -> list[State]:
         """Every part that a lab has, also one that was never started; none when there is no lab."""
-        return [self.state(name) for name in PART_NAMES] if self.layout.parts.exists() else []
+        if not self.layout.parts.exists():
+            return []
+        of_sites = sorted(path.name for path in self.layout.parts.glob(f"{METADATA}*"))
+        return [self.state(name) for name in (*PART_NAMES, *of_sites)]
 
     def state(self, name: str) -> State:
         record = self.room(name) / "process.json"

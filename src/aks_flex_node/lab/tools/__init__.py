@@ -3,6 +3,7 @@
 catalog     the one list: every tool with its version, its publisher's files and its recipe
 recipes     what such an entry is made of
 debian      the tools that come as packages of the machine
+packages    the tools that come as Python packages
 releases    the publisher's files: whether they can be reached, downloads, checksums
 pins        hashes of release files that are known beforehand
 golang      builds from Go modules, and the Go that does them

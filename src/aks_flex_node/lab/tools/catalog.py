@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aks_flex_node.lab.errors import UsageError
 from aks_flex_node.lab.suggestions import suggest
 from aks_flex_node.lab.tools.debian import DebianTool
+from aks_flex_node.lab.tools.packages import OWN_PYTHON, PythonTool
 from aks_flex_node.lab.tools.recipes import Checksum, Command, Need, Recipe, ReleaseFile, Tool
 
 if TYPE_CHECKING:
@@ -176,9 +177,19 @@ DEBIAN_TOOLS: tuple[DebianTool, ...] = (
     DebianTool("busybox", "busybox-static", ("busybox",), static=True),
 )
 
+MACHINES_PYTHON = "3.11"  # of Debian 12, which most machines run
 
-AnyTool: TypeAlias = "Tool | DebianTool"
-EVERYTHING: tuple[AnyTool, ...] = (*DEBIAN_TOOLS, *TOOLS)
+
+def azure_cli(release: str) -> tuple[PythonTool, ...]:
+    """For this machine, and for the lab's own."""
+    pythons = dict.fromkeys((OWN_PYTHON, MACHINES_PYTHON))
+    return tuple(PythonTool("azure-cli", release, "azure.cli", ("az",), ("version",), each) for each in pythons)
+
+
+PYTHON_TOOLS: tuple[PythonTool, ...] = azure_cli("2.91.0")
+
+AnyTool: TypeAlias = "Tool | DebianTool | PythonTool"
+EVERYTHING: tuple[AnyTool, ...] = (*DEBIAN_TOOLS, *PYTHON_TOOLS, *TOOLS)
 
 
 def names() -> tuple[str, ...]:

@@ -82,6 +82,10 @@ class Shelf:
             return None
         return manifest if whole else None
 
+    @property
+    def ready(self) -> bool:
+        return self.manifest() is not None
+
     def put(self, source: str, seconds: float) -> Manifest:
         """Move what is on the workbench to its place."""
         bench = self.workbench(source)

@@ -15,6 +15,7 @@ from aks_flex_node.lab.tools import catalog, debian
 from aks_flex_node.lab.tools.debian import DebianTool
 from aks_flex_node.lab.tools.golang import GoBuilder
 from aks_flex_node.lab.tools.install import Installer, check_packages
+from aks_flex_node.lab.tools.packages import Folder, PythonTool
 from aks_flex_node.lab.tools.recipes import Tool, machine_arch
 from aks_flex_node.lab.tools.releases import Publishers
 from aks_flex_node.lab.tools.shelves import Shelf, bytes_freed_by_removing
@@ -34,7 +35,7 @@ class ToolState:
 
     name: str
     version: str
-    source: str  # release, build or Debian; where it would come from is not known before it is made
+    source: str  # release, build, Debian or PyPI; where it would come from is not known before it is made
     size: int
     state: str
     seconds: float  # what making it took
@@ -58,6 +59,9 @@ class Toolbox:
     def shelf(self, tool: Tool) -> Shelf:
         return Shelf(self.root, tool, self.arch)
 
+    def packages(self, tool: PythonTool) -> Folder:
+        return Folder(self.root, tool, self.arch)
+
     def path(self, tool: str, command: str, version: str | None = None) -> Path:
         """A program, by the tool it belongs to; the catalog's default version when none is named."""
         entry = catalog.find(tool, version)
@@ -79,8 +83,8 @@ class Toolbox:
         entry = catalog.find(tool, version)
         if isinstance(entry, DebianTool):
             raise UsageError("tool-without-folder", f"{tool} is a package of the machine.", f"Use `path {tool} …`.")
-        shelf = self.shelf(entry)
-        if shelf.manifest() is None:
+        shelf = self.packages(entry) if isinstance(entry, PythonTool) else self.shelf(entry)
+        if not shelf.ready:
             raise ToolError(
                 "tool-missing", f"{entry.title} is not in the cache.", "Run `aks-flex-lab tools install`."
             )
@@ -97,12 +101,25 @@ class Toolbox:
             publishers=Publishers(),
             progress=progress,
         )
+        self.install_packages([tool for tool in chosen if isinstance(tool, PythonTool)], installer)
         installer.install([self.shelf(tool) for tool in chosen if isinstance(tool, Tool)], source)
 
+    def install_packages(self, tools: Sequence[PythonTool], installer: Installer) -> None:
+        missing = [folder for tool in tools if not (folder := self.packages(tool)).ready]
+        if not missing:
+            return
+        with installer.alone():
+            for folder in missing:
+                if not folder.ready:  # whoever held the lock before us may have made it
+                    folder.make(installer.progress)
+
     def states(self) -> tuple[ToolState, ...]:
-        return tuple(
-            self.debian_state(tool) if isinstance(tool, DebianTool) else self.state(tool) for tool in self.tools
-        )
+        return tuple(self.any_state(tool) for tool in self.tools)
+
+    def any_state(self, tool: AnyTool) -> ToolState:
+        if isinstance(tool, DebianTool):
+            return self.debian_state(tool)
+        return self.packages_state(tool) if isinstance(tool, PythonTool) else self.state(tool)
 
     def missing(self) -> tuple[ToolState, ...]:
         return tuple(state for state in self.states() if not state.ready)
@@ -124,9 +141,18 @@ class Toolbox:
         size = sum(Path(path).stat().st_size for path in paths.values())
         return ToolState(tool.name, debian.package_version(tool.package), "Debian", size, READY, 0, paths)
 
+    def packages_state(self, tool: PythonTool) -> ToolState:
+        folder = self.packages(tool)
+        if not folder.ready:
+            return ToolState(tool.name, tool.version, "", 0, MISSING, 0, {})
+        paths = {command: str(folder.place / command) for command in tool.commands}
+        size = bytes_freed_by_removing(folder.place)
+        return ToolState(tool.name, tool.version, "PyPI", size, READY, 0, paths)
+
     def clean(self) -> int:
         """Remove what no tool of the catalog uses, and say how many bytes that was."""
         keep = {self.shelf(tool).place for tool in self.tools if isinstance(tool, Tool)}
+        keep |= {self.packages(tool).place for tool in self.tools if isinstance(tool, PythonTool)}
         freed = 0
         with locked(self.root / ".lock", "the tools"):
             for folder in sorted(path for path in self.root.iterdir() if path.is_dir() and path not in keep):

@@ -110,7 +110,7 @@ def identified(claims: Mapping[str, Any]) -> Caller:
         kind,
         str(claims["tid"]).lower(),
         own | _lower(groups if isinstance(groups, list) else ()),
-        own,
+        own | _lower([claims.get("xms_mirid")]),
     )
 
 

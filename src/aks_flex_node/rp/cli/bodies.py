@@ -27,7 +27,9 @@ class Said:
     client_secret: str | None = field(default=None, repr=False)
     client_tenant: str | None = None
     principal_id: str | None = None
+    certificate_on_machine: bool | None = None
     use_azure_auth: bool | None = None
+    azure_auth: str | None = None
     monitor: bool | None = None
     versions: Document = field(default_factory=dict)
     max_pods: int | None = None
@@ -48,8 +50,8 @@ def changed(properties: Document, said: Said) -> Document:
     made = copy.deepcopy(properties)
     if said.monitor is not None:
         made["continuousMonitoring"] = said.monitor
-    if said.use_azure_auth is not None:
-        made["kubernetesAuth"] = {"useAzureAuth": True} if said.use_azure_auth else {"method": "bootstrapToken"}
+    if said.use_azure_auth is not None or said.azure_auth is not None:
+        made["kubernetesAuth"] = _joining(said)
     _azure(made, said)
     if said.versions:
         made["versions"] = {**made.get("versions", {}), **said.versions}
@@ -57,6 +59,13 @@ def changed(properties: Document, said: Said) -> Document:
     if node:
         made["nodeConfig"] = node
     return made
+
+
+def _joining(said: Said) -> Document:
+    """What does not fit together is refused by the service, which says why."""
+    if said.azure_auth is not None:
+        return {"useAzureAuth": said.use_azure_auth is not False, "method": said.azure_auth}
+    return {"useAzureAuth": True} if said.use_azure_auth else {"method": "bootstrapToken"}
 
 
 def _azure(made: Document, said: Said) -> None:
@@ -67,19 +76,22 @@ def _azure(made: Document, said: Said) -> None:
         raise WordsError(
             "auth-method-unknown", f"There is no method {method!r}.", f"Choose one of {', '.join(METHODS)}."
         )
-    own = {
+    known: dict[str, Document] = {
         PRINCIPAL: {
             "clientId": said.client_id,
             "clientSecret": said.client_secret,
+            "certificateOnMachine": said.certificate_on_machine,
             "clientTenant": said.client_tenant,
         },
         MANAGED: {"clientId": said.client_id, "principalId": said.principal_id},
         "arc": {"principalId": said.principal_id},
-    }.get(method, {})
-    given = {name: value for name, value in own.items() if value is not None}
+    }
+    given = {name: value for name, value in known.get(method, {}).items() if value is not None}
     _nothing_lost(said, given, method)
     if said.auth_method or given:
         block = {**auth.get(method, {}), **given}
+        if said.client_secret:  # it is by this that it signs in from now on
+            block.pop("certificateOnMachine", None)
         made["azureAuth"] = {"method": method, **({method: block} if block else {})}
 
 
@@ -87,6 +99,7 @@ def _nothing_lost(said: Said, given: Document, method: str) -> None:
     words = {
         "--client-id": ("clientId", said.client_id),
         "--client-secret-file": ("clientSecret", said.client_secret),
+        "--certificate-on-machine": ("certificateOnMachine", said.certificate_on_machine),
         "--client-tenant": ("clientTenant", said.client_tenant),
         "--principal-id": ("principalId", said.principal_id),
     }

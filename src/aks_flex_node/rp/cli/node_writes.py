@@ -40,11 +40,24 @@ def write(
     client_secret_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="File with the service principal's secret; `-` for stdin.")
     ] = None,
+    certificate_on_machine: Annotated[
+        bool | None,
+        typer.Option(
+            "--certificate-on-machine", help="It has no secret, but a certificate that is on the machine already."
+        ),
+    ] = None,
     client_tenant: Annotated[str | None, typer.Option(help="Its tenant; the cluster's when left out.")] = None,
     principal_id: Annotated[str | None, typer.Option(help="Object id, of a managed or an Arc identity.")] = None,
     use_azure_auth: Annotated[
         bool | None,
         typer.Option("--use-azure-auth/--bootstrap-token", help="The kubelet joins by that identity, or by a token."),
+    ] = None,
+    azure_auth: Annotated[
+        str | None,
+        typer.Option(
+            help="How the kubelet joins by that identity: exec (it shows it at every call), or certificate (until it "
+            "has one of its own, which is safer)."
+        ),
     ] = None,
     monitor: Annotated[
         bool | None, typer.Option("--monitor/--no-monitor", help="The agent stays, follows and reports.")
@@ -85,8 +98,10 @@ def write(
         client_id=client_id,
         client_secret=_secret(client_secret_file, reached.token_file),
         client_tenant=client_tenant,
+        certificate_on_machine=certificate_on_machine,
         principal_id=principal_id,
         use_azure_auth=use_azure_auth,
+        azure_auth=azure_auth,
         monitor=monitor,
         versions={name: version for name, version in versions.items() if version is not None},
         max_pods=max_pods,

@@ -63,7 +63,7 @@ def node(resource: Document, now: float | None = None) -> str:
         "configVersion": properties["configVersion"] + (f" (the node has {reached})" if reached else ""),
         "kubernetes": " ".join(filter(None, (wanted, _running(status)))),
         "azure": properties.get("azureAuth", {}).get("method", "none"),
-        "joins by": "Azure identity" if properties.get("kubernetesAuth", {}).get("useAzureAuth") else "token",
+        "joins by": _way(properties.get("kubernetesAuth", {})),
         "monitored": "yes" if properties.get("continuousMonitoring") else "no",
         "labels": ", ".join(f"{key}={value}" for key, value in settings.get("labels", {}).items()),
         "taints": ", ".join(map(_taint, settings.get("taints", ()))),
@@ -71,6 +71,11 @@ def node(resource: Document, now: float | None = None) -> str:
         "changed by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
     return pairs(told)
+
+
+def _way(auth: Document) -> str:
+    method = auth.get("method", "exec" if auth.get("useAzureAuth") else "")
+    return f"Azure identity ({method})" if method in {"exec", "certificate"} else "token"
 
 
 def _because(status: Document) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.rp.clusters import tokens
 from aks_flex_node.rp.clusters.decisions import Decisions
 from aks_flex_node.rp.clusters.first_certificates import FirstCertificates
+from aks_flex_node.rp.clusters.identity_certificates import OBJECT_ID, IdentityCertificates
 from aks_flex_node.rp.clusters.requests import SERVING_SIGNER, Request
 from aks_flex_node.rp.clusters.serving_certificates import ServingCertificates
 from aks_flex_node.rp.clusters.watches import each
@@ -35,6 +36,7 @@ class Approver:
         self._decisions = decisions = Decisions(cluster, client, listener)
         self._first = FirstCertificates(cluster, client, listener, decisions, within)
         self._serving = ServingCertificates(cluster, client, listener, decisions, facts, within)
+        self._by_identity = IdentityCertificates(cluster, client, listener, decisions, self._serving)
 
     async def listed(self, items: list[Object]) -> None:
         await each(items, lambda item: self.changed("ADDED", item))
@@ -47,6 +49,8 @@ class Approver:
             await self._first.decide(request)
         elif request.signer == SERVING_SIGNER and request.node:
             await self._serving.decide(request)
+        elif OBJECT_ID.fullmatch(request.user):
+            await self._by_identity.decide(request)
 
     async def tidy(self) -> None:
         """From time to time: what no event tells of, because it is the passing of time or a failure of ours."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from aks_flex_node.rp.clusters.access import Access, Way
     from aks_flex_node.rp.clusters.facts import ClusterFacts
     from aks_flex_node.rp.clusters.taints import Taints
 
@@ -20,6 +21,30 @@ class Listener(Protocol):
 
     async def expects_node(self, cluster: str, node: str) -> bool:
         """Whether this is a flex node."""
+        ...
+
+    async def access(self, cluster: str, node: str) -> Access | None:
+        """What the identity of a flex node was given in the cluster; None when nothing, or this is no flex node."""
+        ...
+
+    async def way(self, cluster: str, node: str) -> Way | None:
+        """How it is to join by its identity; None for one that joins by a token, and for no flex node."""
+        ...
+
+    async def accesses(self, cluster: str) -> dict[str, Access]:
+        """The same for all of its flex nodes that were given something."""
+        ...
+
+    async def withdrawn(self, cluster: str, node: str) -> None:
+        """What its identity had there was taken, because it is nobody's any more."""
+        ...
+
+    async def asked(self, cluster: str, node: str, identity: str, csr: str) -> bool:
+        """Its identity asks for its certificate, and is about to get it. False: it is not the node's any more."""
+        ...
+
+    async def certified(self, cluster: str, node: str, csr: str) -> None:
+        """That certificate was issued."""
         ...
 
     async def taints(self, cluster: str, node: str) -> Taints | None:

@@ -108,9 +108,20 @@ class Joining:
             yield f"it comes from user {request.user!r} and not from the token that was made for node {self.node}"
         if self.group not in request.groups:
             yield f"the user who sent it is not in group {self.group}"
-        yield from form(request, asked, self.node, CLIENT_SIGNER, "client auth")
-        if asked.dns_names or asked.addresses or asked.other_names:
-            yield "it asks for names and addresses, and the certificate by which a node logs in has none"
+        yield from client_certificate(request, asked, self.node)
+
+
+@dataclass(frozen=True)
+class ByIdentity:
+    """A node asks for a certificate as the Azure identity that it joins by: its first, or because it has lost it."""
+
+    node: str
+    identity: str
+
+    def objections(self, request: Request, asked: Contents) -> Iterator[str]:
+        if request.user != self.identity:
+            yield f"it comes from user {request.user!r} and not from the identity of node {self.node}"
+        yield from client_certificate(request, asked, self.node)
 
 
 class Expectation(Protocol):
@@ -126,6 +137,13 @@ def judge(csr: dict[str, Any], expectation: Expectation) -> Verdict:
         return Verdict(False, "It cannot be read as a request that is signed with its own key.")
     why = next(expectation.objections(request, asked), "")
     return Verdict(not why, why and f"{why[0].upper()}{why[1:]}.")
+
+
+def client_certificate(request: Request, asked: Contents, node: str) -> Iterator[str]:
+    """What holds for the one by which a node logs in."""
+    yield from form(request, asked, node, CLIENT_SIGNER, "client auth")
+    if asked.dns_names or asked.addresses or asked.other_names:
+        yield "it asks for names and addresses, and the certificate by which a node logs in has none"
 
 
 def form(request: Request, asked: Contents, node: str, signer: str, purpose: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.rp.clusters import tokens
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.clusters.listener import Listener
 
 
+@dataclass(frozen=True)
+class Asker:
+    node: str
+    identity: str = ""  # by which its kubelet asks, where it is not as the node itself
+
+
 class ServingCertificates:
     def __init__(
         self,
@@ -37,35 +44,38 @@ class ServingCertificates:
         self._decisions = decisions
         self._facts = facts
         self._grace = grace
-        self._waiting: set[str] = set()  # requests of nodes that have not said yet where they are
+        # By request, of nodes that have not said yet where they are: who asks for whom.
+        self._waiting: dict[str, Asker] = {}
 
-    async def decide(self, request: Request) -> None:
-        if request.denial or request.approved or not await self._listener.expects_node(self._cluster, request.node):
-            self._waiting.discard(request.name)
+    async def decide(self, request: Request, asker: Asker | None = None) -> None:
+        """Without `asker` it is the node itself."""
+        asker = asker or Asker(request.node)
+        if request.denial or request.approved or not await self._listener.expects_node(self._cluster, asker.node):
+            self._waiting.pop(request.name, None)
             return
-        document = await self._client.find(f"{NODES}/{request.node}")
+        document = await self._client.find(f"{NODES}/{asker.node}")
         if not _says_where(document) and now() - tokens.moment(request.created) < self._grace:
-            self._waiting.add(request.name)  # a kubelet may ask a moment before its Node says where it is
+            self._waiting[request.name] = asker  # a kubelet may ask a moment before its Node says where it is
             return
-        await self._judge(request, document or {"metadata": {"name": request.node}})
-        self._waiting.discard(request.name)
+        await self._judge(request, asker, document or {"metadata": {"name": asker.node}})
+        self._waiting.pop(request.name, None)
 
     async def tidy(self) -> None:
         await each(list(self._waiting), self._look_again)
 
     async def _look_again(self, name: str) -> None:
         if document := await self._client.find(f"{REQUESTS}/{name}"):
-            await self.decide(Request.read(document))
+            await self.decide(Request.read(document), self._waiting.get(name))
         else:
-            self._waiting.discard(name)
+            self._waiting.pop(name, None)
 
-    async def _judge(self, request: Request, node: Object) -> None:
-        around = await read_surroundings(self._client, await self._facts(), request.node)
-        verdict = judge(request.document, Serving.of(node, around))
+    async def _judge(self, request: Request, asker: Asker, node: Object) -> None:
+        around = await read_surroundings(self._client, await self._facts(), asker.node)
+        verdict = judge(request.document, Serving.of(node, around, asker.identity))
         if verdict.allowed:
-            await self._decisions.approve(request, f"Every name in it is one of {request.node}.")
+            await self._decisions.approve(request, f"Every name in it is one of {asker.node}.")
         else:
-            await self._decisions.refuse(request, request.node, verdict.why)
+            await self._decisions.refuse(request, asker.node, verdict.why)
 
 
 def _says_where(node: Object | None) -> bool:

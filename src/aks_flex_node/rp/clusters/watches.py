@@ -35,10 +35,11 @@ class Reaction(Protocol):
 class Following:
     """Nothing is missed: what a reaction could not deal with comes again, with everything else there is."""
 
-    def __init__(self, client: Client, path: str, reaction: Reaction) -> None:
+    def __init__(self, client: Client, path: str, reaction: Reaction, selector: str = "") -> None:
         self._client = client
         self._path = path
         self._reaction = reaction
+        self._chosen = {"labelSelector": selector} if selector else {}  # which of them; all without it
         self._version = ""  # up to which everything was dealt with; empty: list again
 
     async def once(self) -> None:
@@ -46,10 +47,10 @@ class Following:
         try:
             if not self._version:
                 # From the server's cache, as the watch after it: a newer version than that can make the watch wait.
-                items, version = await self._client.list(self._path, resourceVersion="0")
+                items, version = await self._client.list(self._path, resourceVersion="0", **self._chosen)
                 await self._reaction.listed(items)
                 self._version = version
-            async with aclosing(self._client.watch(self._path, self._version)) as events:
+            async with aclosing(self._client.watch(self._path, self._version, **self._chosen)) as events:
                 async for kind, item in events:
                     await self._take(kind, item)
         except Refused:

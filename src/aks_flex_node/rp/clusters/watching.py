@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.rp.clusters import objects
+from aks_flex_node.rp.clusters.access import IDENTITY
 from aks_flex_node.rp.clusters.approver import GRACE, Approver
 from aks_flex_node.rp.clusters.arm import open_client
 from aks_flex_node.rp.clusters.clients import Refused
 from aks_flex_node.rp.clusters.facts import read_facts
+from aks_flex_node.rp.clusters.keeping_access import SETTLE_SECONDS, KeepingAccess
 from aks_flex_node.rp.clusters.lost_nodes import GONE_AFTER, LostNodes
 from aks_flex_node.rp.clusters.nodes import NODES, NodeWatch
 from aks_flex_node.rp.clusters.requests import REQUESTS
@@ -36,6 +38,7 @@ class Pace:
     refresh: float = 60.0  # what nodes must know of the cluster
     tidy: float = 10.0  # what no event tells of
     grace: float = GRACE  # how long a certificate may take
+    settle: float = SETTLE_SECONDS  # how long what nodes may do there may differ from what is noted
     gone_after: float = GONE_AFTER  # how long the Node of a deleted resource may be not Ready
 
 
@@ -58,6 +61,7 @@ class ClusterWatch:
         self._facts: ClusterFacts | None = None  # as they were last read
         self._pace = pace or Pace()
         self._tainting = Tainting(cluster, self.client, listener)
+        self._access = KeepingAccess(cluster, self.client, listener, self._pace.settle, self._pace.gone_after)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -67,7 +71,9 @@ class ClusterWatch:
         nodes = NodeWatch(self._cluster, self.client, self._listener, self._tainting, lost)
         self._do("certificates", Following(self.client, REQUESTS, approver).once)
         self._do("nodes", Following(self.client, NODES, nodes).once)
+        self._do("access", Following(self.client, objects.BINDINGS, self._access, IDENTITY).once)
         self._do("taints", self._tainting.keep)
+        self._do("old access", self._access.tidy, self._pace.tidy)
         self._do("lost nodes", lost.tidy, self._pace.refresh)
         self._do("tokens", approver.tidy, self._pace.tidy)
         self._do("old tokens", approver.sweep, self._pace.refresh)
@@ -83,6 +89,7 @@ class ClusterWatch:
     def node_changed(self, name: str) -> None:
         """What is wanted of a node may be something else now; with no name, of any."""
         self._tainting.look_at(name)
+        self._access.look_at(name)
 
     async def facts(self) -> ClusterFacts:
         return self._facts or await self._read()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.rp.arm.ids import ClusterId
     from aks_flex_node.rp.callers import Caller
+    from aks_flex_node.rp.clusters.access import Access
     from aks_flex_node.rp.clusters.facts import ClusterFacts
     from aks_flex_node.rp.clusters.tokens import MintedToken
     from aks_flex_node.rp.delivery.delivering import Delivering
@@ -45,6 +46,14 @@ class Clusters(Protocol):
 
     async def revoke(self, key: str, token: str) -> bool:
         """False when the cluster could not be asked; the token is swept later then."""
+        ...
+
+    async def grant(self, key: str, node: str, access: Access) -> None:
+        """What the node's identity needs to join. ClusterError when it cannot be given."""
+        ...
+
+    async def withdraw(self, key: str, node: str) -> bool:
+        """False when the cluster could not be asked; it is taken later then."""
         ...
 
 

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import FlexError
 from aks_flex_node.rp.arm.ids import cluster_id
 from aks_flex_node.rp.arm.times import iso
+from aks_flex_node.rp.nodes import accesses
 from aks_flex_node.rp.nodes.tainting import taints_of
 from aks_flex_node.rp.store.store import Conflict, Event
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from aks_flex_node.rp.clusters.access import Access, Way
     from aks_flex_node.rp.clusters.facts import ClusterFacts
     from aks_flex_node.rp.clusters.taints import Taints
     from aks_flex_node.rp.nodes.around import Workshop
-    from aks_flex_node.rp.store.store import Document
+    from aks_flex_node.rp.store.store import Document, Node
 
 ATTEMPTS = 5
 AT_ONCE = 500  # nodes that are read from the store
@@ -48,6 +50,43 @@ class Joins:
 
     async def expects_node(self, cluster: str, node: str) -> bool:
         return await self.shop.store.node(cluster, node) is not None
+
+    async def access(self, cluster: str, node: str) -> Access | None:
+        found = await self.shop.store.node(cluster, node)
+        return accesses.access_of(found) if found else None
+
+    async def way(self, cluster: str, node: str) -> Way | None:
+        found = await self.shop.store.node(cluster, node)
+        return accesses.way_of(found) if found else None
+
+    async def accesses(self, cluster: str) -> dict[str, Access]:
+        found = [(node.key, accesses.access_of(node)) async for node in self._all(cluster)]
+        return {key: access for key, access in found if access}
+
+    async def withdrawn(self, cluster: str, node: str) -> None:
+        await self.shop.store.record(self._event("access.withdrawn", self._resource(cluster, node), {}))
+
+    async def asked(self, cluster: str, node: str, identity: str, csr: str) -> bool:
+        """Then the URL is dead, as with a token."""
+
+        def ask(join: Document) -> Document:
+            return accesses.attempted(join, identity, csr)
+
+        after = await self._change(cluster, node, ask, "identity.used", identity=identity, csr=csr)
+        access = accesses.noted(after) if after else None
+        if access is None or access.identity != identity:
+            return False
+        await self.shop.delivery.revoke(cluster, node)
+        return True
+
+    async def certified(self, cluster: str, node: str, csr: str) -> None:
+        def certify(join: Document) -> Document:
+            after = accesses.certified(join, csr)
+            if after != join:
+                self.count("issued")
+            return after
+
+        await self._change(cluster, node, certify, "certificate.issued", csr=csr)
 
     async def taints(self, cluster: str, node: str) -> Taints | None:
         found = await self.shop.store.node(cluster, node)
@@ -139,18 +178,20 @@ class Joins:
         await self._note_readiness(cluster, node, ready)
 
     async def present(self, cluster: str, names: frozenset[str]) -> None:
-        after = ""
-        while True:
-            page = await self.shop.store.nodes(cluster, after, AT_ONCE)
-            for node in page.nodes:
-                if node.key not in names and node.join.get("state") == "Joined":
-                    await self.observed(cluster, node.key, None)
-            if page.after is None:
-                return
-            after = page.after
+        async for node in self._all(cluster):
+            if node.key not in names and node.join.get("state") == "Joined":
+                await self.observed(cluster, node.key, None)
 
     async def cluster_changed(self, cluster: str, facts: ClusterFacts) -> None:
         await self.follow(cluster, facts)
+
+    async def _all(self, cluster: str) -> AsyncIterator[Node]:
+        after: str | None = ""
+        while after is not None:
+            page = await self.shop.store.nodes(cluster, after, AT_ONCE)
+            for node in page.nodes:
+                yield node
+            after = page.after
 
     async def _note_readiness(self, cluster: str, key: str, ready: dict[str, Any] | None) -> None:
         """Of a node whose agent does not stay, the cluster is the only one who knows."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.rp.nodes.around import Known, Request, Workshop
+    from aks_flex_node.rp.nodes.granting import Granting
     from aks_flex_node.rp.store.store import Node
 
 MOST_CONDITIONS = 64
@@ -91,13 +92,17 @@ def _condition(condition: Condition, before: dict[str, Any] | None, now: float) 
 @dataclass(frozen=True)
 class Reporting:
     shop: Workshop
+    granting: Granting
     saw: Callable[[str, str, float], None]  # that a node was heard of; written with many others
 
-    async def report(self, cluster: Known, name: str, document: dict[str, Any]) -> dict[str, str]:
+    async def report(self, cluster: Known, name: str, document: dict[str, Any], request: Request) -> dict[str, str]:
+        """A node that is about to join says ConfigFetched, and is let into its cluster before it is answered."""
         report, now = read(document), self.shop.now()
         node = await self.shop.store.node(cluster.id.key, name.lower())
         if node is None:
             raise errors.no_node(cluster.id, name)
+        introduction = report.join_state == "ConfigFetched"
+        node = await self.granting.let_in(cluster, node, request, introduction=introduction)
         monitored = bool(node.properties.get("continuousMonitoring"))
         status = merged(report, node.status, now, monitored=monitored)
         if status == node.status:
@@ -127,9 +132,10 @@ class Reporting:
         answer: dict[str, Any] = {"configVersion": str(node.version), "method": method}
         if method == "servicePrincipal":
             principal = node.config["azure"]["servicePrincipal"]
+            secret = shop.open_secrets(node).client_secret  # none where the machine has a certificate
             answer["servicePrincipal"] = {
                 "clientId": principal["clientId"],
-                "clientSecret": shop.open_secrets(node).client_secret,
+                **({"clientSecret": secret} if secret else {}),
                 "clientTenant": principal.get("clientTenant", ""),
             }
         event = request.event(shop.now(), "listCredentials", cluster.id.node(node.name), method=method)

@@ -8,13 +8,15 @@ URL, and last the earlier token goes. Whoever got no answer asks again and gets 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.rp.arm import errors
 from aks_flex_node.rp.arm.times import exact, iso
+from aks_flex_node.rp.nodes import accesses
+from aks_flex_node.rp.nodes.accesses import ACCESS, access_of, way_of, with_access
 from aks_flex_node.rp.nodes.around import changed
+from aks_flex_node.rp.nodes.identities import identity
 from aks_flex_node.rp.nodes.tainting import with_former_taints
 from aks_flex_node.rp.resource import configs, reading
 from aks_flex_node.rp.resource.models import Properties
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.resource.reading import Wanted
 
 ATTEMPTS = 5  # at a node that others are writing, too
-ENTRA_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NOTE = "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately."
 
 
@@ -127,8 +128,20 @@ class Writing:
             token = node.join.get("token")
             revoked = await shop.clusters.revoke(cluster.id.key, token) if token else True
             cleanup = {"configUrlRevoked": True, "bootstrapTokenRevoked": revoked, "monitoringDisabled": True}
+            if way_of(node):  # also where nothing is noted: it may just have been given, and not been noted yet
+                withdrawn = not accesses.takes_leave(node) and await self._withdraw(cluster, node, request)
+                cleanup |= {"clusterAccessRevoked": withdrawn} if access_of(node) else {}
             return {"status": "Deleted", "cleanup": cleanup, "note": NOTE}
         raise errors.busy(name)
+
+    async def _withdraw(self, cluster: Known, node: Node, request: Request) -> bool:
+        """What cannot be taken now is taken by the cluster's watch."""
+        done = await self.shop.clusters.withdraw(cluster.id.key, node.key)
+        if done and (access := access_of(node)):
+            said = {"identity": access.identity}
+            event = request.event(self.shop.now(), "access.withdrawn", cluster.id.node(node.name), **said)
+            await self.shop.store.record(event)
+        return done
 
     def _read(self, cluster: Known, name: str, body: dict[str, Any], node: Node | None, guard: Guard) -> Wanted:
         around = Around(
@@ -165,11 +178,11 @@ class Writing:
         if not url and before and before.join.get("urlExpires"):
             await shop.delivery.revoke(cluster.id.key, key)  # before it is forgotten that there is one
         token = None
-        if url and not wanted.properties.kubernetes_auth.use_azure_auth:
+        if url and not wanted.properties.kubernetes_auth.by_identity:
             token = await shop.clusters.mint(cluster.id.key, key, expires)
         node = self._node(cluster, name, wanted, before, version, request)
         node = replace(node, join=_join(before, token.id if token else "", expires if url else 0.0, now))
-        node = with_former_taints(node, before)
+        node = with_access(with_former_taints(node, before), before)
         document = cluster.id.node(name)
         detail = {"configVersion": str(version), "urlIssued": url, "tokenId": token.id if token else ""}
         told = changed(before.properties if before else {}, node.properties)
@@ -190,6 +203,8 @@ class Writing:
         delivered = await self._deliver(cluster, node, token.reveal() if token else "", expires) if url else None
         if before and (old := before.join.get("token")):
             await shop.clusters.revoke(cluster.id.key, old)
+        if before and access_of(before) and not access_of(node):
+            await self._withdraw(cluster, before, request)
         return Written(node, before is None, delivered)
 
     async def _deliver(self, cluster: Known, node: Node, token: str, expires: float) -> Url:
@@ -206,7 +221,8 @@ class Writing:
         kept = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
         earlier = _versions(before) if before else None
         chosen = configs.effective_versions(properties, kept or cluster.facts.version, earlier)
-        sealed = before.secrets if before and properties.azure_auth.method == "servicePrincipal" else b""
+        principal = properties.azure_auth.service_principal
+        sealed = before.secrets if before and principal and not principal.certificate_on_machine else b""
         if wanted.secret is not None:
             sealed = shop.seal_secret(cluster.id.key, key, wanted.secret)
         ways, downgrade = shop.ways_to(cluster), wanted.downgrade or _is_going_back(before)
@@ -222,27 +238,10 @@ class Writing:
             config=config,
             secrets=sealed,
             system=_system(before, request, now),
-            identity=identity(properties, cluster.facts.tenant_id),
+            identity=identity(properties, cluster.id, cluster.facts.tenant_id, key),
             created=before.created if before else now,
             revision=before.revision if before else 0,
         )
-
-
-def identity(properties: Properties, tenant: str) -> str:
-    """Whose token speaks for the node, as `Caller.is_node` reads it; nobody's when it has no identity in Azure."""
-    auth = properties.azure_auth
-    principal, managed, arc = auth.service_principal, auth.managed_identity, auth.arc
-    found = {
-        "servicePrincipal": principal.client_id if principal else None,
-        "managedIdentity": (managed.client_id or managed.principal_id) if managed else None,
-        "arc": arc.principal_id if arc else None,
-    }.get(auth.method)
-    if not found:
-        return ""
-    named = principal.client_tenant if auth.method == "servicePrincipal" and principal else None
-    home = (named or tenant).lower()
-    # A tenant can be called by a domain, too. Tokens know it by its id alone.
-    return f"{found}@{home}".lower() if ENTRA_ID.fullmatch(home) else found.lower()
 
 
 def _versions(node: Node) -> dict[str, str]:
@@ -276,7 +275,7 @@ def _join(before: Node | None, token: str, expires: float, now: float) -> dict[s
     joined = earlier.get("state") == "Joined"
     join: dict[str, Any] = {"state": "Joined" if joined else "Created", "since": now}
     if not expires and before:  # no new try: only the URL and the token of the last one are gone
-        kept = {key: value for key, value in earlier.items() if key not in {"token", "urlExpires"}}
+        kept = {key: value for key, value in earlier.items() if key not in {"token", "urlExpires", ACCESS}}
         return {**kept, "state": earlier.get("state", "Created")} if joined else join
     if token:
         join["token"] = token

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COMPONENTS = ("containerd", "runc", "cni", "npd")
 NO_WAYS = Ways()
+CERTIFICATE = "/etc/aks-flex-node/client.pem"  # where a machine has the certificate of its service principal
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def config(
     }
     return {
         "continuousMonitoring": bool(properties.continuous_monitoring),
-        "azure": {**_azure(properties, cluster, facts), **_private_cloud(properties, ways)},
+        "azure": {**_azure(properties, cluster, facts, node), **_private_cloud(properties, ways)},
         "kubernetes": {"version": chosen["kubernetes"]},
         **{name: {"version": chosen[name]} for name in COMPONENTS},
         "node": _node(properties, facts, node),
@@ -112,7 +113,7 @@ def _private_cloud(properties: Properties, ways: Ways) -> dict[str, str]:
     return ways.azure if properties.azure_auth.method != "none" else {}
 
 
-def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts) -> dict[str, Any]:
+def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts, node: str) -> dict[str, Any]:
     auth = properties.azure_auth
     azure: dict[str, Any] = {
         "subscriptionId": cluster.subscription,
@@ -129,12 +130,14 @@ def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts) -> d
         azure["servicePrincipal"] = {"clientId": auth.service_principal.client_id}
         if tenant:
             azure["servicePrincipal"]["clientTenant"] = tenant
+        if auth.service_principal.certificate_on_machine:
+            azure["servicePrincipal"]["clientCertificateFile"] = CERTIFICATE
     if auth.method == "managedIdentity":
         client = auth.managed_identity.client_id if auth.managed_identity else None
         azure["managedIdentity"] = {"clientId": client} if client else {}
     if auth.method == "arc":
         told = auth.arc.model_dump(exclude_none=True, exclude={"principal_id"}) if auth.arc else {}
-        azure["arc"] = {"enabled": True, **told}
+        azure["arc"] = {"enabled": True, "machineName": node, **told}  # a machine's own name may be another one
     return azure
 
 
@@ -149,6 +152,8 @@ def _node(properties: Properties, facts: ClusterFacts, node: str) -> dict[str, A
     }
     if facts.dns_service_ip:
         kubelet["dnsServiceIP"] = facts.dns_service_ip
+    if way := properties.kubernetes_auth.by_identity:
+        kubelet["auth"] = way
     return {
         "name": node,
         "maxPods": settings.max_pods or 110,

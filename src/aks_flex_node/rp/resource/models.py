@@ -37,6 +37,7 @@ Quantities = dict[str, str]
 class ServicePrincipal(Part):
     client_id: EntraId
     client_secret: SecretStr | None = None
+    certificate_on_machine: bool | None = None
     client_tenant: Annotated[str, Field(min_length=1, max_length=90, pattern=r"^[0-9A-Za-z.-]+$")] | None = None
 
 
@@ -61,9 +62,19 @@ class AzureAuth(Part):
     arc: Arc | None = None
 
 
+ByIdentity = Literal["exec", "certificate"]
+
+
 class KubernetesAuth(Part):
     use_azure_auth: bool | None = None
-    method: Literal["bootstrapToken"] | None = None
+    method: Literal["bootstrapToken", "exec", "certificate"] | None = None
+
+    @property
+    def by_identity(self) -> ByIdentity | None:
+        """What the Azure identity is to the kubelet; None where it joins by a token."""
+        if self.method is None:
+            return "exec" if self.use_azure_auth else None
+        return None if self.method == "bootstrapToken" else self.method
 
 
 class Versions(Part):

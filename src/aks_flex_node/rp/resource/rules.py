@@ -72,7 +72,7 @@ def _identity(properties: Properties, around: Around) -> Iterator[Problem]:
         yield from _service_principal(properties, around)
     if auth.arc:
         yield from _arc(auth.arc)
-    if auth.method in {"managedIdentity", "arc"} and properties.continuous_monitoring:
+    if auth.method == "managedIdentity":
         yield from _known_identity(properties)
 
 
@@ -83,6 +83,10 @@ def _service_principal(properties: Properties, around: Around) -> Iterator[Probl
         return
     place = path(*AUTH, "servicePrincipal", "clientSecret")
     secret = principal.client_secret.get_secret_value() if principal.client_secret else None
+    if principal.certificate_on_machine:
+        if secret is not None:
+            yield Problem(place, "A principal that signs in with a certificate on the machine has no secret here.")
+        return
     if secret is not None and not secret.strip():
         yield Problem(place, "The secret is empty. Leave it out to keep the one written before.")
     elif secret is not None and (wrong := _unfit(secret)):
@@ -91,7 +95,10 @@ def _service_principal(properties: Properties, around: Around) -> Iterator[Probl
         why = (
             "the secret written before is another principal's" if around.earlier_client else "none was written before"
         )
-        yield Problem(place, f"The secret is needed: {why}.")
+        yield Problem(
+            place,
+            f"The secret is needed: {why}. Where the machine has a certificate instead, set certificateOnMachine.",
+        )
 
 
 def _unfit(text: str) -> str | None:
@@ -113,27 +120,27 @@ def _arc(arc: Arc) -> Iterator[Problem]:
 
 
 def _known_identity(properties: Properties) -> Iterator[Problem]:
-    auth = properties.azure_auth
-    managed = auth.managed_identity
-    if auth.method == "managedIdentity" and not (managed and (managed.client_id or managed.principal_id)):
+    """Of a VM's own identity nothing else tells whose it is; an Arc machine's tokens name the machine."""
+    managed = properties.azure_auth.managed_identity
+    needing = "continuousMonitoring" if properties.continuous_monitoring else ""
+    if not needing and properties.kubernetes_auth.by_identity:
+        needing = "Joining by the Azure identity"
+    if needing and not (managed and (managed.client_id or managed.principal_id)):
         yield Problem(
             path(*AUTH, "managedIdentity"),
-            "continuousMonitoring needs the identity's clientId or principalId, by which the node's polls are known.",
-        )
-    if auth.method == "arc" and not (auth.arc and auth.arc.principal_id):
-        yield Problem(
-            path(*AUTH, "arc", "principalId"),
-            "continuousMonitoring needs the principalId of the Arc machine's identity, by which its polls are known.",
+            f"{needing} needs the identity's clientId or principalId, by which the node's calls are known.",
         )
 
 
 def _joining(properties: Properties, around: Around) -> Iterator[Problem]:
     join = properties.kubernetes_auth
-    place = path("properties", "kubernetesAuth", "useAzureAuth")
-    if not join.use_azure_auth:
+    place = path("properties", "kubernetesAuth", "useAzureAuth" if join.use_azure_auth else "method")
+    if not join.by_identity:
+        if join.use_azure_auth:
+            yield Problem(place, "A node joins by its Azure identity or by a bootstrap token, not by both.")
         return
-    if join.method == "bootstrapToken":
-        yield Problem(place, "A node joins by its Azure identity or by a bootstrap token, not by both.")
+    if join.use_azure_auth is False:
+        yield Problem(place, f"The method {join.method} is one of the Azure identity, and useAzureAuth is false.")
     if properties.azure_auth.method == "none":
         yield Problem(place, "There is no Azure identity to join with: azureAuth.method is none.")
     if around.entra is False:

@@ -35,8 +35,9 @@ class Ways:
         return cls(**{name: value for name, value in document.items() if name in known})
 
     def provider(self, properties: Properties, tenant: str) -> dict[str, Any]:
-        """What a node that stays must know; nothing for one that does not."""
-        if not properties.continuous_monitoring or not self.url:
+        """What a node must know that stays, or that has to say who it is before it can join; nothing for others."""
+        calls = properties.continuous_monitoring or properties.kubernetes_auth.by_identity
+        if not calls or not self.url:
             return {}
         principal = properties.azure_auth.service_principal
         home = ((principal.client_tenant if principal else None) or tenant).lower()

@@ -117,6 +117,7 @@ class Arm:
         found, shown = await self.reading.get(asked.cluster, asked.target.node)
         if asked.request.caller.is_node(found.identity):
             self.doors.cards.saw(found.cluster, found.key, time.time())
+            await self.reporting.granting.try_to_let_in(asked.cluster, found, asked.request)
         if none_match(asked.incoming.headers.get("if-none-match", ""), found.etag):
             return requests.answer(304, headers={"ETag": found.etag})
         return requests.answer(200, shown, {"ETag": found.etag})
@@ -145,12 +146,14 @@ class Arm:
     async def _regenerate(self, asked: Asked) -> Response:
         await requests.optional_body(asked.incoming)
         written = await self.writing.regenerate(asked.cluster, asked.target.node, asked.request)
+        await self.reporting.granting.try_to_let_in(asked.cluster, written.node, asked.request)
         url = written.url.document() if written.url else {}
         return requests.answer(200, {"configVersion": str(written.node.version), **url})
 
     async def _report(self, asked: Asked) -> Response:
         said = await requests.body(asked.incoming)
-        return requests.answer(200, await self.reporting.report(asked.cluster, asked.target.node, said))
+        told = await self.reporting.report(asked.cluster, asked.target.node, said, asked.request)
+        return requests.answer(200, told)
 
     async def _credentials(self, asked: Asked) -> Response:
         return requests.answer(200, await self.reporting.credentials(asked.cluster, asked.target.node, asked.request))

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from aks_flex_node.rp.clusters.watches import keep_doing
+from aks_flex_node.rp.nodes.accesses import owed
 from aks_flex_node.rp.store.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Heard(NamedTuple):
 class Card(NamedTuple):
     etag: str  # empty when there is no such node
     identity: str  # whose token speaks for it, also when it is gone
+    owed: str | None = None  # see `accesses.owed`
 
 
 class Cards:
@@ -96,7 +98,11 @@ class Cards:
 
     async def _look_up(self, place: Place) -> Card:
         node = await self._store.node(*place)
-        return Card(node.etag, node.identity) if node else Card("", (await self._store.trace(*place)).identity)
+        return (
+            Card(node.etag, node.identity, owed(node))
+            if node
+            else Card("", (await self._store.trace(*place)).identity)
+        )
 
     def _keep(self, place: Place, card: Card) -> None:
         if self._deaf or not (card.etag or card.identity):

@@ -127,6 +127,8 @@ class Polling:
             return False
         if card.etag.encode() != poll.etag or doors.over_limit(caller, place if own else None, "read"):
             return False
+        if own and card.owed is not None and card.owed != caller.id:
+            return False  # it is to be let into its cluster first
         if own:
             doors.cards.saw(*place, time.time())
         self.paths.remember(poll.path, place)

@@ -17,6 +17,8 @@ from tests.unit.rp.auth.issuing import TENANT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aks_flex_node.rp.clusters.access import Access
+
 SUBSCRIPTION = "12345678-1234-1234-1234-123456789abc"
 STRANGE_SUBSCRIPTION = "99999999-1234-1234-1234-123456789abc"
 SEED = ClusterId(SUBSCRIPTION, "my-rg", "my-cluster")  # as old as the versions in the seed's examples
@@ -53,6 +55,7 @@ class FakeClusters:
 
     known: dict[str, Known]
     tokens: dict[str, tuple[str, MintedToken]] = field(default_factory=dict)
+    given: dict[str, Access] = field(default_factory=dict)  # what bindings would give to nodes
     away: bool = False
 
     @classmethod
@@ -86,4 +89,15 @@ class FakeClusters:
         if self.away or key not in self.known:
             return False
         self.tokens.pop(token, None)
+        return True
+
+    async def grant(self, key: str, node: str, access: Access) -> None:
+        if self.away:
+            raise ClusterError("cluster-away", f"{key} does not answer.", "Try again.", again=True)
+        self.given[node] = access
+
+    async def withdraw(self, key: str, node: str) -> bool:
+        if self.away or key not in self.known:
+            return False
+        self.given.pop(node, None)
         return True

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.rp.clusters import connections
+from aks_flex_node.rp.clusters.access import PREFIX, Access
+from aks_flex_node.rp.clusters.objects import BINDINGS
 from aks_flex_node.rp.connected import Connected, connection_context
 from aks_flex_node.rp.sealing import load_keys
 from aks_flex_node.rp.store.sqlite import SqliteStore
 from aks_flex_node.rp.store.store import Cluster, Node
 from tests.service.rp.api.fake_clusters import PLANT, facts
+from tests.unit.rp.clusters.fakes import FakeApi, refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import httpx2
 
     from aks_flex_node.rp.clusters.watching import ClusterWatch
     from aks_flex_node.rp.sealing import Sealer
 
 
 class Watch:
-    def __init__(self, server: str, seen: list[str]) -> None:
+    def __init__(self, server: str, seen: list[str], api: FakeApi | None = None) -> None:
         self._server, self._seen = server, seen
+        self.client = (api or FakeApi()).client()
 
     def node_changed(self, name: str) -> None:
         self._seen.append(f"look at {name or 'all'}")
@@ -107,6 +114,43 @@ def test_a_node_that_is_written_is_told_to_the_watch_of_its_cluster(tmp_path: Pa
             await store.put_node(Node(PLANT.key, "edge-1", "Edge-1", 1, '"1"', {}, {}), None)
             await asyncio.wait_for(until("look at edge-1"), 10)
             await store.delete_node(PLANT.key, "edge-1", None)
+        finally:
+            await connected.stop()
+            await store.stop()
+
+    asyncio.run(story())
+
+
+def refused_with(status: int, _: object) -> httpx2.Response:
+    return refusal(status, "No", "may not bind")
+
+
+def test_a_cluster_that_does_not_let_a_node_in_says_whether_trying_again_helps(tmp_path: Path) -> None:
+    sealer, api = load_keys(tmp_path / "keys", {}), FakeApi()
+    access = Access("11111111-2222-3333-4444-555555555555", "exec")
+    binding = f"{BINDINGS}/{PREFIX}edge-1"
+
+    async def story() -> None:
+        store = SqliteStore(tmp_path / "flex.db")
+        await store.start()
+        await store.put_cluster(cluster(sealer, "https://one", 1), None)
+        connected = Connected(
+            store, sealer, lambda *_: cast("ClusterWatch", Watch("https://one", [], api)), lambda _: None
+        )
+        await connected.start()
+        try:
+            for status, again in ((403, False), (503, True)):
+                api.answers[f"PATCH {binding}"] = partial(refused_with, status)
+                with pytest.raises(ClusterError, match="may not bind") as refused:
+                    await connected.grant(PLANT.key, "edge-1", access)
+                assert (refused.value.name, refused.value.again) == ("cluster-refuses", again)
+            api.answers.clear()
+            await connected.grant(PLANT.key, "edge-1", access)
+            api.answers[f"DELETE {binding}"] = lambda _: refusal(503, "No")
+            assert not await connected.withdraw(PLANT.key, "edge-1")
+            api.answers.clear()
+            assert await connected.withdraw(PLANT.key, "edge-1")
+            assert await connected.withdraw(PLANT.key, "edge-1")  # that it is gone is all that matters
         finally:
             await connected.stop()
             await store.stop()

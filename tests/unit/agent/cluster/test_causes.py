@@ -60,17 +60,17 @@ CONTAINERD_ERROR = (
     ],
 )
 def test_what_the_cluster_refuses_is_told_while_the_kubelet_still_runs(line: str, name: str | None) -> None:
-    found = causes.fatal(KUBELET, RUNNING, [QUIET, line, QUIET], joining=True)
+    found = causes.fatal(KUBELET, RUNNING, [QUIET, line, QUIET], shows="bootstrapToken")
     assert (found and found.name) == name
 
 
 @pytest.mark.parametrize("line", [UNAUTHORIZED, FORBIDDEN])
 def test_a_node_that_does_not_join_by_token_is_not_told_about_tokens(line: str) -> None:
-    assert causes.fatal(KUBELET, RUNNING, [line], joining=False) is None
+    assert causes.fatal(KUBELET, RUNNING, [line], shows=None) is None
 
 
 def test_words_of_containerd_are_not_taken_for_words_of_the_kubelet() -> None:
-    assert causes.fatal("containerd.service", RUNNING, [UNTRUSTED], joining=True) is None
+    assert causes.fatal("containerd.service", RUNNING, [UNTRUSTED], shows="bootstrapToken") is None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_words_of_containerd_are_not_taken_for_words_of_the_kubelet() -> None:
     ],
 )
 def test_a_unit_that_does_not_stay_up_has_failed(state: UnitState, fails: bool) -> None:
-    found = causes.fatal(KUBELET, state, [SWAP, *SYSTEMD], joining=True)
+    found = causes.fatal(KUBELET, state, [SWAP, *SYSTEMD], shows="bootstrapToken")
     assert (found is not None) is fails
     if found:
         assert found.name == "service-failed"
@@ -141,3 +141,27 @@ def test_the_journal_is_asked_for_the_last_words_of_a_unit() -> None:
     argv = ("journalctl", "--unit", KUBELET, "--lines", "400", "--output", "cat", "--no-pager")
     host = RecordedHost(answers={argv: Answer(0, "one\n\ntwo\n")})
     assert causes.journal(host, RUNNING) == ["one", "two"]
+
+
+REGISTER = 'E1115 1 kubelet_node_status.go:116] "Unable to register node with API server"'
+FORBIDDEN = f'{REGISTER} err="nodes is forbidden: User \\"0b1d\\" cannot create resource \\"nodes\\" in API group"'
+NO_TOKEN = (
+    "azure-sign-in-failed: Entra ID gave us no token.",
+    f'{REGISTER} err="getting credentials: exec: executable /var/lib/kubelet/token.sh failed with exit code 1"',
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "words"),
+    [
+        ((FORBIDDEN,), "azure-identity-powerless", "object id 0b1d"),
+        (NO_TOKEN, "azure-token-missing", "Entra ID gave us no token"),
+        ((f'{REGISTER} err="Unauthorized"',), "azure-identity-refused", "does not accept a token"),
+    ],
+)
+def test_why_an_azure_identity_does_not_get_in_is_told(lines: tuple[str, ...], name: str, words: str) -> None:
+    found = causes.fatal(KUBELET, RUNNING, [QUIET, *lines, QUIET], shows="exec")
+    assert found
+    assert found.name == name
+    assert words in found.message
+    assert causes.fatal(KUBELET, RUNNING, [QUIET], shows="exec") is None

@@ -123,7 +123,8 @@ def test_the_first_design_names_eleven_steps() -> None:
         (("kubelet",), "", ("kubelet",)),
         (("kubelet", "runc"), "", ("runc", "kubelet")),
         ((), "npd", ("npd", "credentials", "kubelet")),
-        ((), "system", NAMES),
+        ((), "vpn", NAMES),
+        ((), "system", NAMES[1:]),
     ],
 )
 def test_components_are_chosen_in_the_order_of_the_sequence(

@@ -199,6 +199,18 @@ def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
     assert loaded.origins["azure.bootstrapToken.token"] == f"{tmp_path}/token, named by test.json:1"
 
 
+def test_a_principals_certificate_and_key_come_from_a_file_with_their_line_breaks(tmp_path: Path) -> None:
+    both = f"{PEM}-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n"
+    file = write(tmp_path / "principal.pem", both)
+
+    loaded = load_settings({"azure.servicePrincipal": {"clientId": "a", "clientCertificateFile": str(file)}})
+
+    principal = loaded.config.azure.service_principal
+    assert principal is not None
+    assert principal.client_certificate == Secret(both.strip())
+    assert CANARY not in repr(loaded.config)
+
+
 def test_a_secret_of_a_stronger_place_replaces_the_file_of_a_weaker_one() -> None:
     config = load_settings(
         {"azure.bootstrapToken.tokenFile": "/nowhere"}, {"azure.bootstrapToken.token": TOKEN}

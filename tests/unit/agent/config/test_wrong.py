@@ -11,6 +11,8 @@ from aks_flex_node.errors import ConfigError
 from tests.unit.agent.config.samples import CA, CLUSTER_ID, PEM, load_settings, problems_of, settings
 
 HASH = "0" * 64
+FEDERATED = {"clientId": "a", "tokenFile": "/x"}
+BOTH = "-----BEGIN CERTIFICATE-----\nx\n-----BEGIN PRIVATE KEY-----\ny\n"
 CASES: list[tuple[str, object, str]] = [
     # types
     ("node.maxPods", "many", "must be a whole number"),
@@ -116,6 +118,16 @@ CASES: list[tuple[str, object, str]] = [
     ("azure", {"arc": {"enabled": True, "autoRegister": False}}, "older name of azure.arc.enabled"),
     ("azure", {"managedIdentity": {}, "arc": {"enabled": True}}, "take one of them"),
     ("azure", {"managedIdentity": {}, "servicePrincipal": {"clientId": "a"}}, "sign in to Azure one way"),
+    ("azure", {"workloadIdentity": FEDERATED, "servicePrincipal": {"clientId": "a"}}, "sign in to Azure one way"),
+    ("azure", {"workloadIdentity": FEDERATED, "managedIdentity": {}}, "sign in to Azure one way"),
+    ("azure", {"workloadIdentity": FEDERATED, "arc": {"enabled": True}}, "take one of them"),
+    ("azure.workloadIdentity", {"clientId": "a/b", "tokenFile": "/x"}, "no name or id in Azure"),
+    ("azure.servicePrincipal", {"clientId": "a", "clientCertificate": "hunter2"}, "its private key in PEM"),
+    ("azure.servicePrincipal", {"clientId": "a", "clientCertificate": BOTH, "clientSecret": "b"}, "one of them is"),
+    ("azure.vpn", {"gatewaySubnetCIDR": "10.0.0.0"}, "has no prefix length"),
+    ("azure.vpn", {"dnsServers": ["ns.example"]}, "is not an IP address"),
+    ("azure.vpn", {"dnsDomains": ["Example.com"]}, "is not a DNS domain"),
+    ("azure.arc", {"package": {"repository": "packages.example"}}, "is not a URL"),
     ("azure", {"subscriptionId": "b", "targetCluster": {"resourceId": CLUSTER_ID}}, "says subscription b"),
     (
         "azure",

@@ -107,3 +107,10 @@ def test_unless_somebody_holds_it_off() -> None:
 
 def test_a_leave_that_was_stopped_half_way_goes_on_without_asking_anybody() -> None:
     assert choose(Wants(leaving=True, may_leave=False), Memory.empty(), 0.0) == "leave"
+
+
+def test_a_tunnel_whose_certificate_ends_is_renewed_also_while_paused_but_not_before_a_repair() -> None:
+    assert choose(Wants(worn=True, paused=True), Memory.empty(), 0.0) == "connect"
+    assert choose(Wants(worn=True, drifted=True), Memory.empty(), 0.0) == "repair"
+    assert choose(Wants(worn=True), after(Outcome("connect", "failed")), AGAIN[0] - 1) == ""
+    assert choose(Wants(worn=True, deleted=True, may_leave=False), Memory.empty(), 0.0) == ""

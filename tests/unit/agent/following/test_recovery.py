@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -13,7 +14,7 @@ from aks_flex_node.agent.following.provider import Unanswered
 from aks_flex_node.agent.following.recovery import Recovery
 from aks_flex_node.agent.following.verdicts import Standing, Verdict
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.host.actions import MakeLink, RestartUnit
+from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from tests.unit.agent.following.around import READY, WELL, FakeHost, FakeProvider
 from tests.unit.agent.given import engine_on
 
@@ -129,3 +130,24 @@ def test_it_is_put_back_when_no_new_one_comes() -> None:
     assert entry
     assert entry.target == "/var/lib/kubelet/pki/kubelet-client-1.pem"
     assert scene.host.done[-1] == RESTART
+
+
+def by_azure(auth: str) -> FakeHost:
+    host = FakeHost()
+    document = json.loads((host.read(CURRENT) or b"").decode())
+    document["config"]["node"]["kubelet"]["auth"] = auth
+    host.do(WriteFile(CURRENT, json.dumps(document).encode(), 0o600))
+    host.done.clear()
+    return host
+
+
+@pytest.mark.parametrize("auth", ["exec", "certificate"])
+def test_a_node_that_comes_by_its_azure_identity_needs_no_token_of_the_provider(auth: str) -> None:
+    lost = replace(WELL, node=None, refused=True, by_token=auth == "exec")
+    scene = Scene(lost, host=by_azure(auth))
+    outcome = scene.recovery().run()
+    assert (outcome.result, outcome.reason) == ("done", "Recovered")
+    assert [name for name, _ in scene.provider.acts] == ["reportStatus"]  # by which it is let in again
+    assert Remove("/var/lib/kubelet/azure-token.json") in scene.host.done
+    assert (Remove("/var/lib/kubelet/pki/kubelet-client-current.pem") in scene.host.done) == (auth == "certificate")
+    assert RESTART in scene.host.done

@@ -121,3 +121,23 @@ def test_a_service_that_does_not_stay_up_is_named_with_its_last_words(unit: Unit
 
 def test_one_that_fell_in_another_life_is_up() -> None:
     assert seen_with(UnitState("kubelet.service", active="active", restarts=30, started=0.0)).fallen == ()
+
+
+AZURE: dict[str, object] = {
+    "azure.servicePrincipal.clientId": "11111111-0000-4000-8000-000000000000",
+    "azure.servicePrincipal.clientSecret": "x" * 8,
+    "azure.tenantId": "f1e0f1e0-0000-4000-8000-000000000001",
+    "node.kubelet.auth": "exec",
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [(NODE, ""), (Refused(401, "Unauthorized", "who are you?"), "the cluster no longer accepts its Azure identity")],
+)
+def test_a_node_that_shows_tokens_needs_no_certificate(answer: Any, lost: str) -> None:
+    host = machine()
+    host.do(Remove(CERTIFICATE))
+    api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})
+    sight = look(host, config_of(AZURE), "edge-1", cast("Api", api))
+    assert (sight.by_token, sight.expired, sight.expiring, sight.lost) == (True, False, False, lost)

@@ -57,6 +57,16 @@ def test_an_application_is_known_by_its_object_id_and_its_application_id() -> No
     assert caller.ids == {OID, APP}
 
 
+def test_a_machines_identity_is_also_known_by_the_machine() -> None:
+    machine = "/subscriptions/s/resourcegroups/G/providers/Microsoft.HybridCompute/machines/Edge-1"
+    caller = asked(Issuer(), Issuer().sign(xms_mirid=machine))
+
+    assert caller.is_node(f"{machine.lower()}@{TENANT}")
+    assert not caller.is_node(f"{machine.lower()}0@{TENANT}")
+    assert not caller.is_node(f"{machine.lower()}@{STRANGER}")
+    assert machine.lower() not in caller.ids  # to which no role is given
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "ids"),
     [

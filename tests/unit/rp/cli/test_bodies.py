@@ -8,6 +8,12 @@ from aks_flex_node.errors import WordsError
 from aks_flex_node.rp.cli.bodies import Said, changed, overruled, writable
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
+JOINING = (
+    Said(use_azure_auth=True),
+    Said(use_azure_auth=False),
+    Said(azure_auth="exec"),
+    Said(use_azure_auth=True, azure_auth="certificate"),
+)
 PRINCIPAL = {"method": "servicePrincipal", "servicePrincipal": {"clientId": CLIENT}}
 
 
@@ -22,6 +28,26 @@ def test_only_what_a_caller_may_write_goes_back() -> None:
     read = {"properties": {"configVersion": "1", "status": {}, "config": {}, "versions": {"runc": "1.3.0"}}}
 
     assert writable(read) == {"versions": {"runc": "1.3.0"}}
+
+
+def test_how_a_kubelet_joins_is_said_in_one_word() -> None:
+    by = {said.azure_auth or said.use_azure_auth: changed({}, said)["kubernetesAuth"] for said in JOINING}
+
+    assert by == {
+        True: {"useAzureAuth": True},
+        False: {"method": "bootstrapToken"},
+        "exec": {"useAzureAuth": True, "method": "exec"},
+        "certificate": {"useAzureAuth": True, "method": "certificate"},
+    }
+
+
+def test_a_principal_signs_in_by_a_secret_or_by_a_certificate_of_the_machine() -> None:
+    before = {"azureAuth": PRINCIPAL}
+
+    by_certificate = changed(before, Said(certificate_on_machine=True))
+    assert by_certificate["azureAuth"]["servicePrincipal"] == {"clientId": CLIENT, "certificateOnMachine": True}
+    by_secret = changed(by_certificate, Said(client_secret="s3cret"))
+    assert by_secret["azureAuth"]["servicePrincipal"] == {"clientId": CLIENT, "clientSecret": "s3cret"}
 
 
 def test_labels_are_set_and_removed_as_kubectl_does() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_node.errors import WordsError
 from aks_flex_node.rp.cli.audits import moment
-from aks_flex_node.rp.cli.showing import ago, nodes
+from aks_flex_node.rp.cli.showing import ago, node, nodes
 
 NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
 
@@ -45,3 +45,20 @@ def test_a_node_that_was_never_heard_of_has_a_whole_row() -> None:
     created = {"name": "edge-1", "properties": {"status": {"joinState": "Created"}}}
 
     assert nodes([created]).splitlines()[1].split() == ["edge-1", "Unknown", "Created", "-", "never"]
+
+
+@pytest.mark.parametrize(
+    ("auth", "way"),
+    [
+        ({}, "token"),
+        ({"method": "bootstrapToken"}, "token"),
+        ({"useAzureAuth": True}, "Azure identity (exec)"),
+        ({"useAzureAuth": True, "method": "certificate"}, "Azure identity (certificate)"),
+    ],
+)
+def test_a_node_says_how_it_joins(auth: dict[str, object], way: str) -> None:
+    shown = node({"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", "kubernetesAuth": auth}})
+
+    assert (
+        dict(line.split(maxsplit=1) for line in shown.replace("joins by", "joins-by").splitlines())["joins-by"] == way
+    )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.clusters.clients import Source
 
 DIRECT = Direct("https://api.example.com", "a certificate", token="canary-token")
-KINDS = ("nodes", "secrets", "certificatesigningrequests")  # of which there may be none
+KINDS = ("nodes", "secrets", "certificatesigningrequests", "clusterrolebindings")  # of which there may be none
 BORN = "2026-01-01T00:00:00Z"
 
 
@@ -57,11 +57,13 @@ class FakeApi:
             return httpx2.Response(201, json=self.put(f"{path}/{name}", body))
         kept = path.removesuffix("/approval").removesuffix("/status")
         if request.method == "GET" and kept not in self.objects:
-            return self._listed(path)
+            return self._listed(path, request.url.params.get("labelSelector", ""))
+        if request.method == "PATCH" and "apply" in request.headers["content-type"] and kept not in self.objects:
+            return httpx2.Response(201, json=self.put(kept, body))
         return self._changed(request.method, kept, body)
 
-    def _listed(self, path: str) -> httpx2.Response:
-        items = [one for at, one in self.objects.items() if at.rpartition("/")[0] == path]
+    def _listed(self, path: str, selector: str = "") -> httpx2.Response:
+        items = [one for at, one in self.objects.items() if at.rpartition("/")[0] == path and chosen(one, selector)]
         if not items and not path.endswith(KINDS):
             return refusal(404, "NotFound")
         return httpx2.Response(200, json={"items": items, "metadata": {"resourceVersion": str(self._version)}})
@@ -80,6 +82,13 @@ class FakeApi:
         if version and version != there["metadata"]["resourceVersion"]:
             return refusal(409, "Conflict")
         return httpx2.Response(200, json=self.put(path, merged(there, body)))
+
+
+def chosen(one: dict[str, Any], selector: str) -> bool:
+    """By `label` or `label=value`."""
+    label, equals, value = selector.partition("=")
+    labels = one["metadata"].get("labels", {})
+    return not label or (label in labels and (not equals or labels[label] == value))
 
 
 def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from aks_flex_node.rp.clusters.taints import Taints
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from aks_flex_node.rp.clusters.access import Access, Way
     from aks_flex_node.rp.clusters.facts import ClusterFacts
 
 
@@ -36,6 +37,8 @@ class Heard:
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}
         self.wanted: dict[str, Taints] = {}
+        self.given: dict[str, Access] = {}
+        self.ways: dict[str, Way] = {}  # of those that are to join in another way than they were given
         self.deletions: dict[str, float] = {}
         self.told: list[tuple[str, ...]] = []
         self.facts: list[ClusterFacts] = []
@@ -46,7 +49,30 @@ class Heard:
         return self.tokens.get(node) == token_id
 
     async def expects_node(self, cluster: str, node: str) -> bool:
-        return node in self.tokens
+        return node in self.tokens or node in self.given
+
+    async def access(self, cluster: str, node: str) -> Access | None:
+        if self.deaf:
+            raise ConnectionError("the store is away")
+        return self.given.get(node)
+
+    async def way(self, cluster: str, node: str) -> Way | None:
+        return self.ways.get(node) or (self.given[node].way if node in self.given else None)
+
+    async def accesses(self, cluster: str) -> dict[str, Access]:
+        return dict(self.given)
+
+    async def withdrawn(self, cluster: str, node: str) -> None:
+        self._hear("withdrawn", node)
+
+    async def asked(self, cluster: str, node: str, identity: str, csr: str) -> bool:
+        if node not in self.given or self.given[node].identity != identity:
+            return False
+        self._hear("asked", node, csr)
+        return True
+
+    async def certified(self, cluster: str, node: str, csr: str) -> None:
+        self._hear("certified", node, csr)
 
     async def taints(self, cluster: str, node: str) -> Taints | None:
         if self.deaf:

@@ -9,16 +9,20 @@ from typing import Any
 import pytest
 
 from aks_flex_node.rp.arm.errors import ArmError
+from aks_flex_node.rp.arm.ids import ClusterId
 from aks_flex_node.rp.nodes import reading, reporting
 from aks_flex_node.rp.nodes.around import changed
+from aks_flex_node.rp.nodes.identities import identity
 from aks_flex_node.rp.nodes.tainting import taints_of, with_former_taints
-from aks_flex_node.rp.nodes.writing import Guard, identity, none_match
+from aks_flex_node.rp.nodes.writing import Guard, none_match
 from aks_flex_node.rp.resource.models import Properties
 from aks_flex_node.rp.store.store import Node
 
 NODE = Node("/c", "edge", "edge", 17, '"17"', {}, {})
 G = "11111111-2222-3333-4444-55555555555A"
 T = "aaaaaaaa-2222-3333-4444-55555555555a"
+CLUSTER = ClusterId(T, "Edge", "Plant")
+MACHINES = "providers/microsoft.hybridcompute/machines"
 
 
 @pytest.mark.parametrize(
@@ -67,16 +71,21 @@ def test_only_what_differs_is_told() -> None:
         ({"method": "managedIdentity", "managedIdentity": {"clientId": G, "principalId": G[:-1] + "B"}}, G.lower()),
         ({"method": "managedIdentity", "managedIdentity": {"principalId": G}}, G.lower()),
         ({"method": "managedIdentity"}, ""),
-        ({"method": "arc", "arc": {"principalId": G}}, G.lower()),
+        ({"method": "arc", "arc": {"machineName": "m", "principalId": G}}, G.lower()),
+        ({"method": "arc"}, f"/subscriptions/{T}/resourcegroups/edge/{MACHINES}/edge-1"),
+        (
+            {"method": "arc", "arc": {"machineName": "Robot", "resourceGroup": "Hall"}},
+            f"/subscriptions/{T}/resourcegroups/hall/{MACHINES}/robot",
+        ),
     ],
 )
 def test_a_nodes_word_is_that_of_its_identity(auth: dict[str, Any], who: str) -> None:
-    assert identity(Properties.model_validate({"azureAuth": auth}), "") == who
+    assert identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, "", "edge-1") == who
 
 
 def test_where_the_clusters_tenant_is_known_only_its_identities_count() -> None:
     auth = {"method": "arc", "arc": {"principalId": G}}
-    assert identity(Properties.model_validate({"azureAuth": auth}), T) == f"{G}@{T}".lower()
+    assert identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, T, "edge-1") == f"{G}@{T}".lower()
 
 
 def test_a_list_goes_on_where_it_ended() -> None:

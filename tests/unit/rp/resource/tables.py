@@ -21,7 +21,7 @@ class Case:
     body: dict[str, Any]
     targets: tuple[str, ...] = ()
     around: dict[str, Any] = field(default_factory=dict)  # what is not as it is for a new node
-    agent: bool = True  # whether the agent of today knows all of it
+    agent: bool = True  # whether an agent accepts it on any machine
 
     @property
     def beside(self) -> Around:

@@ -108,6 +108,7 @@ def test_an_identity_is_told_without_what_only_the_service_needs() -> None:
     principal = config(azureAuth={"method": "servicePrincipal", "servicePrincipal": {"clientId": G}})
 
     assert arc["azure"]["arc"] == {"enabled": True, "machineName": "edge"}
+    assert config(azureAuth={"method": "arc"})["azure"]["arc"] == {"enabled": True, "machineName": "edge-1"}
     assert managed["azure"]["managedIdentity"] == {}
     assert principal["azure"]["servicePrincipal"] == {"clientId": G, "clientTenant": "tenant"}
 

@@ -45,6 +45,30 @@ def test_a_node_that_does_not_stay_is_not() -> None:
     assert "provider" not in config(azureAuth=principal())
 
 
+@pytest.mark.parametrize(
+    ("said", "way"), [({"useAzureAuth": True}, "exec"), ({"method": "certificate"}, "certificate")]
+)
+def test_a_node_that_joins_by_its_identity_is_told_how_and_where_to_say_who_it_is(
+    said: dict[str, Any], way: str
+) -> None:
+    made = config(azureAuth=principal(), kubernetesAuth=said)
+
+    assert made["node"]["kubelet"]["auth"] == way
+    assert made["provider"]["url"] == "https://flex.example"
+    assert NodeConfig.model_validate(made).node.kubelet.auth == way
+    assert "auth" not in config(azureAuth=principal(), kubernetesAuth={"method": "bootstrapToken"})["node"]["kubelet"]
+
+
+def test_a_certificate_that_is_on_the_machine_is_found_there() -> None:
+    who = {"clientId": G, "certificateOnMachine": True}
+    made = config(azureAuth={"method": "servicePrincipal", "servicePrincipal": who})
+
+    principal = NodeConfig.model_validate(made).azure.service_principal
+    assert principal
+    assert principal.client_certificate_file == "/etc/aks-flex-node/client.pem"
+    assert principal.client_secret is None
+
+
 def test_a_node_without_an_identity_does_not_go_to_azure() -> None:
     assert not AZURE.keys() & config()["azure"].keys()
     assert AZURE.items() <= config(azureAuth={"method": "managedIdentity"})["azure"].items()

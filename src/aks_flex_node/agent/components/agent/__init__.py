@@ -22,6 +22,7 @@ NEXT = f"{HOME}/next-config.json"  # what the provider wants and is not in effec
 UPDATE = f"{HOME}/update.json"  # the journal of an update that is under way
 WORK = f"{HOME}/work.json"  # what became of the last work
 FAILED = f"{HOME}/failed.json"  # the configuration that was tried and did not work
+CLUSTER = f"{HOME}/cluster.json"  # what Azure said of the cluster
 FOLLOWS = f"{HOME}/follow.lock"  # held by the agent that stays
 FOLLOWING = f"{HOME}/following.json"  # how the agent that stays is doing
 

@@ -1,53 +1,99 @@
-"""What the kubelet joins with: the cluster's CA, and a token that buys it a certificate of its own."""
+"""What the kubelet joins with: the cluster's CA, and a token that buys it a certificate of its own.
+
+The token is a bootstrap token of the cluster, or one of the node's Azure identity, which a script asks for.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config.derived import ca_certificate, token
+from aks_flex_node.agent.components.kubeconfigs import by_azure, kubeconfig, token_script
+from aks_flex_node.agent.components.templates import filled
+from aks_flex_node.agent.config.derived import ca_certificate, kubelet_auth, token
+from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.engine.component import Component
 from aks_flex_node.agent.engine.resources import Directory, File, Found, Spec
+from aks_flex_node.agent.identities.handing import IDENTITY
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
-NAME = "aks-flex-node"
+SIGNING_IN = {
+    "tenant_id",
+    "cloud",
+    "resource_manager",
+    "authority_host",
+    "ca_cert_data",
+    "service_principal",
+    "managed_identity",
+    "workload_identity",
+}
 
 
-def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
-    places, secret = config.paths.kubernetes, token(config)
-    files: list[File | Found] = [File(f"{places.certs_dir}/ca.crt", ca_certificate(config) or b"")]
-    path = f"{places.kubelet_dir}/bootstrap-kubeconfig"
-    if secret:
-        files.append(File(path, bootstrap_kubeconfig(config, secret.reveal()), 0o600, secret=True))
-    elif config.azure.bootstrap_token:
-        files.append(Found(path))  # its token's file is gone; what it was used for stays as it is
+def desired(config: NodeConfig, machine: Machine) -> Spec:
+    places, auth = config.paths.kubernetes, kubelet_auth(config)
+    files = [] if auth == "bootstrapToken" else list(by_identity(config, machine))
     return Spec(
         (
             Directory(places.config_dir),
             Directory(places.certs_dir),
             Directory(places.kubelet_dir, 0o755, ours=True),
+            File(f"{places.certs_dir}/ca.crt", ca_certificate(config) or b""),
             *files,
+            *bootstrap(config),
         )
     )
 
 
-def bootstrap_kubeconfig(config: NodeConfig, secret: str) -> bytes:
-    cluster = {
-        "server": config.node.kubelet.server_url,
-        "certificate-authority": f"{config.paths.kubernetes.certs_dir}/ca.crt",
+def bootstrap(config: NodeConfig) -> tuple[File | Found, ...]:
+    """What a kubelet shows until it has a certificate."""
+    path, auth = f"{config.paths.kubernetes.kubelet_dir}/bootstrap-kubeconfig", kubelet_auth(config)
+    if auth == "certificate":
+        return (File(path, kubeconfig(config, by_azure(config)), 0o600),)
+    if auth == "exec":
+        return ()
+    if secret := token(config):
+        return (File(path, kubeconfig(config, {"token": secret.reveal()}), 0o600, secret=True),)
+    # Where its token's file is gone, what it was used for stays as it is.
+    return (Found(path),) if config.azure.bootstrap_token else ()
+
+
+def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:
+    """What the script needs that gets tokens for the kubelet."""
+    identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY}"
+    values = {
+        "launcher": f"{config.paths.install_dir}/agent/launch",
+        "program": machine.program,
+        "identity": identity,
     }
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": NAME, "cluster": cluster}],
-        "users": [{"name": NAME, "user": {"token": secret}}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
-        "current-context": NAME,
-    }
-    return (json.dumps(document, indent=2) + "\n").encode()
+    script = filled(__name__, "token.sh", **{name: shlex.quote(value) for name, value in values.items()})
+    return (
+        File(identity, identity_text(config), 0o600, secret=True),
+        File(token_script(config), script, 0o700),
+    )
+
+
+def identity_text(config: NodeConfig) -> bytes:
+    """Who this node is to Azure, and the way there: the part of its configuration that signing in takes."""
+    azure = config.azure.model_dump(by_alias=True, exclude_none=True, include=SIGNING_IN)
+    principal = azure.get("servicePrincipal", {})
+    for file in ("clientSecretFile", "clientCertificateFile"):
+        principal.pop(file, None)  # loading has put their content in place
+    if config.azure.arc.enabled:
+        azure["arc"] = {"enabled": True}
+    proxy = config.proxy
+    told = {"http": proxy.http, "https": proxy.https, "noProxy": list(proxy.no_proxy)}
+    document = {"azure": _revealed(azure), "proxy": {name: value for name, value in told.items() if value}}
+    return (json.dumps({"config": document}, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _revealed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _revealed(one) for name, one in value.items()}
+    return value.reveal() if isinstance(value, Secret) else value
 
 
 COMPONENT = Component("credentials", "cluster CA and bootstrap credentials", desired)

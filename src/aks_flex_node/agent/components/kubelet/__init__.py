@@ -6,10 +6,11 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.environment import proxy_lines
+from aks_flex_node.agent.components.kubeconfigs import by_azure, kubeconfig
 from aks_flex_node.agent.components.kubelet.configuration import configuration
 from aks_flex_node.agent.components.sources import plain
 from aks_flex_node.agent.components.templates import filled
-from aks_flex_node.agent.config.derived import ca_certificate
+from aks_flex_node.agent.config.derived import ca_certificate, kubelet_auth
 from aks_flex_node.agent.engine.component import Component
 from aks_flex_node.agent.engine.resources import Directory, File, Found, Line, Spec, service
 from aks_flex_node.api.node_marks import MANAGED
@@ -35,8 +36,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
         File(UNIT, filled(__name__, "kubelet.service", **values), 0o600),
         File(f"{DROPINS}/10-containerd.conf", filled(__name__, "10-containerd.conf", **values), 0o600),
         File(f"{DROPINS}/10-kubeadm.conf", filled(__name__, "10-kubeadm.conf", **values), 0o600),
-        # Written by the kubelet when it has joined; an API server that moves is followed by this one line.
-        Line(f"{places.kubelet_dir}/kubeconfig", "server: ", config.node.kubelet.server_url or ""),
+        own_kubeconfig(config),
     )
     return Spec(
         (
@@ -57,6 +57,14 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     )
 
 
+def own_kubeconfig(config: NodeConfig) -> File | Line:
+    path = f"{config.paths.kubernetes.kubelet_dir}/kubeconfig"
+    if kubelet_auth(config) == "exec":
+        return File(path, kubeconfig(config, by_azure(config)), 0o600)
+    # Written by the kubelet when it has joined; an API server that moves is followed by this one line.
+    return Line(path, "server: ", config.node.kubelet.server_url or "")
+
+
 def installed(config: NodeConfig) -> tuple[str, str]:
     """What the kubelet also depends on, and other components bring: its version, and whom it trusts."""
     authority = hashlib.sha256(ca_certificate(config) or b"").hexdigest()
@@ -72,8 +80,11 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     kubelet_dir = config.paths.kubernetes.kubelet_dir
     # A node that is followed gets a new token when it has lost its certificate, and needs no other unit for that. A
     # kubelet that has a certificate does not look whether there is such a file.
-    may_bootstrap = config.azure.bootstrap_token or config.continuous_monitoring
-    bootstrap = f" --bootstrap-kubeconfig={kubelet_dir}/bootstrap-kubeconfig" if may_bootstrap else ""
+    auth = kubelet_auth(config)
+    may_bootstrap = config.azure.bootstrap_token or config.continuous_monitoring or auth == "certificate"
+    bootstrap = (
+        f" --bootstrap-kubeconfig={kubelet_dir}/bootstrap-kubeconfig" if may_bootstrap and auth != "exec" else ""
+    )
     return {
         "program": f"{config.paths.bin_dir}/kubelet",
         "labels": ",".join(f"{key}={value}" for key, value in sorted(labels(config).items())),

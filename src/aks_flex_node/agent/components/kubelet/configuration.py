@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.config.derived import kubelet_auth
 from aks_flex_node.agent.marks import MARK
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def security(config: NodeConfig) -> dict[str, Any]:
         "podPidsLimit": config.node.kubelet.pod_pids_limit,
         "protectKernelDefaults": True,
         "readOnlyPort": 0,
-        "rotateCertificates": True,
+        # A kubelet that shows tokens has no certificate to renew, and would ask for one if it were to.
+        "rotateCertificates": kubelet_auth(config) != "exec",
         "seccompDefault": True,
         "serverTLSBootstrap": config.node.kubelet.server_tls_bootstrap,
         "streamingConnectionIdleTimeout": "4h0m0s",

@@ -1,0 +1,85 @@
+"""What an agent that stays costs with each identity, and what the kubelet's token costs; the last line is JSON.
+
+Four machines join, one in each way; each agent is left in peace while its memory and processor time are counted. Then
+the kubelet's token is asked for again and again, as kept and as got anew, and processor time is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab.cli.progress import ScreenProgress
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.machines.bases import System
+from bench.agent.__main__ import in_peace
+from tests.followed import Followed
+from tests.waiting import until
+from tests.ways import CERTIFICATE, EXEC, by_arc, by_managed_identity
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.machines.machine import Machine
+
+KUBELET = "/var/lib/kubelet"
+INSIDE = Path(__file__).with_name("inside.py")
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.identities", description=__doc__)
+    words.add_argument("--seconds", type=float, default=60.0, help="for which each is left in peace")
+    words.add_argument("--tokens", type=int, default=20, help="asked for of each kind")
+    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
+    return words.parse_args()
+
+
+def token_cost(machine: Machine, times: int) -> dict[str, float]:
+    """Milliseconds of processor time of one call of the script: with what is kept, and with a new one each time."""
+    found = {}
+    for how in ("anew", "kept"):
+        said = machine.run("python3", "-", KUBELET, str(times), how, input=INSIDE.read_text(), timeout=300).out
+        found[how] = round(1000 * float(said), 1)
+    return found
+
+
+def measured(lab: Lab, name: str, told: argparse.Namespace, auth: dict[str, Any] | None) -> dict[str, Any]:
+    with lab.alone():
+        machine = lab.inventory.add(f"as-{name}", System.BOOKWORM, "bench", ScreenProgress())
+    node = Followed.make(lab, machine, **({"kubernetesAuth": auth} if auth else {}))
+    words: list[str] = []
+    if name == "managed-identity":
+        by_managed_identity(node)
+    elif name == "arc":
+        words = by_arc(node)
+    try:
+        node.join(*words)
+        until(lambda: node.condition("Ready").get("status") == "True", f"{name} reports")
+        found: dict[str, Any] = in_peace(machine, told.seconds)
+        if auth:
+            found["token_cpu_ms"] = token_cost(machine, told.tokens)
+        print(f"{name}: {found}", flush=True)
+        return found
+    finally:
+        node.delete()
+        with lab.alone():
+            lab.inventory.remove(machine)
+
+
+def main() -> None:
+    told = arguments()
+    lab = Lab(layout(told.lab))
+    was_up = lab.exists
+    ways = {"token": None, "principal": EXEC, "certificate": CERTIFICATE, "managed-identity": EXEC, "arc": EXEC}
+    try:
+        lab.up(ScreenProgress())
+        found = {name: measured(lab, name, told, auth) for name, auth in ways.items()}
+    finally:
+        if not was_up:
+            lab.down()
+    print(json.dumps({"bench": "identities", **found}))
+
+
+if __name__ == "__main__":
+    main()

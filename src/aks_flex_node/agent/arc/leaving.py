@@ -1,0 +1,95 @@
+"""A machine leaves Azure Arc: what we made goes, in the order in which it depends on each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.arc import looking
+from aks_flex_node.agent.arc.agents import Azcmagent
+from aks_flex_node.agent.arc.wanted import same
+from aks_flex_node.azure import roles
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.errors import FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.arc.clouds import Cloud
+    from aks_flex_node.agent.arc.packages import Packages
+    from aks_flex_node.agent.arc.records import Record, Records
+    from aks_flex_node.host.host import Host
+
+API = "2024-07-10"
+
+
+@dataclass(frozen=True)
+class Parting:
+    host: Host
+    cloud: Cloud
+    records: Records
+    packages: Packages
+    note: Callable[[str], None]
+
+    def run(self) -> list[str]:
+        """What is left in Azure, as commands. On the machine all goes, whether Azure can be reached or not."""
+        record = self.records.read()
+        left = [*self._take_roles(record), *self._disconnect(record)]
+        if record.installed:
+            self.note("removing azcmagent")
+            self.packages.purge(record.found)
+        self.records.forget()
+        return left
+
+    def _take_roles(self, record: Record) -> list[str]:
+        if not record.assignments:
+            return []
+        self.note("taking the machine's roles away")
+        try:
+            with self.cloud.operator() as arm:
+                for assignment in record.assignments:
+                    roles.take_away(arm, assignment)
+        except FlexError as error:
+            self.note(f"its roles could not be taken away: {error.message}")
+            return [f"az role assignment delete --ids {each}" for each in record.assignments]
+        return []
+
+    def _disconnect(self, record: Record) -> list[str]:
+        """By azcmagent itself where that works; else here by force, and in Azure by us."""
+        if not record.connected:
+            return []
+        self.note("disconnecting from Azure Arc")
+        found = looking.program(self.host)
+        azcmagent = Azcmagent(self.host, found) if found else None
+        try:
+            if azcmagent and self._is_ours(azcmagent, record):
+                azcmagent.disconnect(self.cloud.token())
+                return []
+        except FlexError as error:
+            self.note(f"azcmagent could not do it: {error.message}")
+            self._forget(azcmagent)
+        return self._delete(record)
+
+    def _is_ours(self, azcmagent: Azcmagent, record: Record) -> bool:
+        """Whether it is connected as the machine that we made, and as no other."""
+        return same(azcmagent.shown().id, record.machine)
+
+    def _forget(self, azcmagent: Azcmagent | None) -> None:
+        try:
+            if azcmagent:
+                azcmagent.forget()
+        except FlexError as error:
+            self.note(f"azcmagent does not forget its machine either: {error.message}")
+
+    def _delete(self, record: Record) -> list[str]:
+        """The machine in Azure, unless it is somebody else's. One that is gone already is as good."""
+        if not (record.made or record.principal):
+            return []
+        try:
+            with self.cloud.operator() as arm:
+                arm.delete(record.machine, API)
+        except FlexError as error:
+            if isinstance(error, AzureCallError) and error.status == 404:
+                return []
+            return [f"az resource delete --ids {record.machine}"]
+        return []

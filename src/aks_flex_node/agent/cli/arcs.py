@@ -1,0 +1,116 @@
+"""`arc register`, `arc status`, `arc unregister`: Azure Arc by itself, apart from a join."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from aks_flex_node.agent.cli.options import Config, Json, Sets, Yes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.engine.state import Phase
+
+HELP = "Register this machine with Azure Arc, look at it there, or take it back."
+
+app = typer.Typer(help=HELP, no_args_is_help=True)
+
+
+@app.command()
+def register(config: Config = None, sets: Sets = None) -> None:
+    """Register this machine with Azure Arc, give its identity its roles, and wait until they are in effect."""
+    from aks_flex_node.agent.arc.registration import Registration
+    from aks_flex_node.agent.cli import door, screen
+    from aks_flex_node.agent.engine.locking import alone
+    from aks_flex_node.agent.engine.state import Phase
+    from aks_flex_node.agent.joining import begin
+    from aks_flex_node.agent.watching import Watcher
+    from aks_flex_node.errors import FlexError
+
+    door.require_root("register this machine")
+    with alone():
+        engine = door.engine(door.load(door.Given(config, tuple(sets or ()))).config)
+        begin(engine, Watcher())
+        _remember(engine, Phase.ARC_REGISTERING)
+        try:
+            Registration(engine, lambda text: screen.say(f"  {text}")).run(afresh=True)
+        except FlexError as error:
+            _remember(engine, Phase.ARC_FAILED, step="arc", error=error.name, message=error.message)
+            raise
+        _remember(engine, Phase.ARC_REGISTERED)
+    screen.say("This machine is registered with Azure Arc.")
+    _show(_status(engine))
+
+
+@app.command()
+def status(config: Config = None, json: Json = False) -> None:
+    """Show how it stands with Azure Arc: exit 0 when this machine is connected, 1 when it is not."""
+    from aks_flex_node.agent.cli import door, screen
+
+    door.require_root(door.LOOK)
+    engine = _engine(config)
+    found = _status(engine)
+    if json:
+        screen.facts(found)
+    else:
+        _show(found)
+    raise typer.Exit(0 if found["status"] == "Connected" else 1)
+
+
+@app.command()
+def unregister(config: Config = None, yes: Yes = False) -> None:
+    """Take this machine out of Azure Arc: its roles, its resource in Azure, and azcmagent if we installed it."""
+    from aks_flex_node.agent.arc.records import Records
+    from aks_flex_node.agent.arc.registration import Registration
+    from aks_flex_node.agent.cli import door, screen
+    from aks_flex_node.agent.engine.locking import alone
+    from aks_flex_node.agent.engine.state import Phase
+
+    door.require_root("take this machine out of Azure Arc")
+    engine = _engine(config)
+    records = Records(engine.host, engine.config)
+    if not records.exists:
+        screen.say("Nothing to do: this machine was not registered with Azure Arc by aks-flex-node.")
+        return
+    if not yes:
+        typer.confirm(f"Take {records.read().machine or 'this machine'} out of Azure Arc?", abort=True, err=True)
+    with alone():
+        left = Registration(engine, lambda text: screen.say(f"  {text}")).take_back()
+        _remember(engine, Phase.NOT_STARTED)
+    for line in left:
+        screen.say(f"for somebody who may change it in Azure: {line}")
+    screen.say("This machine is no longer registered with Azure Arc by aks-flex-node.")
+
+
+def _engine(config: Path | None) -> Engine:
+    from aks_flex_node.agent.cli import door
+
+    settings, _ = door.load_leniently(door.Given(config))
+    return door.engine(settings)
+
+
+def _status(engine: Engine) -> dict[str, Any]:
+    from aks_flex_node.agent.arc import looking
+
+    return looking.status(engine.host, engine.config)
+
+
+def _show(found: dict[str, Any]) -> None:
+    from aks_flex_node.agent.cli import screen
+
+    for name, value in found.items():
+        text = "  ".join(f"{one} {how}" for one, how in value.items()) if isinstance(value, dict) else str(value)
+        screen.show(f"{name:<14} {text}".rstrip())
+
+
+def _remember(engine: Engine, phase: Phase, **changes: str) -> None:
+    """A node, or one in the making, is not set back by what is done about Arc."""
+    from aks_flex_node.agent.engine import state
+
+    file = f"{engine.config.paths.data_dir}/state.json"
+    known = state.read(engine.host, file)
+    if known.phase == state.Phase.NOT_STARTED.value or known.phase.startswith("Arc"):
+        state.write(engine.host, file, known.at(phase, **changes))

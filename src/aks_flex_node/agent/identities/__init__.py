@@ -1,0 +1,1 @@
+"""Who this node is to Azure, who its operator is, and how either signs in."""

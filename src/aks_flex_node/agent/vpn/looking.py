@@ -1,0 +1,82 @@
+"""How the VPN is, as data. Only this machine is asked."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent import certificates
+from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, folder
+from aks_flex_node.agent.vpn import records, tunnels
+from aks_flex_node.agent.vpn.pairs import DAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.vpn.records import Record
+    from aks_flex_node.agent.vpn.tunnels import Tunnel
+    from aks_flex_node.host.host import Host
+
+DAY = 86400.0
+
+
+def status(host: Host, config: NodeConfig, look: Callable[[], Tunnel | None] = tunnels.look) -> dict[str, Any]:
+    """`status` is disabled, NotConfigured, Connecting, Connected, Disconnected or unknown."""
+    if not config.azure.vpn.enabled:
+        return {"status": "disabled"}
+    if not host.live:
+        return {"status": "unknown"}
+    record, unit = records.read(host, config), host.unit(NAME)
+    if host.look(client_file(config)) is None:
+        return {"status": "NotConfigured", "gateway": record.gateway or None}
+    tunnel = look() if unit.running else None
+    return {
+        "status": _status(running=unit.running, tunnel=tunnel),
+        "service": unit.active,
+        "restarts": unit.restarts,
+        "interface": LINK if host.ask("ip", "link", "show", "dev", LINK).ok else None,
+        "address": (tunnel.address if tunnel else "") or None,
+        "since": _moment(tunnel.since) if tunnel else None,
+        "gateway": record.gateway or None,
+        "apiServer": record.server or None,
+        "certificate": certificate(host, config, record),
+    }
+
+
+def _status(*, running: bool, tunnel: Tunnel | None) -> str:
+    if not running:
+        return "Disconnected"
+    return "Connected" if tunnel and tunnel.up else "Connecting"
+
+
+def certificate(host: Host, config: NodeConfig, record: Record) -> dict[str, Any] | None:
+    end = expiry(host, config, record)
+    if end is None:
+        return None
+    left = (end - datetime.now(timezone.utc)).total_seconds() / DAY
+    return {"expires": end.strftime("%Y-%m-%dT%H:%M:%SZ"), "days": round(left, 1)}
+
+
+def due(host: Host, config: NodeConfig, now: float) -> bool:
+    """Whether the client's certificate should be renewed."""
+    record = records.read(host, config)
+    if not (config.azure.vpn.enabled and record.active):
+        return False
+    end = expiry(host, config, record)
+    margin = timedelta(days=min(config.azure.vpn.renew_days, DAYS // 2))
+    return end is None or end - datetime.fromtimestamp(now, timezone.utc) < margin
+
+
+def expiry(host: Host, config: NodeConfig, record: Record) -> datetime | None:
+    """When the client's certificate ends; None when there is none."""
+    return certificates.expiry(host.read(pair_file(config, record.active)) or b"") if record.active else None
+
+
+def pair_file(config: NodeConfig, name: str) -> str:
+    return f"{folder(config)}/{name}.pem"
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

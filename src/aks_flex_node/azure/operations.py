@@ -1,0 +1,192 @@
+"""What Azure needs a while for: begun by one call, then looked at until it is done, also by another process.
+
+An answer names where to look (Azure-AsyncOperation, Location) or shows a resource whose provisioningState changes.
+An operation is data and can be kept, so that whoever comes after a crash goes on waiting and begins nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aks_flex_node.azure.arm import AzureCallError
+
+if TYPE_CHECKING:
+    from aks_flex_node.azure.arm import Arm
+
+PAUSE = 10.0  # seconds between two looks, where Azure asks for none
+LONGEST_PAUSE = 60.0
+DONE, ENDED = "succeeded", frozenset({"failed", "canceled", "cancelled"})
+HOUR = 3600.0
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+
+    @property
+    def pause(self) -> float:
+        """For how long Azure asks not to be asked again."""
+        try:
+            return min(max(float(self.headers.get("retry-after", PAUSE)), 0.2), LONGEST_PAUSE)
+        except ValueError:
+            return PAUSE
+
+
+class Sender(Protocol):
+    """One call of ARM, with all that its answer says. A refusal is raised as an AzureCallError."""
+
+    def send(self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = "") -> Reply: ...
+
+
+class ArmSender:
+    """Calls by way of an ARM client. `where` is a path, or the full URL of an operation at the same place."""
+
+    def __init__(self, arm: Arm) -> None:
+        self._arm = arm
+
+    def send(self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = "") -> Reply:
+        query = {"api-version": api_version} if api_version else {}
+        answer = self._arm.send(method, where, query, body, {"If-Match": if_match} if if_match else {})
+        return Reply(answer.status, _document(answer.text), answer.headers)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that Azure is at."""
+
+    what: str  # in words, such as "the VPN gateway"
+    resource: str  # the path of what it is about
+    api_version: str
+    status_url: str = ""
+    result_url: str = ""
+    began: float = 0.0  # unix time
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long something may take, and by which clock."""
+
+    seconds: float = HOUR
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.time
+
+
+def begun(reply: Reply, what: str, resource: str, api_version: str, now: float) -> Operation:
+    return Operation(
+        what,
+        resource,
+        api_version,
+        reply.headers.get("azure-asyncoperation", ""),
+        reply.headers.get("location", ""),
+        now,
+    )
+
+
+def follow(sender: Sender, operation: Operation, patience: Patience, note: Note) -> Any:
+    """Wait until it is done; what it made or said. Trouble on the way is no end while there is time."""
+    told, start = "", patience.now()  # who takes up the work of another process has patience of its own
+    while True:
+        try:
+            state, result, pause = _look(sender, operation)
+        except AzureCallError as error:
+            if not error.again:
+                raise
+            state, result, pause = "Unknown", None, PAUSE
+        if state.lower() == DONE:
+            return result
+        if state.lower() in ENDED:
+            raise failed(operation, state, result)
+        if patience.now() - start > patience.seconds:
+            raise late(operation, patience.seconds)
+        told = _tell(operation, patience.now() - operation.began, told, note)
+        patience.sleep(pause)
+
+
+def _tell(operation: Operation, passed: float, told: str, note: Note) -> str:
+    """Once a minute, in words."""
+    minutes = int(passed // 60)
+    since = f", {minutes} min so far" if minutes else ""
+    words = f"Azure is at work on {operation.what}{since}"
+    if words != told:
+        note(words)
+    return words
+
+
+def _look(sender: Sender, operation: Operation) -> tuple[str, Any, float]:
+    """How far it is, what came of it (or why it failed), and when to look again."""
+    if operation.status_url:
+        reply = _known(sender, operation.status_url)
+        if reply:
+            return _by_status(sender, operation, reply)
+    elif operation.result_url:
+        reply = _known(sender, operation.result_url)
+        if reply:
+            return ("InProgress" if reply.status == 202 else "Succeeded"), reply.body, reply.pause
+    reply = sender.send("GET", operation.resource, operation.api_version)
+    return provisioning_state(reply.body), reply.body, reply.pause
+
+
+def _known(sender: Sender, url: str) -> Reply | None:
+    """Azure forgets operations after a while; then the resource itself says how it is."""
+    try:
+        return sender.send("GET", url)
+    except AzureCallError as error:
+        if error.status in {404, 410}:
+            return None
+        raise
+
+
+def _by_status(sender: Sender, operation: Operation, reply: Reply) -> tuple[str, Any, float]:
+    said = reply.body if isinstance(reply.body, dict) else {}
+    state = str(said.get("status") or "InProgress")
+    if state.lower() == DONE:
+        url = operation.result_url
+        result = sender.send("GET", url) if url else sender.send("GET", operation.resource, operation.api_version)
+        return state, result.body, reply.pause
+    return state, said, reply.pause
+
+
+def provisioning_state(body: Any) -> str:
+    """Of a resource; one that has none is as it should be."""
+    properties = body.get("properties") if isinstance(body, dict) else None
+    return str((properties or {}).get("provisioningState") or "Succeeded")
+
+
+def failed(operation: Operation, state: str, said: Any) -> AzureCallError:
+    error = said.get("error") if isinstance(said, dict) else None
+    code, message = (
+        (str(error.get(key) or "") for key in ("code", "message")) if isinstance(error, dict) else ("", "")
+    )
+    cause = f"{code}: {message}" if code else message or "it gave no reason"
+    return AzureCallError(
+        "azure-operation-failed",
+        f"Azure could not finish {operation.what} ({state}): {cause.rstrip('.')}.",
+        f"Look at {operation.resource} in the portal or with `az resource show --ids`, mend what it names, "
+        "then run the same command again.",
+        again=False,
+        code=code,
+    )
+
+
+def late(operation: Operation, seconds: float) -> AzureCallError:
+    return AzureCallError(
+        "azure-operation-too-slow",
+        f"Azure has not finished {operation.what} within {seconds / 60:.0f} min.",
+        "It goes on by itself. Run the same command again to wait for it once more.",
+        again=True,
+    )
+
+
+def _document(text: str) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return text

@@ -1,0 +1,142 @@
+"""Role assignments: who may do what on which resource of Azure.
+
+An assignment has a name that follows from what it says, so that one which was made by a run that was cut off is known
+again, and none is made twice.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.errors import FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aks_flex_node.azure.patience import Patience
+
+API = "2022-04-01"
+TYPE = "providers/Microsoft.Authorization/roleAssignments"
+AKS = "Microsoft.ContainerService/managedClusters"
+NAMES = uuid.UUID(
+    "3b1f4d1e-6a5c-5f0e-9d0b-8a6f2c1e7d40"
+)  # what our names are made in; any would do, but always the same
+
+
+@dataclass(frozen=True)
+class Role:
+    id: str
+    name: str
+    action: str = ""  # one thing that it allows and by which it is known to be in effect
+    data_action: str = ""
+
+
+# What a node's identity needs on its cluster.
+NODE_ROLES = (
+    Role("acdd72a7-3385-48ef-bd42-f606fba81ae7", "Reader", f"{AKS}/read"),
+    Role(
+        "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b",
+        "Azure Kubernetes Service RBAC Cluster Admin",
+        data_action=f"{AKS}/nodes/write",
+    ),
+    Role(
+        "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8",
+        "Azure Kubernetes Service Cluster Admin Role",
+        f"{AKS}/listClusterAdminCredential/action",
+    ),
+)
+
+
+class RolesArm(Protocol):
+    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]: ...
+
+    def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]: ...
+
+    def delete(self, path: str, api_version: str) -> None: ...
+
+    def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]: ...
+
+
+def assignment_id(scope: str, role: Role, principal: str) -> str:
+    name = uuid.uuid5(NAMES, f"{scope}|{role.id}|{principal}".lower())
+    return f"{scope.rstrip('/')}/{TYPE}/{name}"
+
+
+def assign(
+    arm: RolesArm, scope: str, role: Role, principal: str, patience: Patience, note: Callable[[str], None]
+) -> bool:
+    """Give a role; False when somebody else has given it already.
+
+    A principal that was made a moment ago is not known everywhere: that passes. A refusal does not.
+    """
+    subscription = "/".join(scope.split("/")[:3])
+    definition = f"{subscription}/providers/Microsoft.Authorization/roleDefinitions/{role.id}"
+    # With the kind of the principal told, Azure does not insist on finding it in its directory first.
+    told = {"roleDefinitionId": definition, "principalId": principal, "principalType": "ServicePrincipal"}
+    while True:
+        try:
+            arm.put(assignment_id(scope, role, principal), API, {"properties": told})
+        except AzureCallError as error:
+            if error.code == "RoleAssignmentExists":
+                return False
+            if error.status == 403:
+                raise forbidden(scope, role, principal, error) from error
+            if not (error.again or error.code == "PrincipalNotFound") or not patience.pause():
+                raise
+            note(f"Azure does not know the machine's identity yet ({patience.waited:.0f} s)")
+            continue
+        return True
+
+
+def take_away(arm: RolesArm, assignment: str) -> None:
+    """One that is gone already is as good."""
+    try:
+        arm.delete(assignment, API)
+    except AzureCallError as error:
+        if error.status != 404:
+            raise
+
+
+def missing(arm: RolesArm, scope: str, roles: Iterable[Role]) -> list[Role]:
+    """Those of the roles that are not in effect for whoever asks."""
+    try:
+        found = arm.list(f"{scope}/providers/Microsoft.Authorization/permissions", API)
+    except AzureCallError as error:
+        if error.status != 403:
+            raise
+        return list(roles)  # whoever may do nothing may not even ask
+    return [role for role in roles if not _in_effect(role, found)]
+
+
+def _in_effect(role: Role, permissions: list[dict[str, Any]]) -> bool:
+    return (not role.action or _allowed(role.action, permissions, "actions", "notActions")) and (
+        not role.data_action or _allowed(role.data_action, permissions, "dataActions", "notDataActions")
+    )
+
+
+def _allowed(action: str, permissions: list[dict[str, Any]], yes: str, no: str) -> bool:
+    def matches(patterns: list[str] | None) -> bool:
+        return any(fnmatchcase(action.lower(), str(pattern).lower()) for pattern in patterns or ())
+
+    return any(matches(each.get(yes)) and not matches(each.get(no)) for each in permissions)
+
+
+def command(scope: str, role: Role, principal: str) -> str:
+    """What somebody types who may give roles."""
+    return (
+        f"az role assignment create --assignee-object-id {principal} --assignee-principal-type ServicePrincipal "
+        f'--role "{role.name}" --scope {scope}'
+    )
+
+
+def forbidden(scope: str, role: Role, principal: str, error: AzureCallError) -> FlexError:
+    return FlexError(
+        "role-assignment-forbidden",
+        f"The role {role.name} on {scope} could not be given: {error.message}",
+        "Whoever registers needs the role User Access Administrator (or Owner) there; or let somebody who has it "
+        f"run: {command(scope, role, principal)}",
+    )

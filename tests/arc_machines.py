@@ -1,0 +1,267 @@
+"""A machine whose packages are files below a root, and an Azure that is one file: for tests that kill or count."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.azure.arm import AzureCallError, refused
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import Run, StartUnit
+from aks_flex_node.host.host import Answer, UnitState
+from tests.crash.simulated import SimulatedSystem
+from tests.openpgp_keys import FINGERPRINT, KEY
+from tests.unit.agent.config.samples import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.host.actions import Action
+
+CLUSTER = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.ContainerService/managedClusters/cluster-1"
+MACHINE = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.HybridCompute/machines/edge-1"
+AZURE = ".azure.json"  # not on the machine; but it outlives whoever works here as well
+UNIT = "[Service]\nExecStart=/opt/azcmagent/bin/himds\n"
+SETTINGS: dict[str, object] = {
+    "azure.subscriptionId": "sub-1",
+    "azure.tenantId": "tenant-1",
+    "azure.resourceGroup": "group-1",
+    "azure.location": "westeurope",
+    "azure.targetCluster.resourceId": CLUSTER,
+    "azure.arc.enabled": True,
+    "azure.arc.autoRoleAssignment": True,
+    "azure.arc.tags": {"site": "one"},
+}
+
+
+def config(**changes: object) -> NodeConfig:
+    """A configuration with Arc; `arc__waitSeconds=5` is azure.arc.waitSeconds."""
+    changed = {f"azure.{name.replace('__', '.')}": value for name, value in changes.items()}
+    own = {"azure.arc.package.keyFingerprints": [FINGERPRINT]}
+    return load_text(settings({**SETTINGS, **own, **changed}), "test.json", {}, {}).config
+
+
+class Clock:
+    """Time that passes when somebody waits."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Azure:
+    """ARM, the directory and a package server. What it knows is in one file."""
+
+    def __init__(self, root: Path, before: Callable[[str], object] = lambda _: None) -> None:
+        self._file = root / AZURE
+        self._before = before  # told of every call
+        self.clock = Clock()
+        self.faults: dict[str, AzureCallError] = {}  # by the beginning of what is called, "PUT /sub…"
+        self.down = False
+        self.throttled = 0  # so many calls are put off
+        self.effective_after = 0.0
+        self.known_after = 0.0
+        self.calls: list[str] = []
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return json.loads(self._file.read_text()) if self._file.exists() else {"machines": {}, "roles": {}}
+
+    def keep(self, state: dict[str, Any]) -> None:
+        self._file.write_text(json.dumps(state, indent=1, sort_keys=True))
+
+    @contextmanager
+    def operator(self) -> Iterator[Azure]:
+        yield self
+
+    @contextmanager
+    def machine(self) -> Iterator[Azure]:
+        yield self
+
+    def token(self) -> str:
+        if self.down:
+            raise refused(503, "")
+        return "operators-token"
+
+    def text(self, url: str) -> str:
+        assert url.startswith("https://packages.microsoft.com/keys/")
+        return KEY
+
+    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:  # noqa: ARG002
+        self._call("GET", path)
+        found: dict[str, Any] | None = self.state["machines"].get(path)
+        if found is None:
+            raise refused(404, '{"error": {"code": "ResourceNotFound", "message": "No."}}')
+        return found
+
+    def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
+        self._call("PUT", path)
+        if self.clock.time < self.known_after:
+            raise refused(400, '{"error": {"code": "PrincipalNotFound", "message": "Principal does not exist."}}')
+        state = self.state
+        state["roles"][path] = body["properties"]
+        self.keep(state)
+        return {}
+
+    def patch(self, path: str, api_version: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
+        self._call("PATCH", path)
+        state = self.state
+        state["machines"][path] |= body
+        self.keep(state)
+        return {}
+
+    def delete(self, path: str, api_version: str) -> None:  # noqa: ARG002
+        self._call("DELETE", path)
+        state = self.state
+        for kind in ("roles", "machines"):
+            state[kind].pop(path, None)
+        self.keep(state)
+
+    def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]:  # noqa: ARG002
+        self._call("GET", path)
+        roles = self.state["roles"].values() if self.clock.time >= self.effective_after else ()
+        permissions = {
+            "acdd72a7-3385-48ef-bd42-f606fba81ae7": {"actions": ["*/read"]},
+            "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b": {"dataActions": ["Microsoft.ContainerService/managedClusters/*"]},
+            "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8": {
+                "actions": ["Microsoft.ContainerService/managedClusters/listClusterAdminCredential/action"]
+            },
+        }
+        return [permissions[each["roleDefinitionId"].rpartition("/")[2]] for each in roles]
+
+    def connect(self, told: dict[str, str]) -> str:
+        """What azcmagent does there."""
+        assert told["access-token"] == "operators-token"
+        names = [told[name] for name in ("subscription-id", "resource-group", "resource-name")]
+        path = "/subscriptions/{}/resourceGroups/{}/providers/Microsoft.HybridCompute/machines/{}".format(*names)
+        tags = dict(pair.split("=") for pair in told.get("tags", "").split(",") if pair)
+        state = self.state
+        made = {"identity": {"principalId": "principal-1"}, "location": told["location"], "tags": tags}
+        state["machines"].setdefault(path, made)
+        self.keep(state)
+        return path
+
+    def _call(self, method: str, path: str) -> None:
+        self._before(f"{method} {path}")
+        self.calls.append(f"{method} {path}")
+        if self.down:
+            raise AzureCallError("arm-unreachable", "It cannot be reached.", "", again=True)
+        if self.throttled:
+            self.throttled -= 1
+            raise refused(429, "{}")
+        for begin, fault in self.faults.items():
+            if f"{method} {path}".startswith(begin):
+                raise fault
+
+
+class ArcSystem(SimulatedSystem):
+    """A systemd, an apt and an azcmagent that work on files."""
+
+    def __init__(self, root: Path, azure: Azure) -> None:
+        super().__init__(root)
+        self._root, self._azure = root, azure
+        self.refused = ""  # what apt says, or azcmagent, when it does not work
+        self.himds = "active"
+        self.run: list[tuple[str, ...]] = []
+
+    @property
+    def registered(self) -> Path:
+        return self._root / "var/opt/azcmagent/agentconfig.json"
+
+    def ask(self, *argv: str, seconds: float) -> Answer:
+        if argv == ("/usr/bin/azcmagent", "show", "-j"):
+            known = json.loads(self.registered.read_text()) if self.registered.exists() else {}
+            return Answer(0, json.dumps({"status": "Disconnected", "agentVersion": "1", **known}))
+        return super().ask(*argv, seconds=seconds)
+
+    def unit(self, name: str) -> UnitState:
+        if name == "himdsd.service":
+            return UnitState(name, exists=True, active=self.himds)
+        return super().unit(name)
+
+    def do(self, action: Action) -> None:
+        match action:
+            case StartUnit("himdsd.service"):
+                raise MachineError("action-failed", "Could not start himdsd.service: it failed.", "")
+            case Run(("env", _, "apt-get" | "dpkg", *_) | ("/usr/bin/azcmagent", *_) | ("userdel" | "groupdel", _)):
+                self.run.append(action.argv)
+                if self.refused:
+                    raise MachineError("action-failed", f"Could not {action}: {self.refused}.", "")
+                self._packages(action.argv)
+            case _:
+                super().do(action)
+
+    def _packages(self, argv: tuple[str, ...]) -> None:
+        match argv:
+            case (_, _, "apt-get", "-c", conf, "install", *_):
+                assert self._at(conf).exists()
+                self._install()
+            case (_, _, "apt-get", "-c", _, "purge", *_):
+                for path in ("usr/bin/azcmagent", "opt/azcmagent/bin/himds", "usr/lib/systemd/system/himdsd.service"):
+                    self._at(path).unlink(missing_ok=True)
+                self._cut("var/lib/dpkg/status", "Package: azcmagent")
+            case ("/usr/bin/azcmagent", "connect", "--config", told):
+                assert self._at(told).stat().st_mode & 0o777 == 0o600
+                path = self._azure.connect(json.loads(self._at(told).read_text()))
+                self.registered.write_text(json.dumps({"status": "Connected", "resourceId": path}))
+            case ("/usr/bin/azcmagent", "disconnect", *words):
+                if "--force-local-only" not in words:
+                    assert json.loads(self._at(words[1]).read_text()) == {"access-token": "operators-token"}
+                    self._azure.delete(json.loads(self.registered.read_text())["resourceId"], "")
+                self.registered.unlink(missing_ok=True)
+            case ("userdel", user):
+                self._cut("etc/passwd", f"{user}:")
+            case ("groupdel", group):
+                self._cut("etc/group", f"{group}:")
+
+    def _install(self) -> None:
+        for path, text in {
+            "usr/bin/azcmagent": "azcmagent\n",
+            "opt/azcmagent/bin/himds": "himds\n",
+            "usr/lib/systemd/system/himdsd.service": UNIT,
+        }.items():
+            self._at(path).parent.mkdir(parents=True, exist_ok=True)
+            self._at(path).write_text(text)
+        for folder in ("var/opt/azcmagent", "etc/opt/azcmagent"):
+            self._at(folder).mkdir(parents=True, exist_ok=True)
+        self._add("etc/passwd", "himds:x:998:998::/:/usr/sbin/nologin\n")
+        self._add("etc/group", "himds:x:998:\n")
+        self._add("var/lib/dpkg/status", "Package: azcmagent\nStatus: install ok installed\n\n")
+
+    def _at(self, path: str) -> Path:
+        return self._root / path.lstrip("/")
+
+    def _add(self, path: str, text: str) -> None:
+        known = self._at(path).read_text()
+        if text not in known:
+            self._at(path).write_text(known + text)
+
+    def _cut(self, path: str, start: str) -> None:
+        whole, end = self._at(path).read_text(), "\n\n" if path.endswith("status") else "\n"
+        parts = [part for part in whole.split(end) if part]
+        self._at(path).write_text("".join(part + end for part in parts if not part.startswith(start)))
+
+
+def seed(root: Path) -> Path:
+    """What a Debian machine has of all this before."""
+    for path, text in {
+        "etc/os-release": "ID=debian\nVERSION_ID=12\nVERSION_CODENAME=bookworm\nPRETTY_NAME=Debian\n",
+        "etc/passwd": "root:x:0:0::/root:/bin/sh\n",
+        "etc/group": "root:x:0:\n",
+        "usr/bin/apt-get": "apt-get\n",
+        "var/lib/dpkg/status": "Package: base-files\nStatus: install ok installed\n\n",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    for folder in ("run", "var/opt", "etc/opt", "opt", "usr/lib/systemd/system", "etc/systemd/system"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    return root

@@ -1,0 +1,60 @@
+"""The real az, from the lab's tools, with a cloud of the lab's as its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.processes import run
+from aks_flex_node.lab.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_node.lab.processes import Result
+    from tests.service.lab_cloud.clouds import Cloud
+
+TOOL = "azure-cli"
+
+
+def program() -> Path:
+    """Installed by whichever test is the first to need it, where `make test` has not done that before."""
+    toolbox = Toolbox(layout().cache)
+    toolbox.install([TOOL])
+    return toolbox.path(TOOL, "az")
+
+
+@dataclass(frozen=True)
+class Az:
+    """Somebody's az: what it remembers is in a folder of their own."""
+
+    program: Path
+    folder: Path
+    ca: str
+
+    @classmethod
+    def at(cls, cloud: Cloud, folder: Path) -> Az:
+        az = cls(program(), folder, cloud.ca)
+        az("cloud", "register", "--name", "Lab", "--endpoint-resource-manager", cloud.url)
+        az("cloud", "set", "--name", "Lab")
+        return az
+
+    def sign_in(self, principal: Principal) -> None:
+        words = ("--username", principal.client_id, "--password", principal.secret, "--tenant", TENANT)
+        self("login", "--service-principal", *words)
+
+    def __call__(self, *words: str) -> Any:
+        return json.loads(self.run(*words).out or "null")
+
+    def run(self, *words: str, check: bool = True) -> Result:
+        env = {
+            "AZURE_CONFIG_DIR": str(self.folder),
+            "REQUESTS_CA_BUNDLE": self.ca,
+            "AZURE_CORE_INSTANCE_DISCOVERY": "false",
+            "AZURE_CORE_COLLECT_TELEMETRY": "false",
+        }
+        return run(self.program, *words, "--output", "json", env=env, check=check)

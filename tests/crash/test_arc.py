@@ -1,0 +1,99 @@
+"""A registration with Azure Arc that is killed at any point is finished by the next one, or taken back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.arc.registration import Registration
+from aks_flex_node.azure.patience import Patience
+from aks_flex_node.host.actions import MakeDirectory
+from tests.arc_machines import AZURE, ArcSystem, Azure, config, seed
+from tests.crash import world
+from tests.crash.crashing import PhotographedHost, SimulatedHost
+from tests.crash.sweeps import mistakes, points
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tests.crash.crashing import Point
+
+NOTHING: dict[str, object] = {"machines": {}, "roles": {}}
+
+
+def registration(host: SimulatedHost) -> Registration:
+    """What a new process makes. Azure's state goes with the pictures: it, too, is as it was when that ended."""
+    take = host.take if isinstance(host, PhotographedHost) else lambda _: None
+    azure = Azure(host.disk.root, lambda call: take(f"before {call}"))
+    host.system = ArcSystem(host.disk.root, azure)
+    clock = azure.clock
+    return Registration(
+        world.engine(host, config()),
+        lambda _: None,
+        azure,
+        lambda seconds: Patience(seconds, now=clock.now, sleep=clock.sleep),
+    )
+
+
+def register(host: SimulatedHost) -> list[str]:
+    registration(host).run()
+    return []
+
+
+def take_back(host: SimulatedHost) -> list[str]:
+    return registration(host).take_back()
+
+
+@pytest.fixture(scope="module")
+def machine(room: Path) -> Path:
+    """One that has never heard of Arc, and that the agent has its directory on."""
+    root = seed(room / "arc-machine")
+    (root / "var/lib").mkdir(exist_ok=True)
+    SimulatedHost(root).do(MakeDirectory("/var/lib/aks-flex-node", 0o700))
+    (root / AZURE).write_text(json.dumps(NOTHING, indent=1, sort_keys=True))
+    return root
+
+
+@pytest.fixture(scope="module")
+def registered(room: Path, machine: Path) -> Path:
+    root = Path(shutil.copytree(machine, room / "arc-registered", symlinks=True))
+    register(SimulatedHost(root))
+    return root
+
+
+@pytest.fixture(scope="module")
+def killed(room: Path, machine: Path) -> list[Point]:
+    return points(register, machine, room / "arc-killed")
+
+
+def test_the_next_registration_finishes_one_that_was_killed(
+    registered: Path, killed: list[Point], pool: Executor
+) -> None:
+    assert list(mistakes(pool, killed, register, world.tree(registered))) == []
+
+
+def test_a_registration_that_was_killed_is_taken_back_here_and_in_azure(
+    machine: Path, killed: list[Point], pool: Executor
+) -> None:
+    assert list(mistakes(pool, killed, take_back, world.tree(machine))) == []
+
+
+def test_a_taking_back_that_was_killed_is_finished_by_the_next(
+    room: Path, machine: Path, registered: Path, pool: Executor
+) -> None:
+    leaving = points(take_back, registered, room / "arc-leaving")
+    assert list(mistakes(pool, leaving, take_back, world.tree(machine))) == []
+
+
+def test_the_token_is_on_the_disk_only_while_azcmagent_runs(killed: list[Point]) -> None:
+    holding = [point.name for point in killed if b"operators-token" in _all_files(point.root)]
+    assert holding
+    assert all("azcmagent" in name or "with Azure Arc" in name or "arc.json" in name for name in holding), holding
+
+
+def _all_files(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file() and not path.is_symlink())

@@ -1,0 +1,323 @@
+"""Azure Arc on a real machine of the lab: a real package, real services, a real token, and nothing left of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+
+from aks_flex_node.azure.roles import NODE_ROLES
+from aks_flex_node.lab import agents, network, snapshots
+from aks_flex_node.lab.arm.consistency import Consistency
+from aks_flex_node.lab.arm.hybrid import Machines
+from aks_flex_node.lab.arm.resources import SUBSCRIPTION
+from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_node.lab.machines.bases import System
+from aks_flex_node.lab.parts.provider import CLUSTER, GROUP
+from tests.agents import flex
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
+ONBOARDING = "b64e21ea-ac4e-4cdf-9dc9-5b892992bee7"
+# Copies of the state before the last change, which dpkg and useradd keep beside their own files.
+COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/lib/dpkg/status-old")
+CREDENTIAL = """
+import os, sys
+sys.path.insert(0, "/usr/lib/aks-flex-node")
+from azure.identity import ManagedIdentityCredential
+print(ManagedIdentityCredential().get_token(sys.argv[1]).token)
+"""
+# Looks at every process until it is told to end, for what every token begins with, and for the operator's secret.
+SPY = """
+import os, time
+words, seen, end = (b"eyJ" + b"hbGci", b"eyJ" + b"0eXAi", b"operators-" + b"secret"), {"looked"}, time.time() + 120
+while not os.path.exists("/run/spy-ends") and time.time() < end:
+    for pid in os.listdir("/proc"):
+        if pid.isdigit() and int(pid) != os.getpid():
+            for kind in ("cmdline", "environ"):
+                try:
+                    text = open(f"/proc/{pid}/{kind}", "rb").read()
+                except OSError:
+                    continue
+                if any(word in text for word in words):
+                    seen.add(f"{kind} of {pid}: {text[:60]}")
+print("\\n".join(sorted(seen)))
+"""
+HIMDS = "http://127.0.0.1:40342"
+# Holds dpkg's lock as apt does.
+LOCK = """
+import fcntl, time
+file = open("/var/lib/dpkg/lock-frontend", "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+open("/run/locked", "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def edge(lab: Lab) -> Iterator[Machine]:
+    with lab.alone():
+        machine = lab.inventory.add("arc-edge", System.BOOKWORM, "site-1")
+    agents.install(machine)
+    # What debootstrap wrote is written again as dpkg itself writes it.
+    machine.run("sh", "-c", "echo tar install | dpkg --set-selections")
+    yield machine
+    with lab.alone():
+        lab.inventory.remove(machine)
+
+
+@pytest.fixture(scope="module")
+def operator(lab: Lab) -> Principal:
+    principal = lab.azure.directory.service_principal("arc-operator", "operators-secret")
+    lab.azure.assignments.put(GROUP, OWNER, principal.object_id)
+    return principal
+
+
+@pytest.fixture
+def machine(lab: Lab, edge: Machine, operator: Principal) -> Iterator[Machine]:
+    """Told to register; and as it was before, afterwards."""
+    tell(lab, edge, operator)
+    yield edge
+    Consistency(lab.azure.state).change(principal_seconds=1.0, assignment_seconds=2.0, throttled=0)
+    tell(lab, edge, operator)
+    flex(edge, "arc", "unregister", "--yes")
+    flex(edge, "unbootstrap", "--yes")
+
+
+def tell(lab: Lab, machine: Machine, operator: Principal, **arc: Any) -> None:
+    package = {"keyFingerprints": [lab.arc.fingerprint], **arc.pop("package", {})}
+    document = {
+        "azure": {
+            "subscriptionId": SUBSCRIPTION,
+            "tenantId": TENANT,
+            "resourceGroup": GROUP.rpartition("/")[2],
+            "location": "westeurope",
+            "resourceManager": "https://management.flex.internal",
+            "authorityHost": "https://login.flex.internal",
+            "servicePrincipal": {"clientId": operator.client_id, "clientSecret": "operators-secret"},
+            "targetCluster": {"resourceId": CLUSTER},
+            "arc": {
+                "enabled": True,
+                "autoRoleAssignment": True,
+                "tags": {"site": "one"},
+                "package": package,
+                **arc,
+            },
+        }
+    }
+    agents.give(machine, document)
+
+
+def facts(machine: Machine) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(flex(machine, "arc", "status", "--json", check=False).out)
+    return found
+
+
+def known(lab: Lab, machine: Machine) -> dict[str, Any] | None:
+    path = f"{GROUP}/providers/Microsoft.HybridCompute/machines/{machine.name}"
+    return Machines(lab.azure.state).find(path)
+
+
+def roles_of(lab: Lab, principal: str) -> list[str]:
+    given = [each["properties"] for each in lab.azure.assignments.all()]
+    return [each["roleDefinitionId"].rpartition("/")[2] for each in given if each["principalId"] == principal]
+
+
+def failure(machine: Machine, name: str) -> str:
+    done = flex(machine, "arc", "register", check=False)
+    assert done.code != 0
+    assert f"{name}, see" in done.err, done.err
+    return done.err
+
+
+def test_a_machine_is_registered_has_its_roles_and_leaves_no_trace(
+    lab: Lab, machine: Machine, operator: Principal
+) -> None:
+    machine.run("rm", "-r", "/etc/aks-flex-node")
+    before = machine.snapshot()
+    tell(lab, machine, operator)
+
+    flex(machine, "arc", "register")
+
+    there = known(lab, machine)
+    assert there
+    assert there["tags"] == {"site": "one"}
+    assert sorted(roles_of(lab, there["identity"]["principalId"])) == sorted(role.id for role in NODE_ROLES)
+    told = facts(machine)
+    assert (told["status"], told["resourceId"]) == ("Connected", there["id"])
+    assert told["services"] == {"himdsd.service": "active", "gcad.service": "active", "extd.service": "active"}
+    assert not machine.run("test", "-e", "/run/aks-flex-node-arc.json", check=False).ok
+
+    flex(machine, "arc", "unregister", "--yes")
+    flex(machine, "unbootstrap", "--yes")
+    machine.run("rm", "-rf", "/etc/aks-flex-node")
+    assert known(lab, machine) is None
+    assert roles_of(lab, there["identity"]["principalId"]) == []
+    left = [one for one in snapshots.diff(before, machine.snapshot()) if not one.shared and one.key not in COPIES]
+    assert [str(one) for one in left] == []
+
+
+def test_azure_identity_gets_the_machines_token_as_on_any_arc_machine(lab: Lab, machine: Machine) -> None:
+    flex(machine, "arc", "register")
+    there = known(lab, machine)
+    assert there
+    env = (f"IDENTITY_ENDPOINT={HIMDS}/metadata/identity/oauth2/token", f"IMDS_ENDPOINT={HIMDS}")
+    token = machine.run("env", *env, "python3", "-I", "-c", CREDENTIAL, "https://x.example/.default").out.strip()
+    claims = jwt.decode(token, options={"verify_signature": False})
+    assert (claims["oid"], claims["xms_mirid"]) == (there["identity"]["principalId"], there["id"])
+    assert claims["aud"] == "https://x.example"
+    asked = ("curl", "-s", "-H", "Metadata: true")
+    instance = json.loads(machine.run(*asked, f"{HIMDS}/metadata/instance?api-version=2020-06-01").out)
+    assert instance["compute"]["resourceId"] == there["id"]
+    url = f"{HIMDS}/metadata/identity/oauth2/token?api-version=2020-06-01&resource=https://x.example"
+    head = machine.run(*asked, "-D", "-", "-o", "/dev/null", url).out
+    key = head.partition("Basic realm=")[2].split()[0]
+    assert machine.run("stat", "-c", "%a %U:%G", key).out.strip() == "640 himds:himds"
+    words = (
+        *asked,
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "-H",
+        f"Authorization: Basic {machine.run('cat', key).out}",
+    )
+    assert [machine.run(*words, url).out for _ in range(2)] == ["200", "401"]  # a key is good for once
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "words"),
+    [
+        (lambda lab: {"keyURL": lab.arc.other_key_url}, "package-key-wrong", "fingerprint is"),
+        (lambda lab: {"repository": lab.arc.unsigned, "suite": "stable"}, "arc-package-failed", "not signed"),
+        (
+            lambda lab: {"keyURL": lab.arc.other_key_url, "keyFingerprints": [lab.arc.other_fingerprint]},
+            "arc-package-failed",
+            "",
+        ),
+        (lambda _: {"repository": "https://packages.microsoft.com/nowhere"}, "arc-package-failed", ""),
+        (lambda _: {"install": False}, "azcmagent-missing", ""),
+    ],
+)
+def test_nothing_is_installed_that_is_not_signed_by_the_key_that_is_expected(
+    lab: Lab, machine: Machine, operator: Principal, package: Callable[[Lab], dict[str, Any]], name: str, words: str
+) -> None:
+    tell(lab, machine, operator, package=package(lab))
+    assert words in failure(machine, name)
+    assert not machine.run("dpkg", "-s", "azcmagent", check=False).ok
+    assert not machine.run("test", "-e", "/var/lib/aks-flex-node-packages", check=False).ok
+
+
+def test_a_metadata_service_that_was_stopped_is_started_and_one_that_cannot_is_named(
+    lab: Lab, machine: Machine, operator: Principal
+) -> None:
+    flex(machine, "arc", "register")
+    machine.run("systemctl", "stop", "himdsd")
+    tell(lab, machine, operator, tags={"site": "two"})
+    flex(machine, "arc", "register")
+    assert facts(machine)["services"]["himdsd.service"] == "active"
+    there = known(lab, machine)
+    assert there
+    assert there["tags"] == {"site": "two"}
+    machine.run("systemctl", "mask", "--runtime", "--now", "himdsd")
+    tell(lab, machine, operator, tags={"site": "three"})
+    try:
+        assert "himdsd" in failure(machine, "himds-down")
+    finally:
+        machine.run("systemctl", "unmask", "--runtime", "himdsd")
+
+
+def test_who_may_give_no_roles_is_told_which_and_where(lab: Lab, machine: Machine) -> None:
+    poor = lab.azure.directory.service_principal("onboarding", "operators-secret")
+    lab.azure.assignments.put(GROUP, ONBOARDING, poor.object_id)
+    tell(lab, machine, poor)
+    said = failure(machine, "role-assignment-forbidden")
+    assert "Reader" in said
+    assert CLUSTER in said
+    assert "az role assignment create" in said
+
+
+def test_roles_that_are_late_are_waited_for_and_a_throttled_azure_is_asked_again(lab: Lab, machine: Machine) -> None:
+    Consistency(lab.azure.state).change(principal_seconds=3.0, assignment_seconds=8.0, throttled=3)
+    said = flex(machine, "arc", "register").err
+    assert "does not know the machine's identity yet" in said
+    assert "waiting until Azure puts into effect" in said
+
+
+@pytest.mark.parametrize("command", ["register", "unregister"])
+def test_killed_at_any_moment_with_all_that_it_started_the_next_run_finishes_it(
+    lab: Lab, machine: Machine, command: str
+) -> None:
+    words = ("arc", command, *(("--yes",) if command == "unregister" else ()))
+    if command == "unregister":
+        flex(machine, "arc", "register")
+    for tenths in (6, 7, 8, 9, 10, 12):
+        machine.run("timeout", "-s", "KILL", f"{tenths / 10}", "aks-flex-node", *words, check=False)
+    flex(machine, *words)
+    if command == "unregister":
+        assert not machine.run("dpkg", "-s", "azcmagent", check=False).ok
+        assert not machine.run("getent", "passwd", "himds", check=False).ok
+        assert known(lab, machine) is None
+    else:
+        assert facts(machine)["status"] == "Connected"
+    assert not machine.run("ls", "/run/aks-flex-node-arc.json", "/var/lib/aks-flex-node-packages", check=False).out
+
+
+def test_no_process_ever_shows_a_token_or_a_secret(machine: Machine) -> None:
+    machine.run("sh", "-c", "rm -f /run/spy-ends; cat >/run/spy.py", input=SPY)
+    machine.run("systemd-run", "--unit=spy", "-p", "StandardOutput=file:/run/spied", "python3", "/run/spy.py")
+    flex(machine, "arc", "register")
+    flex(machine, "arc", "unregister", "--yes")
+    machine.run("touch", "/run/spy-ends")
+    until(lambda: not machine.run("systemctl", "is-active", "-q", "spy", check=False).ok, "the spy ends")
+    assert machine.run("cat", "/run/spied").out.strip() == "looked"
+    machine.run("rm", "/run/spy-ends", "/run/spy.py", "/run/spied")
+
+
+def test_a_machine_that_is_connected_elsewhere_stays_there(lab: Lab, machine: Machine, operator: Principal) -> None:
+    flex(machine, "arc", "register")
+    tell(lab, machine, operator, machineName="another")
+    assert machine.name in failure(machine, "arc-connected-elsewhere")
+    assert facts(machine)["machine"] == machine.name
+    tell(lab, machine, operator)
+
+
+def test_without_azure_the_machine_is_cleared_and_the_rest_is_told(lab: Lab, machine: Machine) -> None:
+    flex(machine, "arc", "register")
+    there = known(lab, machine)
+    assert there
+    machine.run("ip", "route", "add", "unreachable", network.AZURE)
+    try:
+        said = flex(machine, "arc", "unregister", "--yes").err
+    finally:
+        machine.run("ip", "route", "del", "unreachable", network.AZURE)
+    assert said.count("az role assignment delete --ids") == 3
+    assert f"az resource delete --ids {there['id']}" in said
+    assert not machine.run("dpkg", "-s", "azcmagent", check=False).ok
+    assert known(lab, machine)
+
+
+def test_another_package_manager_is_waited_for(machine: Machine) -> None:
+    machine.run("systemd-run", "--unit=busy", "python3", "-c", LOCK)
+    until(lambda: machine.run("test", "-e", "/run/locked", check=False).ok, "dpkg is locked")
+    machine.run(
+        "systemd-run",
+        "--unit=later",
+        "--on-active=3",
+        "--timer-property=AccuracySec=100ms",
+        "systemctl",
+        "stop",
+        "busy",
+    )
+    flex(machine, "arc", "register")
+    machine.run("rm", "/run/locked")
+    assert facts(machine)["status"] == "Connected"

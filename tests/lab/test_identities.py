@@ -1,0 +1,145 @@
+"""Identities of Azure in the lab: tokens are users of its cluster, and machines have identities of their own."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent.identities.clouds import KUBERNETES
+from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_node.lab.machines.bases import System
+from aks_flex_node.lab.snapshots import diff
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_node.lab.processes import Result
+
+LOGIN = f"https://login.flex.internal/{TENANT}/oauth2/v2.0/token"
+REVIEW = "https://api.flex.internal/apis/authentication.k8s.io/v1/selfsubjectreviews"
+METADATA = "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
+WHO_AM_I = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+GROUP = "9ca7e1b0-0000-4000-8000-000000000007"
+
+
+@pytest.fixture(scope="module")
+def edge(lab: Lab) -> Iterator[Machine]:
+    with lab.alone():
+        machine = lab.inventory.add("identities", System.BOOKWORM, "azure-site")
+    yield machine
+    with lab.alone():
+        lab.inventory.remove(machine)
+
+
+@pytest.fixture(scope="module")
+def stranger(lab: Lab, edge: Machine) -> Iterator[Machine]:
+    """Another machine at the same site."""
+    with lab.alone():
+        machine = lab.inventory.add("stranger", System.BOOKWORM, "azure-site")
+    yield machine
+    with lab.alone():
+        lab.inventory.remove(machine)
+
+
+def curl(machine: Machine, *words: str) -> Result:
+    return machine.run("curl", "-sS", "--max-time", "10", *words, check=False)
+
+
+def token_by_secret(machine: Machine, principal: Principal, audience: str = KUBERNETES) -> str:
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": principal.client_id,
+        "client_secret": "right",
+        "scope": f"{audience}/.default",
+    }
+    words = [each for name, value in form.items() for each in ("--data-urlencode", f"{name}={value}")]
+    return str(json.loads(curl(machine, *words, LOGIN).out)["access_token"])
+
+
+def reviewed(machine: Machine, token: str) -> dict[str, Any]:
+    """Who the API server says that the token's bearer is."""
+    headers = ("-H", f"Authorization: Bearer {token}", "-H", "Content-Type: application/json")
+    told: dict[str, Any] = json.loads(curl(machine, *headers, "-d", WHO_AM_I, REVIEW).out)
+    return told
+
+
+def user(machine: Machine, token: str) -> dict[str, Any]:
+    found: dict[str, Any] = reviewed(machine, token)["status"]["userInfo"]
+    return found
+
+
+def of_the_machine(machine: Machine, *words: str) -> str:
+    url = f"{METADATA}&resource={KUBERNETES}{''.join(words)}"
+    return str(json.loads(curl(machine, "-H", "Metadata: true", url).out)["access_token"])
+
+
+def test_a_service_principal_is_a_user_of_the_cluster_by_its_object_id_and_groups(lab: Lab, edge: Machine) -> None:
+    principal = lab.azure.directory.service_principal("kube-user", "right", groups=(GROUP,))
+    found = user(edge, token_by_secret(edge, principal))
+    assert found["username"] == principal.object_id
+    assert set(found["groups"]) == {GROUP, "system:authenticated"}
+
+
+def test_a_persons_group_may_do_what_the_clusters_roles_say(lab: Lab, edge: Machine) -> None:
+    person = lab.azure.directory.user("eve@flex.internal", "right", groups=(GROUP,))
+    form = f"grant_type=password&username={person.name}&password=right&client_id=x&scope={KUBERNETES}/.default"
+    token = json.loads(curl(edge, "-d", form, LOGIN).out)["access_token"]
+    nodes = ("-o", "/dev/null", "-w", "%{http_code}", "-H", f"Authorization: Bearer {token}")
+    assert user(edge, token)["username"] == person.object_id
+    assert curl(edge, *nodes, "https://api.flex.internal/api/v1/nodes").out == "403"
+    lab.cluster.run("create", "clusterrolebinding", "people", "--clusterrole=view", f"--group={GROUP}")
+    try:
+        assert curl(edge, *nodes, "https://api.flex.internal/api/v1/namespaces").out == "200"
+    finally:
+        lab.cluster.run("delete", "clusterrolebinding", "people")
+
+
+def test_a_token_for_somebody_else_is_nobodys_for_the_cluster(lab: Lab, edge: Machine) -> None:
+    principal = lab.azure.directory.service_principal("arm-user", "right")
+    told = reviewed(edge, token_by_secret(edge, principal, "https://management.flex.internal"))
+    assert (told["kind"], told["code"]) == ("Status", 401)
+
+
+def test_a_machine_has_the_identity_that_it_was_given_and_only_while_it_has_it(lab: Lab, edge: Machine) -> None:
+    identity = lab.azure.directory.managed_identity("edge", "/subscriptions/s/resourceGroups/g/virtualMachines/edge")
+    assert not curl(edge, "-H", "Metadata: true", METADATA).ok
+    before = edge.snapshot()
+    lab.azure.metadata.give(edge, identity)
+    try:
+        assert user(edge, of_the_machine(edge))["username"] == identity.object_id
+        assert diff(before, edge.snapshot()) == []
+    finally:
+        lab.azure.metadata.give(edge)
+    assert not curl(edge, "-H", "Metadata: true", METADATA).ok
+    assert lab.supervisor.process("metadata-azure-site") is None
+
+
+def test_a_machine_does_not_get_its_neighbours_identity(lab: Lab, edge: Machine, stranger: Machine) -> None:
+    identity = lab.azure.directory.managed_identity("next", "/subscriptions/s/resourceGroups/g/virtualMachines/next")
+    lab.azure.metadata.give(edge, identity)
+    try:
+        url = f"{METADATA}&resource={KUBERNETES}"
+        answer = curl(stranger, "-H", "Metadata: true", url)
+        assert json.loads(answer.out)["error_description"] == "Identity not found"
+    finally:
+        lab.azure.metadata.give(edge)
+
+
+def test_of_several_identities_the_one_that_is_asked_for_is_meant(lab: Lab, edge: Machine) -> None:
+    assigned = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
+    one, two = (lab.azure.directory.managed_identity(name, f"{assigned}/{name}") for name in ("one", "two"))
+    lab.azure.metadata.give(edge, one, two)
+    try:
+        token = of_the_machine(edge, f"&client_id={two.client_id}")
+        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+        assert (claims["oid"], claims["xms_mirid"]) == (two.object_id, two.resource_id)
+        answer = curl(edge, "-H", "Metadata: true", f"{METADATA}&resource={KUBERNETES}")
+        assert "Multiple user assigned identities" in answer.out
+    finally:
+        lab.azure.metadata.give(edge)

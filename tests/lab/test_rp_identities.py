@@ -1,0 +1,182 @@
+"""The resource provider and a real API server: what a node's Azure identity may do there, from its first word on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.rp.clusters import access
+from aks_flex_node.rp.clusters.access import IDENTITY, PREFIX, Access
+from aks_flex_node.rp.clusters.clients import Client, Fixed, Refused
+from aks_flex_node.rp.clusters.connections import load_kubeconfig
+from aks_flex_node.rp.clusters.objects import BINDINGS
+from aks_flex_node.rp.clusters.permissions import check_permissions
+from tests.lab.rp_clusters import PACE, watched
+from tests.lab.rp_clusters import until as eventually
+from tests.providers import InAzure, Provider
+from tests.running import Lines
+from tests.unit.rp.clusters.given import in_loop, request_for
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.processes import Result
+
+NAME = "identity-1"
+OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
+MANIFESTS = Path(__file__).parents[2] / "packaging" / "kubernetes"
+ADMIN = {
+    **Access(OID, "exec").binding("edge-4"),
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+}
+BEGINS = {"joinState": "ConfigFetched"}
+
+
+class Node:
+    """One that joins by a service principal, and says who it is through ARM."""
+
+    def __init__(self, lab: Lab, way: str) -> None:
+        self.lab, self.provider = lab, Provider(lab)
+        self.azure = InAzure(lab, lab.azure.directory.service_principal(NAME, "canary-secret"))
+        self.id = self.azure.principal.object_id
+        who = {"clientId": self.azure.principal.client_id, "clientSecret": "canary-secret"}
+        auth = {"method": "servicePrincipal", "servicePrincipal": who}
+        self.provider.put(NAME, {"azureAuth": auth, "kubernetesAuth": {"useAzureAuth": True, "method": way}})
+
+    def introduces_itself(self) -> None:
+        [told] = self.azure.ask(("POST", self.provider.node(NAME, "/reportStatus"), BEGINS))
+        assert "answer" in told, told
+
+    def role(self) -> str | None:
+        binding = self.lab.cluster.get("clusterrolebinding", f"{PREFIX}{NAME}", "--ignore-not-found")
+        if not binding:
+            return None
+        assert [each["name"] for each in binding["subjects"]] == [self.id]
+        return str(binding["roleRef"]["name"])
+
+    def may(self, *words: str) -> bool:
+        return self.lab.cluster.run("auth", "can-i", *words, "--as", self.id, check=False).out.strip() == "yes"
+
+    def asks(self, **odd: Any) -> Result:
+        """For a certificate, as the API server knows it."""
+        text = json.dumps(request_for(NAME, **odd))
+        return self.lab.cluster.run("create", "-f", "-", "-o", "name", "--as", self.id, check=False, input=text)
+
+    def decided(self, **odd: Any) -> dict[str, Any]:
+        name = self.asks(**odd).out.strip()
+        assert name
+
+        def request() -> dict[str, Any]:
+            found: dict[str, Any] = self.lab.cluster.get(name)["status"]
+            return found
+
+        until(lambda: bool(request().get("conditions")), f"{name} is decided on")
+        if request()["conditions"][0]["type"] == "Approved":
+            until(lambda: bool(request().get("certificate")), f"{name} is signed")
+        return request()
+
+
+@pytest.fixture
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def node(lab: Lab, way: str) -> Iterator[Node]:
+    made = Node(lab, way)
+    yield made
+    made.provider.delete(NAME)
+
+
+@pytest.mark.parametrize("way", ["certificate"], indirect=True)
+def test_an_identity_gets_a_certificate_for_its_node_as_often_as_it_needs_and_nothing_else(node: Node) -> None:
+    assert node.role() is None
+    assert "cannot create" in node.asks().err
+
+    node.introduces_itself()
+
+    assert node.role() == "system:node-bootstrapper"
+    assert not node.may("get", "secrets", "--all-namespaces")
+    for _ in range(2):
+        first = node.decided()
+        assert first["conditions"][0]["reason"] == "FlexNodeAccepted"
+    assert node.provider.join_state(NAME) == "BootstrapAttempted"
+    refused = node.decided(as_user="system:node:identity-2")
+    assert refused["conditions"][0]["type"] == "Denied"
+    assert f"identity of node {NAME}" in refused["conditions"][0]["message"]
+    assert node.decided(groups=("system:masters",))["conditions"][0]["type"] == "Denied"
+
+    assert node.provider.delete(NAME).document["cleanup"]["clusterAccessRevoked"] is True
+
+    assert node.role() is None
+    until(lambda: "cannot create" in node.asks().err, "the API server has heard of it")
+    happened = [each["what"] for each in node.provider.audit(NAME)]
+    assert happened[-1] == "access.withdrawn"
+    assert {"access.granted", "identity.used", "certificate.issued", "certificate.refused"} <= set(happened)
+
+
+@pytest.mark.parametrize("way", ["exec"], indirect=True)
+def test_an_identity_that_is_the_node_has_a_nodes_role_while_the_resource_is_there(node: Node) -> None:
+    node.introduces_itself()
+    assert node.role() == "system:node"
+    assert node.may("create", "nodes")
+
+    node.provider.put(NAME, {"kubernetesAuth": {"method": "bootstrapToken"}})
+
+    assert node.role() is None
+    until(lambda: not node.may("create", "nodes"), "the API server has heard of it")
+
+
+@in_loop
+async def test_what_differs_from_what_is_noted_is_put_right(lab: Lab) -> None:
+    provider = lab.supervisor.process("provider")
+    assert provider
+    provider.stop()  # it knows nothing of the nodes of this test
+    kept, left = Access(OID, "certificate"), Access(OTHER, "exec")
+    try:
+        async with watched(lab, replicas=2, pace=replace(PACE, settle=0.3)) as site:
+            site.heard.given["edge-1"] = kept
+            await access.grant(site.client, "edge-1", kept)
+            await access.grant(site.client, "edge-2", left)
+
+            async def as_noted() -> bool:
+                found, _ = await site.client.list(BINDINGS, labelSelector=IDENTITY)
+                return {access.node_of(one): access.read(one) for one in found} == {"edge-1": kept}
+
+            await eventually(as_noted, "what nobody needs is taken")
+            await site.hears("withdrawn", "edge-2")
+            await access.withdraw(site.client, "edge-1")
+            await eventually(as_noted, "what was deleted by hand is given again")
+            await access.grant(site.client, "edge-1", Access(OID, "exec"))
+            await eventually(as_noted, "what was changed by hand is changed back")
+            site.heard.given.clear()
+            for watch in site.watches:
+                watch.node_changed("edge-1")
+            await site.hears("withdrawn", "edge-1")
+    finally:
+        lab.up(Lines())
+
+
+@in_loop
+async def test_the_account_of_the_manifests_is_enough(lab: Lab) -> None:
+    files = [word for name in ("10-namespace", "20-rbac") for word in ("-f", str(MANIFESTS / f"{name}.yaml"))]
+    lab.cluster.run("apply", *files)
+    try:
+        token = lab.cluster.run("create", "token", "aks-flex-rp", "-n", "aks-flex").out.strip()
+        direct = load_kubeconfig(lab.admin_kubeconfig)
+        async with Client(Fixed(replace(direct, certificate="", key="", token=token))) as client:
+            assert [one.level for one in await check_permissions(client)] == ["ok"]
+            for way in (Access(OID, "exec"), Access(OID, "certificate")):
+                await access.grant(client, "edge-3", way)
+                assert await access.nodes_of(client, OID) == ["edge-3"]
+            assert await access.withdraw(client, "edge-3")
+            with pytest.raises(Refused, match="not currently held"):
+                await client.create(BINDINGS, ADMIN)
+    finally:
+        lab.cluster.run("delete", "--ignore-not-found", *files)  # what is in the namespace goes with it

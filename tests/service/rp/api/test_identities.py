@@ -1,0 +1,355 @@
+"""Nodes that join by their Azure identity: let into their cluster by their own word, and out with the resource."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.rp.clusters.access import Access
+from tests.service.rp.api import people
+from tests.service.rp.api.bodies import SECRET, principal
+from tests.service.rp.api.fake_clusters import PLANT, SUBSCRIPTION, FakeClusters, known_clusters
+from tests.service.rp.api.test_arm import assert_refused
+from tests.service.rp.api.test_joins import READY
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.tenants import Tenant
+
+OID = people.NODE[:-1] + "0"  # as the tenant makes it from the application's id
+BEGINS = {"joinState": "ConfigFetched"}
+MACHINES = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/EDGE/providers/Microsoft.HybridCompute/machines"
+
+
+def body(way: str = "exec", **more: Any) -> dict[str, Any]:
+    return principal(kubernetesAuth={"useAzureAuth": True, "method": way}, **more)
+
+
+class Joining:
+    """One node, its identity, and what the cluster would hold for it."""
+
+    def __init__(self, service: Running, tenant: Tenant, name: str, way: str = "exec") -> None:
+        self.service, self.admin, self.name = service, service.admin, name
+        self.node = self.admin.as_somebody(tenant.application(people.NODE))
+        self.url: str = self.admin.put(name, body(way), url=True).properties["configUrl"]
+
+    @property
+    def given(self) -> Access | None:
+        return self.service.clusters.given.get(self.name)
+
+    @property
+    def state(self) -> str:
+        return str(self.admin.get(self.name).properties["status"]["joinState"])
+
+    def sees(self, what: str, *words: Any) -> Any:
+        return self.service.call(getattr(self.service.service.joins, what)(PLANT.key, self.name, *words))
+
+    def events(self, what: str) -> list[dict[str, Any]]:
+        return [each for each in self.admin.audit(self.name).json["value"] if each["what"] == what]
+
+
+@pytest.fixture
+def joining(service: Running, tenant: Tenant, name: str) -> Joining:
+    return Joining(service, tenant, name)
+
+
+@pytest.fixture
+def certified(service: Running, tenant: Tenant, name: str) -> Joining:
+    return Joining(service, tenant, name, "certificate")
+
+
+def test_a_node_is_let_in_when_it_says_who_it_is(joining: Joining) -> None:
+    assert joining.given is None
+
+    assert joining.node.report(joining.name, BEGINS).status == 200
+
+    assert joining.given == Access(OID, "exec")
+    assert joining.state == "BootstrapAttempted"
+    assert joining.admin.fetch(joining.url).status == 404  # it has what was behind it
+    [event] = joining.events("access.granted")
+    assert event["who"] == f"app {people.NODE[:8]}"
+    assert event["detail"] == {"identity": OID, "role": "system:node"}
+    joining.sees("observed", {**READY, "lastHeartbeatTime": "2099-01-01T00:00:00Z"})
+    assert joining.state == "Joined"
+
+
+def test_what_it_is_given_is_told_once_and_given_at_every_introduction(joining: Joining) -> None:
+    for _ in range(2):
+        joining.node.report(joining.name, BEGINS)
+    joining.service.clusters.given.clear()  # somebody with kubectl
+    joining.node.report(joining.name, {"agentVersion": "1.0"})
+    assert joining.given is None
+
+    joining.node.report(joining.name, BEGINS)
+
+    assert joining.given == Access(OID, "exec")
+    assert len(joining.events("access.granted")) == 1
+
+
+def test_a_node_gets_its_certificate_by_its_identity_also_a_second_time(certified: Joining) -> None:
+    certified.node.report(certified.name, BEGINS)
+    assert certified.given == Access(OID, "certificate")
+    assert certified.state == "ConfigFetched"
+
+    assert certified.sees("asked", OID, "csr-1")
+    assert certified.state == "BootstrapAttempted"
+    assert certified.admin.fetch(certified.url).status == 404
+    certified.sees("certified", "csr-1")
+    certified.sees("observed", READY)
+    assert certified.state == "Joined"
+
+    assert certified.sees("asked", OID, "csr-2")
+    assert certified.state == "BootstrapAttempted"
+    assert not certified.sees("asked", people.STRANGER, "csr-3")
+    assert [each["detail"]["csr"] for each in certified.events("identity.used")] == ["csr-2", "csr-1"]
+    assert len(certified.events("certificate.issued")) == 1
+
+
+def test_a_poll_lets_a_node_in_too_and_then_is_as_quick_as_any(joining: Joining) -> None:
+    first = joining.node.get(joining.name)
+    assert joining.given == Access(OID, "exec")
+    etag = first.headers["etag"]
+    joining.service.clusters.given.clear()
+
+    assert joining.node.get(joining.name, if_none_match=etag).status == 304
+    assert joining.given is None  # it was answered from memory
+
+
+def test_a_poll_with_the_newest_version_lets_a_node_in(joining: Joining) -> None:
+    etag = joining.admin.get(joining.name).headers["etag"]
+
+    assert joining.node.get(joining.name, if_none_match=etag).status == 304
+    assert joining.given == Access(OID, "exec")
+
+
+@pytest.mark.parametrize("caller", [people.OWNER, people.CONTRIBUTOR, people.READER, people.OTHER_NODE])
+def test_nobody_but_the_node_itself_makes_that_happen(joining: Joining, tenant: Tenant, caller: str) -> None:
+    somebody = joining.admin.as_somebody(tenant.application("00000000-0000-4000-8000-000000000000", oid=caller))
+    for api in (somebody, joining.admin):
+        api.report(joining.name, BEGINS)
+        api.get(joining.name)
+        api.regenerate(joining.name)
+
+    assert joining.given is None
+
+
+def test_a_person_with_that_object_id_is_not_let_in(service: Running, tenant: Tenant, name: str) -> None:
+    auth = {"method": "managedIdentity", "managedIdentity": {"principalId": people.STRANGER}}
+    made = {"azureAuth": auth, "kubernetesAuth": {"useAzureAuth": True}}
+    service.admin.put(name, {"properties": made})
+    person = tenant.application(people.OTHER_NODE, oid=people.STRANGER, sub="x", idtyp="user", upn="ann@example.com")
+
+    assert service.admin.as_somebody(person).report(name, BEGINS).status == 200
+    assert name not in service.clusters.given
+
+
+def test_a_node_that_joins_by_a_token_is_given_nothing(service: Running, tenant: Tenant, name: str) -> None:
+    service.admin.put(name, principal())
+
+    service.admin.as_somebody(tenant.application(people.NODE)).report(name, BEGINS)
+
+    assert name not in service.clusters.given
+
+
+def test_an_arc_machine_is_known_by_its_name_alone(service: Running, tenant: Tenant, name: str) -> None:
+    made = {"continuousMonitoring": True, "azureAuth": {"method": "arc"}, "kubernetesAuth": {"useAzureAuth": True}}
+    service.admin.put(name, {"properties": made})
+
+    def machine(called: str, oid: str) -> Api:
+        who = tenant.application(people.STRANGER, oid=oid, xms_mirid=f"{MACHINES}/{called}")
+        return service.admin.as_somebody(who)
+
+    assert_refused(machine(f"{name}-2", people.STRANGER).report(name, BEGINS), 403, "AuthorizationFailed")
+    assert machine(name.upper(), people.STRANGER).report(name, BEGINS).status == 200
+    assert service.clusters.given[name] == Access(people.STRANGER, "exec")
+
+    # Registered with Arc anew, it is somebody else to the cluster.
+    assert machine(name, people.OTHER_NODE).report(name, BEGINS).status == 200
+    assert service.clusters.given[name] == Access(people.OTHER_NODE, "exec")
+
+
+def test_a_cluster_that_is_away_makes_a_node_wait_and_nothing_is_half_done(
+    run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant, ca_cert_data: str, name: str
+) -> None:
+    clusters = FakeClusters.of(known_clusters(ca_cert_data))
+    with run_service(clusters) as service:
+        joining = Joining(service, tenant, name)
+        clusters.away = True
+
+        refused = joining.node.report(name, {**BEGINS, "agentVersion": "1.0"})
+
+        assert_refused(refused, 503, "ServiceUnavailable")
+        assert refused.headers["retry-after"]
+        found = joining.admin.get(name).properties["status"]
+        assert (found["joinState"], "agentVersion" in found) == ("Created", False)
+        assert joining.events("access.granted") == []
+        assert joining.node.get(name).status == 200  # what it asks for is not the cluster's
+
+        clusters.away = False
+        assert joining.node.report(name, BEGINS).status == 200
+        clusters.away = True
+        cleanup = joining.admin.delete(name).json["cleanup"]
+        assert cleanup["clusterAccessRevoked"] is False
+
+
+@dataclass
+class Meanwhile(FakeClusters):
+    """Something happens to the node while it is being let in."""
+
+    happens: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
+
+    async def grant(self, key: str, node: str, access: Access) -> None:
+        await super().grant(key, node, access)
+        if self.happens:
+            await self.happens.pop()()
+
+
+@pytest.fixture
+def racing(
+    run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant, ca_cert_data: str, name: str
+) -> Iterator[Joining]:
+    clusters = Meanwhile({each.id.key: each for each in known_clusters(ca_cert_data)})
+    with run_service(clusters) as service:
+        yield Joining(service, tenant, name)
+
+
+def happens(racing: Joining, work: Callable[[], Awaitable[object]]) -> None:
+    clusters = racing.service.clusters
+    assert isinstance(clusters, Meanwhile)
+    clusters.happens.append(work)
+
+
+def test_a_node_that_is_deleted_while_it_is_let_in_has_nothing(racing: Joining) -> None:
+    happens(racing, lambda: racing.service.service.store.delete_node(PLANT.key, racing.name, None))
+
+    assert_refused(racing.node.report(racing.name, BEGINS), 404, "ResourceNotFound")
+    assert racing.given is None
+
+
+def test_a_node_that_becomes_somebody_else_while_it_is_let_in_has_nothing(racing: Joining) -> None:
+    store = racing.service.service.store
+
+    async def change() -> None:
+        found = await store.node(PLANT.key, racing.name)
+        assert found
+        await store.put_node(replace(found, identity=people.STRANGER), found.etag)
+
+    happens(racing, change)
+    racing.node.report(racing.name, BEGINS)
+
+    assert racing.given is None
+    assert racing.sees("access") is None
+
+
+def test_a_node_that_is_changed_otherwise_while_it_is_let_in_is_let_in(racing: Joining) -> None:
+    fetched = racing.service.service.joins.fetched
+    happens(racing, lambda: fetched(PLANT.key, racing.name, "192.0.2.1", "request"))
+
+    assert racing.node.report(racing.name, BEGINS).status == 200
+    assert racing.given == racing.sees("access") == Access(OID, "exec")
+    assert racing.state == "BootstrapAttempted"
+
+
+def test_it_goes_with_the_resource(joining: Joining) -> None:
+    joining.node.report(joining.name, BEGINS)
+
+    gone = joining.admin.delete(joining.name)
+
+    assert gone.json["cleanup"]["clusterAccessRevoked"] is True
+    assert joining.given is None
+    [event] = joining.events("access.withdrawn")
+    assert event["detail"] == {"identity": OID}
+
+
+def test_it_goes_when_the_node_is_somebody_else(joining: Joining) -> None:
+    joining.node.report(joining.name, BEGINS)
+
+    other = principal(people.OTHER_NODE, kubernetesAuth={"useAzureAuth": True})
+    assert joining.admin.put(joining.name, other).status == 200
+
+    assert joining.given is None
+    assert joining.sees("access") is None
+
+
+def test_it_goes_when_the_node_has_come_by_a_token(joining: Joining) -> None:
+    joining.node.report(joining.name, BEGINS)
+    wanted = joining.admin.put(joining.name, principal(kubernetesAuth={"method": "bootstrapToken"}))
+    joining.node.get(joining.name, if_none_match=wanted.headers["etag"])
+    assert joining.given == Access(OID, "exec")
+
+    for _ in range(2):  # the second finds what the first has said
+        joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
+
+    assert joining.given is None
+    assert joining.sees("access") is None
+    [event] = joining.events("access.withdrawn")
+    assert event["detail"] == {"identity": OID}
+
+
+def test_a_node_that_is_to_join_in_the_other_way_works_on_until_it_has(joining: Joining) -> None:
+    joining.node.report(joining.name, BEGINS)
+    wanted = joining.admin.put(joining.name, body("certificate"))
+    etag = wanted.headers["etag"]
+    joining.node.get(joining.name, if_none_match=etag)
+    assert joining.given == Access(OID, "exec")
+
+    joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
+    joining.node.get(joining.name, if_none_match=etag)
+
+    assert joining.given == Access(OID, "certificate")
+    assert [each["detail"]["role"] for each in joining.events("access.granted")] == [
+        "system:node-bootstrapper",
+        "system:node",
+    ]
+
+
+def test_an_update_of_something_else_leaves_it_alone(joining: Joining) -> None:
+    joining.node.report(joining.name, BEGINS)
+
+    joining.admin.put(joining.name, body(nodeConfig={"maxPods": 50}))
+    joining.admin.regenerate(joining.name)
+
+    assert joining.sees("access") == Access(OID, "exec")
+    assert joining.events("access.withdrawn") == []
+
+
+def test_a_new_url_has_no_token_in_it_and_asking_for_it_lets_the_node_in(joining: Joining) -> None:
+    made = joining.node.regenerate(joining.name)
+
+    bundle = joining.admin.fetch(made.json["configUrl"]).json["config"]
+    assert "bootstrapToken" not in bundle["azure"]
+    assert bundle["node"]["kubelet"]["auth"] == "exec"
+    assert bundle["provider"]["url"]
+    assert joining.given == Access(OID, "exec")
+
+
+def test_many_introductions_at_once_make_one_of_it(joining: Joining) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: joining.node.report(joining.name, BEGINS).status, range(8)))
+
+    assert set(answers) == {200}
+    assert len(joining.events("access.granted")) == 1
+
+
+def test_a_principal_with_a_certificate_has_no_secret_anywhere(service: Running, tenant: Tenant, name: str) -> None:
+    service.admin.put(name, principal())
+    made = principal(secret=None)
+    made["properties"]["azureAuth"]["servicePrincipal"]["certificateOnMachine"] = True
+    url = service.admin.put(name, made, url=True).properties["configUrl"]
+
+    node = service.admin.as_somebody(tenant.application(people.NODE))
+    assert SECRET not in json.dumps(node.credentials(name).json)
+    assert "clientSecret" not in node.credentials(name).json["servicePrincipal"]
+    bundle = node.fetch(url).json["config"]["azure"]["servicePrincipal"]
+    assert bundle["clientCertificateFile"] == "/etc/aks-flex-node/client.pem"
+    assert "clientSecret" not in bundle
+    # The secret that was there is gone: to go back, a new one is needed.
+    assert_refused(service.admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")

@@ -1,0 +1,62 @@
+"""A machine in a directory, with an Azure beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.arc.registration import Registration
+from aks_flex_node.azure.patience import Patience
+from aks_flex_node.host.actions import Run
+from tests.arc_machines import ArcSystem, Azure, seed
+from tests.crash import world
+from tests.crash.crashing import SimulatedHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.host.actions import Action
+
+
+class Place:
+    def __init__(self, root: Path) -> None:
+        self.root = seed(root)
+        (root / "var/lib").mkdir(parents=True, exist_ok=True)
+        self.azure = Azure(root)
+        self.system = ArcSystem(root, self.azure)
+        self.host = Watched(root, self)
+        self.notes: list[str] = []
+        self.before_run: Callable[[], object] = lambda: None
+
+    def text(self, path: str) -> str:
+        return (self.root / path.lstrip("/")).read_text()
+
+    def registration(self, config: NodeConfig) -> Registration:
+        clock = self.azure.clock
+        engine = world.engine(self.host, config)
+        return Registration(
+            engine,
+            self.notes.append,
+            self.azure,
+            lambda seconds: Patience(seconds, now=clock.now, sleep=clock.sleep),
+        )
+
+
+class Watched(SimulatedHost):
+    def __init__(self, root: Path, place: Place) -> None:
+        super().__init__(root)
+        self.system = place.system
+        self._place = place
+
+    def do(self, action: Action) -> None:
+        if isinstance(action, Run):
+            self._place.before_run()
+        super().do(action)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)

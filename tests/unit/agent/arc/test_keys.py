@@ -1,0 +1,53 @@
+"""A repository's key is known by its fingerprint, and apt gets nothing else than what was read."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.agent.arc.keys import checked
+from aks_flex_node.agent.config.cloud import MICROSOFT_KEYS
+from aks_flex_node.errors import ArtifactError
+from tests.openpgp_keys import BOTH, FINGERPRINT, KEY, OTHER_FINGERPRINT, OTHER_KEY
+
+HERE = "https://packages.example/key.asc"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(KEY, FINGERPRINT), (OTHER_KEY, OTHER_FINGERPRINT), (KEY.replace("\n", "\r\n"), FINGERPRINT)],
+)
+def test_the_key_that_is_expected_is_taken(text: str, expected: str) -> None:
+    spaced = " ".join(expected[at : at + 4] for at in range(0, 40, 4)).lower()
+    assert checked(text, [spaced], HERE) == checked(text, [expected], HERE)
+
+
+def test_another_key_is_refused_with_its_fingerprint() -> None:
+    with pytest.raises(ArtifactError, match=OTHER_FINGERPRINT) as caught:
+        checked(OTHER_KEY, [FINGERPRINT, *MICROSOFT_KEYS], HERE)
+    assert caught.value.name == "package-key-wrong"
+
+
+@pytest.mark.parametrize("text", [BOTH, KEY + OTHER_KEY, OTHER_KEY + KEY])
+def test_a_second_key_beside_the_right_one_is_refused(text: str) -> None:
+    """apt would believe both."""
+    with pytest.raises(ArtifactError, match=OTHER_FINGERPRINT):
+        checked(text, [FINGERPRINT], HERE)
+    assert checked(text, [FINGERPRINT, OTHER_FINGERPRINT], HERE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "<html>sign in</html>",
+        KEY.replace("PUBLIC KEY", "PRIVATE KEY"),
+        KEY[:300] + "\n-----END PGP PUBLIC KEY BLOCK-----\n",
+        "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nAAAA\n-----END PGP PUBLIC KEY BLOCK-----\n",
+        "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n/////w==\n-----END PGP PUBLIC KEY BLOCK-----\n",
+    ],
+)
+def test_what_is_no_key_is_refused(text: str) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        checked(text, [FINGERPRINT], HERE)
+    assert caught.value.name == "package-key-unreadable"
+    assert HERE in caught.value.message

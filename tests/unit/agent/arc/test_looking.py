@@ -1,0 +1,64 @@
+"""How it stands with Azure Arc is told by the machine alone, and services by the names they have."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aks_flex_node.agent.arc import looking
+from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.host import Answer, UnitState
+from tests.arc_machines import MACHINE, config
+
+SHOW = ("/usr/bin/azcmagent", "show", "-j")
+NAMES = {"subscriptionId": "sub-1", "resourceGroup": "group-1", "resourceName": "edge-1"}
+PROGRAM = {"/usr/bin/azcmagent": ""}
+
+
+def answering(text: str, code: int = 0, **files: str) -> RecordedHost:
+    return RecordedHost({**PROGRAM, **files}, {SHOW: Answer(code, text)})
+
+
+@pytest.mark.parametrize("status", ["Connected", "Disconnected", "Expired"])
+def test_a_registered_machine_has_the_status_that_azcmagent_says(status: str) -> None:
+    told = {**NAMES, "status": status, "location": "westeurope", "agentVersion": "1.50", "lastHeartbeat": "now"}
+    found = looking.status(answering(json.dumps(told)), config())
+    assert (found["status"], found["resourceId"], found["machine"]) == (status, MACHINE, "edge-1")
+
+
+def test_an_agent_without_a_machine_is_not_registered() -> None:
+    empty = dict.fromkeys(NAMES, "")
+    found = looking.status(answering(json.dumps({**empty, "status": "Disconnected"})), config())
+    assert found["status"] == "NotRegistered"
+
+
+def test_while_it_registers_it_is_registering() -> None:
+    state = json.dumps({"phase": "ArcRegistering"})
+    host = RecordedHost({"/var/lib/aks-flex-node/state.json": state})
+    assert looking.status(host, config()) == {"status": "Registering"}
+
+
+@pytest.mark.parametrize(("text", "code"), [("not json", 0), ("[]", 0), ("{}", 1)])
+def test_an_agent_that_says_nothing_of_use_leaves_it_unknown(text: str, code: int) -> None:
+    assert looking.status(answering(text, code), config())["status"] == "unknown"
+
+
+def test_without_arc_in_the_configuration_it_is_disabled() -> None:
+    assert looking.status(answering("{}"), config(arc__enabled=False)) == {"status": "disabled"}
+
+
+def test_services_are_found_by_what_they_start() -> None:
+    units = "/usr/lib/systemd/system"
+    host = RecordedHost(
+        {
+            f"{units}/renamed.service": "[Unit]\nDescription=x\n[Service]\nExecStart=-/opt/azcmagent/bin/himds -x\n",
+            f"{units}/gcad.service": "[Service]\nExecStart=/opt/GC_Service/GC/gc_linux_service\n",
+            f"{units}/other.service": "[Service]\nExecStart=/usr/bin/himds\n",
+            f"{units}/odd.service": "no section\n",
+            f"{units}/renamed.timer": "[Timer]\n",
+        },
+        units={"renamed.service": UnitState("renamed.service", active="active")},
+    )
+    assert sorted(looking.services(host)) == ["gcad.service", "renamed.service"]
+    assert looking.metadata_service(host) == "renamed.service"

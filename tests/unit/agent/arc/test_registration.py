@@ -1,0 +1,275 @@
+"""A machine is registered with Azure Arc once, gets its roles, and is taken back without a trace."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.arc import looking
+from aks_flex_node.agent.arc.agents import TOLD
+from aks_flex_node.azure.arm import refused
+from aks_flex_node.azure.roles import NODE_ROLES, assignment_id
+from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.host.actions import WriteFile
+from tests.arc_machines import CLUSTER, MACHINE, config, seed
+from tests.crash import world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.agent.arc.conftest import Place
+
+ASSIGNMENTS = [assignment_id(CLUSTER, role, "principal-1") for role in NODE_ROLES]
+
+
+def connected(place: Place, machine: str, status: str = "Connected") -> None:
+    """As somebody else left it."""
+    place.system._install()
+    place.system.registered.write_text(json.dumps({"status": status, "resourceId": machine}))
+    made = {"identity": {"principalId": "principal-1"}, "location": "West Europe", "tags": {"theirs": "stays"}}
+    place.azure.keep({"machines": {machine: made}, "roles": {}})
+
+
+def failure(place: Place, **changes: object) -> FlexError:
+    with pytest.raises(FlexError) as caught:
+        place.registration(config(**changes)).run()
+    return caught.value
+
+
+def test_a_machine_is_registered_and_has_its_roles(place: Place) -> None:
+    place.registration(config()).run()
+    assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
+    assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one"}
+    assert looking.status(place.host, config())["status"] == "Connected"
+    assert looking.status(place.host, config())["principalId"] == "principal-1"
+
+
+def test_a_second_run_asks_azure_nothing_and_changes_nothing(place: Place) -> None:
+    place.registration(config()).run()
+    place.azure.calls.clear()
+    place.host.done.clear()
+    place.registration(config()).run()
+    assert (place.azure.calls, place.host.done) == ([], [])
+
+
+def test_asked_to_look_afresh_it_gives_back_a_role_that_somebody_took_away(place: Place) -> None:
+    place.registration(config()).run()
+    place.azure.delete(ASSIGNMENTS[1], "")
+    place.registration(config()).run()
+    assert len(place.azure.state["roles"]) == 2
+    place.registration(config()).run(afresh=True)
+    assert len(place.azure.state["roles"]) == 3
+
+
+def test_no_word_of_a_command_is_a_secret_and_the_file_that_holds_one_is_gone(place: Place) -> None:
+    place.registration(config()).run()
+    assert not any("operators-token" in word for argv in place.system.run for word in argv)
+    [written] = [one for one in place.host.done if isinstance(one, WriteFile) and one.path == TOLD]
+    assert (written.mode, written.secret) == (0o600, True)
+    assert place.host.look(TOLD) is None
+
+
+def test_the_file_with_the_token_goes_when_connecting_fails_too(place: Place) -> None:
+    place.registration(config()).run()
+    place.registration(config()).take_back()
+    place.system._install()
+    place.system.refused = "AZCM0042: failed to create the machine"
+    assert failure(place).name == "azcmagent-failed"
+    assert place.host.look(TOLD) is None
+
+
+def test_a_file_with_a_token_that_a_killed_run_left_is_removed(place: Place) -> None:
+    place.registration(config()).run()
+    place.host.do(WriteFile(TOLD, b"{}", 0o600))
+    place.registration(config()).run()
+    assert place.host.look(TOLD) is None
+
+
+def test_a_machine_that_is_connected_already_is_left_connected(place: Place) -> None:
+    connected(place, MACHINE)
+    place.system.registered.write_text(json.dumps({"status": "Connected", "resourceId": MACHINE.lower()}))
+    place.registration(config()).run()
+    assert not any("connect" in argv for argv in place.system.run)
+
+
+def test_a_machine_that_is_connected_elsewhere_is_not_touched(place: Place) -> None:
+    connected(place, MACHINE.replace("group-1", "theirs"))
+    before = world.tree(place.root)
+    error = failure(place)
+    assert error.name == "arc-connected-elsewhere"
+    assert "theirs" in error.message
+    assert world.changes(before, world.tree(place.root)) == {}
+
+
+def test_tags_of_others_stay_and_ours_are_brought_up_to_date(place: Place) -> None:
+    connected(place, MACHINE)
+    place.registration(config()).run()
+    assert place.azure.state["machines"][MACHINE]["tags"] == {"theirs": "stays", "site": "one"}
+    place.registration(config(arc__tags={"site": "two"})).run()
+    assert place.azure.state["machines"][MACHINE]["tags"] == {"theirs": "stays", "site": "two"}
+
+
+@pytest.mark.parametrize(("proxy", "told"), [("http://proxy:3128", True), ("http://me:hidden@proxy:3128", False)])
+def test_azcmagent_goes_by_the_proxy_unless_that_would_show_its_password(
+    place: Place, proxy: str, told: bool
+) -> None:
+    given = config()
+    place.registration(given.model_copy(update={"proxy": given.proxy.model_copy(update={"https": proxy})})).run()
+    assert (("/usr/bin/azcmagent", "config", "set", "proxy.url", proxy) in place.system.run) is told
+    assert not any("hidden" in word for argv in place.system.run for word in argv)
+    assert any("azcmagent config set proxy.url" in note for note in place.notes) is not told
+
+
+def test_azcmagent_is_not_installed_where_that_is_not_wanted(place: Place) -> None:
+    assert failure(place, arc__package__install=False).name == "azcmagent-missing"
+    assert place.system.run == []
+
+
+def test_a_principal_that_is_not_known_yet_is_waited_for(place: Place) -> None:
+    place.azure.known_after = 30.0
+    place.registration(config()).run()
+    assert any("does not know the machine's identity yet" in note for note in place.notes)
+    assert len(place.azure.state["roles"]) == 3
+
+
+def test_a_role_that_exists_by_another_name_is_as_good_and_is_not_ours(place: Place) -> None:
+    exists = refused(409, '{"error": {"code": "RoleAssignmentExists", "message": "It exists."}}')
+    connected(place, MACHINE)
+    state = place.azure.state
+    state["roles"] = {"by-somebody": {"roleDefinitionId": f"x/{NODE_ROLES[0].id}"}}
+    place.azure.keep(state)
+    place.azure.faults[f"PUT {ASSIGNMENTS[0]}"] = exists
+    place.registration(config()).run()
+    assert place.registration(config()).take_back() == []
+    assert list(place.azure.state["roles"]) == ["by-somebody"]
+
+
+def test_who_may_give_no_roles_is_told_at_once_which_role_on_which_scope(place: Place) -> None:
+    words = '{"error": {"code": "AuthorizationFailed", "message": "No authorization."}}'
+    place.azure.faults[f"PUT {CLUSTER}"] = refused(403, words)
+    error = failure(place)
+    assert error.name == "role-assignment-forbidden"
+    assert "Reader" in error.message
+    assert CLUSTER in error.message
+    assert f'--role "Reader" --scope {CLUSTER}' in error.hint
+    assert place.azure.clock.time == 0.0
+    assert len([call for call in place.azure.calls if call.startswith("PUT")]) == 1
+
+
+def test_roles_that_take_ninety_seconds_are_waited_for_in_few_steps(place: Place) -> None:
+    place.azure.effective_after = 90.0
+    place.registration(config()).run()
+    assert 90.0 <= place.azure.clock.time < 90.0 + 15.0
+    assert any("Reader" in note and "waiting" in note for note in place.notes)
+    assert len([call for call in place.azure.calls if call.endswith("/permissions")]) < 15
+
+
+def test_waiting_ends_and_the_next_run_goes_on_with_it(place: Place) -> None:
+    place.azure.effective_after = 2000.0
+    error = failure(place, arc__waitSeconds=1500)
+    assert (error.name, error.again) == ("arc-roles-late", True)
+    assert place.azure.clock.time == 1500.0
+    place.registration(config(arc__waitSeconds=1500)).run()
+    assert len([argv for argv in place.system.run if "connect" in argv]) == 1
+
+
+def test_without_leave_to_give_roles_the_commands_are_told_and_looked_for_again(place: Place) -> None:
+    place.registration(config(arc__autoRoleAssignment=False)).run()
+    told = [note for note in place.notes if "az role assignment create" in note]
+    assert [role.name in note for role, note in zip(NODE_ROLES, told, strict=True)] == [True] * 3
+    assert not any(call.startswith("PUT") for call in place.azure.calls)
+    place.notes.clear()
+    place.registration(config(arc__autoRoleAssignment=False)).run()
+    assert len([note for note in place.notes if "az role assignment create" in note]) == 3
+
+
+def test_a_metadata_service_that_does_not_run_is_named(place: Place) -> None:
+    place.system.himds = "failed"
+    error = failure(place)
+    assert error.name == "himds-down"
+    assert "journalctl -u himdsd.service" in error.hint
+
+
+@pytest.mark.parametrize("key", ["subscriptionId", "tenantId", "resourceGroup", "location"])
+def test_what_registering_needs_is_asked_for_before_anything_is_done(place: Place, key: str) -> None:
+    less = config(targetCluster=None, arc__autoRoleAssignment=False)
+    azure = less.azure.model_copy(update={_snake(key): None})
+    with pytest.raises(ConfigError, match=key):
+        place.registration(less.model_copy(update={"azure": azure})).run()
+    assert place.host.done == []
+
+
+def _snake(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+def test_an_expired_connection_of_ours_is_made_anew(place: Place) -> None:
+    place.registration(config()).run()
+    place.system.registered.write_text(json.dumps({"status": "Expired", "resourceId": MACHINE}))
+    place.registration(config()).run()
+    assert ("/usr/bin/azcmagent", "disconnect", "--force-local-only") in place.system.run
+    assert looking.status(place.host, config())["status"] == "Connected"
+
+
+def test_an_expired_connection_of_somebody_else_is_left_alone(place: Place) -> None:
+    connected(place, MACHINE, "Expired")
+    assert failure(place).name == "arc-expired"
+    assert place.system.run == []
+
+
+def test_taken_back_nothing_of_it_is_left(place: Place, tmp_path: Path) -> None:
+    fresh = seed(tmp_path / "fresh")
+    (fresh / "var/lib").mkdir(exist_ok=True)
+    place.registration(config()).run()
+    assert place.registration(config()).take_back() == []
+    assert place.azure.state == {"machines": {}, "roles": {}}
+    left = world.changes(world.tree(fresh), _without(world.tree(place.root), "/.azure.json", "/fresh"))
+    assert left == {"/var/lib/aks-flex-node": (None, ("directory", 0o700, None))}
+
+
+def _without(tree: world.Tree, *paths: str) -> world.Tree:
+    return {path: item for path, item in tree.items() if not path.startswith(paths)}
+
+
+def test_without_a_network_the_machine_is_taken_back_and_azures_part_is_told(place: Place) -> None:
+    place.registration(config()).run()
+    place.azure.down = True
+    left = place.registration(config()).take_back()
+    assert left == [
+        *(f"az role assignment delete --ids {each}" for each in ASSIGNMENTS),
+        f"az resource delete --ids {MACHINE}",
+    ]
+    assert looking.program(place.host) is None
+    assert place.host.look("/var/opt/azcmagent") is None
+
+
+def test_what_was_there_before_us_stays_there(place: Place) -> None:
+    connected(place, MACHINE)
+    before = place.azure.state["machines"]
+    place.registration(config(arc__tags={})).run()
+    assert place.registration(config()).take_back() == []
+    assert place.azure.state == {"machines": before, "roles": {}}
+    assert looking.program(place.host)
+    assert place.system.registered.exists()
+
+
+def test_a_machine_of_somebody_else_with_the_same_name_is_not_deleted(place: Place) -> None:
+    """Connecting was refused; what Azure has under that name was never ours."""
+    theirs = {MACHINE: {"identity": {"principalId": "theirs"}, "location": "x", "tags": {}}}
+    place.azure.keep({"machines": theirs, "roles": {}})
+    place.system._install()
+    place.system.refused = "HCRP409: it belongs to another computer"
+    assert failure(place).name == "azcmagent-failed"
+    place.system.refused = ""
+    assert place.registration(config()).take_back() == []
+    assert place.azure.state["machines"] == theirs
+
+
+def test_a_throttled_azure_is_asked_again(place: Place) -> None:
+    place.registration(config(arc__autoRoleAssignment=False)).run()
+    place.azure.throttled = 4
+    place.registration(config()).run()
+    assert len(place.azure.state["roles"]) == 3
+    assert place.azure.clock.time > 0

@@ -1,0 +1,113 @@
+"""Tokens for the API server, handed out of a file while they last."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path  # noqa: TC003 - pytest looks at it
+
+import pytest
+
+from aks_flex_node.agent.identities.handing import KEPT, Handed, hand, read
+from aks_flex_node.errors import FlexError
+
+HOUR = 3600.0
+
+
+@dataclass
+class Entra:
+    """Gives a new token each time, of an hour; or refuses."""
+
+    now: float = 1000.0
+    life: float = HOUR
+    refuses: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def sign_in(self, text: str) -> tuple[str, float]:
+        self.asked.append(text)
+        if self.refuses:
+            raise FlexError("azure-sign-in-failed", "The secret is wrong.")
+        return f"token-{len(self.asked)}", self.now + self.life
+
+    def hand(self, identity: Path) -> str:
+        return hand(identity, self.sign_in, lambda: self.now).value
+
+
+@pytest.fixture
+def identity(tmp_path: Path) -> Path:
+    file = tmp_path / "identity.json"
+    file.write_text('{"config": {}}')
+    return file
+
+
+def test_a_token_is_used_again_until_shortly_before_its_end(identity: Path) -> None:
+    entra = Entra()
+    assert [entra.hand(identity), entra.hand(identity)] == ["token-1", "token-1"]
+    entra.now += HOUR - 301
+    assert entra.hand(identity) == "token-1"
+    entra.now += 2
+    assert entra.hand(identity) == "token-2"
+
+
+def test_a_token_of_a_short_life_is_replaced_after_half_of_it(identity: Path) -> None:
+    entra = Entra(life=60)
+    entra.hand(identity)
+    entra.now += 29
+    assert entra.hand(identity) == "token-1"
+    entra.now += 2
+    assert entra.hand(identity) == "token-2"
+
+
+def test_another_identity_gets_another_token(identity: Path) -> None:
+    entra = Entra()
+    entra.hand(identity)
+    identity.write_text('{"config": {"azure": {}}}')
+    assert entra.hand(identity) == "token-2"
+
+
+def test_whoever_cannot_sign_in_uses_the_old_token_as_long_as_it_lasts(identity: Path) -> None:
+    entra = Entra()
+    entra.hand(identity)
+    entra.now, entra.refuses = entra.now + HOUR - 10, True
+    assert entra.hand(identity) == "token-1"
+    entra.now += 11
+    with pytest.raises(FlexError, match="The secret is wrong"):
+        entra.hand(identity)
+
+
+def test_a_clock_that_was_set_back_does_not_make_a_token_last_longer(identity: Path) -> None:
+    entra = Entra()
+    entra.hand(identity)
+    entra.now -= 500
+    assert entra.hand(identity) == "token-2"
+
+
+def test_what_is_kept_is_for_root_alone_and_nothing_else_is_left(identity: Path) -> None:
+    Entra().hand(identity)
+    kept = identity.with_name(KEPT)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert sorted(path.name for path in identity.parent.iterdir()) == [KEPT, "identity.json"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"token": "x"}', '{"token": "x", "begun": "y", "ends": 1}', "\x00"]
+)
+def test_what_cannot_be_read_is_got_anew(identity: Path, text: str) -> None:
+    identity.with_name(KEPT).write_text(text)
+    assert read(identity.with_name(KEPT)) is None
+    assert Entra().hand(identity) == "token-1"
+
+
+def test_a_directory_that_takes_no_file_keeps_nobody_from_a_token(identity: Path) -> None:
+    identity.with_name(KEPT).mkdir()
+    assert Entra().hand(identity) == "token-1"
+    assert [path.name for path in identity.parent.iterdir() if path.is_file()] == ["identity.json"]
+
+
+def test_a_kubelet_is_told_the_token_and_its_end() -> None:
+    told = Handed("secret-token", 0.0, 1770000000.0).credential()
+    assert told["apiVersion"] == "client.authentication.k8s.io/v1"
+    assert told["status"] == {"token": "secret-token", "expirationTimestamp": "2026-02-02T02:40:00Z"}
+    assert json.dumps(told)
+    assert "secret-token" not in repr(Handed("secret-token", 0.0, 1.0))

@@ -1,0 +1,82 @@
+"""What Azure knows of a cluster, and what is taken of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from aks_flex_node.agent import discovering
+from aks_flex_node.agent.components.agent import CLUSTER
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from tests.unit.agent.config.samples import CA, CLUSTER_ID
+from tests.unit.agent.given import config_of, empty_host
+
+LEFT_OUT = ("node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version", "azure.bootstrapToken.token")
+NAMED: dict[str, object] = {"azure.targetCluster.resourceId": CLUSTER_ID, "azure.managedIdentity.clientId": "x"}
+KUBECONFIG = {
+    "clusters": [{"name": "c", "cluster": {"server": "https://c.example:443", "certificate-authority-data": CA}}],
+    "users": [{"name": "admin", "user": {"token": "canary-of-an-admin"}}],
+}
+
+
+class Azure:
+    def __init__(self, kubeconfig: Any = KUBECONFIG) -> None:
+        self.value = base64.b64encode(json.dumps(kubeconfig).encode()).decode()
+
+    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:  # noqa: ARG002
+        assert path == discovering.cluster_id(config_of(NAMED, without=LEFT_OUT))
+        network = {"dnsServiceIP": "10.0.0.10"}
+        return {"properties": {"currentKubernetesVersion": "1.34.4", "networkProfile": network}}
+
+    def post(self, path: str, api_version: str, body: Any = None) -> dict[str, Any]:  # noqa: ARG002
+        assert path.endswith("/listClusterAdminCredential")
+        return {"kubeconfigs": [{"name": "clusterAdmin", "value": self.value}]}
+
+
+def test_the_address_and_the_ca_are_taken_and_the_credential_is_dropped() -> None:
+    host, config = empty_host(), config_of(NAMED, without=LEFT_OUT)
+    assert discovering.lacks(config)
+    discovering.keep(host, discovering.discover(config, Azure()))
+    assert b"canary" not in (host.read(CLUSTER) or b"")
+    entry = host.look(CLUSTER)
+    assert entry
+    assert entry.mode == 0o600
+    complete = discovering.completed(config, discovering.kept(host))
+    assert not discovering.lacks(complete)
+    assert complete.node.kubelet.server_url == "https://c.example:443"
+    assert (complete.kubernetes.version, complete.node.kubelet.dns_service_ip) == ("1.34.4", "10.0.0.10")
+
+
+def test_what_the_configuration_says_itself_stays() -> None:
+    config = config_of({**NAMED, "kubernetes.version": "1.33.13"}, without=LEFT_OUT)
+    assert discovering.completed(config, discovering.discover(config, Azure())).kubernetes.version == "1.33.13"
+
+
+def test_what_was_found_of_another_cluster_is_not_used() -> None:
+    config = config_of(NAMED, without=LEFT_OUT)
+    found = discovering.discover(config, Azure())
+    other = config_of({**NAMED, "azure.targetCluster.resourceId": f"{CLUSTER_ID}2"}, without=LEFT_OUT)
+    assert discovering.completed(other, found) == other
+
+
+def test_nobody_is_asked_about_a_cluster_that_is_not_named_or_whose_all_is_known() -> None:
+    assert not discovering.lacks(config_of(without=LEFT_OUT))
+    assert not discovering.lacks(config_of(NAMED))
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"cluster": 1}', b"\xff"])
+def test_what_is_kept_and_cannot_be_read_is_not_used(text: bytes) -> None:
+    host = empty_host()
+    host.do(MakeDirectory(CLUSTER.rpartition("/")[0]))
+    host.do(WriteFile(CLUSTER, text, 0o600))
+    assert discovering.kept(host) is None
+
+
+@pytest.mark.parametrize("kubeconfig", [{}, [], {"clusters": []}, {"clusters": [{"cluster": {"server": "x"}}]}])
+def test_a_credential_without_an_api_server_is_named(kubeconfig: Any) -> None:
+    with pytest.raises(ClusterError, match="names no API server"):
+        discovering.discover(config_of(NAMED, without=LEFT_OUT), Azure(kubeconfig))

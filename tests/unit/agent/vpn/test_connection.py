@@ -1,0 +1,468 @@
+"""From a configuration to a tunnel: what is made in Azure and here, what is left alone, and what is taken back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent.components.vpn import HOSTS, NAME, PROGRAM
+from aks_flex_node.agent.engine.state import Phase, State, read, write
+from aks_flex_node.agent.vpn import farewell
+from aks_flex_node.agent.vpn.connection import Connection
+from aks_flex_node.agent.vpn.pairs import Pair, root_data
+from aks_flex_node.agent.vpn.records import Record
+from aks_flex_node.agent.vpn.records import read as record_of
+from aks_flex_node.errors import FlexError
+from aks_flex_node.host.actions import RestartUnit, WriteFile
+from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.host import Answer
+from tests.unit.agent.config.samples import CLUSTER_ID, PEM
+from tests.unit.agent.given import DATA, config_of, empty_host, engine_on
+from tests.unit.agent.vpn.azures import (
+    ADDRESS,
+    API_NAME,
+    GATEWAY,
+    NETWORK,
+    PROFILE,
+    SUBNET,
+    Clock,
+    FakeAzure,
+    archive,
+    quick_pair,
+    refusal,
+    world,
+)
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.engine.engine import Engine
+
+SETTINGS: dict[str, object] = {
+    "azure.vpn.enabled": True,
+    "azure.vpn.autoProvision": True,
+    "azure.targetCluster.resourceId": CLUSTER_ID,
+    "node.kubelet.serverURL": f"https://{API_NAME}:443",
+}
+FILES = {
+    PROGRAM: "",
+    HOSTS: "127.0.0.1 localhost\n",
+    "/proc/filesystems": "nodev\toverlay\n",
+    "/etc/systemd/system/x": "",
+}
+PAIR = f"{DATA}/vpn/aks-flex-node-edge-1-1.pem"
+
+
+class Site:
+    """A machine, its Azure, and runs of the agent, each of which knows only what is on the disk."""
+
+    def __init__(self, **settings: object) -> None:
+        self.azure = FakeAzure()
+        self.clock = Clock()
+        self.notes: list[str] = []
+        self.host = RecordedHost(FILES)
+        self.config = config_of({**SETTINGS, **{key.replace("__", "."): value for key, value in settings.items()}})
+        self.changes: dict[str, Any] = {}
+
+    def engine(self, config: NodeConfig | None = None) -> Engine:
+        return engine_on(self.host, config or self.config)
+
+    def connection(self, **words: bool) -> Connection:
+        return Connection(self.engine(), self.notes.append, world(self.azure, self.clock, **self.changes), **words)
+
+    def run(self, **words: bool) -> None:
+        self.connection(**words).run()
+
+    @property
+    def record(self) -> Record:
+        return record_of(self.host, self.config)
+
+    @property
+    def state(self) -> State:
+        return read(self.host, f"{DATA}/state.json")
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_what_is_missing_is_made_one_after_another(site: Site) -> None:
+    site.run()
+    puts = [call for call in site.azure.calls if call.startswith("PUT")]
+    assert puts == [
+        "PUT /virtualNetworks/net/subnets/GatewaySubnet",
+        "PUT /publicIPAddresses/aks-flex-node-address",
+        "PUT /virtualNetworkGateways/aks-flex-node",
+    ]
+    gateway = site.azure.documents[GATEWAY]["properties"]
+    clients = gateway["vpnClientConfiguration"]
+    assert clients["vpnClientAddressPool"] == {"addressPrefixes": ["192.168.100.0/24"]}
+    assert (clients["vpnClientProtocols"], clients["vpnAuthenticationTypes"]) == (["OpenVPN"], ["Certificate"])
+    assert site.azure.roots() == ["aks-flex-node-edge-1-1"]
+    assert site.azure.documents[NETWORK]["properties"]["subnets"][1]["properties"]["addressPrefix"] == "10.1.0.224/27"
+    assert site.record.made == (SUBNET, ADDRESS, GATEWAY)
+    assert site.state.phase == Phase.VPN_CONNECTED.value
+
+
+def test_files_with_secrets_are_roots_alone(site: Site) -> None:
+    site.run()
+    for path in (PAIR, f"{DATA}/vpn/client.conf", f"{DATA}/vpn.json"):
+        entry = site.host.look(path)
+        assert entry
+        assert entry.mode == 0o600
+    folder = site.host.look(f"{DATA}/vpn")
+    assert folder
+    assert folder.mode == 0o700
+
+
+def test_the_api_servers_name_means_its_private_address(site: Site) -> None:
+    site.run()
+    hosts = site.host.read(HOSTS) or b""
+    assert hosts.startswith(f"10.1.0.10 {API_NAME} # aks-flex-node-vpn\n".encode())
+
+
+def test_an_address_that_is_not_behind_the_tunnel_is_none_of_ours(site: Site) -> None:
+    site.changes["ask"] = lambda _, __: "203.0.113.5"
+    site.run()
+    assert site.host.read(HOSTS) == b"127.0.0.1 localhost\n"
+
+
+def test_without_a_name_server_the_clusters_private_zone_is_read(site: Site) -> None:
+    site.azure.documents[NETWORK]["properties"]["dhcpOptions"] = {}
+    site.azure.documents[CLUSTER_ID]["properties"]["nodeResourceGroup"] = "MC"
+    zone = "/subscriptions/sub-1/resourceGroups/MC/providers/Microsoft.Network/privateDnsZones/private.example"
+    site.azure.documents[f"{zone}/A/api"] = {"properties": {"aRecords": [{"ipv4Address": "10.1.0.77"}]}}
+    site.run()
+    assert (site.host.read(HOSTS) or b"").startswith(b"10.1.0.77 ")
+
+
+def test_where_systemd_resolved_runs_it_is_told_whom_to_ask(site: Site) -> None:
+    site.host = RecordedHost({**FILES, "/run/systemd/resolve/stub-resolv.conf": ""})
+    site.run()
+    assert b'resolvectl dns "$dev" 10.1.0.4' in (site.host.read(f"{DATA}/vpn/up") or b"")
+    assert f"up {DATA}/vpn/up".encode() in (site.host.read(f"{DATA}/vpn/client.conf") or b"")
+    assert site.host.read(HOSTS) == b"127.0.0.1 localhost\n"
+
+
+def test_a_second_run_looks_once_and_asks_azure_nothing(site: Site) -> None:
+    site.run()
+    site.azure.calls.clear()
+    site.host.done.clear()
+    site.run()
+    assert (site.azure.calls, site.host.done) == ([], [])
+
+
+def test_without_leave_no_gateway_is_made() -> None:
+    site = Site(azure__vpn__autoProvision=False)
+    with pytest.raises(FlexError) as caught:
+        site.run()
+    assert caught.value.name == "vpn-gateway-missing"
+    assert not any(call.startswith("PUT") for call in site.azure.calls)
+    assert (site.state.phase, site.state.error) == (Phase.VPN_FAILED.value, "vpn-gateway-missing")
+    site.run(make=True)
+    assert GATEWAY in site.azure.documents
+
+
+def test_a_pool_that_overlaps_is_refused_before_anything_is_made() -> None:
+    site = Site(azure__vpn__p2sGatewayCIDR="10.244.1.0/24")
+    with pytest.raises(FlexError) as caught:
+        site.run()
+    assert caught.value.name == "vpn-pool-overlaps"
+    assert not any(call.startswith("PUT") for call in site.azure.calls)
+
+
+def theirs(**changes: Any) -> dict[str, Any]:
+    clients = {
+        "vpnClientAddressPool": {"addressPrefixes": ["192.168.100.0/24"]},
+        "vpnClientProtocols": ["OpenVPN"],
+        "vpnAuthenticationTypes": ["Certificate"],
+        "vpnClientRootCertificates": [{"name": "theirs", "properties": {"publicCertData": "YWJj"}}],
+        **changes,
+    }
+    properties = {
+        "gatewayType": "Vpn",
+        "vpnType": "RouteBased",
+        "sku": {"name": "VpnGw1"},
+        "bgpSettings": {"asn": 65515},
+        "vpnClientConfiguration": clients,
+        "provisioningState": "Succeeded",
+    }
+    return {"id": GATEWAY, "location": "westeurope", "etag": '"1"', "properties": properties}
+
+
+def test_a_gateway_that_will_do_gets_our_certificate_and_keeps_all_else() -> None:
+    site = Site(azure__vpn__autoProvision=False)
+    site.azure.documents[GATEWAY] = theirs()
+    site.run()
+    assert site.azure.roots() == ["theirs", "aks-flex-node-edge-1-1"]
+    assert site.azure.documents[GATEWAY]["properties"]["bgpSettings"] == {"asn": 65515}
+    assert site.record.made == ()
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        ({"vpnClientAddressPool": {"addressPrefixes": ["172.16.0.0/24"]}}, r"addresses .* 172\.16\.0\.0/24 instead"),
+        ({"vpnClientProtocols": ["IkeV2"]}, "protocols are IkeV2 instead of OpenVPN"),
+        ({"vpnAuthenticationTypes": ["AAD"]}, "authentication are AAD instead of Certificate"),
+    ],
+)
+def test_a_gateway_with_other_settings_is_not_touched_without_consent(there: dict[str, Any], words: str) -> None:
+    site = Site()
+    site.azure.documents[GATEWAY] = theirs(**there)
+    with pytest.raises(FlexError, match=words) as caught:
+        site.run()
+    assert caught.value.name == "vpn-gateway-differs"
+    assert site.azure.documents[GATEWAY] == theirs(**there)
+    site.run(adopt=True)
+    clients = site.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
+    assert clients["vpnClientAddressPool"]["addressPrefixes"] == ["192.168.100.0/24"]
+    assert "OpenVPN" in clients["vpnClientProtocols"]
+    assert "Certificate" in clients["vpnAuthenticationTypes"]
+    assert "theirs" in site.azure.roots()
+
+
+def test_a_size_matters_to_whoever_names_it() -> None:
+    site = Site(azure__vpn__gatewaySKU="VpnGw2AZ")
+    site.azure.documents[GATEWAY] = theirs()
+    with pytest.raises(FlexError, match="size is VpnGw1 instead of VpnGw2AZ"):
+        site.run()
+
+
+def test_a_gateway_of_another_name_is_named() -> None:
+    site = Site()
+    subnets = site.azure.documents[NETWORK]["properties"]["subnets"]
+    used = {"ipConfigurations": [{"id": f"{GATEWAY}-2/ipConfigurations/default"}], "addressPrefix": "10.1.0.224/27"}
+    subnets.append({"id": SUBNET, "name": "GatewaySubnet", "properties": used})
+    with pytest.raises(FlexError, match="gatewayName: aks-flex-node-2") as caught:
+        site.run()
+    assert caught.value.name == "vpn-gateway-other-name"
+
+
+def test_a_full_gateway_is_told() -> None:
+    site = Site()
+    roots = [{"name": f"n{each}", "properties": {"publicCertData": "YWJj"}} for each in range(20)]
+    site.azure.documents[GATEWAY] = theirs(vpnClientRootCertificates=roots)
+    with pytest.raises(FlexError) as caught:
+        site.run()
+    assert caught.value.name == "vpn-gateway-full"
+
+
+def test_two_machines_do_not_lose_each_others_certificates(site: Site) -> None:
+    site.azure.documents[GATEWAY] = theirs()
+
+    def another() -> None:
+        document = site.azure.documents[GATEWAY]
+        document["properties"]["vpnClientConfiguration"]["vpnClientRootCertificates"].append({"name": "another"})
+        document["etag"] = '"2"'
+
+    site.azure.meanwhile.append(another)
+    site.run()
+    assert site.azure.roots() == ["theirs", "another", "aks-flex-node-edge-1-1"]
+
+
+def test_an_operation_that_fails_is_told_and_the_next_run_mends_it(site: Site) -> None:
+    site.azure.fail = "NoRoom"
+    with pytest.raises(FlexError, match="NoRoom") as caught:
+        site.run()
+    assert caught.value.name == "azure-operation-failed"
+    assert site.record.operation is None
+    site.run()
+    assert site.azure.documents[GATEWAY]["properties"]["provisioningState"] == "Succeeded"
+    assert site.azure.roots() == ["aks-flex-node-edge-1-1"]
+
+
+def test_somebody_elses_broken_gateway_is_not_ours_to_mend(site: Site) -> None:
+    site.azure.documents[GATEWAY] = theirs()
+    site.azure.documents[GATEWAY]["properties"]["provisioningState"] = "Failed"
+    with pytest.raises(FlexError) as caught:
+        site.run()
+    assert caught.value.name == "vpn-gateway-failed"
+
+
+def test_a_run_that_was_cut_off_is_taken_up_where_azure_is(site: Site) -> None:
+    class Cut(BaseException):
+        pass
+
+    site.azure.looks = 3
+
+    def cut(seconds: float) -> None:
+        raise Cut
+
+    site.changes["sleep"] = cut
+    with pytest.raises(Cut):
+        site.run()
+    operation = site.record.operation
+    assert operation
+    assert operation.resource == GATEWAY
+    del site.changes["sleep"]
+    site.run()
+    assert site.azure.count("PUT /virtualNetworkGateways/aks-flex-node") == 1
+    assert site.state.phase == Phase.VPN_CONNECTED.value
+
+
+def test_a_gateway_that_azure_is_at_work_on_is_waited_for(site: Site) -> None:
+    site.run()
+    site.azure.documents[GATEWAY]["properties"]["provisioningState"] = "Updating"
+    site.azure.documents[GATEWAY]["left"] = 4
+    site.clock.slept.clear()
+    site.run(renew=True)
+    assert site.clock.slept
+
+
+def numbered(site: Site) -> None:
+    """Pairs that differ from run to run."""
+    made: list[int] = []
+
+    def pair(node: str) -> Pair:
+        made.append(1)
+        pem = (PEM * 2).encode()
+        return replace(quick_pair(node), name=f"aks-flex-node-{node}-{len(made)}", root=root_data(pem))
+
+    site.changes["pair"] = pair
+
+
+def test_a_renewal_adds_the_new_root_first_and_takes_the_old_one_off_when_the_tunnel_works(site: Site) -> None:
+    numbered(site)
+    site.run()
+    assert not site.connection().due()
+    site.host.done.clear()
+    site.run(renew=True)
+    assert site.azure.roots() == ["aks-flex-node-edge-1-2"]
+    assert site.record.roots == ("aks-flex-node-edge-1-2",)
+    assert RestartUnit(NAME) in site.host.done
+    assert [name for name in site.host.names(f"{DATA}/vpn") if name.endswith(".pem")] == [
+        "aks-flex-node-edge-1-2.pem"
+    ]
+
+
+def test_a_renewal_whose_tunnel_does_not_come_up_goes_back_to_the_old_one(site: Site) -> None:
+    numbered(site)
+    site.run()
+    before = site.host.read(f"{DATA}/vpn/client.conf")
+    site.changes["look"] = lambda: None
+    with pytest.raises(FlexError, match="does not come up"):
+        site.run(renew=True)
+    assert site.host.read(f"{DATA}/vpn/client.conf") == before
+    assert "aks-flex-node-edge-1-1" in site.azure.roots()
+    del site.changes["look"]
+    site.run(renew=True)
+    assert site.azure.roots() == ["aks-flex-node-edge-1-2"]
+
+
+@pytest.mark.parametrize(("days", "due"), [(200, False), (100, True)])
+def test_a_certificate_is_due_when_its_end_is_near(site: Site, days: int, due: bool) -> None:
+    site.config = config_of({**SETTINGS, "azure.vpn.renewDays": 150})
+    site.run()
+    end = 4733510400.0  # of the certificate in these tests
+    site.clock.seconds = end - days * 86400
+    assert site.connection().due() is due
+
+
+def test_a_certificate_that_is_lost_is_due(site: Site) -> None:
+    site.run()
+    site.host.do(WriteFile(PAIR, b"damaged", 0o600))
+    assert site.connection().due()
+
+
+def test_a_node_that_renews_its_certificate_stays_a_node(site: Site) -> None:
+    site.run()
+    write(site.host, f"{DATA}/state.json", State().at(Phase.NODE_JOINED, node="edge-1"))
+    site.run(renew=True)
+    assert site.state.phase == Phase.NODE_JOINED.value
+
+
+def test_an_api_server_that_does_not_answer_is_told(site: Site) -> None:
+    site.changes["reaches"] = lambda _, __: False
+    with pytest.raises(FlexError, match=API_NAME) as caught:
+        site.run()
+    assert caught.value.name == "vpn-api-server-silent"
+
+
+def test_a_hostile_profile_changes_nothing_here(site: Site) -> None:
+    site.changes["download"] = lambda _, __: archive(PROFILE + "up /bin/evil\n")
+    with pytest.raises(FlexError) as caught:
+        site.run()
+    assert caught.value.name == "vpn-profile-unfit"
+    assert site.host.look(f"{DATA}/vpn/client.conf") is None
+
+
+def test_without_openvpn_and_without_a_way_to_get_it_nothing_begins(site: Site) -> None:
+    site.host = empty_host()
+    with pytest.raises(FlexError) as caught:
+        site.run()
+    assert caught.value.name == "vpn-program-missing"
+    assert site.azure.calls == []
+
+
+def test_leaving_takes_our_certificate_off_and_the_gateway_stays(site: Site) -> None:
+    site.azure.documents[GATEWAY] = theirs()
+    site.run()
+    assert site.connection().take_back() == []
+    assert site.azure.roots() == ["theirs"]
+    assert site.connection().take_back() == []
+
+
+def test_where_azure_cannot_be_asked_the_commands_are_told(site: Site) -> None:
+    site.run()
+    site.azure.refusals = [refusal(403, "AuthorizationFailed")]
+    (line,) = site.connection().take_back()
+    assert line.startswith("az network vnet-gateway root-cert delete --resource-group group-1 --gateway-name")
+    assert line.endswith("--name aks-flex-node-edge-1-1")
+
+
+def test_a_gateway_goes_only_when_it_is_ours_and_nobody_else_uses_it(site: Site) -> None:
+    site.run()
+    connection = site.connection()
+    clients = site.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
+    ours = list(clients["vpnClientRootCertificates"])
+    clients["vpnClientRootCertificates"] = [*ours, {"name": "theirs"}]
+    with pytest.raises(FlexError) as caught:
+        farewell.remove_gateway(connection.book, site.config, connection.world, print)
+    assert caught.value.name == "vpn-gateway-in-use"
+    clients["vpnClientRootCertificates"] = ours
+    farewell.remove_gateway(connection.book, site.config, connection.world, print)
+    assert GATEWAY not in site.azure.documents
+    assert ADDRESS not in site.azure.documents
+    assert [each["name"] for each in site.azure.documents[NETWORK]["properties"]["subnets"]] == ["nodes"]
+
+
+def test_somebody_elses_gateway_stays(site: Site) -> None:
+    site.azure.documents[GATEWAY] = theirs()
+    site.run()
+    connection = site.connection()
+    with pytest.raises(FlexError) as caught:
+        farewell.remove_gateway(connection.book, site.config, connection.world, print)
+    assert caught.value.name == "vpn-gateway-not-ours"
+
+
+def test_a_machine_that_moves_to_another_gateway_is_forgotten_by_the_one_before(site: Site) -> None:
+    site.azure.documents[GATEWAY] = theirs()
+    site.run()
+    other = f"{GATEWAY}-2"
+    site.azure.documents[other] = {**theirs(), "id": other}
+    site.azure.profiles = f"{other}/generatevpnprofile"
+    site.config = config_of({**SETTINGS, "azure.vpn.gatewayName": "aks-flex-node-2"})
+    site.run()
+    assert site.azure.roots() == ["theirs"]
+    assert (site.record.gateway, site.record.roots) == (other, ("aks-flex-node-edge-1-1",))
+
+
+def test_secrets_are_in_no_note_and_in_no_record(site: Site) -> None:
+    site.run()
+    told = " ".join(site.notes) + json.dumps(str(site.record)) + (site.host.read(f"{DATA}/vpn.json") or b"").decode()
+    assert "sig=" not in told
+    assert "PRIVATE KEY" not in told
+
+
+def test_a_machines_own_networks_are_asked_for(site: Site) -> None:
+    addresses = json.dumps(
+        [{"ifname": "eth0", "addr_info": [{"family": "inet", "local": "10.1.0.9", "prefixlen": 24}]}]
+    )
+    site.host = RecordedHost(FILES, {("ip", "-j", "addr"): Answer(0, addresses)})
+    with pytest.raises(FlexError) as caught:
+        site.run()
+    assert caught.value.name == "vpn-network-overlaps"

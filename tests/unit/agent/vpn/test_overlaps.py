@@ -1,0 +1,88 @@
+"""No address is used twice: told before anything is made."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aks_flex_node.agent.vpn.overlaps import Network, check, cluster_ranges, free_subnet, on_host, parsed, ranges
+from aks_flex_node.errors import ConfigError, MachineError
+
+POOL = Network("192.168.100.0/24")
+BEYOND = ranges("the network in Azure", ["10.1.0.0/16"])
+CLUSTER = cluster_ranges(
+    {"networkProfile": {"podCidr": "10.244.0.0/16", "serviceCidrs": ["10.0.0.0/16", "fd00::/64"]}}
+)
+ADDRESSES = json.dumps(
+    [
+        {
+            "ifname": "lo",
+            "flags": ["LOOPBACK"],
+            "addr_info": [{"family": "inet", "local": "127.0.0.1", "prefixlen": 8}],
+        },
+        {"ifname": "eth0", "addr_info": [{"family": "inet", "local": "192.168.1.7", "prefixlen": 24}]},
+        {"ifname": "flexvpn0", "addr_info": [{"family": "inet", "local": "192.168.100.2", "prefixlen": 24}]},
+    ]
+)
+ROUTES = json.dumps([{"dst": "default", "dev": "eth0"}, {"dst": "172.20.0.0/16", "dev": "eth0"}])
+OURS = frozenset({"flexvpn0"})
+
+
+def test_a_machines_networks_are_its_addresses_and_its_routes_but_not_the_tunnel() -> None:
+    found = on_host(ADDRESSES, ROUTES, OURS)
+    assert [str(one.network) for one in found] == ["192.168.1.0/24", "172.20.0.0/16"]
+
+
+@pytest.mark.parametrize("text", ["", "no json", "{}", "[1]"])
+def test_a_machine_that_says_nothing_has_no_networks(text: str) -> None:
+    assert on_host(text, text, OURS) == []
+
+
+def test_a_pool_of_its_own_is_taken() -> None:
+    check(POOL, BEYOND, CLUSTER, on_host(ADDRESSES, ROUTES, OURS))
+
+
+@pytest.mark.parametrize(
+    ("pool", "who"),
+    [
+        ("192.168.1.128/25", r"this machine's network 192\.168\.1\.0/24 \(eth0\)"),
+        ("172.20.5.0/24", r"this machine's route to 172\.20\.0\.0/16"),
+        ("10.1.7.0/24", r"the network in Azure 10\.1\.0\.0/16"),
+        ("10.244.9.0/24", r"the cluster's pods 10\.244\.0\.0/16"),
+        ("10.0.0.0/24", r"the cluster's services 10\.0\.0\.0/16"),
+    ],
+)
+def test_a_pool_that_somebody_has_is_refused_and_says_who(pool: str, who: str) -> None:
+    with pytest.raises(ConfigError, match=who) as caught:
+        check(Network(pool), BEYOND, CLUSTER, on_host(ADDRESSES, ROUTES, OURS))
+    assert caught.value.name == "vpn-pool-overlaps"
+
+
+def test_a_network_that_is_here_and_there_is_refused() -> None:
+    with pytest.raises(MachineError, match=r"192\.168\.0\.0/16.*192\.168\.1\.0/24") as caught:
+        check(Network("172.31.0.0/24"), ranges("it", ["192.168.0.0/16"]), [], on_host(ADDRESSES, ROUTES, OURS))
+    assert caught.value.name == "vpn-network-overlaps"
+
+
+@pytest.mark.parametrize("text", ["192.168.100.1/24", "192.168.100.0/33", "fd00::/64", "all"])
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed("azure.vpn.p2sGatewayCIDR", text)
+    assert caught.value.name == "vpn-range-malformed"
+
+
+@pytest.mark.parametrize(
+    ("space", "taken", "free"),
+    [
+        (["10.1.0.0/24"], ["10.1.0.0/25"], "10.1.0.224/27"),
+        (["10.1.0.0/24"], ["10.1.0.0/25", "10.1.0.192/26"], "10.1.0.160/27"),
+        (["10.1.0.0/25", "10.2.0.0/16"], ["10.1.0.0/25"], "10.2.255.224/27"),
+        (["10.1.0.0/24"], ["10.1.0.0/24"], None),
+        (["10.1.0.0/28"], [], None),
+        (["10.0.0.0/8"], ["10.128.0.0/9"], "10.127.255.224/27"),
+    ],
+)
+def test_a_free_part_of_a_network_is_found_from_its_end(space: list[str], taken: list[str], free: str | None) -> None:
+    found = free_subnet(space, taken)
+    assert (str(found) if found else None) == free

@@ -1,0 +1,41 @@
+"""What a machine's own services say, and where the agent of Azure Arc answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.azure.machines import himds_in, said
+
+AZCMAGENT = """\
+[Manager]
+DefaultEnvironment="IMDS_ENDPOINT=http://localhost:40342" "IDENTITY_ENDPOINT=http://localhost:40342/metadata/identity/oauth2/token"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (AZCMAGENT, "http://localhost:40342"),
+        ("[Manager]\nDefaultEnvironment=IMDS_ENDPOINT=http://127.0.0.1:1234\n", "http://127.0.0.1:1234"),
+        ("[Manager]\n", ""),
+        ('DefaultEnvironment="IMDS_ENDPOINT=http://evil.example:40342"', ""),
+    ],
+)
+def test_the_agent_of_arc_says_where_it_is_and_that_is_on_this_machine(text: str, found: str) -> None:
+    assert himds_in(text) == found
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            "ManagedIdentityCredential …. Token request error: (invalid_request) Identity not found",
+            "Identity not found",
+        ),
+        ("Token request error: (x) ", "it gave no reason"),
+        ("Something else.\nAnd more", "Something else"),
+        ("", "it gave no reason"),
+    ],
+)
+def test_the_services_own_words_are_told(message: str, words: str) -> None:
+    assert said(message) == words

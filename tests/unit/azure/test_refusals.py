@@ -1,0 +1,117 @@
+"""What Entra ID and ARM say, as one sentence with its number, its correlation id and what to do."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+
+import pytest
+
+from aks_flex_node.azure import entra, refusals
+from aks_flex_node.azure.arm import not_signed_in, refused
+
+CORRELATION = "6f5bb2c0-8b1b-4f0e-9d6a-2f43b2a1b111"
+TAIL = f"Trace ID: 11111111-2222-3333-4444-555555555555 Correlation ID: {CORRELATION} Timestamp: 2026-01-01 00:00:00Z"
+CLUSTER = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
+
+
+def forbidden(action: str, scope: str = CLUSTER) -> str:
+    return (
+        "The client 'app' with object id 'oid-1' does not have authorization to perform action "
+        f"'{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, please refresh."
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (7000215, "not its id"),
+        (7000222, "has expired"),
+        (7000112, "disabled"),
+        (700016, "client id"),
+        (90002, "tenant id"),
+        (700027, "Add this certificate"),
+        (700024, "clock"),
+        (700213, "federated credential"),
+        (53003, "conditional access"),
+        (1, "Check the tenant, the client id"),
+    ],
+)
+def test_entras_number_decides_what_to_do(number: int, words: str) -> None:
+    error = not_signed_in(f"Authentication failed: AADSTS{number}: No, because. {TAIL}")
+    assert error.message == (
+        f"Entra ID gave us no token: AADSTS{number}: No, because (correlation id {CORRELATION})."
+    )
+    assert error.code == f"AADSTS{number}"
+    assert words in error.hint
+
+
+def test_a_tenant_that_the_library_could_not_find_has_its_number_nevertheless() -> None:
+    said = (
+        "Unable to get authority configuration for https://x/t. Authority would typically be in a format of "
+        "https://x/y. Also please double check your tenant name or GUID is correct."
+    )
+    assert entra.read(said).code == "AADSTS90002"
+    assert "no such tenant" in entra.read(said).sentence()
+
+
+@pytest.mark.parametrize("said", ["", "\n", "  "])
+def test_who_gives_no_reason_is_told_so(said: str) -> None:
+    assert entra.read(said).sentence() == "Entra ID gave us no token: it gave no reason."
+
+
+@pytest.mark.parametrize(
+    ("action", "role"),
+    [
+        (
+            "Microsoft.ContainerService/managedClusters/listClusterAdminCredential/action",
+            "Azure Kubernetes Service Cluster Admin Role",
+        ),
+        ("Microsoft.ContainerService/managedClusters/read", "Reader"),
+        (
+            "Microsoft.ContainerService/managedClusters/flexNodeConfig/write",
+            "Azure Kubernetes Service Contributor Role",
+        ),
+        ("Microsoft.Authorization/roleAssignments/write", "User Access Administrator"),
+        ("Microsoft.HybridCompute/machines/write", "Azure Connected Machine Onboarding"),
+        ("Microsoft.HybridCompute/machines/delete", "Azure Connected Machine Resource Administrator"),
+        ("Microsoft.Network/virtualNetworkGateways/write", "Network Contributor"),
+        ("Microsoft.Other/things/write", "Contributor"),
+    ],
+)
+def test_a_missing_right_names_the_role_the_scope_and_who_needs_it(action: str, role: str) -> None:
+    text = json.dumps({"error": {"code": "AuthorizationFailed", "message": forbidden(action)}})
+    error = refused(403, text, {"x-ms-correlation-request-id": CORRELATION})
+    assert action in error.message
+    assert f"(correlation id {CORRELATION})." in error.message
+    assert f"role {role} at {CLUSTER}" in error.hint
+    assert f'--assignee-object-id oid-1 --role "{role}" --scope {CLUSTER}`' in error.hint
+
+
+def test_other_words_about_rights_have_a_hint_too() -> None:
+    assert refusals.forbidden("No.") is None
+    assert "az role assignment create" in refused(403, '{"error": {"code": "X", "message": "No."}}').hint
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("90", "10:01:30 UTC"),
+        ("0", "10:00:00 UTC"),
+        ("Thu, 01 Jan 2026 11:22:33 GMT", "11:22:33 UTC"),
+        ("", ""),
+        ("soon", ""),
+        ("1e999", ""),
+    ],
+)
+def test_until_when_to_wait_is_a_time_of_day(header: str, told: str) -> None:
+    assert refusals.until(header, datetime(2026, 1, 1, 10, tzinfo=timezone.utc)) == told
+
+
+def test_a_throttled_caller_is_told_until_when() -> None:
+    assert "answers again from" in refused(429, "{}", {"retry-after": "30"}).hint
+    assert "in a minute" in refused(429, "{}").hint
+
+
+def test_a_request_id_stands_in_for_the_correlation_id() -> None:
+    assert refused(500, "", {"x-ms-request-id": "r-1"}).message.endswith("(correlation id r-1).")

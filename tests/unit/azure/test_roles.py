@@ -1,0 +1,91 @@
+"""Role assignments have names that follow from what they say; and permissions are read as Azure means them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aks_flex_node.azure.arm import AzureCallError, refused
+from aks_flex_node.azure.patience import Patience
+from aks_flex_node.azure.roles import NODE_ROLES, assignment_id, missing, take_away
+
+CLUSTER = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
+READER, RBAC, ADMIN = NODE_ROLES
+
+
+class Answers:
+    """ARM with one answer to everything."""
+
+    def __init__(self, found: list[dict[str, Any]] | AzureCallError) -> None:
+        self._found = found
+
+    def _answer(self) -> list[dict[str, Any]]:
+        if isinstance(self._found, AzureCallError):
+            raise self._found
+        return self._found
+
+    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def delete(self, path: str, api_version: str) -> None:  # noqa: ARG002
+        self._answer()
+
+    def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]:  # noqa: ARG002
+        assert path == f"{CLUSTER}/providers/Microsoft.Authorization/permissions"
+        return self._answer()
+
+
+def test_an_assignment_is_called_the_same_whoever_makes_it_and_however_the_scope_is_written() -> None:
+    one = assignment_id(CLUSTER, READER, "principal")
+    assert one.rpartition("/")[2] == assignment_id(CLUSTER.upper(), READER, "PRINCIPAL").rpartition("/")[2]
+    others = [assignment_id(CLUSTER, ADMIN, "principal"), assignment_id(CLUSTER, READER, "another")]
+    assert len({one, *others}) == 3
+
+
+@pytest.mark.parametrize(
+    ("permissions", "lacking"),
+    [
+        ([], [READER, RBAC, ADMIN]),
+        ([{"actions": ["*/read"]}], [RBAC, ADMIN]),
+        ([{"actions": ["*"], "notActions": ["Microsoft.Authorization/*/write"]}], [RBAC]),
+        ([{"actions": ["*"], "dataActions": ["*"]}], []),
+        ([{"actions": ["*"], "notActions": ["Microsoft.ContainerService/*"], "dataActions": ["*"]}], [READER, ADMIN]),
+        ([{"actions": ["*"], "dataActions": ["*"], "notDataActions": ["*/write"]}], [RBAC]),
+        # What one role leaves out, another may give.
+        ([{"actions": ["*"], "notActions": ["*"]}, {"actions": ["*/READ"]}], [RBAC, ADMIN]),
+    ],
+)
+def test_roles_are_missing_until_what_they_allow_is_allowed(
+    permissions: list[dict[str, Any]], lacking: list[Any]
+) -> None:
+    assert missing(Answers(permissions), CLUSTER, NODE_ROLES) == lacking
+
+
+def test_who_may_not_even_ask_has_none_of_them() -> None:
+    assert missing(Answers(refused(403, "")), CLUSTER, NODE_ROLES) == [READER, RBAC, ADMIN]
+    with pytest.raises(AzureCallError):
+        missing(Answers(refused(500, "")), CLUSTER, NODE_ROLES)
+
+
+def test_an_assignment_that_is_gone_is_taken_away() -> None:
+    take_away(Answers(refused(404, "")), "/x")
+    with pytest.raises(AzureCallError):
+        take_away(Answers(refused(403, "")), "/x")
+
+
+def test_pauses_grow_and_end_in_time() -> None:
+    time, slept = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        time[0] += seconds
+
+    patience = Patience(40.0, now=lambda: time[0], sleep=sleep)
+    while patience.pause():
+        pass
+    assert slept == [1, 2, 4, 8, 15, 10]
+    assert patience.waited == 40.0

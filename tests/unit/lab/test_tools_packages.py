@@ -1,0 +1,70 @@
+"""Tools of Python packages: pinned by hash, for the Python that will run them, and whole or not there at all."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.agents.parcels import PYTHONS
+from aks_flex_node.lab.errors import ToolError
+from aks_flex_node.lab.machines.bases import System
+from aks_flex_node.lab.tools import catalog, packages
+from aks_flex_node.lab.tools.packages import PythonTool
+from aks_flex_node.lab.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AZ = catalog.PYTHON_TOOLS[0]
+
+
+@pytest.mark.parametrize("tool", catalog.PYTHON_TOOLS, ids=lambda tool: tool.title)
+def test_every_package_is_pinned_by_hash_and_no_address_is_named(tool: PythonTool) -> None:
+    text = tool.requirements.read_text()
+    pins = re.findall(r"^[a-z0-9_.-]+(?:\[[a-z,]+\])?==", text, re.MULTILINE | re.IGNORECASE)
+    assert f"{tool.name}=={tool.release} " in text
+    assert len(pins) <= text.count("--hash=sha256:")
+    assert "://" not in text
+
+
+def test_there_is_one_for_us_and_one_for_the_machines() -> None:
+    assert {tool.python for tool in catalog.PYTHON_TOOLS} == {packages.OWN_PYTHON, PYTHONS[System.BOOKWORM]}
+    assert catalog.find("azure-cli") == AZ
+    assert AZ.python == packages.OWN_PYTHON
+
+
+def test_packages_are_taken_by_their_hashes_alone_and_none_is_built(tmp_path: Path) -> None:
+    words = packages.install_command(AZ, tmp_path)
+    assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(words)
+    assert words[words.index("--python-version") + 1] == AZ.python
+
+
+def test_a_machine_runs_it_with_its_own_python(tmp_path: Path) -> None:
+    other = PythonTool("azure-cli", AZ.release, "azure.cli", ("az",), ("version",), python="3.9")
+    assert packages.pythons(other) == ["/usr/bin/python3.9", "python3.9"]
+    assert len(packages.pythons(AZ)) == 3
+
+
+def test_it_is_found_when_it_is_whole(tmp_path: Path) -> None:
+    box = Toolbox(tmp_path, "amd64", (AZ,))
+    with pytest.raises(ToolError) as missing:
+        box.path("azure-cli", "az")
+    assert missing.value.name == "tool-missing"
+    assert [state.state for state in box.missing()] == ["missing"]
+    place = box.packages(AZ).place
+    place.mkdir(parents=True)
+    (place / "az").write_text("az")
+    assert box.path("azure-cli", "az") == place / "az"
+    (state,) = box.states()
+    assert (state.ready, state.source, state.size) == (True, "PyPI", 2)
+
+
+def test_cleaning_keeps_it(tmp_path: Path) -> None:
+    box = Toolbox(tmp_path, "amd64", (AZ,))
+    place = box.packages(AZ).place
+    place.mkdir(parents=True)
+    (box.root / "azure-cli-1.0-py3.11-amd64-0").mkdir()
+    box.clean()
+    assert [path for path in box.root.iterdir() if path.is_dir()] == [place]

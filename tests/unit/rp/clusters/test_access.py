@@ -1,0 +1,176 @@
+"""What identities may do in a cluster: given, changed, taken, and kept as the store has it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from aks_flex_node.api.node_marks import MANAGED
+from aks_flex_node.rp.clusters import access
+from aks_flex_node.rp.clusters.access import IDENTITY, PREFIX, Access
+from aks_flex_node.rp.clusters.clients import Refused
+from aks_flex_node.rp.clusters.keeping_access import KeepingAccess
+from aks_flex_node.rp.clusters.lost_nodes import GONE_AFTER
+from aks_flex_node.rp.clusters.nodes import NODES
+from aks_flex_node.rp.clusters.objects import BINDINGS, ROLES
+from tests.unit.rp.clusters.fakes import FakeApi, refusal
+from tests.unit.rp.clusters.given import Heard, in_loop
+
+OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
+EXEC, CERTIFICATE = Access(OID, "exec"), Access(OID, "certificate")
+NODE = f"{NODES}/edge-1"
+PATH = f"{BINDINGS}/{PREFIX}edge-1"
+
+
+class Scene:
+    def __init__(self, settle: float = 0.0) -> None:
+        self.api, self.heard = FakeApi(), Heard()
+        self.client = self.api.client()
+        self.keeping = KeepingAccess("lab", self.client, self.heard, settle)
+
+    async def restarted(self) -> None:
+        """As a watch begins."""
+        items, _ = await self.client.list(BINDINGS, labelSelector=IDENTITY)
+        await self.keeping.listed(items)
+
+    def gives(self) -> tuple[str, str] | None:
+        binding: dict[str, Any] | None = self.api.objects.get(PATH)
+        return (binding["roleRef"]["name"], binding["subjects"][0]["name"]) if binding else None
+
+
+def test_no_node_has_the_name_of_a_binding_that_all_need() -> None:
+    assert not any(one.body["metadata"]["name"].startswith(PREFIX) for one in ROLES)
+
+
+@in_loop
+async def test_an_identity_is_given_the_role_that_its_way_to_join_needs() -> None:
+    scene = Scene()
+    await access.grant(scene.client, "edge-1", EXEC)
+    assert scene.gives() == ("system:node", OID)
+
+    await access.grant(scene.client, "edge-1", CERTIFICATE)
+    assert scene.gives() == ("system:node-bootstrapper", OID)
+
+    await access.grant(scene.client, "edge-1", Access(OTHER, "certificate"))
+    assert scene.gives() == ("system:node-bootstrapper", OTHER)
+
+
+@in_loop
+async def test_a_binding_is_read_as_it_was_made_and_one_that_was_changed_is_not() -> None:
+    scene = Scene()
+    await access.grant(scene.client, "edge-1", EXEC)
+    assert access.read(scene.api.objects[PATH]) == EXEC
+    assert await access.nodes_of(scene.client, OID) == ["edge-1"]
+    assert await access.nodes_of(scene.client, OTHER) == []
+
+    more = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}
+    scene.api.objects[PATH]["subjects"].append(more)
+    assert access.read(scene.api.objects[PATH]) is None
+
+
+@in_loop
+async def test_a_label_alone_makes_no_binding_ours() -> None:
+    scene = Scene()
+    scene.api.put(f"{BINDINGS}/somebodys", {"metadata": {"labels": {IDENTITY: OID}}, "roleRef": {"name": "view"}})
+    await scene.restarted()
+    await scene.keeping.tidy()
+
+    assert f"{BINDINGS}/somebodys" in scene.api.objects
+    assert await access.nodes_of(scene.client, OID) == []
+
+
+@in_loop
+async def test_what_is_nobodys_is_taken_back_and_told() -> None:
+    scene = Scene()
+    await access.grant(scene.client, "edge-1", EXEC)
+    await scene.restarted()
+    await scene.keeping.tidy()
+
+    assert scene.gives() is None
+    assert scene.heard.told == [("withdrawn", "edge-1")]
+
+
+@in_loop
+async def test_what_was_lost_or_changed_by_hand_is_put_right() -> None:
+    scene = Scene()
+    scene.heard.given["edge-1"] = EXEC
+    await scene.restarted()
+    await scene.keeping.tidy()
+    assert scene.gives() == ("system:node", OID)
+
+    changed = scene.api.put(PATH, {**scene.api.objects[PATH], "subjects": []})
+    await scene.keeping.changed("MODIFIED", changed)
+    await scene.keeping.tidy()
+    assert scene.gives() == ("system:node", OID)
+
+
+@in_loop
+async def test_what_is_just_being_given_is_left_alone() -> None:
+    scene = Scene(settle=60)
+    await access.grant(scene.client, "edge-1", EXEC)
+    await scene.restarted()
+    await scene.keeping.tidy()
+
+    assert scene.gives() == ("system:node", OID)
+
+
+@in_loop
+async def test_a_node_that_is_deleted_while_its_cluster_is_away_loses_it_later() -> None:
+    scene = Scene()
+    scene.heard.given["edge-1"] = EXEC
+    await access.grant(scene.client, "edge-1", EXEC)
+    await scene.restarted()
+
+    del scene.heard.given["edge-1"]
+    scene.keeping.look_at("edge-1")
+    scene.api.answers[f"DELETE {PATH}"] = lambda _: refusal(503, "ServiceUnavailable")
+    with pytest.raises(Refused):
+        await scene.keeping.tidy()
+    assert scene.gives() == ("system:node", OID)
+
+    del scene.api.answers[f"DELETE {PATH}"]
+    await scene.keeping.tidy()
+    assert scene.gives() is None
+
+
+@in_loop
+async def test_a_node_that_shows_its_identity_keeps_it_until_it_has_taken_its_leave() -> None:
+    scene = Scene()
+    await access.grant(scene.client, "edge-1", EXEC)
+    scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED)}})
+    scene.heard.deletions["edge-1"] = time.time()
+    await scene.restarted()
+    await scene.keeping.tidy()
+    assert scene.gives() == ("system:node", OID)
+
+    del scene.api.objects[NODE]
+    await scene.keeping.tidy()
+    assert scene.gives() is None
+    assert ("withdrawn", "edge-1") in scene.heard.told
+
+
+@in_loop
+async def test_a_node_that_never_leaves_loses_it_when_its_time_is_over() -> None:
+    scene = Scene()
+    await access.grant(scene.client, "edge-1", EXEC)
+    scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED)}})
+    scene.heard.deletions["edge-1"] = time.time() - GONE_AFTER - 1
+    await scene.restarted()
+    await scene.keeping.tidy()
+    assert scene.gives() is None
+
+
+@in_loop
+async def test_where_all_is_as_it_should_be_the_cluster_is_not_asked() -> None:
+    scene = Scene()
+    scene.heard.given["edge-1"] = EXEC
+    await access.grant(scene.client, "edge-1", EXEC)
+    await scene.restarted()
+    scene.keeping.look_at("edge-1")
+    scene.keeping.look_at("edge-2")
+    scene.api.calls.clear()
+    await scene.keeping.tidy()
+
+    assert scene.api.calls == []
