@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.components.agent import CLUSTER
 from aks_flex_node.agent.config.derived import ca_certificate, cluster
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.host.actions import WriteFile
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 API_VERSION = "2025-05-01"
+KNOWN = ("node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version")  # what a join needs of it
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,7 @@ def _endpoint(given: dict[str, Any], path: str) -> tuple[str, str]:
 
 
 def keep(host: Host, found: Discovered) -> None:
-    folder = CLUSTER.rpartition("/")[0]
-    if host.look(folder) is None:
-        host.do(MakeDirectory(folder, 0o700))
+    """In the agent's own directory, which a join has made."""
     host.do(WriteFile(CLUSTER, (json.dumps(asdict(found), indent=1) + "\n").encode(), 0o600))
 
 

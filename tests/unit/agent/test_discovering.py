@@ -40,6 +40,7 @@ class Azure:
 def test_the_address_and_the_ca_are_taken_and_the_credential_is_dropped() -> None:
     host, config = empty_host(), config_of(NAMED, without=LEFT_OUT)
     assert discovering.lacks(config)
+    host.do(MakeDirectory(CLUSTER.rpartition("/")[0]))
     discovering.keep(host, discovering.discover(config, Azure()))
     assert b"canary" not in (host.read(CLUSTER) or b"")
     entry = host.look(CLUSTER)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.loader import Loaded
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.discovering import Discovered
     from aks_flex_node.agent.engine.engine import Engine
     from aks_flex_node.agent.following.provider import Provider
     from aks_flex_node.agent.leaving import TakeBack
@@ -28,19 +29,18 @@ if TYPE_CHECKING:
 INTRODUCTION_SECONDS = 120.0
 
 
-def ask_azure(config: NodeConfig) -> NodeConfig:
-    """The configuration with what Azure says of the cluster, where it leaves that out. Changes nothing else."""
-    host = RealHost()
-    known = discovering.completed(config, discovering.kept(host))
+def ask_azure(config: NodeConfig) -> tuple[NodeConfig, Discovered | None]:
+    """The configuration with what Azure says of the cluster, where it leaves that out; and that by itself, when Azure
+    was asked. Changes nothing."""
+    known = discovering.completed(config, discovering.kept(RealHost()))
     if not discovering.lacks(known):
-        return known
+        return known, None
     from aks_flex_node.agent.identities.signing import arm
 
     screen.say(f"Asking Azure about {discovering.cluster_id(config)}.")
     with arm(config, operator=True) as azure:
         found = discovering.discover(config, azure)
-    discovering.keep(host, found)
-    return discovering.completed(config, found)
+    return discovering.completed(config, found), found
 
 
 def stages(engine: Engine, note: Callable[[str], None]) -> list[Stage]:

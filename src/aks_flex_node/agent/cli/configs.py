@@ -16,16 +16,18 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show
 @app.command()
 def validate(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Check the configuration, and name everything that is wrong with it at once. Changes nothing."""
+    from aks_flex_node.agent import discovering
     from aks_flex_node.agent.cli import door, screen
     from aks_flex_node.agent.config import loader
-    from aks_flex_node.agent.config.problems import InvalidConfigError
+    from aks_flex_node.agent.config.problems import InvalidConfigError, invalid
     from aks_flex_node.errors import ConfigError
 
     try:
         loaded = door.load(door.Given(config, tuple(sets or ())))
-        problems = loader.require_join(loaded.config)
+        told_by_azure = discovering.KNOWN if discovering.lacks(loaded.config) else ()
+        problems = [one for one in loader.require_join(loaded.config) if one.path not in told_by_azure]
         if problems:
-            loader.check_join(loaded.config)
+            raise invalid(problems)
     except ConfigError as error:
         if json:
             problems = list(error.problems) if isinstance(error, InvalidConfigError) else []

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent import discovering
 from aks_flex_node.agent.cli import ahead, door, progress, screen
 from aks_flex_node.agent.cli.door import Stays
 from aks_flex_node.agent.cli.stays import check_following, stay
@@ -48,13 +49,16 @@ def join(
     with alone():  # from the first look on: what is kept here may be about to change
         keeping.finish(RealHost())
         loaded, bundle = door.obtain(given)
-        loaded = replace(loaded, config=ahead.ask_azure(loaded.config))
+        complete, found = ahead.ask_azure(loaded.config)
+        loaded = replace(loaded, config=complete)
         follows = loaded.config.continuous_monitoring and stays in {Stays.HERE, Stays.AS_A_SERVICE}
         engine = _engine_for(loaded, follows=follows, fetched=given.url is not None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         recover(engine)
         check(engine, skip, components)
         begin(engine, Watcher())  # the log is in a directory of its own
+        if found:
+            discovering.keep(engine.host, found)
         if bundle and given.url:
             journals.set_aside(engine.host)
             keeping.keep(engine.host, bundle, given.url)  # from here on, the next run needs no URL

@@ -19,9 +19,10 @@ MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json: Json = False) -> None:
     """Check whether this machine can become a node: exit 0 when it can, 4 when something is in the way."""
     from aks_flex_node.agent import preflight as checks
-    from aks_flex_node.agent.cli import door, screen
+    from aks_flex_node.agent.cli import ahead, door, screen
 
-    engine = door.engine(door.load(door.Given(config, tuple(sets or ()))).config)
+    settings, _ = ahead.ask_azure(door.load(door.Given(config, tuple(sets or ()))).config)
+    engine = door.engine(settings)
     situation = checks.situation(engine.host, engine.config, engine.machine, engine.ledger)
     findings = checks.run_all(situation, set(skip or ()))
     if json:

@@ -18,6 +18,7 @@ TOKEN_HINT = "Get a new token, put it into the configuration, and run the same c
 # klog begins a line with its severity and the date; logrus writes level=.
 BAD_LINE = re.compile(r'^[EF]\d{4} |level=(?:error|fatal)|"level":"(?:error|fatal)"|^panic:|^Error:|^containerd: ')
 SYSTEMD = re.compile(r"^(?:\S+\.service: |Start(?:ed|ing) |Stopp(?:ed|ing) |Failed to start )")
+OBJECT_ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # by which a cluster knows an Azure identity
 KLOG = re.compile(r"^[A-Z]\d{4} [\d:.]+\s+\d+ \S+\] ?")
 
 
@@ -50,7 +51,8 @@ def _refused_by_cluster(text: str, shows: Auth | None) -> FlexError | None:
         )
     if shows == "bootstrapToken":
         return _refused_token(text)
-    return _refused_identity(text) if shows else None
+    role = "system:node" if shows == "exec" else "system:node-bootstrapper"
+    return _refused_identity(text, role) if shows else None
 
 
 def _refused_token(text: str) -> FlexError | None:
@@ -69,14 +71,14 @@ def _refused_token(text: str) -> FlexError | None:
     return None
 
 
-def _refused_identity(text: str) -> FlexError | None:
-    if found := re.search(r'User \\?"([^"\\]+)\\?" cannot (create|get|list|patch|update) resource', text):
+def _refused_identity(text: str, role: str) -> FlexError | None:
+    # Only of an object id: who has no certificate yet is somebody that nobody should bind anything to.
+    if found := re.search(rf'User \\?"({OBJECT_ID})\\?" cannot (create|get|list|patch|update) resource', text):
         return ClusterError(
             "azure-identity-powerless",
             f"The cluster knows this node's Azure identity (object id {found[1]}), but lets it do nothing.",
-            f"Bind it: `kubectl create clusterrolebinding flex-{found[1][:8]} --clusterrole=system:node "
-            f"--user={found[1]}` (system:node-bootstrapper where node.kubelet.auth is certificate), or let "
-            "`aks-flex-rp` do it.",
+            f"Let `aks-flex-rp` bind it, or do it by hand: `kubectl create clusterrolebinding flex-{found[1][:8]} "
+            f"--clusterrole={role} --user={found[1]}`.",
         )
     if re.search(r"getting credentials: exec:", text):
         said = [line for line in text.splitlines() if re.match(r"[a-z]+(-[a-z0-9]+)+: ", line)]

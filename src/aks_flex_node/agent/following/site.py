@@ -26,7 +26,7 @@ from aks_flex_node.agent.following.provider import Provider
 from aks_flex_node.agent.following.sights import Sight
 from aks_flex_node.agent.following.tokens import Tokens
 from aks_flex_node.agent.following.watching import Lookout
-from aks_flex_node.agent.machine import running_program
+from aks_flex_node.agent.machine import address_towards, running_program
 from aks_flex_node.agent.updating import journals, windows
 from aks_flex_node.agent.updating.journals import Stage
 from aks_flex_node.agent.vpn import looking as vpn
@@ -121,10 +121,18 @@ class Site:
         if is_held() or self._is_half_way():
             return ()  # what is seen now is half of something
         self.engine.ledger = Ledger(self.host, self.engine.ledger.places)
-        self._worn = vpn.due(self.host, self.config, self.now())
+        self._look_at_tunnel()
         known = {(one.subject, one.what) for one in self.drift}
         self.drift = drifts(self.engine, renewing.compared(self.engine))
         return tuple(one for one in self.drift if (one.subject, one.what) not in known)
+
+    def _look_at_tunnel(self) -> None:
+        """Its certificate may be about to end; and a gateway may give this machine another address."""
+        self._worn = vpn.due(self.host, self.config, self.now())
+        if self.config.azure.vpn.enabled and not self.config.node.ip:
+            found = address_towards(self.host, self.config.node.kubelet.server_url)
+            known = self.engine.machine
+            self.engine.machine = replace(known, address=found or known.address)
 
     def wants(self, *, deleted: bool, lost: bool) -> Wants:
         wanted = self._wanted()

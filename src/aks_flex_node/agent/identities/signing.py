@@ -6,6 +6,7 @@ This loads Azure's libraries, so no process that stays does it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
 
+# What it has to say of a sign-in that failed is in the error, which is told once.
+logging.getLogger("azure").setLevel(logging.CRITICAL)
 SYSTEM_TRUST = Path("/etc/ssl/certs/ca-certificates.crt")
 
 

@@ -109,6 +109,8 @@ class _Room:
         body = await _body(request)
         if kind == GATEWAYS:
             self._check_gateway(body)
+        if kind == "virtualnetworks":
+            body = _with_ids(body, id_)
         if before and not before.ready:
             words = "Another operation on this or dependent resource is in progress."
             raise Refusal(409, "AnotherOperationInProgress", words)
@@ -232,6 +234,13 @@ class _Room:
 
 def _subnets(whole: Document) -> list[Document]:
     return list(whole["properties"].get("subnets") or [])
+
+
+def _with_ids(body: Document, network_id: str) -> Document:
+    """A network that is put with its subnets in it gives each of them its id."""
+    properties = body.get("properties") or {}
+    subnets = [{"id": f"{network_id}/subnets/{each.get('name')}", **each} for each in properties.get("subnets") or ()]
+    return {**body, "properties": {**properties, "subnets": subnets}} if subnets else body
 
 
 async def _body(request: Request) -> Document:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pydantic_core import ErrorDetails
 
 _PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
@@ -36,6 +38,14 @@ def path(*steps: str | int) -> str:
 def quoted(value: object) -> str:
     text = str(value)
     return f"'{text[:_QUOTABLE]}…'" if len(text) > _QUOTABLE else f"'{text}'"
+
+
+def broken(place: str, text: str, *rules: Callable[[str], str | None]) -> Iterator[Problem]:
+    """The first rule that the text breaks: more of them would say the same in other words."""
+    for rule in rules:
+        if wrong := rule(text):
+            yield Problem(place, f"{quoted(text)} {wrong}")
+            return
 
 
 def from_pydantic(error: ErrorDetails, *above: str) -> Problem:

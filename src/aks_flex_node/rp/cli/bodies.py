@@ -35,6 +35,8 @@ class Said:
     max_pods: int | None = None
     drift_policy: str | None = None
     pause: bool | None = None
+    vpn: bool | None = None
+    server_url: str | None = None
     labels: Sequence[str] = ()
     taints: Sequence[str] = ()
 
@@ -120,6 +122,12 @@ def _node(before: Document, said: Said) -> Document:
         node["driftPolicy"] = said.drift_policy
     if said.pause is not None:
         node["updatePolicy"] = {**node.get("updatePolicy", {}), "paused": said.pause}
+    if said.vpn is not None:
+        node["vpn"] = {**node.get("vpn", {}), "enabled": said.vpn}
+    if said.server_url is not None:
+        rest = {name: value for name, value in node.pop("kubelet", {}).items() if name != "serverURL"}
+        kubelet = {**rest, "serverURL": said.server_url} if said.server_url else rest
+        node |= {"kubelet": kubelet} if kubelet else {}
     if said.labels:
         node["labels"] = _labels(node.get("labels", {}), said.labels)
     if said.taints:

@@ -77,6 +77,13 @@ def write(
     pause: Annotated[
         bool | None, typer.Option("--pause/--resume", help="Change nothing on the machine for now, or go on.")
     ] = None,
+    vpn: Annotated[
+        bool | None, typer.Option("--vpn/--no-vpn", help="Reach the cluster through a VPN; how, --file says.")
+    ] = None,
+    server_url: Annotated[
+        str | None,
+        typer.Option(help="The API server, where this node reaches it at another address; '' for the cluster's own."),
+    ] = None,
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Versions older than the node's are meant.")
     ] = False,
@@ -107,6 +114,8 @@ def write(
         max_pods=max_pods,
         drift_policy=drift_policy,
         pause=pause,
+        vpn=vpn,
+        server_url=server_url,
         labels=label or (),
         taints=taint or (),
     )

@@ -65,6 +65,8 @@ def node(resource: Document, now: float | None = None) -> str:
         "azure": properties.get("azureAuth", {}).get("method", "none"),
         "joins by": _way(properties.get("kubernetesAuth", {})),
         "monitored": "yes" if properties.get("continuousMonitoring") else "no",
+        "server": settings.get("kubelet", {}).get("serverURL", ""),
+        "vpn": _vpn(settings.get("vpn", {})),
         "labels": ", ".join(f"{key}={value}" for key, value in settings.get("labels", {}).items()),
         "taints": ", ".join(map(_taint, settings.get("taints", ()))),
         "agent": status.get("agentVersion", ""),
@@ -76,6 +78,13 @@ def node(resource: Document, now: float | None = None) -> str:
 def _way(auth: Document) -> str:
     method = auth.get("method", "exec" if auth.get("useAzureAuth") else "")
     return f"Azure identity ({method})" if method in {"exec", "certificate"} else "token"
+
+
+def _vpn(vpn: Document) -> str:
+    """By what it differs from the usual one."""
+    if not vpn.get("enabled"):
+        return ""
+    return ", ".join(["yes", *(str(vpn[name]) for name in ("gatewayName", "p2sGatewayCIDR") if name in vpn)])
 
 
 def _because(status: Document) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import ClusterError
@@ -30,6 +30,15 @@ class ClusterFacts:
     location: str = ""
     tenant_id: str = ""
     aad: bool | None = None  # whether people and nodes may log in by Entra ID; None when only Azure could say
+    ranges: dict[str, str] = field(default_factory=dict)  # of addresses, as far as Azure says them: pods, services
+
+    @property
+    def taken(self) -> dict[str, str]:
+        """Addresses that belong to the cluster, as far as is known, and what has them."""
+        known = {network: f"the cluster's {what}" for network, what in self.ranges.items()}
+        if "services" in self.ranges.values() or not self.dns_service_ip:
+            return known
+        return {**known, self.dns_service_ip: "the cluster's DNS service"}
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,10 +96,17 @@ def _azure(managed: Object) -> dict[str, Any]:
     return {
         "version": properties.get("currentKubernetesVersion") or properties.get("kubernetesVersion") or "",
         "dns_service_ip": (properties.get("networkProfile") or {}).get("dnsServiceIP"),
+        "ranges": _ranges(properties.get("networkProfile") or {}),
         "location": managed.get("location"),
         "tenant_id": (managed.get("identity") or {}).get("tenantId"),
         "aad": bool(properties.get("aadProfile")) if managed else None,
     }
+
+
+def _ranges(profile: Object) -> dict[str, str]:
+    named = {"pods": ("podCidr", "podCidrs"), "services": ("serviceCidr", "serviceCidrs")}
+    found = [(what, [profile.get(one), *(profile.get(many) or ())]) for what, (one, many) in named.items()]
+    return {network: what for what, networks in found for network in networks if network}
 
 
 async def _authorities(client: Client, ours: str) -> str:

@@ -47,6 +47,10 @@ class Listener(Protocol):
         """That certificate was issued."""
         ...
 
+    async def servers(self, cluster: str) -> frozenset[str]:
+        """URLs by which some of its flex nodes know the API server, beside that by which all others do."""
+        ...
+
     async def taints(self, cluster: str, node: str) -> Taints | None:
         """What a flex node's should be; None when this is no flex node."""
         ...

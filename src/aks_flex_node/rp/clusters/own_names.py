@@ -19,7 +19,7 @@ from aks_flex_node.rp.clusters.requests import NODE, SERVING_SIGNER, form
 from aks_flex_node.rp.clusters.requests import NODES as GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from aks_flex_node.rp.clusters.clients import Client
     from aks_flex_node.rp.clusters.facts import ClusterFacts
@@ -42,9 +42,13 @@ class Surroundings:
     addresses: Mapping[Address, str]  # and whose they are
 
 
-async def read_surroundings(client: Client, facts: ClusterFacts, node: str) -> Surroundings:
+async def read_surroundings(
+    client: Client, facts: ClusterFacts, node: str, further: Iterable[str] = ()
+) -> Surroundings:
+    """`further` are URLs by which some nodes know the API server."""
     direct = await client.direct()
-    servers = {_host(direct.server), _host(facts.server_url), direct.server_name.lower(), *SHORT}
+    known = {_host(url) for url in (direct.server, facts.server_url, *further)}
+    servers = {*known, direct.server_name.lower(), *SHORT}
     # Of flex nodes many have the same address: every site has a network of its own, and most look alike.
     nodes = [one for one in (await client.list(NODES))[0] if not is_ours(one)]
     spec = (await client.get(KUBERNETES))["spec"]

@@ -70,7 +70,8 @@ class ServingCertificates:
             self._waiting.pop(name, None)
 
     async def _judge(self, request: Request, asker: Asker, node: Object) -> None:
-        around = await read_surroundings(self._client, await self._facts(), asker.node)
+        servers = await self._listener.servers(self._cluster)
+        around = await read_surroundings(self._client, await self._facts(), asker.node, servers)
         verdict = judge(request.document, Serving.of(node, around, asker.identity))
         if verdict.allowed:
             await self._decisions.approve(request, f"Every name in it is one of {asker.node}.")

@@ -63,6 +63,11 @@ class Joins:
         found = [(node.key, accesses.access_of(node)) async for node in self._all(cluster)]
         return {key: access for key, access in found if access}
 
+    async def servers(self, cluster: str) -> frozenset[str]:
+        settings = [node.properties.get("nodeConfig", {}) async for node in self._all(cluster)]
+        told = (each.get("kubelet", {}).get("serverURL") for each in settings)
+        return frozenset(filter(None, told))
+
     async def withdrawn(self, cluster: str, node: str) -> None:
         await self.shop.store.record(self._event("access.withdrawn", self._resource(cluster, node), {}))
 

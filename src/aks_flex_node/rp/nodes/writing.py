@@ -147,6 +147,7 @@ class Writing:
         around = Around(
             cluster.facts.version,
             cluster.facts.aad,
+            ranges=cluster.facts.taken,
             earlier=_versions(node) if node else None,
             earlier_client=_client(node),
             downgrade=guard.downgrade,

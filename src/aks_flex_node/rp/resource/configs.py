@@ -109,8 +109,10 @@ def _agent(properties: Properties, chosen: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _private_cloud(properties: Properties, ways: Ways) -> dict[str, str]:
-    """For a node that has an identity there."""
-    return ways.azure if properties.azure_auth.method != "none" else {}
+    """For a node that has an identity there, or a VPN gateway, which a person who is logged in may make for it."""
+    vpn = properties.node_config.vpn
+    goes = properties.azure_auth.method != "none" or (vpn and vpn.enabled)
+    return ways.azure if goes else {}
 
 
 def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts, node: str) -> dict[str, Any]:
@@ -138,6 +140,9 @@ def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts, node
     if auth.method == "arc":
         told = auth.arc.model_dump(exclude_none=True, exclude={"principal_id"}) if auth.arc else {}
         azure["arc"] = {"enabled": True, "machineName": node, **told}  # a machine's own name may be another one
+    vpn = properties.node_config.vpn
+    if vpn and (said := vpn.model_dump(exclude_none=True)):
+        azure["vpn"] = said
     return azure
 
 

@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 ACRONYMS = {"base_url": "baseURL", "image_gc_high_threshold": "imageGCHighThreshold"}
 ACRONYMS["image_gc_low_threshold"] = "imageGCLowThreshold"
+ACRONYMS |= {"server_url": "serverURL", "gateway_sku": "gatewaySKU"}
+ACRONYMS |= {"p2s_gateway_cidr": "p2sGatewayCIDR", "gateway_subnet_cidr": "gatewaySubnetCIDR"}
 
 
 def camel(attribute: str) -> str:
@@ -93,6 +95,7 @@ class Taint(Part):
 
 
 class Kubelet(Part):
+    server_url: Annotated[str, Field(max_length=2048)] | None = None
     kube_reserved: Quantities | None = None
     system_reserved: Quantities | None = None
     eviction_hard: Quantities | None = None
@@ -102,6 +105,25 @@ class Kubelet(Part):
     pod_pids_limit: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
     cluster_domain: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     extra_config: dict[str, Any] | None = None
+
+
+Cidr = Annotated[str, Field(max_length=64)]
+
+
+class Vpn(Part):
+    """As the agent's configuration has it."""
+
+    enabled: bool | None = None
+    auto_provision: bool | None = None
+    adopt: bool | None = None
+    gateway_name: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+    gateway_sku: Annotated[str, Field(pattern=r"^[0-9A-Za-z_]{1,32}$")] | None = None
+    p2s_gateway_cidr: Cidr | None = None
+    gateway_subnet_cidr: Cidr | None = None
+    virtual_network_id: Annotated[str, Field(max_length=512)] | None = None
+    dns_servers: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=8)] | None = None
+    dns_domains: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=32)] | None = None
+    renew_days: Annotated[int, Field(ge=1, le=365)] | None = None
 
 
 Weekday = Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
@@ -131,6 +153,7 @@ class NodeSettings(Part):
     taints: list[Taint] | None = None
     max_pods: Annotated[int, Field(ge=1, le=1024)] | None = None
     kubelet: Kubelet | None = None
+    vpn: Vpn | None = None
     drift_policy: Literal["log", "repair"] | None = None
     update_policy: UpdatePolicy | None = None
     unbootstrap_on_delete: bool | None = None

@@ -6,16 +6,17 @@ Every rule yields what it finds, so that a person gets all problems of a body at
 from __future__ import annotations
 
 import zoneinfo
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aks_flex_node.api import kubernetes_rules as kubernetes
 from aks_flex_node.api import value_rules as values
 from aks_flex_node.rp import versions
-from aks_flex_node.rp.arm.problems import Problem, path, quoted
+from aks_flex_node.rp.arm.problems import Problem, broken, path, quoted
+from aks_flex_node.rp.resource import networks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from aks_flex_node.rp.resource.models import Arc, Kubelet, NodeSettings, Properties
 
@@ -42,6 +43,7 @@ class Around:
     entra: bool | None = None  # whether the cluster accepts Entra ID; None when nobody knows
     earlier: Mapping[str, str] | None = None  # the versions that the node has, when there is one
     earlier_client: str = ""  # whose secret is kept
+    ranges: Mapping[str, str] = field(default_factory=dict)  # addresses that are taken, and who has them
     downgrade: bool = False  # the caller has said that older versions are meant
 
 
@@ -51,6 +53,7 @@ def check(properties: Properties, around: Around) -> list[Problem]:
         *_joining(properties, around),
         *_versions(properties, around),
         *_node(properties.node_config),
+        *networks.check(properties.node_config, around.ranges),
     ]
 
 
@@ -112,11 +115,11 @@ def _arc(arc: Arc) -> Iterator[Problem]:
     place = (*AUTH, "arc")
     named = {"machineName": arc.machine_name, "resourceGroup": arc.resource_group}
     for name, text in named.items():
-        yield from _each(path(*place, name), text or "x", values.azure_name)
-    yield from _each(path(*place, "location"), arc.location or "x", values.plain, values.placeholder)
+        yield from broken(path(*place, name), text or "x", values.azure_name)
+    yield from broken(path(*place, "location"), arc.location or "x", values.plain, values.placeholder)
     for key, value in (arc.tags or {}).items():
-        yield from _each(path(*place, "tags", key), key, values.plain)
-        yield from _each(path(*place, "tags", key), value, values.plain)
+        yield from broken(path(*place, "tags", key), key, values.plain)
+        yield from broken(path(*place, "tags", key), value, values.plain)
 
 
 def _known_identity(properties: Properties) -> Iterator[Problem]:
@@ -190,8 +193,8 @@ def _downgrade(place: str, text: str, earlier: str) -> Iterator[Problem]:
 def _node(node: NodeSettings) -> Iterator[Problem]:
     for key, value in (node.labels or {}).items():
         place = path(*NODE, "labels", key)
-        yield from _each(place, key, kubernetes.label_key, kubernetes.own_label)
-        yield from _each(place, value, kubernetes.label_value)
+        yield from broken(place, key, kubernetes.label_key, kubernetes.own_label)
+        yield from broken(place, value, kubernetes.label_value)
     yield from _taints(node)
     if node.kubelet:
         yield from _kubelet(node.kubelet)
@@ -208,8 +211,8 @@ def _taints(node: NodeSettings) -> Iterator[Problem]:
     seen: set[tuple[str, str]] = set()
     for number, taint in enumerate(node.taints or ()):
         place = (*NODE, "taints", number)
-        yield from _each(path(*place, "key"), taint.key, kubernetes.label_key)
-        yield from _each(path(*place, "value"), taint.value or "", kubernetes.label_value)
+        yield from broken(path(*place, "key"), taint.key, kubernetes.label_key)
+        yield from broken(path(*place, "value"), taint.value or "", kubernetes.label_value)
         if (taint.key, taint.effect) in seen:
             yield Problem(path(*place), f"{quoted(taint.key)} with effect {taint.effect} stands here twice.")
         seen.add((taint.key, taint.effect))
@@ -219,11 +222,11 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
     place = (*NODE, "kubelet")
     for name, reserved in (("kubeReserved", kubelet.kube_reserved), ("systemReserved", kubelet.system_reserved)):
         for key, value in (reserved or {}).items():
-            yield from _each(path(*place, name, key), key, kubernetes.reservable)
-            yield from _each(path(*place, name, key), value, kubernetes.quantity)
+            yield from broken(path(*place, name, key), key, kubernetes.reservable)
+            yield from broken(path(*place, name, key), value, kubernetes.quantity)
     for key, value in (kubelet.eviction_hard or {}).items():
-        yield from _each(path(*place, "evictionHard", key), key, kubernetes.eviction_signal)
-        yield from _each(path(*place, "evictionHard", key), value, kubernetes.eviction_threshold)
+        yield from broken(path(*place, "evictionHard", key), key, kubernetes.eviction_signal)
+        yield from broken(path(*place, "evictionHard", key), value, kubernetes.eviction_threshold)
     high, low = kubelet.image_gc_high_threshold, kubelet.image_gc_low_threshold
     if (85 if high is None else high) <= (80 if low is None else low):
         yield Problem(
@@ -231,7 +234,7 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
             "The low threshold (default 80) must be below the high one (default 85).",
         )
     if kubelet.cluster_domain:
-        yield from _each(path(*place, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
+        yield from broken(path(*place, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
     for key in GENERATED & set(kubelet.extra_config or ()):
         yield Problem(path(*place, "extraConfig", key), "This is generated, and may not be set here.")
 
@@ -239,7 +242,7 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
 def _mirrors(node: NodeSettings) -> Iterator[Problem]:
     for registry, mirrors in (node.registry_mirrors or {}).items():
         place = (*NODE, "registryMirrors", registry)
-        yield from _each(path(*place), registry, values.registry)
+        yield from broken(path(*place), registry, values.registry)
         if not mirrors:
             yield Problem(path(*place), "There is no mirror in the list. Name one, or leave the registry out.")
         for number, url in enumerate(mirrors):
@@ -254,10 +257,3 @@ def _url(place: str, text: str) -> Iterator[Problem]:
         yield Problem(
             place, "The URL must not have a user, a password, a query or a fragment: it is no place for secrets."
         )
-
-
-def _each(place: str, text: str, *rules: Callable[[str], str | None]) -> Iterator[Problem]:
-    for rule in rules:
-        if wrong := rule(text):
-            yield Problem(place, f"{quoted(text)} {wrong}")
-            return

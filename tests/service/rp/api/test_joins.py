@@ -229,3 +229,14 @@ def test_the_watch_knows_the_taints_of_a_node_and_its_former_ones(watch: Watch, 
     assert taints() == Taints((other,), frozenset({("one", "NoSchedule")}))
     admin.delete(watch.name)
     assert taints() is None
+
+
+def test_the_watch_knows_where_nodes_find_the_api_server_beside_its_usual_address(watch: Watch, admin: Api) -> None:
+    def servers() -> frozenset[str]:
+        return watch.service.call(watch.joins.servers(PLANT.key))
+
+    assert "https://10.77.0.4" not in servers()
+    admin.put(watch.name, token(kubelet={"serverURL": "https://10.77.0.4"}))
+    assert "https://10.77.0.4" in servers()
+    admin.delete(watch.name)
+    assert "https://10.77.0.4" not in servers()

@@ -109,3 +109,21 @@ def test_components_that_were_tested_together_fill_what_is_not_said(admin: Api, 
 
     assert config["runc"] == {"version": "1.9.9"}
     assert config["containerd"] == {"version": "2.4.2"}
+
+
+def test_vpn_clients_get_no_addresses_of_the_cluster(admin: Api, name: str) -> None:
+    refused = admin.put(name, {"properties": {"nodeConfig": {"vpn": {"p2sGatewayCIDR": "10.0.0.0/24"}}}})
+
+    assert_refused(refused, 400, "InvalidRequestContent")
+    assert refused.error["target"] == "properties.nodeConfig.vpn.p2sGatewayCIDR"
+    assert "DNS service" in refused.error["message"]
+
+
+def test_other_settings_of_a_vpn_are_a_new_version(admin: Api, name: str) -> None:
+    first = admin.put(name, {"properties": {"nodeConfig": {"vpn": {"enabled": True}}}}).properties
+    changed = {"enabled": True, "gatewayName": "gate"}
+
+    second = admin.put(name, {"properties": {"nodeConfig": {"vpn": changed}}}).properties
+
+    assert int(second["configVersion"]) > int(first["configVersion"])
+    assert second["config"]["azure"]["vpn"] == second["nodeConfig"]["vpn"] == changed

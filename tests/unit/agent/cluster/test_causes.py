@@ -144,7 +144,8 @@ def test_the_journal_is_asked_for_the_last_words_of_a_unit() -> None:
 
 
 REGISTER = 'E1115 1 kubelet_node_status.go:116] "Unable to register node with API server"'
-FORBIDDEN = f'{REGISTER} err="nodes is forbidden: User \\"0b1d\\" cannot create resource \\"nodes\\" in API group"'
+OID = "0b1d0b1d-0000-4000-8000-000000000001"
+FORBIDDEN = f'{REGISTER} err="nodes is forbidden: User \\"{OID}\\" cannot create resource \\"nodes\\" in API group"'
 NO_TOKEN = (
     "azure-sign-in-failed: Entra ID gave us no token.",
     f'{REGISTER} err="getting credentials: exec: executable /var/lib/kubelet/token.sh failed with exit code 1"',
@@ -154,7 +155,7 @@ NO_TOKEN = (
 @pytest.mark.parametrize(
     ("lines", "name", "words"),
     [
-        ((FORBIDDEN,), "azure-identity-powerless", "object id 0b1d"),
+        ((FORBIDDEN,), "azure-identity-powerless", "object id 0b1d0b1d-"),
         (NO_TOKEN, "azure-token-missing", "Entra ID gave us no token"),
         ((f'{REGISTER} err="Unauthorized"',), "azure-identity-refused", "does not accept a token"),
     ],
@@ -165,3 +166,8 @@ def test_why_an_azure_identity_does_not_get_in_is_told(lines: tuple[str, ...], n
     assert found.name == name
     assert words in found.message
     assert causes.fatal(KUBELET, RUNNING, [QUIET], shows="exec") is None
+
+
+def test_nobody_is_told_to_bind_whoever_has_no_name() -> None:
+    line = FORBIDDEN.replace(OID, "system:anonymous")
+    assert causes.fatal(KUBELET, RUNNING, [line], shows="certificate") is None

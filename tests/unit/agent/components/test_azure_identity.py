@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from pathlib import Path  # noqa: TC003 - pytest looks at it
 
 import pytest
 
@@ -93,6 +94,25 @@ def test_the_identity_that_is_kept_loads_to_the_same_identity() -> None:
         config.proxy,
     )
     assert again.node.kubelet.server_url is None
+
+
+def test_what_an_operator_signs_in_with_is_not_the_nodes() -> None:
+    config = config_of({**PRINCIPAL, "azure.arc.enabled": True}, without=TOKEN)
+    text = text_of(credentials.desired(config, MACHINE), f"{FOLDER}/identity.json")
+    assert json.loads(text)["config"]["azure"]["arc"] == {"enabled": True}
+    assert "canary" not in text
+    assert "servicePrincipal" not in text
+
+
+def test_a_secret_that_is_in_a_file_stays_there_and_is_noticed_when_it_changes(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("canary-of-a-secret")
+    file.chmod(0o600)
+    values = {key: value for key, value in PRINCIPAL.items() if not key.endswith("Secret")}
+    config = config_of({**values, "azure.servicePrincipal.clientSecretFile": str(file)}, without=TOKEN)
+    text = text_of(credentials.desired(config, MACHINE), f"{FOLDER}/identity.json")
+    assert "canary" not in text
+    assert load_text(text, "identity", {}, {}).config.azure.service_principal == config.azure.service_principal
 
 
 def test_a_node_by_token_has_none_of_it() -> None:

@@ -12,12 +12,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from aks_flex_node.agent import certificates
 from aks_flex_node.agent.components.vpn import COMPONENT, HOSTS, NAME, UNIT, without_ours
-from aks_flex_node.agent.engine.resources import Spec
 from aks_flex_node.agent.vpn import looking, names, tunnels
 from aks_flex_node.agent.vpn.causes import cause
 from aks_flex_node.agent.vpn.pairs import make_pair, root_data, same
 from aks_flex_node.agent.vpn.tunnels import Tunnel, parse
-from aks_flex_node.host.actions import EditFile
+from aks_flex_node.host.actions import EditFile, StartUnit, WriteFile
 from aks_flex_node.host.host import UnitState
 from tests.unit.agent.given import DATA, MACHINE, config_of, empty_host, engine_on, text_of
 
@@ -114,8 +113,22 @@ def test_why_a_tunnel_does_not_come_up_is_told_in_openvpns_words(said: str, name
 
 
 def test_without_a_vpn_there_is_nothing() -> None:
-    assert COMPONENT.desired(config_of(), MACHINE) == Spec()
+    assert engine_on(empty_host()).plan(COMPONENT).actions == ()
     assert looking.status(empty_host(), config_of()) == {"status": "disabled"}
+
+
+def test_a_vpn_that_is_not_wanted_any_more_ends_and_can_be_gone_back_to() -> None:
+    host = empty_host()
+    engine_on(host, config_of(VPN)).apply(COMPONENT)
+    host.do(WriteFile(f"{DATA}/vpn/client.conf", b"remote x", 0o600))
+    engine_on(host).apply(COMPONENT)
+    assert host.look(UNIT) is None
+    assert host.read(f"{DATA}/vpn/client.conf") == b"remote x"
+    engine_on(host, config_of(VPN)).apply(COMPONENT)
+    assert any(isinstance(one, StartUnit) for one in host.done)
+    engine = engine_on(host)
+    engine.remove(COMPONENT, str)
+    assert host.look(f"{DATA}/vpn") is None
 
 
 def test_the_unit_waits_for_its_configuration() -> None:

@@ -65,6 +65,22 @@ def test_a_pause_leaves_the_rest_of_the_policy_alone() -> None:
     assert changed(paused, Said(pause=False))["nodeConfig"]["updatePolicy"] == {"drain": False, "paused": False}
 
 
+def test_a_vpn_is_put_on_and_off_and_keeps_its_settings() -> None:
+    behind = changed({"nodeConfig": {"vpn": {"gatewayName": "gate"}}}, Said(vpn=True))
+
+    assert behind["nodeConfig"]["vpn"] == {"gatewayName": "gate", "enabled": True}
+    assert changed(behind, Said(vpn=False))["nodeConfig"]["vpn"] == {"gatewayName": "gate", "enabled": False}
+
+
+def test_the_address_of_the_api_server_can_be_said_and_taken_back() -> None:
+    before = {"nodeConfig": {"kubelet": {"verbosity": 4}}}
+    after = changed(before, Said(server_url="https://10.1.0.4"))
+
+    assert after["nodeConfig"]["kubelet"] == {"verbosity": 4, "serverURL": "https://10.1.0.4"}
+    assert changed(after, Said(server_url="")) == before
+    assert changed({}, Said(server_url="")) == {}
+
+
 def test_taints_are_known_by_key_and_effect() -> None:
     before = {"nodeConfig": {"taints": [{"key": "a", "value": "1", "effect": "NoSchedule"}]}}
 

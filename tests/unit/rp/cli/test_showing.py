@@ -62,3 +62,20 @@ def test_a_node_says_how_it_joins(auth: dict[str, object], way: str) -> None:
     assert (
         dict(line.split(maxsplit=1) for line in shown.replace("joins by", "joins-by").splitlines())["joins-by"] == way
     )
+
+
+@pytest.mark.parametrize(
+    ("vpn", "words"),
+    [
+        ({"enabled": False, "gatewayName": "gate"}, None),
+        ({"enabled": True}, "yes"),
+        ({"enabled": True, "gatewayName": "gate", "p2sGatewayCIDR": "10.9.0.0/24"}, "yes, gate, 10.9.0.0/24"),
+    ],
+)
+def test_a_node_says_by_which_ways_it_reaches_its_cluster(vpn: dict[str, object], words: str | None) -> None:
+    settings = {"vpn": vpn, "kubelet": {"serverURL": "https://10.1.0.4:443"}}
+    shown = node({"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", "nodeConfig": settings}})
+
+    lines = dict(line.split(maxsplit=1) for line in shown.splitlines())
+    assert lines["server"] == "https://10.1.0.4:443"
+    assert lines.get("vpn") == words

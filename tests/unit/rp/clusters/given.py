@@ -39,6 +39,7 @@ class Heard:
         self.wanted: dict[str, Taints] = {}
         self.given: dict[str, Access] = {}
         self.ways: dict[str, Way] = {}  # of those that are to join in another way than they were given
+        self.urls: set[str] = set()  # by which some nodes know the API server
         self.deletions: dict[str, float] = {}
         self.told: list[tuple[str, ...]] = []
         self.facts: list[ClusterFacts] = []
@@ -61,6 +62,9 @@ class Heard:
 
     async def accesses(self, cluster: str) -> dict[str, Access]:
         return dict(self.given)
+
+    async def servers(self, cluster: str) -> frozenset[str]:
+        return frozenset(self.urls)
 
     async def withdrawn(self, cluster: str, node: str) -> None:
         self._hear("withdrawn", node)

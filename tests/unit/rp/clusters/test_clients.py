@@ -25,7 +25,13 @@ MANAGED: dict[str, Any] = {
     "identity": {"tenantId": "tenant-1"},
     "properties": {
         "currentKubernetesVersion": "1.34.2",
-        "networkProfile": {"dnsServiceIP": "10.0.0.10"},
+        "networkProfile": {
+            "dnsServiceIP": "10.0.0.10",
+            "podCidr": None,
+            "podCidrs": ["10.244.0.0/16", "fd00::/64"],
+            "serviceCidr": "10.0.0.0/16",
+            "serviceCidrs": ["10.0.0.0/16"],
+        },
         "aadProfile": {"managed": True},
     },
 }
@@ -115,6 +121,7 @@ async def test_facts_come_from_the_cluster_from_azure_and_last_from_a_person() -
 
     assert (facts.version, facts.dns_service_ip, facts.aad) == ("1.34.4", "10.0.0.10", True)
     assert (facts.location, facts.tenant_id) == ("home", "tenant-1")
+    assert facts.ranges == {"10.244.0.0/16": "pods", "fd00::/64": "pods", "10.0.0.0/16": "services"}
     assert facts.server_url == "https://api.example.com:6443"
     assert type(facts).from_document({**facts.to_document(), "new": 1}) == facts
 

@@ -59,3 +59,13 @@ async def test_what_the_cluster_says_of_others_counts(cluster_ip: str) -> None:
 
     whose = "the API server" if cluster_ip == "192.0.2.1" else "node cloud-1"
     assert scene.heard.told == [("refused", "edge-1", "csr-1", f"Address 192.0.2.1 belongs to {whose}.")]
+
+
+@in_loop
+async def test_no_node_answers_where_another_one_finds_the_api_server() -> None:
+    scene = Scene()
+    scene.heard.urls = {"https://192.0.2.1:6443"}
+    says(scene, "edge-1", "192.0.2.1")
+    await scene.approver.changed("ADDED", ask(scene))
+
+    assert scene.heard.told == [("refused", "edge-1", "csr-1", "Address 192.0.2.1 belongs to the API server.")]

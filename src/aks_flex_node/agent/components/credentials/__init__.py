@@ -16,21 +16,19 @@ from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.engine.component import Component
 from aks_flex_node.agent.engine.resources import Directory, File, Found, Spec
 from aks_flex_node.agent.identities.handing import IDENTITY
+from aks_flex_node.agent.identities.who import kind
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
-SIGNING_IN = {
-    "tenant_id",
-    "cloud",
-    "resource_manager",
-    "authority_host",
-    "ca_cert_data",
-    "service_principal",
-    "managed_identity",
-    "workload_identity",
+CLOUD = {"tenant_id", "cloud", "resource_manager", "authority_host", "ca_cert_data"}
+OWN = {  # by which identity the node signs in: the part of the configuration that says so
+    "servicePrincipal": "service_principal",
+    "managedIdentity": "managed_identity",
+    "workloadIdentity": "workload_identity",
 }
+FILES = (("clientSecretFile", "clientSecret"), ("clientCertificateFile", "clientCertificate"))
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
@@ -77,12 +75,16 @@ def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:
 
 
 def identity_text(config: NodeConfig) -> bytes:
-    """Who this node is to Azure, and the way there: the part of its configuration that signing in takes."""
-    azure = config.azure.model_dump(by_alias=True, exclude_none=True, include=SIGNING_IN)
+    """Who this node is to Azure, and the way there: the part of its configuration that signing in takes, and no more:
+    what an operator signs in with is not the node's."""
+    own = kind(config)
+    parts = CLOUD | ({OWN[own]} if own in OWN else set())
+    azure = config.azure.model_dump(by_alias=True, exclude_none=True, include=parts)
     principal = azure.get("servicePrincipal", {})
-    for file in ("clientSecretFile", "clientCertificateFile"):
-        principal.pop(file, None)  # loading has put their content in place
-    if config.azure.arc.enabled:
+    for file, content in FILES:
+        if file in principal:
+            principal.pop(content, None)  # it is read from there each time, so that a new one is noticed
+    if own == "arc":
         azure["arc"] = {"enabled": True}
     proxy = config.proxy
     told = {"http": proxy.http, "https": proxy.https, "noProxy": list(proxy.no_proxy)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.components.templates import filled
 from aks_flex_node.agent.engine import observing, planning
 from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import Directory, File, Spec, service
+from aks_flex_node.agent.engine.resources import Directory, File, Found, Spec, service
 from aks_flex_node.host.actions import EditFile, Remove
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def record_file(config: NodeConfig) -> str:
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
     if not config.azure.vpn.enabled:
-        return Spec()
+        # The tunnel ends. What it was made of stays until the node leaves: whoever finds that the cluster is out of
+        # reach without it goes back to a configuration that has it.
+        return Spec((Found(folder(config)),))
     values = {"program": PROGRAM, "client": client_file(config)}
     unit = File(UNIT, filled(__name__, NAME, **{key: value.replace("%", "%%") for key, value in values.items()}))
     return Spec(
@@ -60,12 +62,6 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
 def observe(host: Host, spec: Spec, owned: Owned) -> Facts:
     facts = observing.observe(host, spec, owned)
     return replace(facts, contents={**facts.contents, HOSTS: host.read(HOSTS)})
-
-
-def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
-    yield from planning.plan(spec, facts)
-    if not spec.resources:
-        yield from _forget_names(facts)
 
 
 def removal(facts: Facts) -> Iterator[Action]:
@@ -87,4 +83,4 @@ def without_ours(text: bytes) -> bytes:
     return b"".join(line for line in lines if not line.rstrip().endswith(HOSTS_MARK.encode()))
 
 
-COMPONENT = Component("vpn", "VPN client", desired, observe, plan, removal)
+COMPONENT = Component("vpn", "VPN client", desired, observe, removal=removal)
