@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_node.lab import network
+from aks_flex_node.lab.parts.provider import GROUP
 from tests.agents import differences, flex, web_pod
 from tests.followed import Followed
 from tests.waiting import until
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     Add = Callable[..., Machine]
 
 KUBELET = "/var/lib/kubelet"
+NETWORK_CONTRIBUTOR = "4d97b98b-1d4f-4787-a291-c67834d212e7"
 # What the system's own tools keep of their files as these were before a package made and removed its users.
 COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/lib/dpkg/status-old")
 
@@ -52,7 +55,7 @@ def lives(node: Followed, renew: Callable[[Followed], None], *words: str) -> Non
     until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is reported Ready")
     lab.cluster.apply(web_pod(pod, node.name))
     until(lambda: _runs(lab, pod), f"a pod runs on {node.name}")
-    node.follows(node.update(nodeConfig={"labels": {"way": "tried"}}))
+    node.follows(node.update(nodeConfig={**node.properties.get("nodeConfig", {}), "labels": {"way": "tried"}}))
     renew(node)
     until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is Ready with what is new")
     node.delete()
@@ -141,6 +144,30 @@ def test_by_azure_arc(lab: Lab, make: Callable[..., Followed]) -> None:
         another_token(node)
 
     lives(node, seen, *words)
+
+
+def test_by_azure_arc_behind_a_vpn(lab: Lab, make: Callable[..., Followed]) -> None:
+    reach = {"vpn": {"enabled": True, "autoProvision": True}, "kubelet": {"serverURL": network.PRIVATE_API_URL}}
+    node = make("arc-2", "private", kubernetesAuth=EXEC, nodeConfig=reach)
+    machine, words = node.machine, by_arc(node)
+    machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # dpkg's first write orders its file
+    ask = ("curl", "--silent", "--insecure", "--max-time", "3", f"{network.PRIVATE_API_URL}/version")
+    assert not machine.run(*ask, check=False).ok
+
+    def renewed(node: Followed) -> None:
+        """The tunnel's certificate, by the machine's own identity."""
+        found = node.status()
+        assert (found["arc"]["status"], found["vpn"]["status"]) == ("Connected", "Connected")
+        lab.azure.assignments.put(GROUP, NETWORK_CONTRIBUTOR, found["arc"]["principalId"])
+        before = machine.run("sh", "-c", "ls /var/lib/aks-flex-node/vpn/*.pem").out
+        flex(machine, "bootstrap-vpn", "--renew")
+        assert machine.run("sh", "-c", "ls /var/lib/aks-flex-node/vpn/*.pem").out != before
+        assert node.status()["vpn"]["status"] == "Connected"
+
+    lives(node, renewed, *words)
+    gateway = lab.vpn.resources.find(f"{GROUP}/providers/Microsoft.Network/virtualNetworkGateways/aks-flex-node")
+    assert gateway
+    assert gateway.document["properties"]["vpnClientConfiguration"]["vpnClientRootCertificates"] == []
 
 
 def test_no_secret_is_where_others_could_see_it(lab: Lab, make: Callable[..., Followed]) -> None:

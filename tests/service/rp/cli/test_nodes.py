@@ -84,6 +84,18 @@ def test_a_person_says_which_agent_and_pauses_a_node_and_allows_older_versions(p
     assert allowed["updatePolicy"] == {"paused": True, "allowDowngrade": True}
 
 
+def test_a_person_says_by_which_ways_a_node_reaches_its_cluster(person: Person) -> None:
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--vpn", "--server-url", "https://10.77.0.4")
+    on_edge = ("node", "update", *ON_PLANT, "--name", "edge-1", "--json")
+    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
+
+    plain = person.does(*on_edge, "--no-vpn", "--server-url", "").json["properties"]["config"]
+
+    assert "https://10.77.0.4" in shown
+    assert plain["azure"]["vpn"] == {"enabled": False}
+    assert plain["node"]["kubelet"]["serverURL"] == "https://api.plant.example:443"
+
+
 def test_an_update_that_changes_nothing_does_not_retire_the_url(person: Person) -> None:
     before = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", "--json").json
 
