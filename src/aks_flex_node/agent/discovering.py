@@ -1,6 +1,6 @@
 """What Azure knows of the cluster and a configuration leaves out: the API server, its CA, its version, its DNS.
 
-It is asked once, before anything is changed, and kept without any credential in it.
+It is asked before anything is changed, until the machine has become a node; and kept without any credential in it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.agent import CLUSTER
 from aks_flex_node.agent.config.derived import ca_certificate, cluster
-from aks_flex_node.errors import ClusterError
+from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import WriteFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.azure.arm import ArmReader
     from aks_flex_node.host.host import Host
@@ -45,6 +47,32 @@ def cluster_id(config: NodeConfig) -> str:
     subscription, group, name = cluster(config) or ("", "", "")
     provider = "Microsoft.ContainerService/managedClusters"
     return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{provider}/{name}"
+
+
+def told(
+    config: NodeConfig,
+    before: Discovered | None,
+    ask: Callable[[], Discovered],
+    say: Callable[[str], None],
+    *,
+    joined: bool,
+) -> tuple[NodeConfig, Discovered | None]:
+    """The configuration with what Azure says where it says nothing itself; and that, when it was asked just now.
+
+    A node stays what it became by the first answer. For a machine that never became one that answer may be about a
+    cluster that has been made anew since; so it counts only when nobody can be asked.
+    """
+    known = completed(config, before)
+    if not lacks(config) or (joined and not lacks(known)):
+        return known, None
+    try:
+        found = ask()
+    except FlexError as error:
+        if lacks(known):
+            raise
+        say(f"What Azure said before counts, because now it says nothing: {error.message}")
+        return known, None
+    return completed(config, found), found
 
 
 def discover(config: NodeConfig, arm: ArmReader) -> Discovered:

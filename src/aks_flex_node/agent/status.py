@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
 
 DAYS_LEFT = 3  # a kubelet renews its certificate long before
+TUNNEL_DAYS_LEFT = 14  # and the agent that stays that of the tunnel, where there is one that may
 FINE = frozenset(("disabled", "Connected"))  # of Azure Arc, and of the tunnel
 SERVICES = ("containerd", "kubelet", "node-problem-detector")
 
@@ -186,12 +187,14 @@ def complaints(found: dict[str, Any]) -> list[str]:
         if found[name]["status"] not in FINE:
             wrong.append(f"{what} is {found[name]['status']}")
     wrong += found["damaged"] or ()
-    return [*wrong, *_about_certificate(found["certificate"])]
+    wrong += _about_certificate("the node's certificate", found["certificate"], DAYS_LEFT)
+    wrong += _about_certificate("the tunnel's certificate", found["vpn"].get("certificate"), TUNNEL_DAYS_LEFT)
+    return wrong
 
 
-def _about_certificate(end: dict[str, Any] | None) -> list[str]:
-    if end is None or end["days"] >= DAYS_LEFT:
+def _about_certificate(what: str, end: dict[str, Any] | None, days: int) -> list[str]:
+    if end is None or end["days"] >= days:
         return []
     if end["days"] <= 0:
-        return [f"the node's certificate ended at {end['expires']}"]
-    return [f"the node's certificate ends at {end['expires']}, and was not renewed"]
+        return [f"{what} ended at {end['expires']}"]
+    return [f"{what} ends at {end['expires']}, and was not renewed"]

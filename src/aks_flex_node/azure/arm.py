@@ -109,7 +109,7 @@ class Arm:
         from azure.core.rest import HttpRequest  # noqa: PLC0415
 
         url = where if where.startswith("https://") else f"{self._endpoint}{where}"
-        if urlsplit(url)[:2] != urlsplit(self._endpoint)[:2]:
+        if _origin(url) != _origin(self._endpoint):
             raise unreachable(self._endpoint, f"it sends us elsewhere, to {urlsplit(url).netloc}")
         request = HttpRequest(method, url, params=dict(query or {}), json=body, headers=dict(headers or {}))
         try:
@@ -143,6 +143,8 @@ def _pipeline(
     from azure.core import PipelineClient  # noqa: PLC0415
     from azure.core.pipeline import policies  # noqa: PLC0415
 
+    from aks_flex_node.azure.retries import Retries  # noqa: PLC0415
+
     trust: dict[str, Any] = {"connection_verify": ca_file} if ca_file else {}
     return PipelineClient(
         endpoint,
@@ -151,7 +153,7 @@ def _pipeline(
             policies.HeadersPolicy({"Accept": "application/json"}),
             policies.UserAgentPolicy(f"aks-flex-node/{__version__}"),
             policies.ProxyPolicy({"https": proxy} if proxy else None),
-            policies.RetryPolicy(retry_total=4, retry_backoff_factor=0.4, timeout=60),
+            Retries(retry_total=4, retry_backoff_factor=0.4, timeout=60),
             policies.BearerTokenCredentialPolicy(credential, f"{endpoint}/.default"),
         ],
         connection_timeout=10,
@@ -216,6 +218,11 @@ def is_unanswered(error: BaseException) -> bool:
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError  # noqa: PLC0415
 
     return isinstance(error.__context__, ServiceRequestError | ServiceResponseError)
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or 443
 
 
 def _plain(cause: str) -> str:

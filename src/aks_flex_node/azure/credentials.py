@@ -113,22 +113,25 @@ def default(authority: Authority | None = None) -> TokenCredential:
 
 
 class FirstOf:
-    """The first of some identities that signs in. When none does, the reason of the first is told."""
+    """The first of some identities that signs in. When none does, the reason of each is told; what to do about it, as
+    the first says."""
 
     def __init__(self, candidates: Sequence[TokenCredential]) -> None:
         self._candidates = tuple(candidates)
 
     def get_token(self, *scopes: str, **_: Any) -> AccessToken:
-        first: AzureCallError | None = None
+        failed: list[AzureCallError] = []
         for each in self._candidates:
             try:
                 token = each.get_token(*scopes)
             except AzureCallError as error:
-                first = first or error
+                failed.append(error)
             else:
                 self._candidates = (each,)  # it is who we are from now on
                 return token
-        assert first  # noqa: S101 - there is at least one of them, and it did not sign in
+        first = failed[0]  # there is at least one of them, and it did not sign in
+        first.message = " ".join(error.message for error in failed)
+        first.again = any(error.again for error in failed)
         raise first
 
 

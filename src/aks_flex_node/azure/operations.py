@@ -72,11 +72,12 @@ class Operation:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long something may take, and by which clock."""
+    """How long something may take, and by which clocks: the one that people read may be set meanwhile."""
 
     seconds: float = HOUR
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
 
 
 def begun(reply: Reply, what: str, resource: str, api_version: str, now: float) -> Operation:
@@ -92,7 +93,7 @@ def begun(reply: Reply, what: str, resource: str, api_version: str, now: float) 
 
 def follow(sender: Sender, operation: Operation, patience: Patience, note: Note) -> Any:
     """Wait until it is done; what it made or said. Trouble on the way is no end while there is time."""
-    told, start = "", patience.now()  # who takes up the work of another process has patience of its own
+    told, start = "", patience.clock()  # who takes up the work of another process has patience of its own
     while True:
         try:
             state, result, pause = _look(sender, operation)
@@ -104,7 +105,7 @@ def follow(sender: Sender, operation: Operation, patience: Patience, note: Note)
             return result
         if state.lower() in ENDED:
             raise failed(operation, state, result)
-        if patience.now() - start > patience.seconds:
+        if patience.clock() - start > patience.seconds:
             raise late(operation, patience.seconds)
         told = _tell(operation, patience.now() - operation.began, told, note)
         patience.sleep(pause)
@@ -112,7 +113,7 @@ def follow(sender: Sender, operation: Operation, patience: Patience, note: Note)
 
 def _tell(operation: Operation, passed: float, told: str, note: Note) -> str:
     """Once a minute, in words."""
-    minutes = int(passed // 60)
+    minutes = max(0, int(passed // 60))
     since = f", {minutes} min so far" if minutes else ""
     words = f"Azure is at work on {operation.what}{since}"
     if words != told:

@@ -56,10 +56,13 @@ class Person:
         """A command as this person: as root it would leave files of root's in their home."""
         if not self.is_other:
             return words
-        return ("runuser", "-u", self.name, "--", "env", f"--chdir={self.home}", *words)
+        # Their own places of programs count once it is them: what root runs until then is the system's.
+        theirs = f"PATH={self.shell.get('PATH', '')}"
+        return ("runuser", "-u", self.name, "--", "env", f"--chdir={self.home}", theirs, *words)
 
     def environment(self) -> dict[str, str]:
-        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, **self.shell}
+        shell = {name: value for name, value in self.shell.items() if name != "PATH" or not self.is_other}
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, **shell}
 
 
 class AzureCli:
@@ -124,7 +127,7 @@ def explain(person: Person, answer: Answer) -> AzureCallError:
     if answer.code == MISSING_PROGRAM:
         return AzureCallError(
             "azure-cli-missing",
-            "The configuration names no identity for this, and the Azure CLI (`az`) is not installed here.",
+            "The configuration names no service principal for this, and the Azure CLI (`az`) is not installed here.",
             "Install it and type `az login`, or set azure.servicePrincipal.",
             again=False,
         )

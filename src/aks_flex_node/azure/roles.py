@@ -87,7 +87,9 @@ def assign(
                 raise forbidden(scope, role, principal, error) from error
             if not (error.again or error.code == "PrincipalNotFound") or not patience.pause():
                 raise
-            note(f"Azure does not know the machine's identity yet ({patience.waited:.0f} s)")
+            unknown = error.code == "PrincipalNotFound"
+            cause = "Azure does not know the machine's identity yet" if unknown else error.message.rstrip(".")
+            note(f"{cause} ({patience.waited:.0f} s)")
             continue
         return True
 

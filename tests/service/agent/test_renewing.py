@@ -11,6 +11,7 @@ from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.renewing import due, failure, trials
 from aks_flex_node.agent.tidying import old
 from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.service.agent.agents_on_trial import DEAD, GOOD, MUTE, Bench, Cut, script
 
 if TYPE_CHECKING:
@@ -105,6 +106,22 @@ def test_a_version_that_is_not_what_it_should_be_is_never_started(bench: Bench, 
     assert why in outcome.message
     assert (bench.running, bench.look(release.current(bench.config))) == (bench.home, None)
     assert not due(bench, bench.config)
+
+
+@pytest.mark.parametrize(("answer", "started"), [("exit 2", False), ("exit 1", True), ("exit 0", True)])
+def test_a_version_that_has_no_token_for_the_kubelet_is_never_started(
+    bench: Bench, answer: str, started: bool
+) -> None:
+    answers = f"config) exit 0;;\ntoken) {answer};;".encode()
+    bench.versions["0.2.0"] = script("0.2.0", GOOD).replace(b"config) exit 0;;", answers)
+    bench.settings("0.2.0")
+    bench.notes.do(MakeDirectory("/var/lib/kubelet"))
+    bench.notes.do(WriteFile("/var/lib/kubelet/identity.json", b"{}", 0o600))
+
+    outcome = bench.renew()
+
+    assert (outcome.result == "done") == started
+    assert ("has no token for the kubelet" in outcome.message) != started
 
 
 def test_the_launcher_alone_goes_back_after_three_starts(bench: Bench) -> None:

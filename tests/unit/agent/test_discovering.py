@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_node.agent import discovering
 from aks_flex_node.agent.components.agent import CLUSTER
-from aks_flex_node.errors import ClusterError
+from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.unit.agent.config.samples import CA, CLUSTER_ID
 from tests.unit.agent.given import config_of, empty_host
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
 
 LEFT_OUT = ("node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version", "azure.bootstrapToken.token")
 NAMED: dict[str, object] = {"azure.targetCluster.resourceId": CLUSTER_ID, "azure.managedIdentity.clientId": "x"}
@@ -81,3 +84,34 @@ def test_what_is_kept_and_cannot_be_read_is_not_used(text: bytes) -> None:
 def test_a_credential_without_an_api_server_is_named(kubeconfig: Any) -> None:
     with pytest.raises(ClusterError, match="names no API server"):
         discovering.discover(config_of(NAMED, without=LEFT_OUT), Azure(kubeconfig))
+
+
+OLD = discovering.Discovered(CLUSTER_ID, "https://old.example:443", CA, "1.33.1")
+
+
+def asked(config: NodeConfig, before: discovering.Discovered | None, *, joined: bool, azure: Any = None) -> str:
+    """Which API server it is, in the end."""
+
+    def ask() -> discovering.Discovered:
+        if azure is None:
+            raise FlexError("arm-unreachable", "It cannot be reached.", "", again=True)
+        return discovering.discover(config, azure)
+
+    found, _ = discovering.told(config, before, ask, lambda _: None, joined=joined)
+    return found.node.kubelet.server_url or ""
+
+
+def test_a_machine_that_never_became_a_node_asks_again_about_a_cluster_that_may_be_another() -> None:
+    config = config_of(NAMED, without=LEFT_OUT)
+    assert asked(config, OLD, joined=False, azure=Azure()) == "https://c.example:443"
+    assert asked(config, OLD, joined=False) == "https://old.example:443"  # better than nothing
+    with pytest.raises(FlexError, match="cannot be reached"):
+        asked(config, None, joined=False)
+
+
+def test_a_node_stays_what_it_became_by_the_first_answer() -> None:
+    assert asked(config_of(NAMED, without=LEFT_OUT), OLD, joined=True, azure=Azure()) == "https://old.example:443"
+
+
+def test_a_configuration_that_says_all_asks_nobody() -> None:
+    assert asked(config_of(NAMED), None, joined=False) == config_of(NAMED).node.kubelet.server_url

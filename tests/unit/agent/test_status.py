@@ -133,6 +133,11 @@ WELL: dict[str, Any] = {
         ({"arc": {"status": "Expired"}}, ["Azure Arc is Expired"]),
         ({"vpn": {"status": "Connecting"}}, ["the tunnel to the cluster's network is Connecting"]),
         (
+            {"vpn": {"status": "Connected", "certificate": {"days": 13.0, "expires": "then"}}},
+            ["the tunnel's certificate ends at then, and was not renewed"],
+        ),
+        ({"vpn": {"status": "Connected", "certificate": {"days": 20.0, "expires": "then"}}}, []),
+        (
             {"certificate": {"expires": "2030", "days": 2.9}},
             ["the node's certificate ends at 2030, and was not renewed"],
         ),

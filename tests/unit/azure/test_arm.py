@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from aks_flex_node.azure.arm import Arm, AzureCallError, refused, unreachable
 from aks_flex_node.azure.credentials import Authority
+from aks_flex_node.azure.retries import LONGEST, Retries
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
@@ -91,3 +93,11 @@ def test_a_private_authority_is_not_looked_up_in_entras_own_list() -> None:
     by_proxy = Authority(proxy="http://proxy.example:3128").options()
     assert by_proxy["proxies"] == {"https": "http://proxy.example:3128"}
     assert Authority().options() == {"authority": "https://login.microsoftonline.com"}
+
+
+@pytest.mark.parametrize(("after", "again"), [("1", True), (f"{LONGEST:.0f}", True), ("16", False), ("3600", False)])
+def test_whoever_is_put_off_for_long_is_told_and_does_not_wait_in_silence(after: str, again: bool) -> None:
+    policy = Retries(retry_total=4)
+    http = SimpleNamespace(status_code=429, headers={"Retry-After": after})
+    answer = cast("Any", SimpleNamespace(http_response=http, http_request=SimpleNamespace(method="GET")))
+    assert policy.is_retry(policy.configure_retries({}), answer) is again

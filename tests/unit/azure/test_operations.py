@@ -41,7 +41,7 @@ class Clock:
         self.time += seconds
 
     def patience(self, seconds: float = 3600.0) -> Patience:
-        return Patience(seconds, self.sleep, lambda: self.time)
+        return Patience(seconds, self.sleep, lambda: self.time, lambda: self.time)
 
 
 def operation(status: str = "", result: str = "") -> Operation:
@@ -120,3 +120,14 @@ def test_where_to_look_comes_from_the_answer() -> None:
     assert begun(reply, "a thing", THING, "2024-05-01", 5.0) == Operation(
         "a thing", THING, "2024-05-01", STATUS, RESULT, 5.0
     )
+
+
+@pytest.mark.parametrize("jump", [-400 * 86400.0, 400 * 86400.0])
+def test_a_clock_that_is_set_meanwhile_makes_the_wait_no_shorter_and_no_longer(jump: float) -> None:
+    clock, notes = Clock(), list[str]()
+    patience = Patience(60.0, clock.sleep, lambda: clock.time + jump * (clock.time > 1015), lambda: clock.time)
+    azure = Answers({STATUS: [{"status": "InProgress"}]})
+    with pytest.raises(AzureCallError, match="within 1 min"):
+        follow(azure, operation(STATUS), patience, notes.append)
+    assert 60 < sum(clock.slept) < 90
+    assert not any("-" in note for note in notes)

@@ -22,14 +22,10 @@ def test_behind_sudo_it_is_the_person_who_typed_sudo() -> None:
     person = Person.at({"SUDO_USER": "daemon", "HOME": "/root", "PATH": "/opt/bin", "AZURE_CONFIG_DIR": "/x"})
     home = pwd.getpwnam("daemon").pw_dir
     assert (person.name, person.home, person.is_other) == ("daemon", home, True)
-    assert person.command("az", "x") == ("runuser", "-u", "daemon", "--", "env", f"--chdir={home}", "az", "x")
-    assert person.environment() == {
-        "HOME": home,
-        "USER": "daemon",
-        "LOGNAME": "daemon",
-        "AZURE_CONFIG_DIR": "/x",
-        "PATH": f"/opt/bin:{ENVIRONMENT['PATH']}:{home}/.local/bin:{home}/bin",
-    }
+    # Root looks for runuser and env where the system has them, and not where that person may have others.
+    path = f"PATH=/opt/bin:{ENVIRONMENT['PATH']}:{home}/.local/bin:{home}/bin"
+    assert person.command("az", "x") == ("runuser", "-u", "daemon", "--", "env", f"--chdir={home}", path, "az", "x")
+    assert person.environment() == {"HOME": home, "USER": "daemon", "LOGNAME": "daemon", "AZURE_CONFIG_DIR": "/x"}
 
 
 @ROOT

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_node.azure.arm import AzureCallError, refused
 from aks_flex_node.azure.patience import Patience
-from aks_flex_node.azure.roles import NODE_ROLES, assignment_id, missing, take_away
+from aks_flex_node.azure.roles import NODE_ROLES, assign, assignment_id, missing, take_away
 
 CLUSTER = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
 READER, RBAC, ADMIN = NODE_ROLES
@@ -89,3 +89,20 @@ def test_pauses_grow_and_end_in_time() -> None:
         pass
     assert slept == [1, 2, 4, 8, 15, 10]
     assert patience.waited == 40.0
+
+
+class Busy(Answers):
+    """Puts us off once."""
+
+    def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
+        if self._found:
+            self._found = []
+            raise refused(429, '{"error": {"code": "TooManyRequests", "message": "Slowly."}}')
+        return {}
+
+
+def test_whoever_is_put_off_while_giving_a_role_is_told_why() -> None:
+    notes: list[str] = []
+    patience = Patience(40.0, now=lambda: 0.0, sleep=lambda _: None)
+    assert assign(Busy([{}]), CLUSTER, READER, "principal", patience, notes.append)
+    assert notes == ["Azure refused (TooManyRequests): Slowly (0 s)"]

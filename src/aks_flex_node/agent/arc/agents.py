@@ -50,7 +50,7 @@ class Azcmagent:
             "tenant-id": wanted.tenant,
             "location": wanted.location,
             "cloud": wanted.cloud,
-            "tags": ",".join(f"{key}={value}" for key, value in sorted(wanted.tags.items())),
+            "tags": ",".join(f"{key}={value}" for key, value in sorted(wanted.tags.items()) if is_plain(key + value)),
         }
         with self._told({key: value for key, value in settings.items() if value}):
             argv = (self.program, "connect", "--config", TOLD)
@@ -87,6 +87,11 @@ class Azcmagent:
                 "A code such as AZCM0042 is explained at https://aka.ms/arc/azcmerror.",
                 again=True,
             ) from error
+
+
+def is_plain(words: str) -> bool:
+    """Whether azcmagent can be told of a tag: it takes all of them as one word. The others Azure is told by us."""
+    return not set(words) & set(",='\"")
 
 
 def tidy(host: Host) -> None:

@@ -7,12 +7,15 @@ import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.agent.engine.workshop import sources
+from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.roles import RolesArm
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from aks_flex_node.agent.config.models import NodeConfig
+
+API = "2024-07-10"
 
 
 class MachinesArm(RolesArm, Protocol):
@@ -51,7 +54,7 @@ class LiveCloud:
     def machine(self) -> AbstractContextManager[RolesArm]:
         from aks_flex_node.agent.identities import signing  # noqa: PLC0415
 
-        return signing.arm(self._config)
+        return signing.arm(by_arc(self._config))
 
     def token(self) -> str:
         from aks_flex_node.agent.identities import signing  # noqa: PLC0415
@@ -68,3 +71,26 @@ class LiveCloud:
         ways = sources(self._config)
         with contextlib.closing(Network(ways)) as network:
             return fetch_text(network, ways.place(url), Persistence(ways.attempts, Pace(), threading.Event()))
+
+
+def by_arc(config: NodeConfig) -> NodeConfig:
+    """The configuration of a node that is what Arc knows: `arc register` may be typed where another identity is the
+    node's own."""
+    azure = config.azure
+    arc = azure.arc.model_copy(update={"enabled": True})
+    return config.model_copy(update={"azure": azure.model_copy(update={"arc": arc})})
+
+
+def find(arm: MachinesArm, machine: str) -> dict[str, Any] | None:
+    """The machine as Azure has it; None when it has none by that name."""
+    try:
+        return arm.get(machine, API)
+    except AzureCallError as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def principal_of(machine: dict[str, Any]) -> str:
+    """The object id of a machine's identity. A machine that is made anew by the same name has another."""
+    return str((machine.get("identity") or {}).get("principalId") or "")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.arc import looking
 from aks_flex_node.agent.arc.agents import Azcmagent
+from aks_flex_node.agent.arc.clouds import API, find, principal_of
 from aks_flex_node.agent.arc.wanted import same
 from aks_flex_node.azure import roles
-from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.arc.packages import Packages
     from aks_flex_node.agent.arc.records import Record, Records
     from aks_flex_node.host.host import Host
-
-API = "2024-07-10"
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,10 @@ class Parting:
         azcmagent = Azcmagent(self.host, found) if found else None
         try:
             if azcmagent and self._is_ours(azcmagent, record):
-                azcmagent.disconnect(self.cloud.token())
+                if self._is_replaced(record):
+                    azcmagent.forget()
+                else:
+                    azcmagent.disconnect(self.cloud.token())
                 return []
         except FlexError as error:
             self.note(f"azcmagent could not do it: {error.message}")
@@ -73,6 +74,18 @@ class Parting:
     def _is_ours(self, azcmagent: Azcmagent, record: Record) -> bool:
         """Whether it is connected as the machine that we made, and as no other."""
         return same(azcmagent.shown().id, record.machine)
+
+    def _is_replaced(self, record: Record) -> bool:
+        """Whether somebody has made another machine by that name since: azcmagent would delete it by its name."""
+        with self.cloud.operator() as arm:
+            found = find(arm, record.machine)
+        return found is not None and self._is_anothers(found, record)
+
+    def _is_anothers(self, machine: dict[str, Any], record: Record) -> bool:
+        other = bool(record.principal) and not same(principal_of(machine), record.principal)
+        if other:
+            self.note(f"{record.machine} has another identity by now: it is another machine's, and stays in Azure")
+        return other
 
     def _forget(self, azcmagent: Azcmagent | None) -> None:
         try:
@@ -85,11 +98,15 @@ class Parting:
         """The machine in Azure, unless it is somebody else's. One that is gone already is as good."""
         if not (record.made or record.principal):
             return []
+        command = f"az resource delete --ids {record.machine}"
         try:
             with self.cloud.operator() as arm:
+                found = find(arm, record.machine)
+                if found is None or self._is_anothers(found, record):
+                    return []
+                if not record.principal:  # whoever of the same name came first has it, or nobody but us
+                    return [f"{command}  # only if no other machine is connected as it: this one never was"]
                 arm.delete(record.machine, API)
-        except FlexError as error:
-            if isinstance(error, AzureCallError) and error.status == 404:
-                return []
-            return [f"az resource delete --ids {record.machine}"]
+        except FlexError:
+            return [command]
         return []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.arc import agents, looking
 from aks_flex_node.agent.arc.agents import Azcmagent
-from aks_flex_node.agent.arc.clouds import Cloud, LiveCloud
+from aks_flex_node.agent.arc.clouds import API, Cloud, LiveCloud, find, principal_of
 from aks_flex_node.agent.arc.leaving import Parting
 from aks_flex_node.agent.arc.packages import Packages, missing
 from aks_flex_node.agent.arc.records import Records
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.arc.clouds import MachinesArm
     from aks_flex_node.agent.engine.engine import Engine
 
-API = "2024-07-10"
 SEEN_SECONDS = 60.0  # for Azure to show a machine that has just connected
 
 
@@ -82,7 +81,12 @@ class Registration:
         if not record.installed:
             self._records.change(installed=True, found=self._packages.present())
         self._note("installing azcmagent")
-        self._packages.install()
+        try:
+            self._packages.install()
+        except FlexError:
+            if not record.installed and not self._packages.is_known:
+                self._records.change(installed=False, found=())  # whoever installs it by hand now keeps it
+            raise
         found = looking.program(self.host)
         if found is None:
             raise missing("its package did not bring it")
@@ -95,7 +99,7 @@ class Registration:
         if shown.is_registered and shown.status == "Expired":
             if not record.connected:
                 raise expired(want.id)
-            azcmagent.forget()  # its identity has ended; a new one is made below
+            self._give_up(azcmagent, want)
         elif shown.is_registered:
             self._records.change(machine=want.id)
             return
@@ -121,13 +125,17 @@ class Registration:
         if record.made and same(record.machine, want.id):
             return True
         with self._cloud.operator() as arm:
-            try:
-                arm.get(want.id, API)
-            except AzureCallError as error:
-                if error.status != 404:
-                    raise
-                return True
-        return False
+            return find(arm, want.id) is None
+
+    def _give_up(self, azcmagent: Azcmagent, want: Wanted) -> None:
+        """A connection whose identity has ended. Azure makes no new one under a name that it has, so that goes first;
+        unless it is another machine's by now."""
+        own = self._records.read().principal
+        with self._cloud.operator() as arm:
+            found = find(arm, want.id)
+            if found is not None and own and same(principal_of(found), own):
+                arm.delete(want.id, API)
+        azcmagent.forget()
 
     def _read_back(self, arm: MachinesArm, want: Wanted) -> dict[str, Any]:
         """The machine as Azure has it, which may take a moment; with the identity that it was given."""
@@ -141,8 +149,7 @@ class Registration:
                 if not patience.pause():
                     raise gone(want.id) if error.status == 404 else error from error
                 continue
-            principal = str((machine.get("identity") or {}).get("principalId") or "")
-            if principal:
+            if principal := principal_of(machine):
                 self._records.change(principal=principal)
                 return machine
             if not patience.pause():

@@ -38,7 +38,8 @@ class Roles:
             names = ", ".join(role.name for role in lacking)
             if not self._patience.pause():
                 raise late(cluster, names, self._patience.seconds, error) from error
-            self._note(f"waiting until Azure puts into effect: {names} ({self._patience.waited:.0f} s)")
+            cause = f"; it cannot be asked as the machine yet: {error.message}" if error else ""
+            self._note(f"waiting until Azure puts into effect: {names} ({self._patience.waited:.0f} s){cause}")
 
     def look(self, arm: RolesArm, cluster: str, principal: str) -> bool:
         """Whether it has all of them; what is missing is for somebody else to give."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import discovering
 from aks_flex_node.agent.cli import door, screen
-from aks_flex_node.agent.components.agent import CURRENT
+from aks_flex_node.agent.components.agent import APPLIED
 from aks_flex_node.agent.config.derived import cluster, kubelet_auth
 from aks_flex_node.agent.engine.state import Phase
 from aks_flex_node.agent.joining import Stage
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.engine.engine import Engine
     from aks_flex_node.agent.following.provider import Provider
     from aks_flex_node.agent.leaving import TakeBack
+    from aks_flex_node.host.host import Host
 
 INTRODUCTION_SECONDS = 120.0
 
@@ -32,15 +33,16 @@ INTRODUCTION_SECONDS = 120.0
 def ask_azure(config: NodeConfig) -> tuple[NodeConfig, Discovered | None]:
     """The configuration with what Azure says of the cluster, where it leaves that out; and that by itself, when Azure
     was asked. Changes nothing."""
-    known = discovering.completed(config, discovering.kept(RealHost()))
-    if not discovering.lacks(known):
-        return known, None
-    from aks_flex_node.agent.identities.signing import arm
 
-    screen.say(f"Asking Azure about {discovering.cluster_id(config)}.")
-    with arm(config, operator=True) as azure:
-        found = discovering.discover(config, azure)
-    return discovering.completed(config, found), found
+    def ask() -> Discovered:
+        from aks_flex_node.agent.identities.signing import arm
+
+        screen.say(f"Asking Azure about {discovering.cluster_id(config)}.")
+        with arm(config, operator=True) as azure:
+            return discovering.discover(config, azure)
+
+    kept = discovering.kept(RealHost())
+    return discovering.told(config, kept, ask, screen.say, joined=Path(APPLIED).exists())
 
 
 def stages(engine: Engine, note: Callable[[str], None]) -> list[Stage]:
@@ -70,6 +72,19 @@ def take_back(engine: Engine, note: Callable[[str], None]) -> list[TakeBack]:
     ]
 
 
+def in_azure(host: Host, config: NodeConfig) -> list[str]:
+    """What `take_back` would do, by what was written down."""
+    from aks_flex_node.agent.arc.records import Records
+    from aks_flex_node.agent.vpn import records as vpn
+
+    arc, tunnel = Records(host, config).read(), vpn.read(host, config)
+    gateways = [*([tunnel.gateway] if tunnel.roots else []), *(gateway for gateway, _ in tunnel.former)]
+    found = [f"take this machine's certificate off {each}" for each in dict.fromkeys(gateways)]
+    found += [f"delete the role assignment {each}" for each in arc.assignments]
+    found += [f"take {arc.machine} out of Azure Arc"] if arc.connected else []
+    return [*found, *(["remove azcmagent, its users and its directories"] if arc.installed else [])]
+
+
 def introduction(engine: Engine, loaded: Loaded) -> Callable[[], None] | None:
     """How this node shows itself to its provider, where that has to let it in; None where nobody has to."""
     config = engine.config
@@ -81,9 +96,9 @@ def introduction(engine: Engine, loaded: Loaded) -> Callable[[], None] | None:
         from aks_flex_node.agent.following.provider import Provider
         from aks_flex_node.agent.following.tokens import Tokens
 
-        text = Path(CURRENT).read_text() if Path(CURRENT).exists() else loaded.text()
+        # As whom its kubelet will come: what a join before this one has kept may name somebody else.
         node = door.node_name(engine)
-        tokens = Tokens(engine.machine.program, lambda: text)
+        tokens = Tokens(engine.machine.program, loaded.text)
         _introduce(Provider(endpoint(config, node), config, tokens))
 
     return introduce

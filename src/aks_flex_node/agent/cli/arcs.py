@@ -11,6 +11,7 @@ from aks_flex_node.agent.cli.options import Config, Json, Sets, Yes
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.engine import Engine
     from aks_flex_node.agent.engine.state import Phase
 
@@ -75,6 +76,8 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     if not records.exists:
         screen.say("Nothing to do: this machine was not registered with Azure Arc by aks-flex-node.")
         return
+    if door.has_joined(engine.config):
+        refuse_in_use(engine.config)
     if not yes:
         typer.confirm(f"Take {records.read().machine or 'this machine'} out of Azure Arc?", abort=True, err=True)
     with alone():
@@ -83,6 +86,20 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     for line in left:
         screen.say(f"for somebody who may change it in Azure: {line}")
     screen.say("This machine is no longer registered with Azure Arc by aks-flex-node.")
+
+
+def refuse_in_use(config: NodeConfig) -> None:
+    """A node that has nothing else to show would lose its cluster, or its provider, when its token ends."""
+    from aks_flex_node.agent.config.derived import kubelet_auth
+    from aks_flex_node.agent.identities.who import kind
+    from aks_flex_node.errors import MachineError
+
+    if kind(config) == "arc" and (kubelet_auth(config) == "exec" or config.continuous_monitoring):
+        raise MachineError(
+            "arc-in-use",
+            "This machine is a node that signs in as the machine that Azure Arc knows. Nothing was changed.",
+            "Take the node apart: `aks-flex-node unbootstrap` ends Arc, too. Or give it another identity first.",
+        )
 
 
 def _engine(config: Path | None) -> Engine:

@@ -12,10 +12,12 @@ from aks_flex_node.agent.cli import door, progress, resets, screen, sites
 from aks_flex_node.agent.cli.stays import install_service
 from aks_flex_node.agent.cluster.own import node_api
 from aks_flex_node.agent.cluster.proof import LiveProof
+from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.agent import CURRENT, WORK
 from aks_flex_node.agent.components.sequence import SEQUENCE, kept
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.drifting.repairs import repair
+from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.locking import alone
 from aks_flex_node.agent.engine.workshop import StoreWorkshop
 from aks_flex_node.agent.fetching import keeping
@@ -23,6 +25,7 @@ from aks_flex_node.agent.following import sights
 from aks_flex_node.agent.following.recovery import Recovery
 from aks_flex_node.agent.updating.update import Update
 from aks_flex_node.agent.updating.workbench import Workbench
+from aks_flex_node.agent.vpn import looking
 from aks_flex_node.agent.works import Outcome, Result
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.real import RealHost
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.engine import Engine
 
 ALONE = "--leave-alone="
@@ -77,6 +81,7 @@ def renew(version: str) -> None:
 
 def _engine_for(config: NodeConfig) -> Engine:
     engine = door.engine(config)
+    engine.machine = looking.steady(engine.host, engine.config, engine.machine)
     door.open_log(engine)
     return engine
 
@@ -88,9 +93,28 @@ def _repair(left_alone: Sequence[str]) -> Outcome:
         engine.leave_alone = frozenset(left_alone)
         workshop = engine.workshop = StoreWorkshop(engine.config)
         try:
-            return repair(engine, renewing.compared)
+            outcome = repair(engine, repaired)
         finally:
             workshop.close()
+        keep_address(engine)
+        return outcome
+
+
+def repaired(engine: Engine) -> Sequence[Component]:
+    """All but a tunnel that the configuration does not know: that may be the only way to the cluster.
+
+    An update proves that a node works without it, or goes back; a repair could do neither.
+    """
+    found = renewing.compared(engine)
+    return found if engine.config.azure.vpn.enabled else tuple(one for one in found if one is not vpn.COMPONENT)
+
+
+def keep_address(engine: Engine) -> None:
+    """By which the node is known from now on; a tunnel may have given it another."""
+    path = f"{engine.config.paths.data_dir}/state.json"
+    known = state.read(engine.host, path)
+    if known.address and known.address != engine.machine.address:
+        state.write(engine.host, path, replace(known, address=engine.machine.address))
 
 
 def recover() -> Outcome:
@@ -105,7 +129,7 @@ def recover() -> Outcome:
 
 
 def connect() -> Outcome:
-    """Renew the certificate of the tunnel, and all that goes with it."""
+    """Have the tunnel that the configuration means, with a certificate that lasts."""
     from aks_flex_node.agent.vpn.connection import Connection
 
     with alone():

@@ -25,7 +25,7 @@ from aks_flex_node.agent.recovering import recover
 from aks_flex_node.agent.updating import journals
 from aks_flex_node.agent.watching import Watcher
 from aks_flex_node.agent.words import counted
-from aks_flex_node.errors import ClusterError, MachineError
+from aks_flex_node.errors import ClusterError, ConfigError, MachineError
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.real import RealHost
 
@@ -84,6 +84,7 @@ def _engine_for(loaded: Loaded, *, follows: bool, fetched: bool) -> Engine:
     engine = door.engine(loaded.config)
     if follows:
         check_following(loaded.config, door.node_name(engine))
+        refuse_passing_tunnel(loaded)
     if fetched:
         refuse_another_node(engine, door.applied())
     refuse_another_name(engine)
@@ -121,6 +122,17 @@ def _renewable(engine: Engine) -> Iterator[None]:
             f"Make new ones where the provider runs: `aks-flex-rp node join-command --name {name}`. It prints the "
             "line to run here; what is installed already stays.",
         ) from error
+
+
+def refuse_passing_tunnel(loaded: Loaded) -> None:
+    """A node that is followed becomes what its resource says; without the tunnel it would be lost."""
+    origin = loaded.origins.get("azure.vpn.enabled", "")
+    if loaded.config.azure.vpn.enabled and origin.startswith(("flag", "environment")):
+        raise ConfigError(
+            "vpn-for-one-run",
+            f"The VPN is asked for by {origin} alone. This node is to follow its resource, which would take it away.",
+            "Say it in the resource: `aks-flex-rp node update --vpn`, and join with its new URL.",
+        )
 
 
 def refuse_another_name(engine: Engine) -> None:

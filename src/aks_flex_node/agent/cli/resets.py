@@ -69,7 +69,8 @@ def show_reset(config: NodeConfig) -> None:
         screen.show(f"drain and cordon node {door.node_name(real)}, and say that it left")
     own = {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
     shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.path in own)]
-    for action in shown:
-        screen.show(str(action))
-    if not shown:
+    lines = [*(str(action) for action in shown), *ahead.in_azure(real.host, config)]
+    for line in lines:
+        screen.show(line)
+    if not lines:
         screen.show("Nothing to do.")

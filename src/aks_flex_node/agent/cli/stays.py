@@ -13,6 +13,7 @@ from aks_flex_node.agent.components.sequence import own
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.engine.workshop import StoreWorkshop
 from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.identities.who import kind
 from aks_flex_node.agent.works import Outcome, Result
 from aks_flex_node.errors import ConfigError
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 def stay(engine: Engine, loaded: Loaded, stays: Stays | None, *, follows: bool) -> None:
     """Leave the agent that stays what it goes by, and bring it here, or take it away."""
     if follows and not is_followable(kept()):
-        keeping.keep_file(engine.host, loaded.text())
+        # With Arc, a service principal is its operator's, and was perhaps given for this one run.
+        keeping.keep_file(
+            engine.host, loaded.text("azure.servicePrincipal." if kind(loaded.config) == "arc" else "-")
+        )
     if (follows or door.is_followed()) and (unexpected := passing(loaded.config, kept(), stays)):
         screen.warn(unexpected)
     if stays is Stays.AS_A_SERVICE:

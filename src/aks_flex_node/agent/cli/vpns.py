@@ -111,7 +111,7 @@ def remove(
     for line in left:
         screen.show(line)
     if engine.config.azure.vpn.enabled:
-        screen.say("The next join brings it back, unless azure.vpn.enabled is false.")
+        screen.say("The next join, or the agent that stays, brings it back, unless azure.vpn.enabled is false.")
 
 
 def register(parent: typer.Typer) -> None:

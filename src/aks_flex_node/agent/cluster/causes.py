@@ -19,6 +19,8 @@ TOKEN_HINT = "Get a new token, put it into the configuration, and run the same c
 BAD_LINE = re.compile(r'^[EF]\d{4} |level=(?:error|fatal)|"level":"(?:error|fatal)"|^panic:|^Error:|^containerd: ')
 SYSTEMD = re.compile(r"^(?:\S+\.service: |Start(?:ed|ing) |Stopp(?:ed|ing) |Failed to start )")
 OBJECT_ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # by which a cluster knows an Azure identity
+# What a kubelet says of its pods: a registry that refuses one, or that nobody trusts, is no fault of the node's.
+OF_PODS = re.compile(r"\bpods?=|\bpodUID=|[Ii]mage")
 KLOG = re.compile(r"^[A-Z]\d{4} [\d:.]+\s+\d+ \S+\] ?")
 
 
@@ -34,7 +36,7 @@ def fatal(unit: str, state: UnitState, lines: Sequence[str], *, shows: Auth | No
 
     `shows` is what a kubelet shows the cluster; nothing, when it has what it needs.
     """
-    text = "\n".join(lines)
+    text = "\n".join(line for line in lines if not OF_PODS.search(line))
     if unit == "kubelet.service" and (found := _refused_by_cluster(text, shows)):
         return found
     if state.active == "failed" or state.restarts >= 3 or (state.restarts and state.active != "active"):

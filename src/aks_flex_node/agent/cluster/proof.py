@@ -260,9 +260,11 @@ class LiveProof:
         return causes.fatal(unit, state, lines, shows=self._shows())
 
     def _shows(self) -> Auth | None:
-        """What the kubelet joins with; nothing for one whose token is gone, and which has a certificate by now."""
+        """What the kubelet joins with; nothing for one which has a certificate by now, or whose token is gone."""
         auth = kubelet_auth(self._config)
-        return auth if auth != "bootstrapToken" or token(self._config) else None
+        if auth == "certificate":
+            return None if self._has_certificate() else auth
+        return auth if auth == "exec" or token(self._config) else None
 
     def _unreachable(self) -> ClusterError | None:
         """Why the API server cannot be asked from here, if it cannot."""

@@ -45,11 +45,18 @@ class Loaded:
     file: Path | None = None
     settings: dict[str, Any] = field(default_factory=dict, repr=False)  # all that was given, by path, with secrets
 
-    def text(self) -> str:
-        """All that was given, as one document that loads to the same. It holds secrets."""
+    def text(self, leave_out: str = "-") -> str:
+        """All that was given, as one document that loads to the same. It holds secrets.
+
+        What starts with `leave_out` is left out, unless the file says it.
+        """
         both = {second for first, second in EITHER if first in self.settings}
-        given = {path: _revealed(value) for path, value in self.settings.items() if path not in both}
+        passing = {path for path in self.settings if path.startswith(leave_out) and not self._is_in_file(path)}
+        given = {path: _revealed(value) for path, value in self.settings.items() if path not in both | passing}
         return json.dumps({"config": nest(given)}, indent=1) + "\n"
+
+    def _is_in_file(self, path: str) -> bool:
+        return self.file is not None and self.origins.get(path, "").startswith(f"{self.file}:")
 
 
 def _revealed(value: object) -> object:

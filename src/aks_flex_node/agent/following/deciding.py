@@ -29,7 +29,7 @@ class Wants:
     drifted: bool = False
     repairs: bool = True  # driftPolicy
     paused: bool = False
-    worn: bool = False  # the certificate of the tunnel to the cluster is about to end
+    worn: bool = False  # the certificate of the tunnel to the cluster is about to end, or another tunnel is meant
 
 
 @dataclass

@@ -17,7 +17,7 @@ from aks_flex_node.agent.components.agent import WORK
 from aks_flex_node.agent.engine.locking import is_held
 from aks_flex_node.agent.following import notes as kept
 from aks_flex_node.agent.following.accepting import Accepting
-from aks_flex_node.agent.following.deciding import LEAVE, RECOVER, REPAIR, UPDATE, Memory, choose
+from aks_flex_node.agent.following.deciding import CONNECT, LEAVE, RECOVER, REPAIR, UPDATE, Memory, choose
 from aks_flex_node.agent.following.pace import Pace
 from aks_flex_node.agent.following.polling import Poller
 from aks_flex_node.agent.following.telling import Teller
@@ -255,6 +255,7 @@ class Follower:
 
 
 _BEGINS = {
+    CONNECT: "the tunnel to the cluster's network is being seen to",
     LEAVE: "the resource is deleted: this machine leaves the cluster",
     UPDATE: "the new configuration is being applied",
     RECOVER: "this node is being recovered",

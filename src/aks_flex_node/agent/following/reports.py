@@ -33,6 +33,7 @@ class Situation:
     working: str = ""  # the work that is under way
     fought: tuple[str, ...] = ()  # subjects that somebody else changes again and again
     agent: str = ""  # why a new version of the agent did not run
+    tunnel: Outcome | None = None  # of the last look after the tunnel, if that failed
 
 
 def report(situation: Situation) -> dict[str, Any]:
@@ -61,6 +62,8 @@ def conditions(situation: Situation) -> list[dict[str, str]]:
     ]
     if notes.credentials:
         found.append(_condition("CredentialsRefused", True, "NotProven", notes.credentials))
+    if situation.tunnel:
+        found.append(_condition("TunnelNotRenewed", True, *_cause(situation.tunnel, "")))
     if situation.agent:
         found.append(_condition("AgentUpdateFailed", True, "NotProven", situation.agent))
     return found

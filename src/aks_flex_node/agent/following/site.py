@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import renewing
+from aks_flex_node.agent.components import vpn as tunnel
 from aks_flex_node.agent.components.agent import CURRENT, FOLLOWING, NEXT, UPDATE
 from aks_flex_node.agent.components.sequence import SEQUENCE, kept
 from aks_flex_node.agent.config.loader import load_text
@@ -26,7 +27,7 @@ from aks_flex_node.agent.following.provider import Provider
 from aks_flex_node.agent.following.sights import Sight
 from aks_flex_node.agent.following.tokens import Tokens
 from aks_flex_node.agent.following.watching import Lookout
-from aks_flex_node.agent.machine import address_towards, running_program
+from aks_flex_node.agent.machine import running_program
 from aks_flex_node.agent.updating import journals, windows
 from aks_flex_node.agent.updating.journals import Stage
 from aks_flex_node.agent.vpn import looking as vpn
@@ -61,7 +62,7 @@ class Site:
     _measures: bytes = b""
     _complaint: str = ""
     _proven: bool = False
-    _worn: bool = False  # the tunnel's certificate is about to end
+    _worn: bool = False  # the tunnel's certificate is about to end, or another tunnel is meant
     _lookout: Lookout | None = None
 
     @property
@@ -127,12 +128,11 @@ class Site:
         return tuple(one for one in self.drift if (one.subject, one.what) not in known)
 
     def _look_at_tunnel(self) -> None:
-        """Its certificate may be about to end; and a gateway may give this machine another address."""
-        self._worn = vpn.due(self.host, self.config, self.now())
-        if self.config.azure.vpn.enabled and not self.config.node.ip:
-            found = address_towards(self.host, self.config.node.kubelet.server_url)
-            known = self.engine.machine
-            self.engine.machine = replace(known, address=found or known.address)
+        """Its certificate may be about to end, the configuration may mean another one; and a gateway may give this
+        machine another address."""
+        due = vpn.due(self.host, self.config, self.now())
+        self._worn = due or vpn.is_other(self.host, self.config)
+        self.engine.machine = vpn.steady(self.host, self.config, self.engine.machine)
 
     def wants(self, *, deleted: bool, lost: bool) -> Wants:
         wanted = self._wanted()
@@ -146,7 +146,7 @@ class Site:
             unfinished=self.is_unfinished(),
             window=_is_open(policy.maintenance_window, self.now()),
             lost=lost,
-            drifted=any(not one.foreign and one.subject not in self._left_alone() for one in self.drift),
+            drifted=bool(self._repairable()),
             repairs=self.config.drift_policy == "repair",
             paused=policy.paused,
             worn=self._worn,
@@ -156,10 +156,19 @@ class Site:
         """What a work has to be told."""
         if kind != REPAIR:
             return ()
-        subjects = {one.subject for one in self.drift if not one.foreign} - self._left_alone()
+        subjects = self._repairable()
         self._fights = self._fights.under(self.current).after(subjects, self.now())
         # What is given up with this very repair is repaired once more, and left alone from then on.
         return tuple(f"--leave-alone={each}" for each in sorted(self._left_alone() - subjects))
+
+    def _repairable(self) -> set[str]:
+        """What a repair is to put right."""
+        found = [one for one in self.drift if not (one.foreign or self._is_way_in(one))]
+        return {one.subject for one in found} - self._left_alone()
+
+    def _is_way_in(self, one: Drift) -> bool:
+        """Whether a repair leaves it as it is, because it may be the way to the cluster."""
+        return one.component == tunnel.COMPONENT.name and not self.config.azure.vpn.enabled
 
     def report(self, known: Notes, memory: Memory, working: str) -> dict[str, Any]:
         fought = tuple(sorted(self._left_alone() & {one.subject for one in self.drift}))
@@ -173,6 +182,7 @@ class Site:
             working,
             fought,
             self._agent_failure(memory.outcomes.get(deciding.UPDATE)),
+            self._tunnel_failure(memory.outcomes.get(deciding.CONNECT)),
         )
         told = reports.report(situation)
         if file := self.config.agent.metrics_file:
@@ -242,6 +252,9 @@ class Site:
             return known
         late = outcome is not None and outcome.result == Result.FAILED.value and outcome.version == self.current
         return outcome.message if outcome and late and renewing.due(self.host, self.config) else ""
+
+    def _tunnel_failure(self, outcome: Outcome | None) -> Outcome | None:
+        return outcome if outcome and self._worn and outcome.result == Result.FAILED.value else None
 
     def _failed(self) -> Outcome | None:
         """The version that is wanted, if it was tried and did not work."""

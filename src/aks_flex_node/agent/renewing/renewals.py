@@ -11,9 +11,10 @@ from aks_flex_node.agent.components import service
 from aks_flex_node.agent.components.agent import CURRENT
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.components.sources import plain
+from aks_flex_node.agent.identities.handing import IDENTITY
 from aks_flex_node.agent.renewing import trials
 from aks_flex_node.agent.works import Outcome, Result
-from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.errors import FlexError, MachineError, WordsError
 from aks_flex_node.host.actions import MakeLink, RestartUnit, StartUnit
 from aks_flex_node.host.host import Answer
 
@@ -74,6 +75,11 @@ class Renewal:
             judged = self._ask(program, "config", "validate", "--config", CURRENT)
             if not judged.ok:
                 self._refuse(f"it does not take this machine's configuration: {judged.last_words}")
+        identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY}"
+        if host.look(identity):
+            handed = self._ask(program, "token", "kubernetes", "--identity", identity)
+            if handed.code == WordsError.exit_code:  # whoever signs us in may be away, but the command must be there
+                self._refuse(f"it has no token for the kubelet of this machine: {handed.last_words}")
 
     def _ask(self, *argv: str) -> Answer:
         try:

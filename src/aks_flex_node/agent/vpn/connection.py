@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, client_file, folder
-from aks_flex_node.agent.config import derived
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.state import Phase
-from aks_flex_node.agent.machine import address_towards
 from aks_flex_node.agent.vpn import clients, farewell, looking, names, networks, overlaps, profiles, tunnels
 from aks_flex_node.agent.vpn.causes import cause
 from aks_flex_node.agent.vpn.gateways import Gateway, Provisioning
@@ -26,7 +23,6 @@ from aks_flex_node.agent.vpn.pairs import Pair, root_data
 from aks_flex_node.agent.vpn.reaching import Reaching
 from aks_flex_node.agent.vpn.records import Book
 from aks_flex_node.agent.vpn.worlds import World
-from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.operations import Sender, begun, follow
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import Remove, RestartUnit, Run, WriteFile
@@ -34,7 +30,6 @@ from aks_flex_node.host.actions import Remove, RestartUnit, Run, WriteFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.engine.engine import Engine
     from aks_flex_node.agent.vpn.networks import Place
     from aks_flex_node.agent.vpn.profiles import Profile
@@ -100,7 +95,7 @@ class Connection:
         record = self.book.now
         return (
             not (self.renew or self.due())
-            and record.settings == fingerprint(self.config)
+            and not looking.is_other(self.host, self.config)
             and record.roots == (record.active,)
             and self.host.digest(client_file(self.config)) == record.started
             and not self.engine.plan(COMPONENT).actions
@@ -123,50 +118,63 @@ class Connection:
 
     def _establish(self, sender: Sender) -> None:
         place = networks.find(sender, self.config)
-        self._check(place)
+        place = self._check(place)
         gateway = self._gateway(sender, place)
-        self._leave_another(gateway)
-        self.book.note(network=place.id, gateway=gateway.id)
+        self._turn_to(gateway.id, place.id)
         pair = self._pair()
         Provisioning(gateway, self.config, place).ensure(pair, make=self.make, adopt=self.adopt)
         profile = self._profile(sender, gateway)
-        self._connect(pair, self._configuration(profile, pair, place))
+        text = self._configuration(profile, pair, place)
+        self._connect(pair, text)
+        self._forget_script(text)
         reaching = Reaching(self.host, self.config, self.world, place)
         reaching.name(sender, self.book.now.name_servers)
         reaching.prove()
         gateway.forget(tuple(each for each in self.book.now.roots if each != pair.name))
+        farewell.leave_former(self.book, sender, self.world, self.note)
         self.world.waiting.up(AGAIN_SECONDS)  # a gateway that is changed may begin anew
         self._forget_pairs(pair)
-        self.book.note(settings=fingerprint(self.config))
+        self.book.note(settings=looking.fingerprint(self.config))
 
-    def _check(self, place: Place) -> None:
-        """Nothing is made when addresses would be used twice."""
+    def _check(self, place: Place) -> Place:
+        """Nothing is made when addresses would be used twice. A network that somebody joined with the one that is
+        meant is no reason to stay outside: what of it is here, too, is left where it is."""
         pool = overlaps.parsed("azure.vpn.p2sGatewayCIDR", self.config.azure.vpn.p2s_gateway_cidr)
         ours = frozenset({vpn.LINK, "flex0", "cni0"})  # the tunnel itself, and pods of this node
         here = overlaps.on_host(self.host.ask("ip", "-j", "addr").out, self.host.ask("ip", "-j", "route").out, ours)
+        kept = tuple(each for each in place.spaces if each in place.own or not overlaps.is_taken(each, here))
+        if left := [each for each in place.spaces if each not in kept]:
+            self.note(f"not through the VPN, because this machine has these addresses, too: {', '.join(left)}")
+        place = replace(place, spaces=kept)
         overlaps.check(pool, place.beyond, overlaps.cluster_ranges(place.cluster), here)
+        return place
 
     def _gateway(self, sender: Sender, place: Place) -> Gateway:
         kind = "Microsoft.Network/virtualNetworkGateways"
         path = f"{place.group}/providers/{kind}/{self.config.azure.vpn.gateway_name}"
-        return Gateway(path, sender, self.book, self.world.patience, self.note)
+        # Azure writes ids now in one case and now in another: what is written down stays as it is.
+        known = [self.book.now.gateway, *(each for each, _ in self.book.now.former)]
+        id_ = next((each for each in known if each.lower() == path.lower()), path)
+        return Gateway(id_, sender, self.book, self.world.patience, self.note)
 
-    def _leave_another(self, gateway: Gateway) -> None:
-        """A machine that is to use another gateway is forgotten by the one before."""
+    def _turn_to(self, gateway: str, network: str) -> None:
+        """A machine that is to use another gateway is forgotten by the one before, once the other one works."""
         before = self.book.now
-        if before.gateway and before.gateway != gateway.id:
-            with contextlib.suppress(AzureCallError):  # whoever may not change it any more goes on nevertheless
-                replace(gateway, id=before.gateway).forget(before.roots)
-            self.book.note(roots=())
+        if before.gateway in {"", gateway}:
+            return self.book.note(network=network, gateway=gateway)
+        known = (*before.former, *((before.gateway, each) for each in before.roots))
+        roots = tuple(name for one, name in known if one == gateway)
+        former = tuple(each for each in known if each[0] != gateway)
+        return self.book.note(network=network, gateway=gateway, roots=roots, former=former)
 
     def _pair(self) -> Pair:
-        """Ours if it is good for a while, else one that was made and not yet used, else a new one."""
+        """Ours if it lasts a while, else one that was made and not yet used, else a new one."""
         active = self.book.now.active
         stems = (each.removesuffix(".pem") for each in self.host.names(folder(self.config)) if each.endswith(".pem"))
         others = sorted(each for each in stems if each != active)
         for name in [*([] if self.renew or self.due() else [active]), *others]:
             pem = self.host.read(pair_file(self.config, name)) if name else None
-            if pem and root_data(pem):
+            if pem and root_data(pem) and looking.lasts(pem, self.config, self.world.now()):
                 return Pair(name, root_data(pem), pem)
         pair = self.world.pair(self.engine.machine.node_name(self.config))
         self.host.do(WriteFile(pair_file(self.config, pair.name), pair.pem, 0o600, secret=True))
@@ -203,6 +211,12 @@ class Connection:
         self._write(path, clients.up_script(servers, domains), 0o700)
         return path
 
+    def _forget_script(self, text: bytes) -> None:
+        """One that is not used any more; not before the tunnel is up, because the one before may need it again."""
+        path = f"{folder(self.config)}/up"
+        if self.host.look(path) is not None and path.encode() not in text:
+            self.host.do(Remove(path))
+
     def _write(self, path: str, content: bytes, mode: int) -> None:
         if self.host.read(path) != content:
             self.host.do(WriteFile(path, content, mode, secret=True))
@@ -235,9 +249,7 @@ class Connection:
 
     def _tell_address(self) -> None:
         """From now on, this machine may reach the API server from another address of its own."""
-        machine, config = self.engine.machine, self.config
-        found = config.node.ip or address_towards(self.host, config.node.kubelet.server_url)
-        self.engine.machine = replace(machine, address=found or machine.address)
+        self.engine.machine = looking.steady(self.host, self.config, self.engine.machine)
 
     def take_back(self) -> list[str]:
         """Take what is ours in Azure away; what is left to type by hand, when Azure cannot be asked."""
@@ -267,10 +279,3 @@ class Connection:
     @property
     def _state_file(self) -> str:
         return f"{self.config.paths.data_dir}/state.json"
-
-
-def fingerprint(config: NodeConfig) -> str:
-    """Changes when another gateway or another network is meant."""
-    settings = config.azure.vpn.model_dump(exclude={"auto_provision", "adopt", "renew_days"})
-    told = [settings, derived.cluster(config), config.node.kubelet.server_url]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

@@ -57,8 +57,11 @@ class Gateway:
         self.change(add, "this machine's root certificate")
 
     def forget(self, names: tuple[str, ...]) -> None:
-        """Take root certificates of ours off the gateway."""
+        """Take root certificates of ours off the gateway that we use."""
+        self.drop(names)
+        self.book.note(roots=tuple(each for each in self.book.now.roots if each not in names))
 
+    def drop(self, names: tuple[str, ...]) -> None:
         def drop(document: Document) -> bool:
             roots = wanted.roots(document)
             kept = [each for each in roots if each["name"] not in names]
@@ -67,7 +70,6 @@ class Gateway:
 
         if names:
             self.change(drop, "root certificates that are no longer used")
-            self.book.note(roots=tuple(each for each in self.book.now.roots if each not in names))
 
     def change(self, edit: Callable[[Document], bool], what: str) -> None:
         """Change what is there now, and nothing that somebody else changed meanwhile: then it is read once more."""
@@ -81,7 +83,7 @@ class Gateway:
             try:
                 self.put(self.id, document, what, str(found.get("etag", "")))
             except AzureCallError as error:
-                if error.status not in {409, 412}:
+                if not is_busy(error):
                     raise
                 self.patience.sleep(BETWEEN)
                 continue
@@ -183,11 +185,23 @@ class Provisioning:
         return path
 
     def _missing(self, resource: str, body: Document, what: str) -> None:
-        """Make something that is not there; first it is written down that it may have come from us."""
-        found = self.gateway.settled(resource, what)
-        if found is None or provisioning_state(found).lower() == "failed":
+        """Make something that is not there; first it is written down that it may have come from us.
+
+        What somebody else made is used as it is, also where Azure says that it failed.
+        """
+        for left in reversed(range(ATTEMPTS)):
+            found, ours = self.gateway.settled(resource, what), resource in self.gateway.book.now.made
+            if found is not None and not (ours and provisioning_state(found).lower() == "failed"):
+                return
             self.gateway.book.note_made(resource)
-            self.gateway.put(resource, body, what)
+            try:
+                self.gateway.put(resource, body, what)
+            except AzureCallError as error:
+                if not (left and is_busy(error)):
+                    raise
+                self.gateway.patience.sleep(BETWEEN)  # another machine makes the same, or something beside it
+                continue
+            return
 
     def _mend(self, found: Document, pair: Pair) -> None:
         """A gateway whose making failed is made once more when it is ours; another one is not ours to mend."""
@@ -205,6 +219,11 @@ class Provisioning:
             raise differs(self.gateway.id, differences)
         self.gateway.note(f"changing the VPN gateway: {'; '.join(differences)}")
         self.gateway.change(lambda found: wanted.adopt(found, self.config), "the settings of the VPN gateway")
+
+
+def is_busy(error: AzureCallError) -> bool:
+    """Whether somebody else was quicker, or is at work there: then it is looked at once more."""
+    return error.status in {409, 412} or error.code in {"AnotherOperationInProgress", "RetryableError"}
 
 
 def full(gateway: str) -> FlexError:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import certificates
 from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, folder
+from aks_flex_node.agent.config import derived
+from aks_flex_node.agent.engine import state
+from aks_flex_node.agent.machine import address_towards
 from aks_flex_node.agent.vpn import records, tunnels
 from aks_flex_node.agent.vpn.pairs import DAYS
 
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.vpn.records import Record
     from aks_flex_node.agent.vpn.tunnels import Tunnel
     from aks_flex_node.host.host import Host
@@ -64,9 +71,40 @@ def due(host: Host, config: NodeConfig, now: float) -> bool:
     record = records.read(host, config)
     if not (config.azure.vpn.enabled and record.active):
         return False
-    end = expiry(host, config, record)
+    return not lasts(host.read(pair_file(config, record.active)) or b"", config, now)
+
+
+def lasts(pem: bytes, config: NodeConfig, now: float) -> bool:
+    """Whether a certificate is valid, and for a while; one that was made by a clock that was wrong may not be."""
+    validity, moment = certificates.validity(pem), datetime.fromtimestamp(now, timezone.utc)
     margin = timedelta(days=min(config.azure.vpn.renew_days, DAYS // 2))
-    return end is None or end - datetime.fromtimestamp(now, timezone.utc) < margin
+    return validity is not None and validity[0] <= moment and validity[1] - moment >= margin
+
+
+def is_other(host: Host, config: NodeConfig) -> bool:
+    """Whether the configuration means another tunnel than the one that was made, or none was made yet."""
+    return config.azure.vpn.enabled and records.read(host, config).settings != fingerprint(config)
+
+
+def fingerprint(config: NodeConfig) -> str:
+    """Changes when another gateway or another network is meant; not when a release brings another setting."""
+    settings = config.azure.vpn.model_dump(exclude={"auto_provision", "adopt", "renew_days"}, exclude_defaults=True)
+    told = [settings, derived.cluster(config), config.node.kubelet.server_url]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def steady(host: Host, config: NodeConfig, machine: Machine) -> Machine:
+    """The machine with the address by which the cluster knows it: while there is no tunnel, packets for the cluster
+    would go elsewhere and from another address, and it is still the node that it was."""
+    if not config.azure.vpn.enabled or config.node.ip:
+        return machine
+    there = host.ask("ip", "link", "show", "dev", LINK).ok
+    found = address_towards(host, config.node.kubelet.server_url) if there else kept_address(host, config)
+    return replace(machine, address=found or machine.address)
+
+
+def kept_address(host: Host, config: NodeConfig) -> str:
+    return state.read(host, f"{config.paths.data_dir}/state.json").address
 
 
 def expiry(host: Host, config: NodeConfig, record: Record) -> datetime | None:

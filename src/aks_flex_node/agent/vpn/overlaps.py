@@ -91,6 +91,10 @@ def check(pool: Network, beyond: Sequence[Used], cluster: Sequence[Used], here: 
             )
 
 
+def is_taken(text: str, here: Iterable[Used]) -> bool:
+    return any(one.network.overlaps(other.network) for one in ranges("", [text]) for other in here)
+
+
 def _shared(network: Network, others: Iterable[Used]) -> Iterator[str]:
     return (
         f"{one.what} {one.network}" if str(one.network) not in one.what else one.what

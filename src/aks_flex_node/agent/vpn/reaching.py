@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.vpn import HOSTS, folder
+from aks_flex_node.agent.components.vpn import HOSTS, folder, without_ours
 from aks_flex_node.agent.vpn import names, networks
 from aks_flex_node.agent.vpn.overlaps import Network
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import EditFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.vpn.networks import Place
@@ -36,14 +36,20 @@ class Reaching:
         """Let the API server's name mean its private address, where nothing else on this machine does that."""
         name, _ = networks.api_server(self.config, self.place.cluster)
         if names.is_address(name) or self.host.look(f"{folder(self.config)}/up"):
-            return
+            return self._write(without_ours)  # a line of an earlier run would be believed before anybody is asked
         address = self._asked(name, servers) or networks.zone_address(sender, self.config, self.place.cluster, name)
+        if not address:
+            return None  # what was found before may still be true
         # An address that is not behind the tunnel is a public one, and found without us.
-        if address and any(one.network.overlaps(Network(address)) for one in self.place.beyond):
-            hosts, entry = self.host.read(HOSTS) or b"", self.host.look(HOSTS)
-            content = names.with_name(hosts, name, address)
-            if content != hosts:
-                self.host.do(EditFile(HOSTS, content, entry.mode if entry else 0o644))
+        if any(one.network.overlaps(Network(address)) for one in self.place.beyond):
+            return self._write(lambda hosts: names.with_name(hosts, name, address))
+        return self._write(without_ours)
+
+    def _write(self, edit: Callable[[bytes], bytes]) -> None:
+        hosts, entry = self.host.read(HOSTS) or b"", self.host.look(HOSTS)
+        content = edit(hosts)
+        if content != hosts:
+            self.host.do(EditFile(HOSTS, content, entry.mode if entry else 0o644))
 
     def _asked(self, name: str, servers: Sequence[str]) -> str:
         """By the name servers behind the tunnel, which may take a moment to be reached."""

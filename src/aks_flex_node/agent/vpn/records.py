@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.vpn import record_file
 from aks_flex_node.azure.operations import Operation
@@ -22,6 +22,7 @@ class Record:
     gateway: str = ""
     made: tuple[str, ...] = ()  # what was not there before us, or may have come from us
     roots: tuple[str, ...] = ()  # names of root certificates of ours that are, or may be, on the gateway
+    former: tuple[tuple[str, str], ...] = ()  # gateways before this one, each with such a name
     active: str = ""  # the one of them that this machine shows itself by
     operation: Operation | None = None  # that Azure was last seen at
     started: str = ""  # a hash of the configuration that the client runs with
@@ -36,10 +37,16 @@ def read(host: Host, config: NodeConfig) -> Record:
         known = {key: value for key, value in told.items() if key in Record.__dataclass_fields__}
         for key in ("made", "roots", "name_servers"):
             known[key] = tuple(str(each) for each in known.get(key, ()))
-        operation = known.pop("operation", None)
-        return Record(**known, operation=Operation(**operation) if operation else None)
+        known["former"] = tuple((str(gateway), str(name)) for gateway, name in known.get("former", ()))
+        return Record(**{**known, "operation": _operation(known.get("operation"))})
     except (ValueError, AttributeError, TypeError):
         return Record()
+
+
+def _operation(told: dict[str, Any] | None) -> Operation | None:
+    """Another release may have written more of it than we know."""
+    known = {key: value for key, value in (told or {}).items() if key in Operation.__dataclass_fields__}
+    return Operation(**known) if known else None
 
 
 class Book:

@@ -120,9 +120,10 @@ def adopt(found: Document, config: NodeConfig) -> bool:
     clients = properties.setdefault("vpnClientConfiguration", None) or {}
     types = clients.get("vpnAuthenticationTypes") or []
     protocols = clients.get("vpnClientProtocols") or []
+    pool, ours = clients.get("vpnClientAddressPool") or {}, config.azure.vpn.p2s_gateway_cidr
     properties["vpnClientConfiguration"] = {
         **clients,
-        "vpnClientAddressPool": {"addressPrefixes": [config.azure.vpn.p2s_gateway_cidr]},
+        "vpnClientAddressPool": pool if ours in (pool.get("addressPrefixes") or ()) else {"addressPrefixes": [ours]},
         "vpnClientProtocols": [*dict.fromkeys([*protocols, PROTOCOL])],
         "vpnAuthenticationTypes": [*dict.fromkeys([*types, AUTHENTICATION])],
     }

@@ -44,7 +44,7 @@ class World:
 
     @property
     def patience(self) -> Patience:
-        return Patience(sleep=self.sleep, now=self.now)
+        return Patience(sleep=self.sleep, now=self.now, clock=self.clock)
 
     @property
     def waiting(self) -> tunnels.Waiting:

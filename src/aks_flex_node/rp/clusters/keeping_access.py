@@ -71,7 +71,8 @@ class KeepingAccess:
         await each(list(self._due), self._look)
 
     async def _look(self, name: str) -> None:
-        if time.monotonic() - self._due[name] < self._settle:
+        since = self._due[name]
+        if time.monotonic() - since < self._settle:
             return
         wanted = await self._listener.access(self._cluster, name)
         if wanted is None and name in self._there:
@@ -84,7 +85,8 @@ class KeepingAccess:
         elif wanted != self._there.get(name) and wanted:
             await access.grant(self._client, name, wanted)
             log.info("%s: what the identity of %s may do there was put right.", self._cluster, name)
-        self._due.pop(name, None)
+        if self._due.get(name) == since:  # else somebody was at it meanwhile, and it is looked at again
+            self._due.pop(name)
 
     async def _takes_leave(self, name: str) -> bool:
         """Whether a node that was deleted still has to drain itself and to say that it left, as its identity."""

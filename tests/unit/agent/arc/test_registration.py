@@ -9,7 +9,9 @@ import pytest
 
 from aks_flex_node.agent.arc import looking
 from aks_flex_node.agent.arc.agents import TOLD
-from aks_flex_node.azure.arm import refused
+from aks_flex_node.agent.arc.clouds import by_arc
+from aks_flex_node.agent.identities.who import kind
+from aks_flex_node.azure.arm import AzureCallError, refused
 from aks_flex_node.azure.roles import NODE_ROLES, assignment_id
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_node.host.actions import WriteFile
@@ -30,6 +32,12 @@ def connected(place: Place, machine: str, status: str = "Connected") -> None:
     place.system.registered.write_text(json.dumps({"status": status, "resourceId": machine}))
     made = {"identity": {"principalId": "principal-1"}, "location": "West Europe", "tags": {"theirs": "stays"}}
     place.azure.keep({"machines": {machine: made}, "roles": {}})
+
+
+def replaced(place: Place) -> None:
+    """While this machine was away, another was registered by its name."""
+    theirs = {"identity": {"principalId": "principal-2"}, "location": "x", "tags": {}}
+    place.azure.keep({**place.azure.state, "machines": {MACHINE: theirs}})
 
 
 def failure(place: Place, **changes: object) -> FlexError:
@@ -206,11 +214,22 @@ def _snake(key: str) -> str:
 
 
 def test_an_expired_connection_of_ours_is_made_anew(place: Place) -> None:
+    """Azure makes no new identity for a machine that it has, so that one goes first."""
     place.registration(config()).run()
     place.system.registered.write_text(json.dumps({"status": "Expired", "resourceId": MACHINE}))
     place.registration(config()).run()
+    assert f"DELETE {MACHINE}" in place.azure.calls
     assert ("/usr/bin/azcmagent", "disconnect", "--force-local-only") in place.system.run
     assert looking.status(place.host, config())["status"] == "Connected"
+
+
+def test_what_replaced_an_expired_machine_in_azure_is_not_deleted(place: Place) -> None:
+    place.registration(config()).run()
+    replaced(place)
+    place.system.registered.write_text(json.dumps({"status": "Expired", "resourceId": MACHINE}))
+    place.system.refused = "AZCM0044: a resource with the same name exists"
+    failure(place)
+    assert f"DELETE {MACHINE}" not in place.azure.calls
 
 
 def test_an_expired_connection_of_somebody_else_is_left_alone(place: Place) -> None:
@@ -265,6 +284,57 @@ def test_a_machine_of_somebody_else_with_the_same_name_is_not_deleted(place: Pla
     place.system.refused = ""
     assert place.registration(config()).take_back() == []
     assert place.azure.state["machines"] == theirs
+
+
+@pytest.mark.parametrize("azcmagent", ["there", "gone"])
+def test_a_machine_that_replaced_this_one_in_azure_stays_there(place: Place, azcmagent: str) -> None:
+    """azcmagent still believes to be it, and would delete it by its name."""
+    place.registration(config()).run()
+    replaced(place)
+    if azcmagent == "gone":
+        (place.root / "usr/bin/azcmagent").unlink()
+    assert place.registration(config()).take_back() == []
+    assert list(place.azure.state["machines"]) == [MACHINE]
+    assert not place.system.registered.exists()
+
+
+def test_of_two_machines_of_one_name_the_second_does_not_delete_the_first(place: Place) -> None:
+    """Both saw that there was none, and both were about to make it."""
+    place.system._install()
+    place.system.refused = "AZCM0044: a resource with the same name exists"
+    assert failure(place).name == "azcmagent-failed"
+    replaced(place)
+    place.system.refused = ""
+    [told] = place.registration(config()).take_back()
+    assert told.startswith(f"az resource delete --ids {MACHINE}  # only if no other machine")
+    assert list(place.azure.state["machines"]) == [MACHINE]
+
+
+def test_an_azcmagent_that_somebody_installed_after_we_could_not_is_theirs(place: Place) -> None:
+    place.system.refused = "the mirror is away"
+    assert failure(place).name == "arc-package-failed"
+    place.system.refused = ""
+    place.system._install()
+    place.registration(config()).run()
+    place.registration(config()).take_back()
+    assert looking.program(place.host)
+
+
+def test_a_tag_that_azcmagent_cannot_be_told_reaches_azure_all_the_same(place: Place) -> None:
+    place.registration(config(arc__tags={"site": "one", "racks": "a,b=c"})).run()
+    assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one", "racks": "a,b=c"}
+
+
+def test_what_keeps_the_machine_from_asking_is_shown_while_it_waits(place: Place) -> None:
+    down = AzureCallError("arc-agent-down", "The agent of Azure Arc does not answer.", "", again=True)
+    place.azure.faults[f"GET {CLUSTER}"] = down
+    assert failure(place, arc__waitSeconds=5).name == "arc-roles-late"
+    assert any("waiting" in note and "does not answer" in note for note in place.notes)
+
+
+def test_the_machine_is_asked_as_what_arc_knows_whoever_else_the_node_is() -> None:
+    other = config(arc__enabled=False, servicePrincipal={"clientId": "a", "clientSecret": "s"})
+    assert (kind(other), kind(by_arc(other))) == ("servicePrincipal", "arc")
 
 
 def test_a_throttled_azure_is_asked_again(place: Place) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from aks_flex_node.agent.cluster import causes
 from aks_flex_node.agent.cluster.nodes import Node
 from aks_flex_node.host.dry import RecordedHost
 from aks_flex_node.host.host import Answer, UnitState
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.derived import Auth
 
 KUBELET = "kubelet.service"
 RUNNING = UnitState(KUBELET, exists=True, active="active", sub="running")
@@ -62,6 +67,15 @@ CONTAINERD_ERROR = (
 def test_what_the_cluster_refuses_is_told_while_the_kubelet_still_runs(line: str, name: str | None) -> None:
     found = causes.fatal(KUBELET, RUNNING, [QUIET, line, QUIET], shows="bootstrapToken")
     assert (found and found.name) == name
+
+
+@pytest.mark.parametrize("words", ["401 Unauthorized", "x509: certificate signed by unknown authority"])
+@pytest.mark.parametrize("shows", ["exec", "certificate", "bootstrapToken", None])
+def test_a_registry_that_is_at_odds_with_a_pod_is_no_fault_of_the_node(words: str, shows: Auth | None) -> None:
+    pull = f'"Failed to pull image" err="failed to resolve reference: {words}" image="registry.example/x:1"'
+    wait = f'"Error syncing pod, skipping" err="failed to \\"StartContainer\\": {words}" pod="default/x" podUID="1"'
+    lines = [f"E1115 06:00:01.123456    1234 log.go:32] {each}" for each in (pull, wait)]
+    assert causes.fatal(KUBELET, RUNNING, lines, shows=shows) is None
 
 
 @pytest.mark.parametrize("line", [UNAUTHORIZED, FORBIDDEN])

@@ -72,6 +72,16 @@ def test_a_node_that_works_is_proven_step_by_step_and_at_once() -> None:
     assert scene.now == 0.0
 
 
+def test_a_certificate_that_is_refused_for_a_while_is_not_called_an_azure_identity() -> None:
+    by_identity: dict[str, object] = {"azure.managedIdentity.clientId": "x", "node.kubelet.auth": "certificate"}
+    answers = [*[Refused(401, "Unauthorized", "")] * 20, document()]
+    refused = 'E1115 06:00:01.1 1 reflector.go:205] "Failed to watch" err="failed to list *v1.Node: Unauthorized"'
+    scene = Scene(*answers, words=refused, values=by_identity)
+    assert scene.proof.registered().name == "edge-1"
+    without = Scene(*answers, words=refused, values=by_identity, certified=False)
+    assert without.fails().name == "azure-identity-refused"
+
+
 def test_a_node_is_shown_each_time_that_it_is_looked_at_until_it_is_ready() -> None:
     scene, seen = Scene(document("False"), OFFLINE, Refused(401, "", ""), document()), list[bool]()
     assert scene.proof.ready(lambda node: seen.append(node.ready)).ready

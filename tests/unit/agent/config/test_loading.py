@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -215,3 +216,16 @@ def test_a_json_file_does_not_import_yaml() -> None:
         assert "yaml" not in sys.modules
     finally:
         sys.modules.update(had)
+
+
+def test_what_was_given_for_one_run_can_be_left_out_of_what_is_kept(tmp_path: Path) -> None:
+    client = "azure.servicePrincipal.clientId"
+    file = tmp_path / "config.json"
+    file.write_text('{"azure": {"arc": {"enabled": true}}}')
+    file.chmod(0o600)
+    loaded = load(file, {}, {client: "1", "azure.servicePrincipal.clientSecret": "for-this-run"})
+    assert "for-this-run" in loaded.text()
+    assert json.loads(loaded.text("azure.servicePrincipal."))["config"]["azure"] == {"arc": {"enabled": True}}
+
+    file.write_text('{"azure": {"servicePrincipal": {"clientId": "1", "clientSecret": "for-good"}}}')
+    assert "for-good" in load(file, {}, {}).text("azure.servicePrincipal.")

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.cli.joins import refuse_another_node
+from aks_flex_node.agent.cli.joins import refuse_another_node, refuse_passing_tunnel
+from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.state import Phase
-from aks_flex_node.errors import MachineError
+from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import MakeDirectory
 from tests.unit.agent.config.samples import CLUSTER_ID
 from tests.unit.agent.given import DATA, config_of, empty_host, engine_on
@@ -61,3 +62,10 @@ def test_where_a_cluster_has_no_name_the_nodes_name_decides(tmp_path: Path) -> N
 
 def test_a_machine_that_never_got_its_certificate_may_become_another(tmp_path: Path) -> None:
     fetched(tmp_path, config(tmp_path, "edge-2", OTHER), config(tmp_path, cluster=CLUSTER_ID), joined=False)
+
+
+def test_a_tunnel_for_one_run_is_refused_where_the_resource_would_take_it_away() -> None:
+    said = load_text('{"config": {"azure": {"vpn": {"enabled": true}}}}', "https://rp.example", {}, {})
+    refuse_passing_tunnel(said)
+    with pytest.raises(ConfigError, match="is asked for by flag"):
+        refuse_passing_tunnel(load_text('{"config": {}}', "https://rp.example", {}, {"azure.vpn.enabled": "true"}))

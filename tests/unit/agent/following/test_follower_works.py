@@ -236,3 +236,11 @@ def test_how_it_stands_is_kept_for_status_and_over_a_restart(life: Life) -> None
     again = begun(Life(life.host))
     assert (again.follower.notes.standing, again.follower.notes.asked) == ("NotTheProvider", known["asked"])
     again.follower.end()
+
+
+def test_a_tunnel_that_is_worn_is_seen_to_and_the_agent_lives_on() -> None:
+    life = begun(Life())
+    life.follower.site._worn = True
+    life.waits(0)
+    eventually(lambda: life.host.works == ["connect"])
+    assert life.events("work-begins") == ["the tunnel to the cluster's network is being seen to"]

@@ -150,9 +150,11 @@ def test_a_certificate_that_should_have_been_renewed_is_told(sight: Sight, expec
 
 def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None:
     notes = Notes(credentials="The new credentials do not work yet.")
-    found = told(replace(QUIET, notes=notes, agent="Version 9 did not run."))
+    tunnel = Outcome("connect", "failed", "arm-refused", "Azure refused.", "Give it a role.")
+    found = told(replace(QUIET, notes=notes, agent="Version 9 did not run.", tunnel=tunnel))
     assert found["CredentialsRefused"] == ("True", "NotProven", "The new credentials do not work yet.")
     assert found["AgentUpdateFailed"] == ("True", "NotProven", "Version 9 did not run.")
+    assert found["TunnelNotRenewed"] == ("True", "ArmRefused", "Azure refused. Give it a role.")
 
 
 @pytest.mark.parametrize(

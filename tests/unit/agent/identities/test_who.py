@@ -86,7 +86,7 @@ class Somebody:
     def get_token(self, *_: str, **__: Any) -> Any:
         self.asked += 1
         if self.error:
-            raise AzureCallError(self.error, "No.", "", again=False)
+            raise AzureCallError(self.error, f"Not {self.name}.", "", again=False)
         return self.name
 
 
@@ -101,10 +101,11 @@ def test_the_first_who_signs_in_stays_who_we_are() -> None:
     assert (person.asked, machine.asked, last.asked) == (1, 2, 0)
 
 
-def test_where_nobody_signs_in_the_first_reason_is_told() -> None:
+def test_where_nobody_signs_in_the_reasons_of_all_are_told() -> None:
     with pytest.raises(AzureCallError) as caught:
         first_of(Somebody("person", "azure-cli-missing"), Somebody("machine", "arc-agent-down")).get_token("x")
     assert caught.value.name == "azure-cli-missing"
+    assert caught.value.message == "Not person. Not machine."
 
 
 @pytest.mark.parametrize(

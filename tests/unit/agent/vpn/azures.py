@@ -97,6 +97,7 @@ class FakeAzure:
     calls: list[str] = field(default_factory=list)
     changed: Callable[[], None] = lambda: None
     meanwhile: list[Callable[[], None]] = field(default_factory=list)  # what others do just before a change
+    before: dict[str, Callable[[], None]] = field(default_factory=dict)  # and just before a change of this one
 
     def send(self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = "") -> Reply:
         self.calls.append(f"{method} {where.removeprefix(GROUP)}")
@@ -139,6 +140,7 @@ class FakeAzure:
     def _put(self, where: str, body: Document, if_match: str) -> Reply:
         while self.meanwhile:
             self.meanwhile.pop(0)()
+        self.before.pop(where, lambda: None)()
         before = self.documents.get(where)
         if if_match and (before is None or before["etag"] != if_match):
             raise refusal(412, "PreconditionFailed")

@@ -127,7 +127,7 @@ def test_a_vpn_that_is_not_wanted_any_more_ends_and_can_be_gone_back_to() -> Non
     engine_on(host, config_of(VPN)).apply(COMPONENT)
     assert any(isinstance(one, StartUnit) for one in host.done)
     engine = engine_on(host)
-    engine.remove(COMPONENT, str)
+    engine.remove(COMPONENT, print)
     assert host.look(f"{DATA}/vpn") is None
 
 

@@ -107,6 +107,25 @@ async def test_what_was_lost_or_changed_by_hand_is_put_right() -> None:
 
 
 @in_loop
+async def test_what_is_changed_while_it_is_put_right_is_looked_at_again() -> None:
+    scene = Scene()
+    scene.heard.given["edge-1"] = EXEC
+    await scene.restarted()
+    apply = scene.client.apply
+
+    async def and_somebody_changes_it(path: str, body: dict[str, Any], *, dry: bool = False) -> dict[str, Any]:
+        scene.client.apply = apply  # type: ignore[method-assign]
+        given = await apply(path, body, dry=dry)
+        await scene.keeping.changed("MODIFIED", scene.api.put(PATH, {**scene.api.objects[PATH], "subjects": []}))
+        return given
+
+    scene.client.apply = and_somebody_changes_it  # type: ignore[method-assign]
+    await scene.keeping.tidy()
+    await scene.keeping.tidy()
+    assert scene.gives() == ("system:node", OID)
+
+
+@in_loop
 async def test_what_is_just_being_given_is_left_alone() -> None:
     scene = Scene(settle=60)
     await access.grant(scene.client, "edge-1", EXEC)

@@ -1,0 +1,22 @@
+"""Older programs on the newer Debian, and newer ones on the older."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.mixes import lives
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+
+@pytest.mark.parametrize("mix", ["bookworm-2", "trixie-1"])
+def test_a_machine_joins_survives_and_leaves_without_a_trace(
+    lab: Lab, add_machine: Callable[..., Machine], mix: str
+) -> None:
+    lives(lab, add_machine, mix)

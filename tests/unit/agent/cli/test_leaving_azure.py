@@ -1,0 +1,66 @@
+"""What a command would do in Azure is shown before, and refused where a node would be lost by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aks_flex_node.agent.arc.records import Records
+from aks_flex_node.agent.cli import ahead, kubernetes_tokens
+from aks_flex_node.agent.cli.arcs import refuse_in_use
+from aks_flex_node.agent.components.vpn import record_file
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import WriteFile
+from tests.unit.agent.given import config_of, empty_host
+
+BY_TOKEN: dict[str, object] = {"azure.arc.enabled": True}
+EXEC: dict[str, object] = {**BY_TOKEN, "node.kubelet.auth": "exec"}
+CERTIFICATE: dict[str, object] = {**BY_TOKEN, "node.kubelet.auth": "certificate"}
+PRINCIPAL: dict[str, object] = {
+    "azure.servicePrincipal.clientId": "a",
+    "azure.servicePrincipal.clientSecret": "s",
+    "node.kubelet.auth": "exec",
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "lost"), [(EXEC, True), (BY_TOKEN, False), (CERTIFICATE, False), (PRINCIPAL, False)]
+)
+def test_a_node_that_lives_by_arc_is_not_taken_out_of_it(settings: dict[str, object], lost: bool) -> None:
+    config = config_of(settings)
+    if not lost:
+        return refuse_in_use(config)
+    with pytest.raises(MachineError) as caught:
+        refuse_in_use(config)
+    assert caught.value.name == "arc-in-use"
+    assert "unbootstrap" in caught.value.hint
+    return None
+
+
+def test_what_a_reset_would_do_in_azure_is_told() -> None:
+    host, config = empty_host(), config_of({})
+    assert ahead.in_azure(host, config) == []
+    Records(host, config).change(machine="/m", connected=True, installed=True, assignments=("/a",))
+    host.do(WriteFile(record_file(config), json.dumps({"gateway": "/g", "roots": ["ours"]}).encode()))
+    assert ahead.in_azure(host, config) == [
+        "take this machine's certificate off /g",
+        "delete the role assignment /a",
+        "take /m out of Azure Arc",
+        "remove azcmagent, its users and its directories",
+    ]
+
+
+class Closed(type(Path())):  # type: ignore[misc]
+    """A file of root's."""
+
+    def read_text(self, *_: Any, **__: Any) -> str:
+        raise PermissionError(13, "Permission denied")
+
+
+def test_who_is_not_root_is_told_to_be() -> None:
+    with pytest.raises(MachineError) as caught:
+        kubernetes_tokens.answer(Closed("/identity.json"))
+    assert caught.value.name == "not-root"
