@@ -17,6 +17,7 @@ from aks_flex_node.host import processes
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
 
+LEAST = 30.0  # seconds that a token must be good for to be shown
 SECONDS = 40.0  # for whoever signs us in; well below what the watchdog of the agent that stays allows
 
 
@@ -29,12 +30,13 @@ def node_api(config: NodeConfig) -> Api:
 
 
 def azure_token(folder: str) -> str:
-    """What the kubelet shows: from the same file while it is fresh, else by the same script.
+    """What the kubelet shows: from the same file while it is good, else by the same script.
 
+    The kubelet gets a new one when the old has ended, and keeps it there; who only looks along need not be sooner.
     Signing in loads large libraries, so it is left to a child.
     """
     known = handing.read(Path(folder, handing.KEPT))
-    if known and known.is_fresh(time.time()):
+    if known and known.lasts(time.time() + LEAST):
         return known.value
     answer = processes.run((f"{folder}/token.sh",), seconds=SECONDS)
     try:

@@ -1,0 +1,47 @@
+"""The agent shows the API server what its kubelet shows: from the kubelet's file, or by the kubelet's script."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path  # noqa: TC003 - pytest looks at it
+
+import pytest
+
+from aks_flex_node.agent.cluster.own import azure_token
+from aks_flex_node.agent.identities.handing import KEPT, Handed, keep
+from aks_flex_node.errors import ClusterError
+
+GIVES = """echo '{"status": {"token": "from-the-script"}}'"""
+FAILS = "echo 'azure-sign-in-failed: The secret is wrong.' >&2; exit 1"
+
+
+def folder(place: Path, script: str, lasts: float | None) -> str:
+    file = place / "token.sh"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o700)
+    if lasts is not None:
+        keep(place / KEPT, Handed("from-the-file", time.time() - 60, time.time() + lasts))
+    return str(place)
+
+
+@pytest.mark.parametrize(
+    ("script", "lasts", "token"),
+    [
+        (FAILS, 3600, "from-the-file"),
+        (FAILS, 120, "from-the-file"),
+        (GIVES, 20, "from-the-script"),
+        (GIVES, None, "from-the-script"),
+        (FAILS, 20, "from-the-file"),  # whoever signs us in is away, and the old one is still good for a moment
+    ],
+)
+def test_a_token_that_is_kept_is_used_while_it_is_good(
+    tmp_path: Path, script: str, lasts: float | None, token: str
+) -> None:
+    assert azure_token(folder(tmp_path, script, lasts)) == token
+
+
+@pytest.mark.parametrize("lasts", [None, -1.0])
+def test_without_any_the_cause_is_told(tmp_path: Path, lasts: float | None) -> None:
+    with pytest.raises(ClusterError, match="The secret is wrong") as caught:
+        azure_token(folder(tmp_path, FAILS, lasts))
+    assert (caught.value.name, caught.value.again) == ("azure-token-missing", True)
