@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node import __version__
 from aks_flex_node.agent import status
-from aks_flex_node.agent.components.agent import FAILED, FOLLOWING, UPDATE, WORK
+from aks_flex_node.agent.components.agent import CLUSTER, FAILED, FOLLOWING, UPDATE, WORK
 from aks_flex_node.agent.config.derived import log_file, token
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.engine.engine import Engine
 
-UNITS = ("kubelet", "containerd", "node-problem-detector", "aks-flex-node")
+UNITS = ("kubelet", "containerd", "node-problem-detector", "aks-flex-node", "aks-flex-node-vpn", "himdsd")
 QUESTIONS = {
     "network/addresses.txt": ("ip", "address"),
     "network/routes.txt": ("ip", "route"),
@@ -35,6 +35,7 @@ QUESTIONS = {
     "system/inodes.txt": ("df", "-i"),
     "system/mounts.txt": ("cat", "/proc/self/mountinfo"),
     "system/failed-units.txt": ("systemctl", "list-units", "--failed", "--no-pager"),
+    "azure/azcmagent.txt": ("azcmagent", "show"),
     "containers/pods.txt": ("ctr", "--namespace", "k8s.io", "containers", "list"),
 }
 SECRET_SHAPES = (
@@ -66,7 +67,7 @@ def contents(engine: Engine) -> Iterator[tuple[str, str]]:
     yield "config.json", engine.config.model_dump_json(by_alias=True, indent=1)
     for name in ("ledger.json", "state.json"):
         yield name, _text(host.read(f"{paths.data_dir}/{name}"))
-    for path in (FOLLOWING, WORK, UPDATE, FAILED):
+    for path in (FOLLOWING, WORK, UPDATE, FAILED, CLUSTER):
         yield path.rpartition("/")[2], _text(host.read(path))
     yield "agent.log", _text(host.read(log_file(engine.config)))[-(1 << 20) :]
     yield "kubelet-config.yaml", _text(host.read(f"{paths.kubernetes.kubelet_dir}/config.yaml"))
