@@ -91,17 +91,22 @@ def remove(
 ) -> None:
     """Take the VPN off this machine, and this machine off the gateway."""
     from aks_flex_node.agent.cli import door, screen
-    from aks_flex_node.agent.components.vpn import COMPONENT
+    from aks_flex_node.agent.components.vpn import COMPONENT, record_file
     from aks_flex_node.agent.engine.locking import alone
     from aks_flex_node.agent.vpn import farewell
     from aks_flex_node.agent.vpn.connection import Connection
 
     door.require_root("take the VPN off this machine")
+    settings, _ = door.load_leniently(door.Given(config))
+    engine = door.engine(settings)
+    known = engine.host.look(record_file(engine.config)) or not engine.ledger.owned(COMPONENT.name).empty
+    if not known and not gateway:
+        screen.say("Nothing to do: this machine has no VPN of aks-flex-node.")
+        return
+    refuse_in_use(engine)
     if not yes:
-        typer.confirm("The cluster may not be reachable from here any more. Go on?", abort=True)
+        typer.confirm("The cluster may not be reachable from here any more. Go on?", abort=True, err=True)
     with alone():
-        settings, _ = door.load_leniently(door.Given(config))
-        engine = door.engine(settings)
         connection = Connection(engine, screen.say)
         if gateway:
             farewell.remove_gateway(connection.book, engine.config, connection.world, screen.say)
@@ -112,6 +117,21 @@ def remove(
         screen.show(line)
     if engine.config.azure.vpn.enabled:
         screen.say("The next join, or the agent that stays, brings it back, unless azure.vpn.enabled is false.")
+
+
+def refuse_in_use(engine: Engine) -> None:
+    """A node that is to be behind the VPN would be lost without it."""
+    from aks_flex_node.agent.engine import state
+    from aks_flex_node.errors import MachineError
+
+    known = state.read(engine.host, f"{engine.config.paths.data_dir}/state.json")
+    if known.phase == state.Phase.NODE_JOINED.value and engine.config.azure.vpn.enabled:
+        raise MachineError(
+            "vpn-in-use",
+            f"Node {known.node} reaches its cluster through this VPN, and would be lost without it.",
+            "End the node: `aks-flex-node unbootstrap`, which takes the VPN away, too. Or let it reach the cluster "
+            "in another way first: azure.vpn.enabled false, and `bootstrap`.",
+        )
 
 
 def register(parent: typer.Typer) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from aks_flex_node.agent.arc.records import Records
-from aks_flex_node.agent.cli import ahead, kubernetes_tokens
+from aks_flex_node.agent.cli import ahead, kubernetes_tokens, vpns
 from aks_flex_node.agent.cli.arcs import refuse_in_use
 from aks_flex_node.agent.components.vpn import record_file
+from aks_flex_node.agent.engine import state
+from aks_flex_node.agent.engine.state import Phase
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile
-from tests.unit.agent.given import config_of, empty_host
+from tests.unit.agent.given import DATA, config_of, empty_host, engine_on
 
 BY_TOKEN: dict[str, object] = {"azure.arc.enabled": True}
 EXEC: dict[str, object] = {**BY_TOKEN, "node.kubelet.auth": "exec"}
@@ -37,6 +39,21 @@ def test_a_node_that_lives_by_arc_is_not_taken_out_of_it(settings: dict[str, obj
         refuse_in_use(config)
     assert caught.value.name == "arc-in-use"
     assert "unbootstrap" in caught.value.hint
+    return None
+
+
+@pytest.mark.parametrize(
+    ("phase", "enabled", "lost"),
+    [(Phase.NODE_JOINED, True, True), (Phase.NODE_JOINED, False, False), (Phase.VPN_CONNECTED, True, False)],
+)
+def test_a_node_behind_a_vpn_is_not_taken_off_it(phase: Phase, enabled: bool, lost: bool) -> None:
+    host, config = empty_host(), config_of({"azure.vpn.enabled": enabled})
+    state.write(host, f"{DATA}/state.json", state.State().at(phase, node="edge-1"))
+    if not lost:
+        return vpns.refuse_in_use(engine_on(host, config))
+    with pytest.raises(MachineError, match="Node edge-1 reaches its cluster through this VPN") as caught:
+        vpns.refuse_in_use(engine_on(host, config))
+    assert caught.value.name == "vpn-in-use"
     return None
 
 
