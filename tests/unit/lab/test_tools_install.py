@@ -85,7 +85,7 @@ def test_without_a_network_a_tool_is_built_and_shelved_whole(tmp_path: Path) -> 
     manifest = shelf.manifest()
     assert manifest is not None
     assert (manifest.source, [file.path for file in manifest.files]) == ("build", ["first", "second"])
-    assert manifest.hash_of("first") == hashlib.sha256(shelf.command("first").read_bytes()).hexdigest()
+    assert manifest.files[0].sha256 == hashlib.sha256(shelf.command("first").read_bytes()).hexdigest()
     assert isinstance(making.progress, Told)
     assert making.progress.lines == [("example 1.2.3", "built")]
 

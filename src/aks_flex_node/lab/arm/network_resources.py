@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 Kept = dict[str, Document]  # by id in lower case: the document, when it is ready, and what is wrong with it
-SUBNETS = "/subnets/"
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,6 @@ class Manifest:
     def size(self) -> int:
         return sum(file.size for file in self.files)
 
-    def hash_of(self, path: str) -> str:
-        return next(file.sha256 for file in self.files if file.path == path)
-
 
 @dataclass(frozen=True)
 class Shelf:
