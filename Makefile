@@ -11,14 +11,16 @@ setup: ## make .venv, and install what this machine lacks
 try: setup ## see the main job for real: a machine joins, is updated, upgraded, broken and repaired, and leaves
 	@.venv/bin/aks-flex-lab --lab try demo $(if $(KEEP),--keep)
 
-test: setup ## run the whole suite
+test: ## run the whole suite
+	@scripts/setup --tests
 	@scripts/test all
 
 test-unit: ## run the unit tests (no root, no network)
 	@scripts/setup --no-packages
 	@scripts/test unit
 
-test-long: setup ## run the exhaustive sweeps
+test-long: ## run the exhaustive sweeps
+	@scripts/setup --tests
 	@scripts/test long
 
 lint: setup ## check formatting, rules, types and layers

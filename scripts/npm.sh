@@ -1,4 +1,4 @@
-# Sourced by scripts/contract and scripts/azurite: Node and npm packages, pinned, in a cache outside the checkout.
+# Sourced by scripts/contract, scripts/azurite and scripts/axe: Node and npm packages, pinned, in a cache outside the checkout.
 # Whoever sources it defines `say`. What is installed appears under its final name only when it is complete, so that a
 # cut-off run leaves nothing half-made.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/aks-flex-contract

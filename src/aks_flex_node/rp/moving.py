@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Connection
 
-TABLES = ("clusters", "nodes", "sightings", "deliveries", "audit")
+TABLES = ("clusters", "nodes", "places", "fleet", "deliveries", "audit")
 PAGE = 1000
 BYTES = {("clusters", "connection"), ("nodes", "secrets"), ("deliveries", "bundle")}
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.rp import private_files
@@ -18,6 +19,7 @@ from aks_flex_node.rp.clusters.facts import Given
 from aks_flex_node.rp.clusters.watches import keep_doing
 from aks_flex_node.rp.clusters.watching import ClusterWatch, Pace
 from aks_flex_node.rp.connected import Connected
+from aks_flex_node.rp.dashboard.opening import open_dashboard
 from aks_flex_node.rp.delivery.built_in import BuiltIn
 from aks_flex_node.rp.identity import open_arm
 from aks_flex_node.rp.nodes.around import Workshop
@@ -27,7 +29,9 @@ from aks_flex_node.rp.nodes.joins import Joins
 from aks_flex_node.rp.nodes.reading import Reading
 from aks_flex_node.rp.nodes.reporting import Reporting
 from aks_flex_node.rp.nodes.writing import Writing
+from aks_flex_node.rp.notifying.working import Notifying
 from aks_flex_node.rp.outward import own_authority, ways
+from aks_flex_node.rp.resource.showing import SILENT_AFTER
 from aks_flex_node.rp.sealing import load_keys
 from aks_flex_node.rp.serving.app import application
 from aks_flex_node.rp.serving.arm import Arm
@@ -40,15 +44,20 @@ from aks_flex_node.rp.tls.given import Given as GivenFiles
 from aks_flex_node.rp.tls.serving import Serving
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aks_flex_node.rp.clusters.connections import Connection
     from aks_flex_node.rp.delivery.delivering import Delivering
     from aks_flex_node.rp.nodes.around import RunningClusters
     from aks_flex_node.rp.sealing import Sealer
     from aks_flex_node.rp.settings import ServiceSettings
     from aks_flex_node.rp.store.store import Cluster, Store
+    from aks_flex_node.rp.tls.chains import Chain
     from aks_flex_node.rp.tls.own import Own as OwnAuthority
+    from aks_flex_node.rp.tls.serving import Source
 
 SWEEP_SECONDS = 60.0
+MEASURE_SECONDS = 15.0
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +85,14 @@ class Service:
     def __init__(self, settings: ServiceSettings, clusters: RunningClusters | None = None) -> None:
         """`clusters` stands in for the connections that the service makes by itself."""
         self.settings = settings
-        self.tls = Serving(_certificates(settings), time.time())
         self.key = AdminKey(settings.admin_key_file)
         self.store = open_store(settings)
         self.metrics = metrics = Metrics()
+        self.tls = Serving(Measured(_certificates(settings), metrics.certificate.set), time.time())
+        told = metrics.notifications
+        self._notifying = Notifying(
+            settings.notifications, self.store, SILENT_AFTER, lambda how, number: told.labels(how).inc(number)
+        )
         sealer = open_sealer(settings)
         self.cards = cards = Cards(self.store)
         self.clusters = clusters or Connected(
@@ -91,14 +104,16 @@ class Service:
         self.shop = shop = Workshop(
             self.store, sealer, self.delivery, self.clusters, token_seconds=seconds, ways=ways(settings)
         )
-        self.joins = Joins(shop, Following(shop).follow, lambda outcome: metrics.joins.labels(outcome).inc())
+        follow, notices = Following(shop).follow, self._notifying.notices
+        self.joins = Joins(shop, follow, lambda outcome: metrics.joins.labels(outcome).inc(), notices)
         tokens = Tokens(settings.auth, self.key)
         doors = Doors(tokens, self._roles(), Limits(settings.limits), cards, shop)
-        reporting = Reporting(shop, Granting(shop), cards.saw)
-        arm = Arm(doors, Writing(shop), Reading(shop, cards.heard), reporting, metrics)
+        reporting = Reporting(shop, Granting(shop), cards.saw, notices)
+        arm = Arm(doors, Writing(shop, notices), Reading(shop, cards.heard), reporting, metrics)
         built_in = self._bundles if settings.delivery.method == "builtIn" else None
         own = Own(doors, self.joins, metrics, built_in, lambda: self._running)
-        self.app = Polling(application(arm, own), doors, metrics)
+        self.pages = open_dashboard(settings, arm, self.key, sealer) if settings.dashboard.enabled else None
+        self.app = Polling(application(arm, own, self.pages.routes() if self.pages else ()), doors, metrics)
         metrics.watch("held_polls", "Polls that wait for a change.", lambda: cards.held)
         metrics.watch("clusters", "Clusters that are known.", lambda: self.clusters.count)
         self._running = False
@@ -107,11 +122,14 @@ class Service:
     async def start(self) -> None:
         self.key.ensure()
         await self.store.start()
+        await self.store.refresh_fleet()
         await self.delivery.start()
         self.cards.start()
         await self.clusters.start()
         sweeping = keep_doing("sweep", self._sweep, SWEEP_SECONDS)
-        self._tasks = [asyncio.create_task(self.tls.keep()), asyncio.create_task(sweeping)]
+        measuring = keep_doing("measures", self._measure, MEASURE_SECONDS)
+        chores = [keep_doing(each.name, each.once, each.seconds) for each in self._notifying.chores()]
+        self._tasks = [asyncio.create_task(each) for each in (self.tls.keep(), sweeping, measuring, *chores)]
         self._running = True
 
     async def stop(self) -> None:
@@ -119,6 +137,7 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._notifying.stop()
         await self.clusters.stop()
         await self.cards.stop()
         await self.store.stop()
@@ -153,12 +172,33 @@ class Service:
 
         return Roles(auth.roles, AzureAssignments(open_arm(self.settings)))
 
+    async def _measure(self) -> None:
+        """Whatever asks for a metric does not wait for the store."""
+        self.metrics.store_up.set(await self.store.healthy())
+        counts = await self.store.fleet_counts(time.time())
+        self.metrics.set_fleet(counts, await self.store.pending_messages())
+
     async def _sweep(self) -> None:
         """Expired URLs go, and old lines of the audit; expired tokens go with their cluster's watch."""
         now = time.time()
         if gone := await self.delivery.sweep(now):
             log.info("%d expired config URLs were removed.", gone)
+        if self.pages:
+            await self.pages.sessions.sweep()
         await self.store.forget_audit(now - self.settings.audit_days * 86400)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Certificates, and who is told until when the one that is served lasts."""
+
+    source: Source
+    tell: Callable[[float], None]
+
+    def current(self, now: float) -> Chain:
+        chain = self.source.current(now)
+        self.tell(chain.certificates[0].not_valid_after_utc.timestamp())
+        return chain
 
 
 def _certificates(settings: ServiceSettings) -> GivenFiles | OwnAuthority:

@@ -14,6 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.rp.auth.settings import AuthSettings, LimitSettings, Settings
+from aks_flex_node.rp.dashboard_settings import DashboardSettings
+from aks_flex_node.rp.notifying.settings import NotificationSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,6 +144,9 @@ class ServiceSettings(Settings):
     azure: AzureSettings = Field(default_factory=AzureSettings, description="The service's own way to Azure.")
     tokens: TokenSettings = Field(default_factory=TokenSettings, description="Bootstrap tokens.")
     nodes: NodeSettings = Field(default_factory=NodeSettings, description="Nodes in their clusters.")
+    notifications: NotificationSettings = Field(
+        default_factory=NotificationSettings, description="Who is told of what happens to nodes."
+    )
     audit_days: Annotated[int, Field(ge=1, le=36500)] = Field(
         default=365, description="How long lines of the audit are kept."
     )
@@ -149,6 +154,7 @@ class ServiceSettings(Settings):
         default=75,
         description="How long an idle connection is kept; above a node's poll interval, no poll needs a new one.",
     )
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings, description="The pages for people.")
     log: LogSettings = Field(default_factory=LogSettings, description="Logging.")
 
     @property

@@ -61,14 +61,26 @@ class Cloud:
 
 
 @contextmanager
-def running_cloud(authority: Authority, room: Path, provider: str) -> Iterator[Cloud]:
+def running_cloud(
+    authority: Authority, room: Path, provider: str, provider_ca: Path | None = None
+) -> Iterator[Cloud]:
+    """`provider_ca` vouches for the provider, where that is not the authority; it need not be there yet."""
     pair = authority.issue("localhost", "localhost", names=("localhost",))
     port, state, log = free_port(), room / "state", room / "log"
     url = f"https://localhost:{port}"
     argv: tuple[str | Path, ...] = (
         *(sys.executable, "-m", "aks_flex_node.lab.arm", "--listen", f"127.0.0.1:{port}"),
         *("--cert", pair.certificate, "--key", pair.key, "--state", state),
-        *("--provider", provider, "--provider-ca", authority.certificate, "--login", url, "--management", url),
+        *(
+            "--provider",
+            provider,
+            "--provider-ca",
+            provider_ca or authority.certificate,
+            "--login",
+            url,
+            "--management",
+            url,
+        ),
     )
     kubeconfig = room / "admin.kubeconfig"
     kubeconfig.write_text("kind: Config\n")

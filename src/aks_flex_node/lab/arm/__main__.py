@@ -15,6 +15,7 @@ from aks_flex_node.lab import network
 from aks_flex_node.lab.arm.app import Front
 from aks_flex_node.lab.arm.authorization import Definitions
 from aks_flex_node.lab.arm.consistency import Consistency, SettlingAssignments, Throttling
+from aks_flex_node.lab.arm.deployments.room import Deployments
 from aks_flex_node.lab.arm.forwarding import Provider
 from aks_flex_node.lab.arm.hybrid import HybridCompute
 from aks_flex_node.lab.arm.networks import Networks
@@ -53,9 +54,11 @@ def application(options: argparse.Namespace) -> Starlette:
     provider = Provider(options.provider, options.provider_ca, management)
     hybrid = HybridCompute(options.state, mint)
     networks = Networks(options.state, management)
-    rooms = (Definitions(), hybrid, networks)
+    resources = Resources(options.state)
+    deployments = Deployments(options.state, resources, directory.tenant)
+    rooms = (Definitions(), hybrid, networks, deployments)
     assignments = SettlingAssignments(options.state, directory)
-    front = Front(mint, Resources(options.state), assignments, provider, management, rooms)
+    front = Front(mint, resources, assignments, provider, management, rooms)
     return Starlette(
         routes=[
             *Entra(mint).routes(),

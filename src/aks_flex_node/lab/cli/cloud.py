@@ -200,4 +200,10 @@ def demo(
     for title, seconds in times.items():
         screen.say(f"{title:<40}{seconds:7.1f} s")
     screen.say(f"{'All of it':<40}{sum(times.values()):7.1f} s")
-    screen.say(f"Done. The lab is still up: `{lab.command} status`." if keep else "Done. This machine is as it was.")
+    if not keep:
+        screen.say("Done. This machine is as it was.")
+        return
+    screen.say(f"Done. The lab is still up (`{lab.command} status`), until `{lab.command} down`.")
+    screen.say(f"Its dashboard: {lab.provider.dashboard}")
+    screen.say(f"Sign in with the admin key (`cat {lab.provider.key_file}`). Its certificate is the lab's own, so a")
+    screen.say(f"browser warns of it once, or trusts {lab.provider.authority}.")

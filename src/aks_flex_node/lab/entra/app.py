@@ -13,6 +13,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from aks_flex_node.lab.entra import answers, assertions
+from aks_flex_node.lab.entra.answers import Refusal
+from aks_flex_node.lab.entra.codes import Codes
+from aks_flex_node.lab.entra.people import MODES, People
 from aks_flex_node.lab.entra.tokens import resource_of
 
 if TYPE_CHECKING:
@@ -21,17 +24,18 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from aks_flex_node.lab.entra.answers import Refusal
     from aks_flex_node.lab.entra.directory import Principal
     from aks_flex_node.lab.entra.tokens import Mint
 
 Form = dict[str, str]
+GRAPH = "https://graph.microsoft.com"  # what an access token is for, when nothing but an identity is asked for
 AUTH_METHODS = ["client_secret_post", "private_key_jwt", "client_secret_basic"]
 
 
 class Entra:
     def __init__(self, mint: Mint) -> None:
         self._mint = mint
+        self._codes = Codes()
 
     def routes(self) -> list[Route]:
         return [
@@ -41,6 +45,7 @@ class Entra:
             Route("/{tenant}/.well-known/openid-configuration", self.older_metadata),
             Route("/{tenant}/discovery/v2.0/keys", self.keys),
             Route("/{tenant}/oauth2/v2.0/token", self.token, methods=["POST"]),
+            *People(self._mint, self._codes).routes(),
         ]
 
     async def instances(self, _: Request) -> Response:
@@ -72,8 +77,10 @@ class Entra:
                 "token_endpoint": f"{here}/oauth2/v2.0/token",
                 "authorization_endpoint": f"{here}/oauth2/v2.0/authorize",
                 "device_authorization_endpoint": f"{here}/oauth2/v2.0/devicecode",
+                "end_session_endpoint": f"{here}/oauth2/v2.0/logout",
                 "jwks_uri": f"{here}/discovery/v2.0/keys",
                 "response_types_supported": ["code", "id_token", "token"],
+                "response_modes_supported": list(MODES),
                 "subject_types_supported": ["pairwise"],
                 "id_token_signing_alg_values_supported": ["RS256"],
                 "token_endpoint_auth_methods_supported": AUTH_METHODS,
@@ -89,24 +96,41 @@ class Entra:
         if not self._mint.directory.has_tenant(tenant):
             return answers.NO_TENANT.answer(tenant=tenant)
         form = _read(await request.body(), request.headers.get("authorization", ""))
-        if not resource_of(form.get("scope", "")):
+        grant = form.get("grant_type", "")
+        if grant in {"client_credentials", "password"} and not resource_of(form.get("scope", "")):
             return answers.NO_SCOPE.answer()
-        if form.get("grant_type") == "client_credentials":
-            return self._program(form)
-        if form.get("grant_type") == "password":
-            return self._person(form)
-        if form.get("grant_type") == "refresh_token":
-            return self._again(form)
-        return answers.NO_GRANT.answer(grant=form.get("grant_type", ""))
+        grants = {
+            "authorization_code": self._by_code,
+            "client_credentials": self._program,
+            "password": self._person,
+            "refresh_token": self._again,
+        }
+        return grants[grant](form) if grant in grants else answers.NO_GRANT.answer(grant=grant)
 
     def _program(self, form: Form) -> Response:
-        client = form.get("client_id", "")
-        found = self._mint.directory.find(client, "servicePrincipal", "managedIdentity")
-        if found is None:
-            return answers.NO_CLIENT.answer(client=client)
-        if refusal := self._refusal(found, form):
-            return refusal.answer(client=client)
+        found = self._client(form)
+        if isinstance(found, Refusal):
+            return found.answer(client=form.get("client_id", ""))
         return _granted(found, {"access_token": self._mint.access(found, resource_of(form["scope"]))})
+
+    def _by_code(self, form: Form) -> Response:
+        """A person who signed in by a page of ours, for an application that shows who it is itself."""
+        client, redirect = self._client(form), form.get("redirect_uri", "")
+        if isinstance(client, Refusal):
+            return client.answer(client=form.get("client_id", ""))
+        verifier = form.get("code_verifier", "")
+        found = self._codes.redeem(form.get("code", ""), client.client_id, redirect, verifier)
+        if isinstance(found, Refusal):
+            return found.answer(redirect=redirect)
+        user = self._mint.directory.find(found.user, "user")
+        if user is None:
+            return answers.NO_USER.answer(user=found.user)
+        return self._signed_in(user, {"scope": found.scope, "client_id": client.client_id}, found.nonce)
+
+    def _client(self, form: Form) -> Principal | Refusal:
+        """The program that asks, when it has shown that it is that."""
+        found = self._mint.directory.find(form.get("client_id", ""), "servicePrincipal", "managedIdentity")
+        return answers.NO_CLIENT if found is None else self._refusal(found, form) or found
 
     def _refusal(self, principal: Principal, form: Form) -> Refusal | None:
         """What is wrong with how a program shows who it is."""
@@ -139,18 +163,18 @@ class Entra:
         found = self._mint.refreshed(form.get("refresh_token", ""))
         return self._signed_in(found, form) if found else answers.OLD_REFRESH.answer()
 
-    def _signed_in(self, user: Principal, form: Form) -> Response:
+    def _signed_in(self, user: Principal, form: Form, nonce: str = "") -> Response:
         if not user.enabled:
             return answers.USER_DISABLED.answer()
-        client = form.get("client_id", "")
+        client, scope = form.get("client_id", ""), form.get("scope", "")
         return _granted(
             user,
             {
-                "access_token": self._mint.access(user, resource_of(form["scope"]), client),
+                "access_token": self._mint.access(user, resource_of(scope) or GRAPH, client),
                 "refresh_token": self._mint.refresh(user),
-                "id_token": self._mint.identity(user, client),
+                "id_token": self._mint.identity(user, client, nonce),
                 "client_info": self._mint.client_info(user),
-                "scope": form["scope"],
+                "scope": scope,
             },
         )
 

@@ -17,6 +17,8 @@ TENANT = "f1e0f1e0-0000-4000-8000-000000000001"
 DOMAIN = "flex.internal"  # the tenant's other name
 TOKEN_SECONDS = 3600.0
 
+LISTS = ("groups", "older_secrets", "certificates", "redirect_uris")
+
 Kind = Literal["servicePrincipal", "managedIdentity", "user"]
 
 
@@ -44,6 +46,7 @@ class Principal:
     groups: tuple[str, ...] = ()
     certificates: tuple[str, ...] = ()  # PEM, by which a service principal may show who it is
     federations: tuple[Federation, ...] = ()
+    redirect_uris: tuple[str, ...] = ()  # where people who sign in to this application may be sent
     token_seconds: float = TOKEN_SECONDS
 
     def answers_to(self, text: str) -> bool:
@@ -83,9 +86,11 @@ class Directory:
     def has_tenant(self, text: str) -> bool:
         return text.lower() in {self.tenant, DOMAIN, "common", "organizations"}
 
-    def service_principal(self, name: str, secret: str, groups: tuple[str, ...] = ()) -> Principal:
+    def service_principal(
+        self, name: str, secret: str, groups: tuple[str, ...] = (), redirect_uris: tuple[str, ...] = ()
+    ) -> Principal:
         made = Principal("servicePrincipal", name, new_id(), client_id=new_id(), secret=secret, groups=groups)
-        return self._add(made)
+        return self._add(replace(made, redirect_uris=redirect_uris))
 
     def managed_identity(self, name: str, resource_id: str) -> Principal:
         return self._add(Principal("managedIdentity", name, new_id(), client_id=new_id(), resource_id=resource_id))
@@ -113,7 +118,7 @@ class Directory:
 
 
 def _principal(told: dict[str, Any]) -> Principal:
-    lists = {name: tuple(told.get(name, ())) for name in ("groups", "older_secrets", "certificates")}
+    lists = {name: tuple(told.get(name, ())) for name in LISTS}
     federations = tuple(Federation(**each) for each in told.get("federations", ()))
     return Principal(**{**told, **lists, "federations": federations})
 

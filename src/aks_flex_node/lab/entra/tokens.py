@@ -53,11 +53,13 @@ class Mint:
             }
         )
 
-    def identity(self, principal: Principal, client_id: str) -> str:
-        """What tells a program who has signed in."""
+    def identity(self, principal: Principal, client_id: str, nonce: str = "") -> str:
+        """What tells a program who has signed in, and in answer to which of its questions."""
         claims = {"preferred_username": principal.name, "name": principal.name, "oid": principal.object_id}
         who = {"iss": self.issuer, "aud": client_id, "tid": self.directory.tenant, "sub": principal.object_id}
-        return self.keys.sign({**self._times(principal.token_seconds), **who, **claims, "ver": "2.0"})
+        more = _groups(principal) | ({"nonce": nonce} if nonce else {})
+        times = self._times(principal.token_seconds)
+        return self.keys.sign({**times, **who, **claims, **more, "uti": unique(), "ver": "2.0"})
 
     def refresh(self, principal: Principal) -> str:
         return self.keys.sign({**self._times(REFRESH_SECONDS), "aud": REFRESH, "oid": principal.object_id})
@@ -78,13 +80,17 @@ class Mint:
 
 def _own(principal: Principal) -> dict[str, Any]:
     """What differs between programs, machines and people."""
-    groups = {"groups": list(principal.groups)} if principal.groups else {}
+    groups = _groups(principal)
     if principal.kind == "managedIdentity":
         return {"idtyp": "app", "xms_mirid": principal.resource_id, **groups}
     if principal.kind == "servicePrincipal":
         return {"idtyp": "app", **groups}
     named = {"upn": principal.name, "unique_name": principal.name, "scp": "user_impersonation"}
     return {"idtyp": "user", **named, **groups}
+
+
+def _groups(principal: Principal) -> dict[str, Any]:
+    return {"groups": list(principal.groups)} if principal.groups else {}
 
 
 def resource_of(scope: str) -> str:

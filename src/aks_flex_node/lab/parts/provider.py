@@ -122,12 +122,21 @@ class ResourceProvider:
         self.run(*words, f"--location={LOCATION}", f"--tenant={TENANT}")
         part.replace(self.cluster_file)
 
+    @property
+    def dashboard(self) -> str:
+        """Its pages, for a browser on this machine, by the gateway that leads into the cloud."""
+        return f"https://127.0.0.1:{gateway.port_of(self.layout, GATEWAY)}/"
+
+    @property
+    def key_file(self) -> Path:
+        return self.state / "admin.key"
+
     def environment(self) -> dict[str, str]:
         """By which `aks-flex-rp`, outside, speaks to this provider as its administrator."""
         return {
-            "AKS_FLEX_RP_URL": f"https://127.0.0.1:{gateway.port_of(self.layout, GATEWAY)}",
+            "AKS_FLEX_RP_URL": self.dashboard.rstrip("/"),
             "AKS_FLEX_RP_CA": str(self.authority),
-            "AKS_FLEX_RP_TOKEN_FILE": str(self.state / "admin.key"),
+            "AKS_FLEX_RP_TOKEN_FILE": str(self.key_file),
             "AKS_FLEX_RP_CLUSTER": CLUSTER,
         }
 

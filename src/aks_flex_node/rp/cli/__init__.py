@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from aks_flex_node import __version__
 from aks_flex_node.errors import ConfigError, FlexError
-from aks_flex_node.rp.cli import audits, clusters, keys, nodes, running, screen, upkeep
+from aks_flex_node.rp.cli import audits, clusters, keys, nodes, notifications, running, screen, upkeep
 
 
 class Door(TyperGroup):
@@ -51,6 +51,7 @@ app.add_typer(nodes.app, name="node")
 audits.attach(app)
 upkeep.attach(app)
 app.add_typer(keys.app, name="keys")
+app.add_typer(notifications.app, name="notifications")
 
 
 @app.command()

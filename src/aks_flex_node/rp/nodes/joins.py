@@ -7,7 +7,8 @@ Created ── ConfigFetched ── BootstrapAttempted ── Joined
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from aks_flex_node.rp.arm.ids import cluster_id
 from aks_flex_node.rp.arm.times import iso
 from aks_flex_node.rp.nodes import accesses
 from aks_flex_node.rp.nodes.tainting import taints_of
+from aks_flex_node.rp.notifying import changes
+from aks_flex_node.rp.notifying.hooks import Notices
 from aks_flex_node.rp.store.store import Conflict, Event
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ class Joins:
     shop: Workshop
     follow: Callable[[str, ClusterFacts], Awaitable[None]]
     count: Callable[[str], None]  # for the metrics
+    notices: Notices = field(default_factory=Notices)
 
     async def expects(self, cluster: str, node: str, token_id: str) -> bool:
         found = await self.shop.store.node(cluster, node)
@@ -200,24 +204,19 @@ class Joins:
 
     async def _note_readiness(self, cluster: str, key: str, ready: dict[str, Any] | None) -> None:
         """Of a node whose agent does not stay, the cluster is the only one who knows."""
-        node = await self.shop.store.node(cluster, key)
-        if node is None or node.properties.get("continuousMonitoring"):
-            return
-        now = self.shop.now()
-        said = dict(ready) if ready else {"type": "Ready", "status": "Unknown", "reason": "NodeNotInCluster"}
-        version = said.pop("kubeletVersion", None)
-        shown = {
-            name: said[name]
-            for name in ("type", "status", "reason", "message", "lastTransitionTime")
-            if said.get(name)
-        }
-        shown.setdefault("lastTransitionTime", iso(now))
-        others = [each for each in node.status.get("conditions", ()) if each["type"] != "Ready"]
-        status = {**node.status, "conditions": [shown, *others]}
-        if version:
-            status["kubeletVersion"] = version
-        if status != node.status:
-            await self.shop.store.report(cluster, key, status, now if ready else node.last_seen)
+        for _ in range(ATTEMPTS):
+            node = await self.shop.store.node(cluster, key)
+            if node is None or node.properties.get("continuousMonitoring"):
+                return
+            now = self.shop.now()
+            status = _with_readiness(node.status, ready, now)
+            if status == node.status:
+                return
+            messages = self.notices.of(node, changes.of_status(node.status, status), now)
+            before, seen = node.status if messages else None, now if ready else node.last_seen
+            with suppress(Conflict):  # another replica, or the node itself, has told of it
+                await self.shop.store.report(cluster, key, status, seen, messages, before)
+                return
 
     async def _change(
         self,
@@ -240,8 +239,9 @@ class Joins:
                 if always:
                     await self.shop.store.record(event)
                 return join
+            messages = self.notices.of(node, changes.of_join(node.join, join), self.shop.now())
             try:
-                await self.shop.store.put_node(replace(node, join=join), node.etag, [event])
+                await self.shop.store.put_node(replace(node, join=join), node.etag, [event], messages)
             except Conflict:
                 continue
             log.info("%s is %s (%s)", node.name, join.get("state"), what)
@@ -266,6 +266,17 @@ class Joins:
     def _resource(cluster: str, node: str) -> str:
         known = cluster_id(cluster)
         return known.node(node) if known and node else cluster
+
+
+def _with_readiness(status: Document, ready: dict[str, Any] | None, now: float) -> Document:
+    said = dict(ready) if ready else {"type": "Ready", "status": "Unknown", "reason": "NodeNotInCluster"}
+    version = said.pop("kubeletVersion", None)
+    names = ("type", "status", "reason", "message", "lastTransitionTime")
+    shown = {name: said[name] for name in names if said.get(name)}
+    shown.setdefault("lastTransitionTime", iso(now))
+    others = [each for each in status.get("conditions", ()) if each["type"] != "Ready"]
+    after = {**status, "conditions": [shown, *others]}
+    return {**after, "kubeletVersion": version} if version else after
 
 
 def _heard_since(ready: dict[str, Any], since: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +13,8 @@ from pydantic_core import PydanticCustomError
 from aks_flex_node.rp.arm import errors
 from aks_flex_node.rp.arm.problems import from_pydantic
 from aks_flex_node.rp.arm.times import iso
+from aks_flex_node.rp.notifying import changes
+from aks_flex_node.rp.notifying.hooks import Notices
 from aks_flex_node.rp.resource.models import Part
 from aks_flex_node.rp.store.store import Conflict
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.store.store import Node
 
 MOST_CONDITIONS = 64
+ATTEMPTS = 5  # at a node of which others report, too
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 
 
@@ -94,6 +97,7 @@ class Reporting:
     shop: Workshop
     granting: Granting
     saw: Callable[[str, str, float], None]  # that a node was heard of; written with many others
+    notices: Notices = field(default_factory=Notices)
 
     async def report(self, cluster: Known, name: str, document: dict[str, Any], request: Request) -> dict[str, str]:
         """A node that is about to join says ConfigFetched, and is let into its cluster before it is answered."""
@@ -103,23 +107,40 @@ class Reporting:
             raise errors.no_node(cluster.id, name)
         introduction = report.join_state == "ConfigFetched"
         node = await self.granting.let_in(cluster, node, request, introduction=introduction)
-        monitored = bool(node.properties.get("continuousMonitoring"))
-        status = merged(report, node.status, now, monitored=monitored)
-        if status == node.status:
-            self.saw(node.cluster, node.key, now)  # a heartbeat writes no row of its own
-        elif not await self.shop.store.report(node.cluster, node.key, status, now):
-            raise errors.no_node(cluster.id, name)
+        node = await self._note(cluster, node, report, now)
         if report.join_state == "Failed":
             await self._failed(node, report.join_failure or "The agent gave no reason.")
         return {"configVersion": str(node.version), "lastSeen": iso(now)}
+
+    async def _note(self, cluster: Known, node: Node, report: Report, now: float) -> Node:
+        """The node as it was before. What is told of it is a difference from that, so it must still be there."""
+        found: Node | None = node
+        for _ in range(ATTEMPTS):
+            if found is None:
+                raise errors.no_node(cluster.id, node.name)
+            monitored = bool(found.properties.get("continuousMonitoring"))
+            status = merged(report, found.status, now, monitored=monitored)
+            if status == found.status:
+                self.saw(found.cluster, found.key, now)  # a heartbeat writes no row of its own
+                return found
+            messages = self.notices.of(found, changes.of_status(found.status, status), now)
+            before = found.status if messages else None
+            try:
+                if await self.shop.store.report(found.cluster, found.key, status, now, messages, before):
+                    return found
+                found = None
+            except Conflict:
+                found = await self.shop.store.node(node.cluster, node.key)
+        raise errors.busy(node.name)
 
     async def _failed(self, node: Node, why: str) -> None:
         """That it could not join is the node's to say; that it has joined is the cluster's."""
         if node.join.get("state") == "Joined" or node.join.get("failure") == why:
             return
         failed = replace(node, join={**node.join, "state": "Failed", "failure": why})
+        messages = self.notices.of(node, changes.of_join(node.join, failed.join), self.shop.now())
         try:
-            await self.shop.store.put_node(failed, node.etag)
+            await self.shop.store.put_node(failed, node.etag, (), messages)
         except Conflict:
             return  # it was written anew meanwhile, and begins from there
 

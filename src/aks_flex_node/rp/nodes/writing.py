@@ -8,7 +8,7 @@ URL, and last the earlier token goes. Whoever got no answer asks again and gets 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.rp.arm import errors
@@ -18,6 +18,8 @@ from aks_flex_node.rp.nodes.accesses import ACCESS, access_of, way_of, with_acce
 from aks_flex_node.rp.nodes.around import changed
 from aks_flex_node.rp.nodes.identities import identity
 from aks_flex_node.rp.nodes.tainting import with_former_taints
+from aks_flex_node.rp.notifying import changes
+from aks_flex_node.rp.notifying.hooks import Notices
 from aks_flex_node.rp.resource import configs, reading
 from aks_flex_node.rp.resource.models import Properties
 from aks_flex_node.rp.resource.rules import Around
@@ -76,6 +78,7 @@ class Written:
 @dataclass(frozen=True)
 class Writing:
     shop: Workshop
+    notices: Notices = field(default_factory=Notices)
 
     async def put(
         self, cluster: Known, name: str, body: dict[str, Any], guard: Guard, request: Request, *, url: bool
@@ -119,8 +122,9 @@ class Writing:
             if node is None:
                 return None
             event = request.event(shop.now(), "delete", cluster.id.node(node.name), before=node.properties)
+            messages = self.notices.of(node, [changes.deleted(request.caller.name)], shop.now())
             try:
-                gone = await shop.store.delete_node(cluster.id.key, key, node.etag, [event])
+                gone = await shop.store.delete_node(cluster.id.key, key, node.etag, [event], messages)
             except Conflict:
                 continue
             if not gone:

@@ -14,7 +14,7 @@ from aks_flex_node.rp.arm.errors import ArmError
 from aks_flex_node.rp.serving import requests
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.requests import Request as Incoming
     from starlette.responses import Response
@@ -27,7 +27,7 @@ OPERATIONS = "/providers/microsoft.containerservice/operations"
 ALL = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"]
 
 
-def application(arm: Arm, own: Own) -> Starlette:
+def application(arm: Arm, own: Own, pages: Sequence[Route] = ()) -> Starlette:
     reads = (
         ("/configs/{secret}", own.bundle),
         ("/openapi.json", own.contract),
@@ -46,7 +46,7 @@ def application(arm: Arm, own: Own) -> Starlette:
         return await arm(incoming)
 
     everything = Route("/{rest:path}", others, methods=ALL)
-    return Starlette(routes=[*routes, everything], exception_handlers={405: _not_allowed, Exception: _broken})
+    return Starlette(routes=[*routes, *pages, everything], exception_handlers={405: _not_allowed, Exception: _broken})
 
 
 def _answered(endpoint: Callable[[Incoming, str], Awaitable[Response]]) -> Callable[[Incoming], Awaitable[Response]]:

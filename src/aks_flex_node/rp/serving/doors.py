@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 WRITES = frozenset({"write", "delete", "regenerateToken", "reportStatus"})
 ACTIONS: dict[str, Operation] = {
     "regeneratetoken": "regenerateToken",
+    "listconfigurl": "regenerateToken",  # by a name that templates can call
     "reportstatus": "reportStatus",
     "listcredentials": "listCredentials",
 }
@@ -115,7 +116,7 @@ class Doors:
         return self.limits.take(f"{caller.id} {own[0]}/{own[1]}" if own else caller.id, kind)
 
 
-def action_name(operation: Operation) -> str:
+def action_name(operation: str) -> str:
     """As Azure names it in roles and refusals."""
     kind = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
     if operation in {"read", "list"}:

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request as Incoming
 
-    from aks_flex_node.rp.auth.roles import Operation
     from aks_flex_node.rp.delivery.built_in import BuiltIn
     from aks_flex_node.rp.nodes.joins import Joins
     from aks_flex_node.rp.serving.doors import Doors
     from aks_flex_node.rp.serving.metrics import Metrics
     from aks_flex_node.rp.store.store import Event
 
-OPERATIONS: dict[Operation, str] = {
+OPERATIONS = {
     "read": "Read flex nodes.",
     "write": "Create and change flex nodes.",
     "delete": "Remove flex nodes.",
     "regenerateToken": "Make a new token and config URL for a flex node.",
+    "listConfigUrl": "The same, from within a template.",
     "reportStatus": "Report the status of a flex node.",
     "listCredentials": "Read the credentials that a flex node is to use.",
 }
@@ -139,7 +139,7 @@ def event_document(event: Event) -> dict[str, Any]:
     }
 
 
-def _operation(name: Operation) -> dict[str, Any]:
+def _operation(name: str) -> dict[str, Any]:
     display = {"provider": PROVIDER, "resource": "Flex nodes", "operation": name, "description": OPERATIONS[name]}
     return {"name": action_name(name), "isDataAction": False, "display": display, "origin": "user,system"}
 

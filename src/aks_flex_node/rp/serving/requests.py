@@ -49,7 +49,7 @@ async def body(incoming: Incoming) -> dict[str, Any]:
     kind = incoming.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise errors.ArmError(415, "UnsupportedMediaType", "The body must be application/json.")
-    parsed = reading.parse(await _bounded(incoming))
+    parsed = reading.parse(await bounded(incoming))
     if isinstance(parsed, Problem):
         raise errors.invalid([parsed])
     return parsed
@@ -57,14 +57,14 @@ async def body(incoming: Incoming) -> dict[str, Any]:
 
 async def optional_body(incoming: Incoming) -> dict[str, Any]:
     """The same where a body may be left out."""
-    content = await _bounded(incoming)
+    content = await bounded(incoming)
     parsed = reading.parse(content) if content.strip() else {}
     if isinstance(parsed, Problem):
         raise errors.invalid([parsed])
     return parsed
 
 
-async def _bounded(incoming: Incoming) -> bytes:
+async def bounded(incoming: Incoming) -> bytes:
     """No more is taken into memory than a body may have."""
     content = b""
     try:

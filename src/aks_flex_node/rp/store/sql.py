@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # True as it stands; `single` puts in its place that the deciding statement returned a row.
 DECIDED = "/* decided */ TRUE"
@@ -32,6 +36,28 @@ def single(write: Write, parameters: int) -> str:
         parts.append(f"follow_{number} AS ({only_then})")
     place = f"CAST(${parameters + 1} AS BIGINT)"
     return f"WITH {', '.join(parts)} SELECT {place}, decided.* FROM decided"  # noqa: S608 - put together from texts of this module
+
+
+def casts(first: int, types: tuple[str, ...]) -> str:
+    """Parameters from that place on, each said to be of its type: in a SELECT nothing else tells PostgreSQL."""
+    return ", ".join(f"CAST(${first + place} AS {kind})" for place, kind in enumerate(types))
+
+
+@dataclass(frozen=True)
+class Follow:
+    """A statement that follows, and its parameters, which come after all that were there before."""
+
+    text: Callable[[int], str]  # from the place of the first of them
+    values: tuple[object, ...] = ()
+
+
+def composed(decide: str, values: tuple[object, ...], *follows: Follow) -> tuple[Write, tuple[object, ...]]:
+    """A write and what follows it, each with the parameters that it needs, for one step."""
+    texts = []
+    for follow in follows:
+        texts.append(follow.text(len(values) + 1))
+        values = (*values, *follow.values)
+    return Write(decide, tuple(texts)), values
 
 
 # Clusters ---------------------------------------------------------------------------------------------------------
@@ -62,8 +88,9 @@ DELETE_CLUSTER = Write(
 
 SELECT_NODE = (
     "SELECT n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
-    " n.join_state, n.node_identity, n.created, n.status, COALESCE(s.last_seen, 0), n.revision"
-    " FROM nodes n LEFT JOIN sightings s ON s.cluster = n.cluster AND s.key = n.key"
+    " n.join_state, n.node_identity, n.created, n.status, COALESCE(f.last_seen, 0), n.revision"
+    " FROM nodes n LEFT JOIN places p ON p.cluster = n.cluster"
+    " LEFT JOIN fleet f ON f.place = p.number AND f.key = n.key"
     " WHERE n.gone = 0 AND n.cluster = $1"
 )
 
@@ -91,36 +118,19 @@ REPLACE_NODE = (
     " WHERE cluster = $1 AND key = $2 AND gone = 0 AND etag = $13 AND version <= $4"
     " AND (CAST($14 AS BIGINT) = 0 OR revision = $14) RETURNING key"
 )
-CREATE_PARAMETERS, REPLACE_PARAMETERS = 13, 14
 
 DELETE_NODE = (
     "UPDATE nodes SET gone = 1, revision = revision + 1, etag = '', properties = '', config = '', secrets = '',"
     " system_data = '', join_state = '', status = ''"
     " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) RETURNING key"
 )
-DELETE_PARAMETERS = 3
-
-FORGET_SIGHTING = f"DELETE FROM sightings WHERE cluster = $1 AND key = $2 AND {DECIDED}"  # noqa: S608 - a constant
 
 FORGET_DELIVERY = f"DELETE FROM deliveries WHERE cluster = $1 AND node = $2 AND {DECIDED}"  # noqa: S608 - a constant
 
+REPORT = "UPDATE nodes SET status = $3 WHERE cluster = $1 AND key = $2 AND gone = 0 RETURNING key"
 
-def see(moment: str) -> str:
-    """`last_seen` grows, of a node that there is; `moment` is the parameter that says when."""
-    return (
-        "INSERT INTO sightings (cluster, key, last_seen)"  # noqa: S608 - the name of a parameter
-        f" SELECT cluster, key, CAST({moment} AS DOUBLE PRECISION) FROM nodes"
-        f" WHERE cluster = $1 AND key = $2 AND gone = 0 AND {DECIDED}"
-        " ON CONFLICT (cluster, key) DO UPDATE SET last_seen = excluded.last_seen"
-        " WHERE sightings.last_seen < excluded.last_seen"
-    )
-
-
-SEEN = see("$3")
-
-REPORT = Write(
-    "UPDATE nodes SET status = $3 WHERE cluster = $1 AND key = $2 AND gone = 0 RETURNING key",
-    (see("$4"),),
+REPORT_AFTER = (
+    "UPDATE nodes SET status = $3 WHERE cluster = $1 AND key = $2 AND gone = 0 AND status = $4 RETURNING key"
 )
 
 # Deliveries -------------------------------------------------------------------------------------------------------
@@ -149,20 +159,12 @@ RECORD = f"INSERT INTO audit ({EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $
 
 
 @cache
-def record_after(parameters: int, events: int) -> str:
-    """So many events, with a write whose own parameters come first."""
-    rows = []
-    for first in range(parameters + 1, parameters + 1 + events * len(EVENT_TYPES), len(EVENT_TYPES)):
-        casts = (f"CAST(${first + place} AS {kind})" for place, kind in enumerate(EVENT_TYPES))
-        rows.append(f"({', '.join(casts)})")
+def record_after(first: int, events: int) -> str:
+    """So many events, whose parameters begin at that place."""
+    starts = range(first, first + events * len(EVENT_TYPES), len(EVENT_TYPES))
+    rows = [f"({casts(start, EVENT_TYPES)})" for start in starts]
     values = f"SELECT * FROM (VALUES {', '.join(rows)}) AS events WHERE {DECIDED}"  # noqa: S608 - numbers and types
     return f"INSERT INTO audit ({EVENT_COLUMNS}) {values}"
-
-
-@cache
-def audited(decide: str, parameters: int, events: int, *more: str) -> Write:
-    """A write with its audit in one step."""
-    return Write(decide, (*more, record_after(parameters, events)) if events else more)
 
 
 FORGET_AUDIT = Write("DELETE FROM audit WHERE at < $1 RETURNING sequence")

@@ -169,7 +169,7 @@ def migrate(connection: sqlite3.Connection, steps: tuple[migrations.Migration, .
             connection.execute(migrations.VERSION_TABLE)
             step = migrations.next_after(connection.execute(migrations.READ_VERSION).fetchone()[0], steps)
             for statement in step.statements if step else ():
-                connection.execute(statement)
+                connection.execute(statement.replace(migrations.CLUSTERED, " WITHOUT ROWID"))
             if step:
                 connection.execute(migrations.WRITE_VERSION, named((step.version,)))
             connection.execute("COMMIT")

@@ -9,8 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aks_flex_node.rp.store.outbox import Messages
+from aks_flex_node.rp.store.silences import Silences
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    from aks_flex_node.rp.store.fleet import Count, Entry, FleetQuery
+    from aks_flex_node.rp.store.outbox import Message
+    from aks_flex_node.rp.store.sessions import Session
 
 Document = dict[str, Any]
 
@@ -92,7 +99,7 @@ class Conflict(Exception):  # noqa: N818 - an answer, and often an expected one
     """Somebody else was faster: what was to be changed is not as it was read."""
 
 
-class Store(Protocol):
+class Store(Messages, Silences, Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
@@ -114,9 +121,16 @@ class Store(Protocol):
 
     # nodes
     async def put_node(
-        self, node: Node, expected: str | None, events: Sequence[Event] = (), *, retire: bool = False
+        self,
+        node: Node,
+        expected: str | None,
+        events: Sequence[Event] = (),
+        messages: Sequence[Message] = (),
+        *,
+        retire: bool = False,
     ) -> None:
-        """Create (expected None) or replace (only if its etag is `expected`), with its audit, in one step.
+        """Create (expected None) or replace (only if its etag is `expected`), with its audit and with what is to be
+        told of it, in one step.
 
         With `retire`, its delivery ends in the same step.
 
@@ -135,10 +149,17 @@ class Store(Protocol):
 
     async def count_nodes(self) -> int: ...
 
-    async def delete_node(self, cluster: str, key: str, expected: str | None, events: Sequence[Event] = ()) -> bool:
-        """With its delivery and its audit, in one step. False when there is none; Conflict when its etag is another.
+    async def delete_node(
+        self,
+        cluster: str,
+        key: str,
+        expected: str | None,
+        events: Sequence[Event] = (),
+        messages: Sequence[Message] = (),
+    ) -> bool:
+        """With its delivery, its audit and its messages, in one step.
 
-        None for `expected` deletes it as it is.
+        False when there is none; Conflict when its etag is another. None for `expected` deletes it as it is.
         """
         ...
 
@@ -150,8 +171,51 @@ class Store(Protocol):
         """Many (cluster, node, moment) at once: `last_seen` grows, and nothing else changes or wakes anybody."""
         ...
 
-    async def report(self, cluster: str, key: str, status: Document, moment: float) -> bool:
-        """What an agent says of its node; neither etag nor version changes. False when there is no such node."""
+    async def report(
+        self,
+        cluster: str,
+        key: str,
+        status: Document,
+        moment: float,
+        messages: Sequence[Message] = (),
+        before: Document | None = None,
+    ) -> bool:
+        """What an agent says of its node; neither etag nor version changes. False when there is no such node.
+
+        With `before`, which messages tell the difference from: Conflict when its status is another meanwhile.
+        """
+        ...
+
+    # the fleet
+    async def places(self) -> dict[str, int]:
+        """The number that each cluster has in the fleet."""
+        ...
+
+    async def fleet(self, asked: FleetQuery, now: float) -> tuple[Entry, ...]: ...
+
+    async def count_fleet(self, asked: FleetQuery, now: float) -> int: ...
+
+    async def fleet_counts(self, now: float) -> tuple[Count, ...]:
+        """Of all nodes, how many are alike."""
+        ...
+
+    async def refresh_fleet(self) -> int:
+        """Make rows anew that an earlier release wrote; how many there were."""
+        ...
+
+    # sessions of people
+    async def put_session(self, session: Session) -> None: ...
+
+    async def session(self, id: str, now: float) -> Session | None:  # noqa: A002
+        """One that has not expired."""
+        ...
+
+    async def use_session(self, id: str, used: float) -> None: ...  # noqa: A002
+
+    async def end_session(self, id: str) -> None: ...  # noqa: A002
+
+    async def sweep_sessions(self, now: float, idle_since: float) -> int:
+        """Forget those that expired or were not used since then; how many there were."""
         ...
 
     # deliveries

@@ -5,22 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from aks_flex_node.rp.store import rows, sql
+from aks_flex_node.rp.store import fleet, outbox, rows, sessions, sql
 from aks_flex_node.rp.store.changes import Broadcast
+from aks_flex_node.rp.store.outbox import Outbox
+from aks_flex_node.rp.store.silences import NotedSilences
 from aks_flex_node.rp.store.store import Cluster, Conflict, Delivery, Document, Event, Node, Page, Trace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from aks_flex_node.rp.store.changes import Change
+    from aks_flex_node.rp.store.fleet import Count, Entry, FleetQuery
+    from aks_flex_node.rp.store.outbox import Message
     from aks_flex_node.rp.store.rows import Row, Values
+    from aks_flex_node.rp.store.sessions import Session
 
 LARGEST = 2**63 - 1
+AT_ONCE = 500  # rows of the fleet that are made anew
+FORGET_DELIVERY = sql.Follow(lambda _: sql.FORGET_DELIVERY)
 
 
-class Tables(ABC):
+class Tables(Outbox, NotedSilences, ABC):
     def __init__(self) -> None:
         self._changes = Broadcast()
+        self._places: dict[str, int] = {}  # once given, a place stays
 
     @abstractmethod
     async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
@@ -63,15 +71,22 @@ class Tables(ABC):
 
     # nodes
     async def put_node(
-        self, node: Node, expected: str | None, events: Sequence[Event] = (), *, retire: bool = False
+        self,
+        node: Node,
+        expected: str | None,
+        events: Sequence[Event] = (),
+        messages: Sequence[Message] = (),
+        *,
+        retire: bool = False,
     ) -> None:
-        text, count = sql.REPLACE_NODE, sql.REPLACE_PARAMETERS
-        last: tuple[object, ...] = (expected, node.revision)
+        text = sql.REPLACE_NODE
+        last: Values = (expected, node.revision)
         if expected is None:
-            text, count, last = sql.CREATE_NODE, sql.CREATE_PARAMETERS, (rows.text_of(node.status),)
-        more = (sql.FORGET_DELIVERY,) if retire else ()
-        write = sql.audited(text, count, len(events), *more)
-        values = (*rows.node_values(node), *last, *_flat(events))
+            text, last = sql.CREATE_NODE, (rows.text_of(node.status),)
+        place = await self._place(node.cluster)
+        more = (*([FORGET_DELIVERY] if retire else ()), *_recorded(events), *outbox.enqueue(messages))
+        follows = (fleet.enlist(place, node), *more)
+        write, values = sql.composed(text, (*rows.node_values(node), *last), *follows)
         if not await self._write(write, values, (node.cluster, node.key, node.version)):
             raise Conflict(f"The node {node.name} is not as it was read.")
 
@@ -87,10 +102,18 @@ class Tables(ABC):
     async def count_nodes(self) -> int:
         return int((await self._read(sql.COUNT_NODES))[0][0])
 
-    async def delete_node(self, cluster: str, key: str, expected: str | None, events: Sequence[Event] = ()) -> bool:
-        more = (sql.FORGET_SIGHTING, sql.FORGET_DELIVERY)
-        write = sql.audited(sql.DELETE_NODE, sql.DELETE_PARAMETERS, len(events), *more)
-        if await self._write(write, (cluster, key, expected or "", *_flat(events)), (cluster, key, 0)):
+    async def delete_node(
+        self,
+        cluster: str,
+        key: str,
+        expected: str | None,
+        events: Sequence[Event] = (),
+        messages: Sequence[Message] = (),
+    ) -> bool:
+        more = (FORGET_DELIVERY, *_recorded(events), *outbox.enqueue(messages))
+        follows = (fleet.strike(await self._place(cluster), key), *more)
+        write, values = sql.composed(sql.DELETE_NODE, (cluster, key, expected or ""), *follows)
+        if await self._write(write, values, (cluster, key, 0)):
             return True
         if await self.node(cluster, key) is None:
             return False
@@ -102,10 +125,81 @@ class Tables(ABC):
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         if moments:  # in one order everywhere, so that two replicas never wait for each other
-            await self._write_many(sql.SEEN, sorted(moments), repeatable=True)
+            placed = [(await self._place(cluster), key, moment) for cluster, key, moment in moments]
+            await self._write_many(fleet.SEEN, sorted(placed), repeatable=True)
 
-    async def report(self, cluster: str, key: str, status: Document, moment: float) -> bool:
-        return bool(await self._write(sql.REPORT, (cluster, key, rows.text_of(status), moment)))
+    async def report(
+        self,
+        cluster: str,
+        key: str,
+        status: Document,
+        moment: float,
+        messages: Sequence[Message] = (),
+        before: Document | None = None,
+    ) -> bool:
+        follows = (fleet.hear(await self._place(cluster), key, status, moment), *outbox.enqueue(messages))
+        said: Values = (cluster, key, rows.text_of(status))
+        if before is None:
+            return bool(await self._write(*sql.composed(sql.REPORT, said, *follows)))
+        if await self._write(*sql.composed(sql.REPORT_AFTER, (*said, rows.text_of(before)), *follows)):
+            return True
+        if await self.node(cluster, key) is None:
+            return False
+        raise Conflict(f"The node {key} has said something else meanwhile.")
+
+    # the fleet
+    async def places(self) -> dict[str, int]:
+        return {cluster: number for number, cluster in await self._read(fleet.PLACES)}
+
+    async def fleet(self, asked: FleetQuery, now: float) -> tuple[Entry, ...]:
+        text, values = fleet.page(asked, now)
+        return tuple(map(fleet.entry_of, await self._read(text, *values)))
+
+    async def count_fleet(self, asked: FleetQuery, now: float) -> int:
+        text, values = fleet.count(asked, now)
+        return int((await self._read(text, *values))[0][0])
+
+    async def fleet_counts(self, now: float) -> tuple[Count, ...]:
+        return tuple(map(fleet.count_of, await self._read(fleet.COUNTS, now)))
+
+    async def refresh_fleet(self) -> int:
+        done = 0
+        while old := await self._read(fleet.OLD_SHAPES, AT_ONCE):
+            nodes = [await self.node(row[0], row[1]) for row in old]
+            placed = [(await self._place(node.cluster), node) for node in nodes if node]
+            values = [
+                (place, node.key, *fleet.of_node(node), *fleet.of_status(node.status)) for place, node in placed
+            ]
+            await self._write_many(fleet.RESHAPE, values, repeatable=True)
+            done += len(values)
+            if len(old) < AT_ONCE:
+                break
+        return done
+
+    async def _place(self, cluster: str) -> int:
+        """The number of a cluster. Two who make one at the same moment may both want the same number: one gets none,
+        and looks again."""
+        while (known := self._places.get(cluster)) is None:
+            found = await self._read(fleet.PLACE, cluster) or await self._write(fleet.MAKE_PLACE, (cluster,))
+            if found:
+                self._places[cluster] = int(found[0][0])
+        return known
+
+    # sessions
+    async def put_session(self, session: Session) -> None:
+        await self._write(sessions.PUT, sessions.values(session))
+
+    async def session(self, id: str, now: float) -> Session | None:  # noqa: A002
+        return next(map(sessions.session_of, await self._read(sessions.SESSION, id, now)), None)
+
+    async def use_session(self, id: str, used: float) -> None:  # noqa: A002
+        await self._write(sessions.USE, (id, used))
+
+    async def end_session(self, id: str) -> None:  # noqa: A002
+        await self._write(sessions.END, (id,))
+
+    async def sweep_sessions(self, now: float, idle_since: float) -> int:
+        return len(await self._write(sessions.SWEEP, (now, idle_since)))
 
     # deliveries
     async def put_delivery(self, delivery: Delivery) -> None:
@@ -146,5 +240,9 @@ def bounded(limit: int) -> int:
     return min(max(limit, 1), LARGEST - 1)
 
 
-def _flat(events: Sequence[Event]) -> Values:
-    return tuple(value for event in events for value in rows.event_values(event))
+def _recorded(events: Sequence[Event]) -> tuple[sql.Follow, ...]:
+    """The audit of a write, in the same step."""
+    if not events:
+        return ()
+    values = tuple(value for event in events for value in rows.event_values(event))
+    return (sql.Follow(lambda first: sql.record_after(first, len(events)), values),)

@@ -95,6 +95,9 @@ class Api:
     def regenerate(self, name: str) -> Answer:
         return self.ask("POST", self.path(name, "regenerateToken"), {})
 
+    def list_url(self, name: str) -> Answer:
+        return self.ask("POST", self.path(name, "listConfigUrl"))
+
     def report(self, name: str, body: Any) -> Answer:
         return self.ask("POST", self.path(name, "reportStatus"), body)
 

@@ -264,6 +264,7 @@ def test_the_providers_operations_are_listed(admin: Api) -> None:
         "write",
         "delete",
         "regenerateToken/action",
+        "listConfigUrl/action",
         "reportStatus/action",
         "listCredentials/action",
     }

@@ -44,6 +44,18 @@ def end_by_attempt(service: Running, name: str) -> None:
 ENDINGS = [end_by_put, end_by_put_with_url, end_by_regenerating, end_by_deletion, end_by_attempt]
 
 
+def test_a_template_gets_a_url_as_anybody_else_does(admin: Api, name: str) -> None:
+    before = admin.put(name, token(), url=True).properties["configUrl"]
+
+    answer = admin.list_url(name)
+
+    assert admin.fetch(answer.json["configUrl"]).status == 200
+    assert admin.fetch(before).status == 404
+    assert answer.json.keys() == admin.regenerate(name).json.keys()
+    whats = [each["what"] for each in admin.audit(name).json["value"]]
+    assert whats.count("regenerateToken") == 2
+
+
 def test_a_url_works_as_often_as_it_is_needed_while_it_lives(admin: Api, name: str) -> None:
     url = admin.put(name, token(), url=True).properties["configUrl"]
 
@@ -116,7 +128,7 @@ def test_an_expired_url_is_dead_before_it_is_swept(service: Running, name: str) 
     assert service.admin.fetch(url).status == 404
 
 
-@pytest.mark.parametrize("wrong", ["x", "..", "%00", "%2e%2e%2f", "a" * 4000, "*", "%ff"])
+@pytest.mark.parametrize("wrong", ["x", "...", "%00", "%2e%2e%2f", "a" * 4000, "*", "%ff"])
 def test_a_guess_is_answered_like_a_dead_url(admin: Api, wrong: str) -> None:
     assert admin.connection.ask("GET", f"/configs/{wrong}", {}).status == 404
     assert_refused(admin.connection.ask("GET", f"/configs/{secrets.token_urlsafe(32)}", {}), 404, "ConfigUrlNotFound")

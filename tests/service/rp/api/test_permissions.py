@@ -54,6 +54,7 @@ def do(operation: str, api: Api, name: str, etag: str) -> Answer:
         "write": lambda: api.put(name, principal()),
         "delete": lambda: api.delete(name),
         "regenerateToken": lambda: api.regenerate(name),
+        "listConfigUrl": lambda: api.list_url(name),
         "reportStatus": lambda: api.report(name, {}),
         "listCredentials": lambda: api.credentials(name),
         "audit": lambda: api.audit(name),
@@ -89,7 +90,11 @@ def test_a_contributor_gets_a_url_only_where_it_gives_away_nothing_that_somebody
     assert contributor.regenerate(name).status == 200  # a token is of this very moment
     service.admin.put(name, principal())
 
-    for refused in (contributor.regenerate(name), contributor.put(name, principal(secret=None), url=True)):
+    for refused in (
+        contributor.regenerate(name),
+        contributor.list_url(name),
+        contributor.put(name, principal(secret=None), url=True),
+    ):
         assert refused.status == 403
         assert "owner" in refused.error["message"]
     assert contributor.put(name, principal(), url=True).status == 200  # who says the secret knows it

@@ -245,7 +245,7 @@ def test_everything_moves_to_postgresql_once(worked: Person, made: ServiceSettin
 
     assert there.types("migrate", "--check", *words).code == 1
     moved = there.does("migrate", "--from", str(made.sqlite_file), *words, "--json").json
-    assert moved == {"clusters": 4, "nodes": 3, "sightings": 0, "deliveries": 1, "audit": 4}
+    assert moved == {"clusters": 4, "nodes": 3, "places": 1, "fleet": 2, "deliveries": 1, "audit": 4}
     assert there.does("migrate", "--check", *words).out.endswith("nothing to do\n")
     assert "has rows already" in there.types("migrate", "--from", str(made.sqlite_file), *words).err
     assert "pg_dump --format=custom" in there.types("backup", "x.tar", *words).err

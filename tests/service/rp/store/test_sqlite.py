@@ -68,7 +68,8 @@ async def test_a_backup_taken_under_load_is_whole(tmp_path: Path) -> None:
 async def test_stopping_finishes_what_waits_and_takes_nothing_more(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     await store.start()
-    writes = [asyncio.create_task(store.put_node(node(f"edge-{one}"), None)) for one in range(300)]
+    await store.put_node(node("first"), None)
+    writes = [asyncio.create_task(store.put_node(node(f"edge-{one}"), None)) for one in range(299)]
     await asyncio.sleep(0)
     await store.stop()
     await asyncio.gather(*writes)
@@ -109,10 +110,11 @@ async def test_a_store_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
 
 async def test_a_migration_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
     connection = sqlite_store.open_for_writing(tmp_path / "store.db")
-    broken = Migration(2, ("CREATE TABLE more (a TEXT)", "no statement at all"))
+    after = MIGRATIONS[-1].version + 1
+    broken = Migration(after, ("CREATE TABLE more (a TEXT)", "no statement at all"))
     with pytest.raises(sqlite3.OperationalError):
         sqlite_store.migrate(connection, (*MIGRATIONS, broken))
-    sqlite_store.migrate(connection, (*MIGRATIONS, Migration(2, ("CREATE TABLE more (b TEXT)",))))
+    sqlite_store.migrate(connection, (*MIGRATIONS, Migration(after, ("CREATE TABLE more (b TEXT)",))))
     assert connection.execute("SELECT count(b) FROM more").fetchone() == (0,)
-    assert connection.execute("SELECT MAX(version) FROM schema_version").fetchone() == (2,)
+    assert connection.execute("SELECT MAX(version) FROM schema_version").fetchone() == (after,)
     connection.close()

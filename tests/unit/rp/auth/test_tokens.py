@@ -96,8 +96,8 @@ def test_a_users_token_does_not_give_the_user_the_rights_of_the_program_it_was_m
         ({"exp": -(10**30)}, "ExpiredAuthenticationToken"),
         ({"exp": None}, INVALID),
         ({"exp": "soon"}, INVALID),
-        ({"nbf": ago(-400)}, INVALID),
-        ({"iat": ago(-400)}, INVALID),
+        ({"nbf": ago(-4000)}, INVALID),
+        ({"iat": ago(-4000)}, INVALID),
         ({"aud": "https://graph.microsoft.com"}, "InvalidAuthenticationTokenAudience"),
         ({"aud": AUDIENCE + ".evil.example"}, "InvalidAuthenticationTokenAudience"),
         ({"aud": None}, INVALID),
@@ -113,8 +113,9 @@ def test_a_token_that_does_not_hold_is_refused_with_arms_code(changes: dict[str,
     assert refused(Issuer(), bearer(Issuer().sign(**changes))).code == code
 
 
-@pytest.mark.parametrize("changes", [{"exp": ago(200)}, {"nbf": ago(-200)}, {"iat": ago(-200)}])
-def test_clocks_may_differ_a_little(changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("claim", "seconds"), [("exp", 200), ("nbf", -200), ("iat", -200)])
+def test_clocks_may_differ_a_little(claim: str, seconds: float) -> None:
+    changes: dict[str, Any] = {claim: ago(seconds)}
     assert asked(Issuer(), Issuer().sign(**changes)).id == OID
 
 

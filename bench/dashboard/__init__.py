@@ -1,0 +1,1 @@
+"""The pages with a large fleet."""

@@ -1,0 +1,177 @@
+"""Asks for the fleet's page in every way that people do, with few nodes and with many; the last line is one JSON.
+
+One browser at a time, over TLS and one connection: what is measured, from the request's first byte to the answer's
+last, is more than the server's own time. Ways and sizes take turns, so that whatever else the machine does is spread
+over all of them. `weight` is all that a first visit loads: the page, its style, script and icon, not packed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import urllib3
+
+from aks_flex_node.lab.pki import Authority
+from aks_flex_node.rp.store.store import Cluster
+from bench.rp_load.figures import percentile
+from bench.rp_load.nodes import CLUSTER, FACTS, TOGETHER, VERSION, node
+from bench.rp_load.services import Running, running, sqlite
+from tests.service.rp.api.tenants import running_tenant
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.store.store import Node, Store
+
+SIZES = (100, 100_000)
+WAYS = {
+    "first": "",
+    "newest": "sort=seen&order=desc",
+    "by state": "sort=state",
+    "by version": "sort=version&order=desc",
+    "not ready": "state=NotReady",
+    "behind": "behind=yes",
+    "search name": "search=edge-00004",
+    "search label": "search=site%3Dhall-17",
+    "search nothing": "search=nobody",
+    "last page": "page=2000",
+}
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.dashboard", description=__doc__)
+    words.add_argument("--rounds", type=int, default=20, help="of every way, at every size")
+    words.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    return words.parse_args()
+
+
+def member(number: int) -> Node:
+    """Nodes of a plant: most are well, some are not, some are old, some are on their way."""
+    made = node(number)
+    labels = {"site": f"hall-{number % 300}", "line": str(number % 7), "kind": "press"}
+    properties = {**made.properties, "nodeConfig": {"labels": labels}}
+    if number % 50 == 0:
+        return replace(made, properties=properties, join={"state": "Created"})
+    ready = "False" if number % 20 == 0 else "True"
+    condition = {"type": "Ready", "status": ready, "reason": "Because", "message": "The runtime does not answer."}
+    status = {
+        "conditions": [condition],
+        "kubeletVersion": ("v1.34.4", "v1.34.3", "v1.33.7")[number % 3],
+        "appliedConfigVersion": str(VERSION - (number % 30 == 0)),
+    }
+    return replace(made, properties=properties, status=status)
+
+
+async def fill(store: Store, size: int) -> None:
+    await store.start()
+    try:
+        await store.put_cluster(Cluster(CLUSTER.key, str(CLUSTER), FACTS.to_document(), b""), None)
+        for first in range(0, size, TOGETHER):
+            some = [member(number) for number in range(first, min(first + TOGETHER, size))]
+            await asyncio.gather(*(store.put_node(each, None) for each in some))
+            heard = time.time()
+            await store.seen([(each.cluster, each.key, heard - number % 90) for number, each in enumerate(some)])
+    finally:
+        await store.stop()
+
+
+@dataclass
+class Browser:
+    """As much of one as it takes to be signed in."""
+
+    pool: urllib3.HTTPSConnectionPool
+    cookie: str = ""
+
+    @classmethod
+    def at(cls, service: Running) -> Browser:
+        server = service.server
+        browser = cls(urllib3.HTTPSConnectionPool(server.host, server.port, ca_certs=server.ca))
+        form = browser.get("/ui/sign-in")
+        token = re.search(r'name="token" value="([^"]+)"', form.data.decode())
+        if token is None:
+            raise SystemExit("There is no form to sign in with.")
+        browser.cookie = form.headers["set-cookie"].partition(";")[0]
+        fields = urlencode({"token": token[1], "next": "/", "key": service.admin})
+        done = browser.request("POST", "/ui/sign-in/key", fields)
+        cookies = [value for name, value in done.headers.items() if name.lower() == "set-cookie"]
+        browser.cookie = next(part for each in cookies for part in each.split(", ") if "__Host-aks-flex=" in part)
+        browser.cookie = browser.cookie.partition(";")[0]
+        return browser
+
+    def get(self, path: str) -> urllib3.BaseHTTPResponse:
+        return self.request("GET", path)
+
+    def request(self, method: str, path: str, body: str = "") -> urllib3.BaseHTTPResponse:
+        headers = {"Cookie": self.cookie, "Content-Type": "application/x-www-form-urlencoded"}
+        return self.pool.request(method, path, body=body or None, headers=headers, redirect=False, retries=False)
+
+    def weight(self) -> dict[str, int]:
+        """The first page and all that it names."""
+        page = self.get("/")
+        named = sorted(set(re.findall(r'(?:href|src)="(/ui/assets/[^"]+)"', page.data.decode())))
+        sizes = {path.rpartition("/")[2]: len(self.get(path).data) for path in named}
+        return {"page": len(page.data), **sizes, "all": len(page.data) + sum(sizes.values())}
+
+
+def asked(browser: Browser, way: str) -> float:
+    began = time.perf_counter()
+    answer = browser.get(f"/?{WAYS[way]}")
+    took = time.perf_counter() - began
+    if answer.status != 200 or b"Readiness of" not in answer.data:
+        raise SystemExit(f"The page was answered with {answer.status}.")
+    return 1000 * took
+
+
+def measured(told: argparse.Namespace, room: Path) -> dict[str, Any]:
+    authority = Authority(room / "pki")
+    authority.ensure()
+    times: dict[tuple[int, str], list[float]] = {(size, way): [] for size in told.sizes for way in WAYS}
+    found: dict[str, Any] = {}
+    with ExitStack() as stack:
+        tenant = stack.enter_context(running_tenant(authority))
+        browsers = {}
+        for size in told.sizes:
+            began = time.perf_counter()
+            asyncio.run(fill(sqlite(room / f"state-{size}"), size))
+            print(f"{size} nodes written in {time.perf_counter() - began:.0f} s", flush=True)
+            browsers[size] = Browser.at(stack.enter_context(running(room / f"state-{size}", tenant)))
+            found[str(size)] = {"weight": browsers[size].weight()}
+        for _ in range(told.rounds):
+            for (size, way), taken in times.items():
+                taken.append(asked(browsers[size], way))
+        for size in told.sizes:
+            all_of_it = sorted(value for way in WAYS for value in times[size, way])
+            ways = {way: _spread(sorted(times[size, way])) for way in WAYS}
+            found[str(size)] |= {"ways": ways, "every way": _spread(all_of_it)}
+            _tell(size, found[str(size)])
+    return found
+
+
+def _spread(ordered: list[float]) -> dict[str, float]:
+    return {f"p{percent}_ms": round(percentile(ordered, percent), 2) for percent in (50, 95)}
+
+
+def _tell(size: int, found: dict[str, Any]) -> None:
+    for way, spread in {**found["ways"], "every way": found["every way"]}.items():
+        print(
+            f"{size:>7} nodes  {way:<15} p50 {spread['p50_ms']:7.2f} ms  p95 {spread['p95_ms']:7.2f} ms", flush=True
+        )
+
+
+def main() -> None:
+    told = arguments()
+    with tempfile.TemporaryDirectory() as room:
+        found = measured(told, Path(room))
+    print(json.dumps({"bench": "dashboard", "rounds": told.rounds, **found}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Deployments of templates in the lab's ARM: read, evaluated, carried out with the caller's own token."""

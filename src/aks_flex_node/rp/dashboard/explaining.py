@@ -1,0 +1,233 @@
+"""What conditions and their reasons mean, in words, and what a person does about them. Pure.
+
+What the machine itself says comes first; these are the words around it, and all there is where it says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from aks_flex_node.errors import DOCS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aks_flex_node.rp.store.fleet import State
+
+Document = dict[str, Any]
+Mood = Literal["good", "bad", "unknown"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    words: str
+    remedy: str = ""
+    section: str = ""  # of the troubleshooting page
+
+
+# By what they ask. Ready and ConfigApplied are good when they hold, all others when they do not.
+QUESTIONS = {
+    "Ready": "Can it run pods?",
+    "ConfigApplied": "Has it what is wanted?",
+    "Drifted": "Was it changed by hand?",
+    "CertificateExpiring": "Is its certificate about to end?",
+    "UpgradeFailed": "Was a change undone?",
+    "CredentialsRefused": "Is a new secret refused?",
+    "TunnelNotRenewed": "Is its VPN about to end?",
+    "AgentUpdateFailed": "Did a new agent not run?",
+}
+GOOD = frozenset({"Ready", "ConfigApplied"})
+PASSING = frozenset({"InProgress", "Pending", "Paused", "MaintenanceWindowClosed"})  # nothing is wrong: it comes
+BY_OUTCOME = frozenset({"ConfigApplied", "UpgradeFailed", "TunnelNotRenewed"})  # their reasons are names of errors
+
+JOURNAL = "On the machine, journalctl -u kubelet and journalctl -u containerd say more."
+REASONS = {
+    "KubeletReady": Reason("The kubelet runs and answers."),
+    "KubeletNotReady": Reason("The kubelet runs, and says that it is not ready.", JOURNAL, "node-not-ready"),
+    "NodeStatusUnknown": Reason(
+        "The cluster has not heard of the kubelet for a while.",
+        "Check that the machine is on, and that it reaches the API server.",
+        "node-not-ready",
+    ),
+    "NeverReported": Reason("The machine has said nothing yet.", "Run its join command on the machine."),
+    "NotReported": Reason("The machine has not said whether it is ready."),
+    "NodeNotInCluster": Reason(
+        "The cluster has no such node any more.", "To bring it back, make a new join command and run it there."
+    ),
+    "NodeSilent": Reason(
+        "The agent on the machine has stopped calling.",
+        "Check that the machine is on and has its network; there, systemctl status aks-flex-node says more.",
+        "ProviderUnreachable",
+    ),
+    "ServiceFailed": Reason(
+        "A service that every node needs does not run.",
+        "The agent starts it again by itself. If that does not help, look at its journal on the machine.",
+        "service-failed",
+    ),
+    "ApiServerUnreachable": Reason(
+        "The machine does not reach the API server.",
+        "Check its network, a firewall between, and the VPN if it has one.",
+        "api-server-unreachable",
+    ),
+    "CredentialsLost": Reason(
+        "The machine has lost what it shows the cluster, and is getting it anew.",
+        "Wait a few minutes. If it stays so, make a new join command and run it on the machine.",
+        "CredentialsLost",
+    ),
+    "Applied": Reason("The wanted configuration is in effect."),
+    "InProgress": Reason("The machine is applying it now."),
+    "Pending": Reason("The machine is about to apply it."),
+    "RolledBack": Reason(
+        "It was tried, did not work, and the configuration before is in effect again.",
+        "Put right what the message says, then change the node: any change makes the agent try again.",
+        "UpgradeFailed",
+    ),
+    "UpgradeFailed": Reason(
+        "It was tried, did not work, and the configuration before is in effect again.",
+        "Put right what the message says, then change the node: any change makes the agent try again.",
+        "UpgradeFailed",
+    ),
+    "RollbackFailed": Reason(
+        "It did not work, and neither did the way back. The node takes no new pods; the way back is tried again.",
+        JOURNAL,
+        "RollbackFailed",
+    ),
+    "Paused": Reason("Changes are paused: what is new waits.", "Edit the node to let changes go on.", "Paused"),
+    "MaintenanceWindowClosed": Reason(
+        "It waits for its maintenance window, because it disturbs pods.",
+        "Wait, or edit the window.",
+        "MaintenanceWindowClosed",
+    ),
+    "DowngradeRefused": Reason(
+        "It would go back to older versions, which nobody said is meant.",
+        "Edit the node, and tick that older versions are meant.",
+        "DowngradeRefused",
+    ),
+    "SkewViolation": Reason(
+        "This version of Kubernetes does not go with the cluster's.",
+        "Upgrade the cluster first, or choose another version.",
+        "SkewViolation",
+    ),
+    "NoDrift": Reason("The machine is as its configuration wants it."),
+    "DriftFound": Reason(
+        "Something on the machine differs from its configuration.",
+        "With the drift policy “repair” the agent puts it right; with “log”, somebody has to.",
+        "DriftRemains",
+    ),
+    "Fighting": Reason(
+        "Something else on the machine changes the same things again and again, so they are left alone.",
+        "Find out what it is, and let only one of the two have them.",
+        "Fighting",
+    ),
+    "Valid": Reason("It is valid, and renewed in time."),
+    "NotRenewed": Reason(
+        "It ends soon and was not renewed.", "See whether the machine reaches the API server.", "CredentialsLost"
+    ),
+    "Expired": Reason("It has ended.", "Make a new join command and run it on the machine.", "CredentialsLost"),
+    "NoFailure": Reason("No change had to be undone."),
+}
+STATES: dict[State, Reason] = {
+    "Ready": Reason("It runs pods."),
+    "NotReady": Reason("It is in the cluster and cannot run pods now.", JOURNAL),
+    "Silent": REASONS["NodeSilent"],
+    "Unknown": Reason("It is in the cluster, and nobody knows how it is."),
+    "Failed": Reason("It could not join."),
+    "Joining": Reason("It is not in the cluster yet."),
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A row of the table."""
+
+    kind: str
+    question: str
+    answer: str
+    state: Mood
+    cause: str
+    reason: str
+    remedy: str  # empty while all is well
+    section: str
+    since: float
+
+
+def condition(told: Mapping[str, str]) -> Condition:
+    kind, status, reason = told["type"], told["status"], told.get("reason", "")
+    known = REASONS.get(reason, Reason(""))
+    good, passing = (status == "True") is (kind in GOOD), kind == "ConfigApplied" and reason in PASSING
+    state: Mood = "unknown" if status == "Unknown" or passing else "good" if good else "bad"
+    return Condition(
+        kind,
+        QUESTIONS.get(kind, kind),
+        "Not yet" if passing else {"True": "Yes", "False": "No"}.get(status, "Unknown"),
+        state,
+        told.get("message", "") or known.words,
+        reason,
+        "" if state == "good" else known.remedy,
+        "" if state == "good" else _section(kind, reason, known),
+        seconds(told.get("lastTransitionTime", "")),
+    )
+
+
+def state_of(status: Document) -> State:
+    """As the fleet counts it."""
+    ready, joined = _ready(status), status.get("joinState")
+    if ready.get("reason") == "NodeSilent" and joined == "Joined":
+        return "Silent"
+    if ready["status"] == "True":
+        return "Ready"
+    if joined == "Joined":
+        return "NotReady" if ready["status"] == "False" else "Unknown"
+    return "Failed" if joined == "Failed" else "Joining"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a node is, on top of its page."""
+
+    state: State
+    words: str
+    cause: str
+    remedy: str
+    section: str
+
+
+def standing(status: Document, remedy: str = "") -> Standing:
+    """`remedy` is what helps one that could not join."""
+    state = state_of(status)
+    about = condition(_ready(status))
+    if state == "Failed":
+        return Standing(state, STATES[state].words, str(status.get("joinFailure", "")), remedy, "")
+    if state in {"Ready", "Joining"}:
+        return Standing(state, STATES[state].words, "", "", "")
+    return Standing(state, STATES[state].words, about.cause, about.remedy or STATES[state].remedy, about.section)
+
+
+def attention(conditions: Iterable[Condition]) -> list[Condition]:
+    """What is to be looked at though the node may run pods; what is told twice, once."""
+    unwell = [each for each in conditions if each.kind != "Ready" and each.state == "bad"]
+    return [*{each.cause: each for each in unwell}.values()]
+
+
+def seconds(text: str) -> float:
+    """0 for what is no time: a machine may have said anything."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00").replace("z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _ready(status: Document) -> dict[str, str]:
+    found: dict[str, str] = next(each for each in status["conditions"] if each["type"] == "Ready")
+    return found
+
+
+def _section(kind: str, reason: str, known: Reason) -> str:
+    """Where the troubleshooting page tells more; the agent turns names of errors into such words."""
+    name = known.section
+    if not known.words and kind in BY_OUTCOME and re.fullmatch(r"([A-Z][a-z]+){2,}", reason):
+        name = re.sub(r"(?<!^)(?=[A-Z])", "-", reason)
+    return f"{DOCS}#{name.lower()}" if name else ""

@@ -1,0 +1,103 @@
+"""Who is signed in. A browser has a random secret in a cookie; the store has its hash, and who that is.
+
+A session ends at its time, after idleness, by signing out, and when what opened it is worth nothing any more: a new
+admin key ends all sessions of the old one. Every sign-in makes a new secret, so nobody can prepare one for
+somebody else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.rp.callers import Caller
+from aks_flex_node.rp.store.sessions import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.rp.dashboard_settings import DashboardSettings
+    from aks_flex_node.rp.store.store import Store
+
+USED_SECONDS = 60.0  # in which one request writes that the session was used
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    caller: Caller
+    secret: str  # as the cookie has it
+
+    @property
+    def form_token(self) -> str:
+        """What a form of ours has in it, and a form of somebody else's cannot have."""
+        return hmac.new(self.secret.encode(), b"form", hashlib.sha256).hexdigest()
+
+    def sent(self, form_token: str) -> bool:
+        return hmac.compare_digest(self.form_token.encode(), form_token.encode("utf-8", "replace"))
+
+    def __repr__(self) -> str:
+        return f"SignedIn({self.caller.name}, ***)"
+
+
+class Sessions:
+    def __init__(
+        self,
+        store: Store,
+        settings: DashboardSettings,
+        key_mark: Callable[[], str],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`key_mark` says which admin key there is now."""
+        self._store, self._key_mark, self._clock = store, key_mark, clock
+        self.seconds = settings.session_hours * 3600
+        self._idle = settings.idle_minutes * 60
+
+    async def begin(self, caller: Caller) -> SignedIn:
+        secret, now = secrets.token_urlsafe(32), self._clock()
+        proof = self._key_mark() if caller.kind == "Key" else ""
+        await self._store.put_session(Session(_hash(secret), _document(caller), proof, now + self.seconds, now))
+        return SignedIn(caller, secret)
+
+    async def find(self, secret: str) -> SignedIn | None:
+        if not secret or len(secret) > 128:
+            return None
+        now, name = self._clock(), _hash(secret)
+        found = await self._store.session(name, now)
+        if found is None or now - found.used > self._idle:
+            return None
+        caller = _caller(found.caller)
+        if caller.kind == "Key" and (not found.proof or found.proof != self._key_mark()):
+            return None
+        if now - found.used > USED_SECONDS:
+            await self._store.use_session(name, now)
+        return SignedIn(caller, secret)
+
+    async def end(self, secret: str) -> None:
+        await self._store.end_session(_hash(secret))
+
+    async def sweep(self) -> int:
+        now = self._clock()
+        return await self._store.sweep_sessions(now, now - self._idle)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def _document(caller: Caller) -> dict[str, Any]:
+    return {
+        "id": caller.id,
+        "name": caller.name,
+        "kind": caller.kind,
+        "tenant": caller.tenant,
+        "ids": sorted(caller.ids),
+        "own": sorted(caller.own),
+    }
+
+
+def _caller(kept: dict[str, Any]) -> Caller:
+    return Caller(**{**kept, "ids": frozenset(kept["ids"]), "own": frozenset(kept["own"])})

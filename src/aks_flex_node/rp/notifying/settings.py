@@ -1,0 +1,71 @@
+"""Who is told of what happens to nodes, as an administrator writes it down."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path  # noqa: TC003 - pydantic reads it
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from aks_flex_node.rp.arm.ids import cluster_id
+from aks_flex_node.rp.auth.settings import Settings
+from aks_flex_node.rp.notifying.kinds import Kind  # noqa: TC001 - pydantic reads it
+
+MOST_WEBHOOKS = 16  # each is a row more in the step that writes a node
+
+
+def _receiver(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.username or parts.password or parts.fragment or not parts.hostname:
+        raise PydanticCustomError("receiver", "must be an address without a user, a password or a fragment")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_here(parts.hostname)):
+        raise PydanticCustomError("receiver", "must begin with https://; http:// is for this machine itself alone")
+    return text
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _cluster(text: str) -> str:
+    found = cluster_id(text)
+    if found is None:
+        raise PydanticCustomError("cluster", "must be the id of a cluster, as `aks-flex-rp cluster list` shows it")
+    return found.key
+
+
+class WebhookSettings(Settings):
+    url: Annotated[str, AfterValidator(_receiver)] = Field(
+        description="Where messages are sent; https, or http to this machine itself. No redirect is followed."
+    )
+    secret_file: Path = Field(
+        description="A file, mode 0600, with the secret that messages are signed with; two lines while it is changed."
+    )
+    ca_file: Path | None = Field(default=None, description="CA certificates (PEM); the system's when left out.")
+    events: tuple[Kind, ...] = Field(default=(), description="Which are told; all when left out.")
+    clusters: tuple[Annotated[str, AfterValidator(_cluster)], ...] = Field(
+        default=(), description="Ids of the clusters whose nodes are told of; all when left out."
+    )
+
+
+class NotificationSettings(Settings):
+    webhooks: Annotated[tuple[WebhookSettings, ...], Field(max_length=MOST_WEBHOOKS)] = Field(
+        default=(), description="Receivers, each with an outbox of its own."
+    )
+    most_pending: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
+        default=100_000, description="How many messages wait for one receiver; beyond that the oldest are dropped."
+    )
+
+    @field_validator("webhooks")
+    @classmethod
+    def _each_once(cls, webhooks: tuple[WebhookSettings, ...]) -> tuple[WebhookSettings, ...]:
+        """Messages wait for an address: two receivers behind one could not be told apart."""
+        if len({each.url for each in webhooks}) < len(webhooks):
+            raise PydanticCustomError("twice", "names the same url twice: put all events of it in one place")
+        return webhooks

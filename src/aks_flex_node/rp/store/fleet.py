@@ -1,0 +1,268 @@
+"""The fleet: one narrow row a node, and what is asked about all of them at once.
+
+It is written in the same step as the node, its reports and its deletion, and it is what `last_seen` is kept in. So a
+list of a hundred thousand nodes is searched, sorted and counted by the database, in one statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from aks_flex_node.rp.store.sql import DECIDED, Follow, Write, casts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_node.rp.store.rows import Row, Values
+    from aks_flex_node.rp.store.store import Document, Node
+
+SHAPE = 1  # of what is taken from a node's documents; raised when that changes, and then all rows are made anew
+LONGEST = 500  # characters of a cause
+
+State = Literal["Ready", "NotReady", "Silent", "Unknown", "Failed", "Joining"]
+STATES: tuple[State, ...] = ("Ready", "NotReady", "Silent", "Unknown", "Failed", "Joining")
+STATE = (
+    "CASE WHEN ready = 'True' AND silent = 0 THEN 'Ready'"
+    " WHEN join_state = 'Joined' AND silent = 1 THEN 'Silent'"
+    " WHEN join_state = 'Joined' AND ready = 'False' THEN 'NotReady'"
+    " WHEN join_state = 'Joined' THEN 'Unknown'"
+    " WHEN join_state = 'Failed' OR (url_expires > 0 AND url_expires < CAST($1 AS DOUBLE PRECISION)) THEN 'Failed'"
+    " ELSE 'Joining' END"
+)
+Sort = Literal["name", "state", "version", "seen", "created"]
+ORDERS: dict[Sort, str] = {
+    "name": "key",
+    "state": "state",
+    "version": "kubelet",
+    "seen": "last_seen",
+    "created": "created",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A node as a list shows it."""
+
+    place: int
+    key: str
+    name: str
+    state: State
+    cause: str
+    trouble: tuple[str, ...]  # types of conditions that want to be looked at, though the node may be Ready
+    wanted: str  # version of Kubernetes
+    kubelet: str
+    version: int  # configVersion
+    applied: int
+    monitored: bool
+    last_seen: float
+    created: float
+
+
+@dataclass(frozen=True)
+class FleetQuery:
+    """Which nodes, in which order, and which part of them."""
+
+    places: tuple[int, ...]
+    search: str = ""
+    state: State | Literal[""] = ""
+    version: str = ""  # of the kubelet
+    trouble: bool = False
+    behind: bool = False
+    sort: Sort = "name"
+    descending: bool = False
+    offset: int = 0
+    limit: int = 50
+
+
+@dataclass(frozen=True)
+class Count:
+    """So many nodes are alike in this."""
+
+    place: int
+    state: State
+    kubelet: str
+    behind: bool
+    trouble: bool
+    nodes: int
+
+
+# What is taken from a node -----------------------------------------------------------------------------------------
+
+
+def of_status(status: Document) -> Values:
+    """ready, cause, trouble, kubelet, applied"""
+    conditions = {str(each["type"]): each for each in status.get("conditions", ())}
+    ready = conditions.get("Ready", {})
+    unwell = [kind for kind, each in conditions.items() if _wants_attention(kind, str(each["status"]))]
+    told = [ready] if ready.get("status") != "True" else [conditions[kind] for kind in unwell]
+    cause = next((str(each.get("message") or each.get("reason") or "") for each in told), "")
+    applied = str(status.get("appliedConfigVersion", ""))
+    return (
+        str(ready.get("status", "")),
+        cause[:LONGEST],
+        " ".join(unwell),
+        str(status.get("kubeletVersion", "")).removeprefix("v"),
+        int(applied) if applied.isascii() and applied.isdigit() and len(applied) < 19 else 0,
+    )
+
+
+def _wants_attention(kind: str, status: str) -> bool:
+    """Ready and ConfigApplied are good when they are true; all others say that something is wrong."""
+    return kind not in {"Ready", "ConfigApplied"} and status == "True"
+
+
+def of_node(node: Node) -> Values:
+    """name, version, created, labels (to be searched), join_state, failure, url_expires, monitored, wanted"""
+    labels: dict[str, Any] = node.properties.get("nodeConfig", {}).get("labels") or {}
+    return (
+        node.name,
+        node.version,
+        node.created,
+        " ".join(f"{key}={value}" for key, value in sorted(labels.items())).lower(),
+        str(node.join.get("state", "Created")),
+        str(node.join.get("failure", ""))[:LONGEST],
+        float(node.join.get("urlExpires", 0.0)),
+        int(bool(node.properties.get("continuousMonitoring"))),
+        str(node.config.get("kubernetes", {}).get("version", "")),
+    )
+
+
+# Statements --------------------------------------------------------------------------------------------------------
+
+PLACE = "SELECT number FROM places WHERE cluster = $1"
+PLACES = "SELECT number, cluster FROM places"
+MAKE_PLACE = Write(
+    "INSERT INTO places (number, cluster) SELECT COALESCE(MAX(number), 0) + 1, CAST($1 AS TEXT) FROM places"
+    " WHERE TRUE ON CONFLICT DO NOTHING RETURNING number"
+)
+
+_WANTED = "name, version, created, labels, join_state, failure, url_expires, monitored, wanted"
+_TOLD = "ready, cause, trouble, kubelet, applied"
+_KEPT = ", ".join(f"{name} = excluded.{name}" for name in (*_WANTED.split(", "), "shape"))
+_TYPES = (
+    *("BIGINT", "TEXT", "TEXT", "BIGINT", "DOUBLE PRECISION", "TEXT", "TEXT", "TEXT", "DOUBLE PRECISION", "INTEGER"),
+    *("TEXT", "TEXT", "TEXT", "TEXT", "TEXT", "BIGINT"),
+)
+_TOLD_TYPES = _TYPES[-5:]
+
+
+@cache
+def _enlist(first: int) -> str:
+    return (
+        f"INSERT INTO fleet (place, key, {_WANTED}, {_TOLD}, silent, last_seen, shape)"
+        f" SELECT {casts(first, _TYPES)}, 0, 0, {SHAPE} WHERE {DECIDED}"
+        f" ON CONFLICT (place, key) DO UPDATE SET {_KEPT}"
+    )
+
+
+def enlist(place: int, node: Node) -> Follow:
+    """With a node that is written. What its agent said last stays as it is."""
+    return Follow(_enlist, (place, node.key, *of_node(node), *of_status(node.status)))
+
+
+@cache
+def _hear(first: int) -> str:
+    moment, place, key, *told = (f"${first + number}" for number in range(3 + len(_TOLD_TYPES)))
+    settings = ", ".join(f"{name} = {value}" for name, value in zip(_TOLD.split(", "), told, strict=True))
+    latest = f"CASE WHEN last_seen < {moment} THEN {moment} ELSE last_seen END"
+    return (
+        f"UPDATE fleet SET {settings}, last_seen = {latest}"  # noqa: S608 - names of parameters
+        f" WHERE place = {place} AND key = {key} AND {DECIDED}"
+    )
+
+
+def hear(place: int, key: str, status: Document, moment: float) -> Follow:
+    """With what an agent says of its node."""
+    return Follow(_hear, (moment, place, key, *of_status(status)))
+
+
+@cache
+def _strike(first: int) -> str:
+    return f"DELETE FROM fleet WHERE place = ${first} AND key = ${first + 1} AND {DECIDED}"  # noqa: S608
+
+
+def strike(place: int, key: str) -> Follow:
+    """With a node that is deleted."""
+    return Follow(_strike, (place, key))
+
+
+SEEN = "UPDATE fleet SET last_seen = $3 WHERE place = $1 AND key = $2 AND last_seen < $3"
+
+OLD_SHAPES = (
+    "SELECT n.cluster, n.key FROM fleet f JOIN places p ON p.number = f.place"  # noqa: S608 - a number
+    f" JOIN nodes n ON n.cluster = p.cluster AND n.key = f.key WHERE f.shape <> {SHAPE} AND n.gone = 0 LIMIT $1"
+)
+_EVERYTHING = [*_WANTED.split(", "), *_TOLD.split(", ")]
+RESHAPE = (
+    "UPDATE fleet SET "  # noqa: S608 - names of columns
+    + ", ".join(f"{name} = ${number}" for number, name in enumerate(_EVERYTHING, start=3))
+    + f", shape = {SHAPE} WHERE place = $1 AND key = $2 AND shape <> {SHAPE}"
+)
+
+COUNTS = (
+    f"SELECT place, {STATE} AS state, kubelet, CASE WHEN applied > 0 AND applied <> version THEN 1 ELSE 0 END,"  # noqa: S608
+    " CASE WHEN trouble <> '' THEN 1 ELSE 0 END, count(*) FROM fleet GROUP BY 1, 2, 3, 4, 5"
+)
+
+
+def count_of(row: Row) -> Count:
+    return Count(row[0], row[1], row[2], bool(row[3]), bool(row[4]), row[5])
+
+
+def entry_of(row: Row) -> Entry:
+    place, key, name, state, ready_cause, failure, trouble, wanted, kubelet, version, applied, monitored, *rest = row
+    cause = failure if state in {"Failed", "Joining"} else ready_cause
+    about = (wanted, kubelet, version, applied, bool(monitored), *rest)
+    return Entry(place, key, name, state, cause, tuple(trouble.split()), *about)
+
+
+def page(asked: FleetQuery, now: float) -> tuple[str, Values]:
+    """One part of the list."""
+    where, values = _where(asked, now)
+    direction = " DESC" if asked.descending else ""
+    order = ORDERS[asked.sort]
+    ties = "" if order == "key" else f", key{direction}"
+    return (
+        f"SELECT place, key, name, {STATE} AS state, cause, failure, trouble, wanted, kubelet, version, applied,"  # noqa: S608
+        f" monitored, last_seen, created FROM fleet WHERE {where}"
+        f" ORDER BY {order}{direction}{ties} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
+    ), (*values, asked.limit, asked.offset)
+
+
+def count(asked: FleetQuery, now: float) -> tuple[str, Values]:
+    where, values = _where(asked, now)
+    return f"SELECT count(*) FROM fleet WHERE {where}", values  # noqa: S608 - put together from texts of this module
+
+
+def _where(asked: FleetQuery, now: float) -> tuple[str, Values]:
+    """`$1` is the moment, in every statement; each wish brings its own parameter."""
+    values: list[object] = [now]
+    # With the sign, a database does not go through the rows place by place, where another index has their order.
+    ordered = asked.sort == "version" or (asked.sort == "name" and len(asked.places) > 1)
+    place = "+place" if ordered else "place"
+    wishes = ["CAST($1 AS DOUBLE PRECISION) > 0", f"{place} IN ({_each(asked.places)})"]
+    for word in asked.search.lower().split()[:8]:
+        values.append(f"%{_literally(word)}%")
+        wishes.append(f"(key LIKE ${len(values)} ESCAPE '!' OR labels LIKE ${len(values)} ESCAPE '!')")
+    if asked.state:
+        values.append(asked.state)
+        wishes.append(f"{STATE} = ${len(values)}")
+    if asked.version:
+        values.append(asked.version)
+        wishes.append(f"kubelet = ${len(values)}")
+    if asked.trouble:
+        wishes.append("trouble <> ''")
+    if asked.behind:
+        wishes.append("applied > 0 AND applied <> version")
+    return " AND ".join(wishes), tuple(values)
+
+
+def _each(places: Sequence[int]) -> str:
+    """As numbers in the text: they are our own, and with them the text stays the same for the same callers."""
+    return ", ".join(str(int(place)) for place in places) or "-1"
+
+
+def _literally(word: str) -> str:
+    return word.replace("!", "!!").replace("%", "!%").replace("_", "!_")

@@ -1,0 +1,74 @@
+"""A real browser, and pages of it that fail a test when anything goes wrong in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.pki import Authority
+from tests.browser.browsers import running_browser
+from tests.browser.providers import running_pages, running_with_entra
+from tests.browser.screens import Opened
+from tests.service.lab_cloud.clouds import running_cloud
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+    from aks_flex_node.lab.pki import Pair
+    from tests.browser.providers import EntraProvider, Provider
+    from tests.service.lab_cloud.clouds import Cloud
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    authority = Authority(tmp_path_factory.mktemp("pki"))
+    authority.ensure()
+    return authority
+
+
+@pytest.fixture(scope="session")
+def certificate(authority: Authority) -> Pair:
+    """Of everything that the browser may speak to."""
+    return authority.issue("localhost", "localhost", names=("localhost", "127.0.0.1"))
+
+
+@pytest.fixture(scope="session")
+def browser(authority: Authority, certificate: Pair) -> Iterator[Browser]:
+    with running_browser(certificate.certificate, authority.certificate) as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Opened]:
+    opened = Opened(browser)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def cloud(authority: Authority, certificate: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """The lab's Entra ID; nothing here asks for what would be behind its ARM."""
+    with running_cloud(authority, tmp_path_factory.mktemp("cloud"), "https://localhost:9") as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="session")
+def provider(authority: Authority, certificate: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+    """A service that people sign in to with its admin key, with nodes in every state."""
+    with running_pages(authority, certificate, tmp_path_factory.mktemp("provider")) as provider:
+        provider.fleet.all()
+        yield provider
+
+
+@pytest.fixture(scope="session")
+def entra_provider(
+    authority: Authority, certificate: Pair, cloud: Cloud, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EntraProvider]:
+    """A service that people sign in to with Entra ID, with a node or two."""
+    with running_with_entra(authority, certificate, cloud, tmp_path_factory.mktemp("entra")) as provider:
+        provider.fleet.ready("press-1")
+        provider.fleet.never_joined("oven-new")
+        yield provider

@@ -1,0 +1,109 @@
+"""The real service on loopback over TLS, with its pages, on SQLite and with a cluster that is facts in memory."""
+
+from __future__ import annotations
+
+import base64
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab.entra.directory import TENANT
+from tests.browser.fleets import Fleet
+from tests.service.ports import free_port
+from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
+from tests.service.rp.api.recording import Recording
+from tests.service.rp.api.running import PLENTY, running, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_node.lab.pki import Authority, Pair
+    from tests.service.lab_cloud.clouds import Cloud
+    from tests.service.rp.api.running import Running
+
+PASSWORD = "a pass word"  # of all who sign in by Entra ID
+
+
+@dataclass(frozen=True)
+class Provider:
+    running: Running
+
+    @property
+    def url(self) -> str:
+        return self.running.service.settings.origin
+
+    @property
+    def key(self) -> str:
+        """The local admin key."""
+        return self.running.service.settings.admin_key_file.read_text().strip()
+
+    @property
+    def fleet(self) -> Fleet:
+        return Fleet(self.running)
+
+
+@dataclass(frozen=True)
+class EntraProvider(Provider):
+    """One that people of the lab's tenant sign in to, too."""
+
+    owner: Principal
+    reader: Principal
+    stranger: Principal  # of the tenant, and without a role
+
+
+@contextmanager
+def running_pages(authority: Authority, certificate: Pair, room: Path, **words: Any) -> Iterator[Provider]:
+    """`words` are settings of the service."""
+    tls = {"certificate_file": certificate.certificate, "key_file": certificate.key}
+    made = settings(room / "state", **{"limits": PLENTY, "tls": tls, **words})
+    facts = known_clusters(base64.b64encode(authority.certificate.read_bytes()).decode())
+    service = running(made, FakeClusters.of(facts), Recording())
+    _tell(made.state_dir, authority)
+    # In a thread of its own: in this one Playwright's event loop runs, and a second one is not allowed beside it.
+    with ThreadPoolExecutor(1) as thread:
+        provider = Provider(thread.submit(service.__enter__).result())
+        try:
+            provider.fleet.register()
+            yield provider
+        finally:
+            thread.submit(service.__exit__, None, None, None).result()
+
+
+def _tell(state: Path, authority: Authority) -> None:
+    """Whom to trust, where those look for it who call a service that is its own authority."""
+    (state / "tls").mkdir(parents=True, mode=0o700)
+    (state / "tls" / "ca.crt").write_bytes(authority.certificate.read_bytes())
+
+
+@contextmanager
+def running_with_entra(authority: Authority, certificate: Pair, cloud: Cloud, room: Path) -> Iterator[EntraProvider]:
+    origin = f"https://127.0.0.1:{free_port()}"
+    people = {
+        role: cloud.directory.user(f"{role}@flex.internal", PASSWORD) for role in ("owner", "reader", "stranger")
+    }
+    itself = cloud.directory.service_principal(
+        "AKS Flex Node",
+        "the secret of the application",
+        redirect_uris=(f"{origin}/ui/sign-in/entra/done", f"{origin}/"),
+    )
+    secret = room / "client-secret"
+    secret.touch(mode=0o600)
+    secret.write_text(itself.secret)
+    tenant = {"tenant_id": TENANT, "metadata_url": cloud.metadata, "ca_file": cloud.ca}
+    grants = [
+        {"role": role, "scope": str(PLANT), "principal": people[role].object_id} for role in ("owner", "reader")
+    ]
+    words = {
+        "listen": origin.removeprefix("https://"),
+        "public_url": origin,
+        "auth": {"tenants": [tenant], "roles": grants},
+        "azure": {"authority": cloud.url, "ca_file": cloud.ca},
+        "dashboard": {
+            "entra": {"tenant_id": TENANT, "client_id": itself.client_id, "client_secret_file": secret},
+        },
+    }
+    with running_pages(authority, certificate, room, **words) as provider:
+        yield EntraProvider(provider.running, **people)

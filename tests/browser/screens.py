@@ -1,0 +1,91 @@
+"""The screens that pages are looked at on, and pages that tell of everything that goes wrong in them."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
+
+HEIGHTS = {360: 740, 768: 1024, 1280: 800}
+ABANDONED = "net::ERR_ABORTED"  # what a page had asked for when it was left
+
+
+@dataclass(frozen=True)
+class Screen:
+    width: int = 1280
+    scheme: Literal["light", "dark"] = "light"
+
+    def __str__(self) -> str:
+        return f"{self.width}-{self.scheme}"
+
+
+WIDE = Screen()
+SCREENS = tuple(Screen(width, scheme) for scheme in ("light", "dark") for width in HEIGHTS)
+on_every_screen = pytest.mark.parametrize("screen", SCREENS, ids=str)
+
+
+@dataclass
+class Opened:
+    """Pages of one test, and what went wrong in them."""
+
+    browser: Browser
+    troubles: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
+    pages: list[Page] = field(default_factory=list)
+
+    def __call__(self, screen: Screen = WIDE, **options: Any) -> Page:
+        """A page in a browser that nobody has used before. `options` are those of Playwright's contexts."""
+        size = {"width": screen.width, "height": HEIGHTS[screen.width]}
+        context = self.browser.new_context(
+            **{"viewport": size, "color_scheme": screen.scheme, "reduced_motion": "reduce", **options}
+        )
+        context.on("page", self._watch)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        self.pages.append(page)
+        return page
+
+    def expect(self, pattern: str) -> None:
+        """A trouble that the test is about."""
+        self.expected.append(pattern)
+
+    def close(self) -> None:
+        for page in self.pages:
+            page.context.close()
+        unexpected = [each for each in self.troubles if not any(re.search(one, each) for one in self.expected)]
+        assert not unexpected, "\n".join(unexpected)
+
+    def _watch(self, page: Page) -> None:
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.troubles.append(f"script failed: {error}"))
+        page.on("requestfailed", self._failed)
+        page.on("dialog", self._interrupted)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        """Resources that are not there and what the page's policy forbids are errors of the console, too."""
+        if message.type in {"error", "warning"}:
+            where = message.location.get("url", "")
+            self.troubles.append(f"console {message.type}: {message.text} ({where})")
+
+    def _interrupted(self, dialog: Dialog) -> None:
+        """No page of ours asks or tells anything this way, so it is somebody else's script."""
+        self.troubles.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != ABANDONED:
+            self.troubles.append(f"request failed: {request.method} {request.url}: {request.failure}")
+
+
+def shoot(page: Page, name: str) -> None:
+    """A picture of the whole page, for a person to look at, where one is asked for."""
+    if folder := os.environ.get("AKS_FLEX_SCREENSHOTS"):
+        file = re.sub(r"[^\w.-]+", "-", name).strip("-")
+        page.screenshot(path=Path(folder) / f"{file}.png", full_page=True)

@@ -1,0 +1,164 @@
+"""People find out who did what, and take it away as a file; nobody sees what happened where they may not look."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.rp.store.store import Event
+from tests.browser.fleets import HOSTILE
+from tests.browser.judging import judge
+from tests.browser.providers import running_pages
+from tests.browser.screens import WIDE, Screen
+from tests.browser.visiting import sign_in, sign_in_by_entra
+from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from aks_flex_node.lab.pki import Authority, Pair
+    from tests.browser.providers import EntraProvider, Provider
+    from tests.browser.screens import Opened
+
+pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
+
+FORMULA = "=HYPERLINK(1)"
+MANY = 120
+
+
+def record(provider: Provider, *events: Event) -> None:
+    provider.running.call(provider.running.service.store.record(*events))
+
+
+def happened(what: str, who: str = "somebody", node: str = "press-1", outcome: str = "ok") -> Event:
+    return Event(time.time(), who, what, PLANT.node(node), "192.0.2.7", "request-1", outcome, {"why": "so"})
+
+
+def rows(page: Page) -> list[str]:
+    return page.locator("tbody tr").all_inner_texts()
+
+
+def apply(page: Page) -> None:
+    page.get_by_role("button", name="Apply").click()
+
+
+@pytest.mark.parametrize("screen", [Screen(360, "dark"), WIDE], ids=str)
+def test_everybody_can_read_it(provider: Provider, open_page: Opened, screen: Screen) -> None:
+    record(provider, happened("certificate.refused", outcome="denied"), happened("update", HOSTILE, "lathe-hostile"))
+    page = open_page(screen)
+    page.on("dialog", lambda dialog: open_page.troubles.append(f"a script ran: {dialog.message}"))
+    sign_in(page, provider, "/ui/audit")
+    page.locator("tbody summary").nth(1).click()
+    assert HOSTILE in page.get_by_role("table").inner_text()
+    judge(page, f"audit-{screen}")
+    page.goto(f"{provider.url}/ui/audit?who=nobody")
+    assert page.get_by_role("heading", name="No event fits").is_visible()
+    judge(page, f"audit-nothing-{screen}")
+
+
+def test_filters_leave_what_is_looked_for(provider: Provider, open_page: Opened) -> None:
+    record(
+        provider,
+        happened("delete", "ann@example.com", "audit-1"),
+        happened("delete", "ann@example.com", "audit-2"),
+        happened("write", "bob@example.com", "audit-1", "denied"),
+    )
+    page = open_page()
+    sign_in(page, provider, "/ui/audit")
+    page.get_by_label("Node").fill("audit-1")
+    apply(page)
+    assert len(rows(page)) == 2
+    page.get_by_label("Outcome").select_option("refused")
+    apply(page)
+    [only] = rows(page)
+    assert "Changing it was refused" in only
+    assert "bob@example.com" in only
+    page.get_by_role("link", name="Clear").click()
+    page.get_by_label("Who").fill("ann@example.com")
+    page.get_by_label("What").select_option("Deleted")
+    apply(page)
+    assert len(rows(page)) == 2
+    page.locator("input[name=until]").fill("2020-01-01")
+    apply(page)
+    assert not rows(page)
+    page.goto(f"{provider.url}/ui/audit?resource={PLANT.node('AUDIT-2')}")
+    assert len(rows(page)) == 1
+    assert page.get_by_label("Node").input_value() == "AUDIT-2"
+
+
+def test_older_events_are_on_further_pages(provider: Provider, open_page: Opened) -> None:
+    record(provider, *(happened("update", node=f"many-{number}") for number in range(MANY)))
+    page = open_page()
+    sign_in(page, provider, "/ui/audit?who=somebody&what=update")
+    seen = []
+    for _ in range(2):
+        seen += rows(page)
+        page.get_by_role("link", name="Older").click()
+    seen += rows(page)
+    assert len(seen) >= MANY
+    assert len(set(page.locator("tbody details").evaluate_all("all => all.map(each => each.id)"))) == len(rows(page))
+    assert "many-119" in seen[0]
+    page.get_by_role("link", name="Newest").click()
+    assert "many-119" in rows(page)[0]
+
+
+def test_what_is_shown_can_be_taken_away(provider: Provider, open_page: Opened) -> None:
+    record(provider, happened("delete", FORMULA, "taken-1"), happened("create", "ann@example.com", "taken-1"))
+    page = open_page()
+    sign_in(page, provider, "/ui/audit?node=taken-1")
+    with page.expect_download() as taken:
+        page.get_by_role("link", name="Export as CSV").click()
+    assert taken.value.suggested_filename.endswith(".csv")
+    first, second = csv.DictReader(io.StringIO(taken.value.path().read_text()))
+    assert (first["what"], first["who"]) == ("create", "ann@example.com")
+    assert second["who"] == f"'{FORMULA}"
+    with page.expect_download() as taken:
+        page.get_by_role("link", name="Export as JSON").click()
+    events = json.loads(taken.value.path().read_text())["value"]
+    assert [each["who"] for each in events] == ["ann@example.com", FORMULA]
+    assert events[0]["detail"] == {"why": "so"}
+
+
+def test_a_reader_sees_the_clusters_that_are_theirs(entra_provider: EntraProvider, open_page: Opened) -> None:
+    record(entra_provider, Event(time.time(), "eve", "create", NEIGHBOUR.node("secret-node")))
+    page = open_page()
+    sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/audit")
+    assert any("press-1" in each for each in rows(page))
+    assert not any("Signed in" in each or "secret-node" in each for each in rows(page))
+    assert page.get_by_label("What").get_by_role("option", name="Signed in").count() == 0
+    page.goto(f"{entra_provider.url}/ui/audit?what=signIn")
+    assert not rows(page)
+    for path in ("/ui/audit", "/ui/audit.csv", "/ui/audit.json"):
+        for asked in (f"resource={NEIGHBOUR}", f"cluster={NEIGHBOUR.key}", "resource=/", "resource=/subscriptions"):
+            answer = page.request.get(f"{entra_provider.url}{path}?{asked}")
+            assert answer.status == 403, f"{path}?{asked}"
+    taken = page.request.get(f"{entra_provider.url}/ui/audit.csv").text()
+    assert "press-1" in taken
+    assert "secret-node" not in taken
+    assert "signIn" not in taken
+
+
+def test_who_may_see_nothing_gets_nothing(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
+    sign_in_by_entra(page, entra_provider, entra_provider.stranger, "/ui/audit")
+    assert "Ask its owner for the role Reader" in page.get_by_role("main").inner_text()
+    judge(page, "audit-nowhere")
+    for path in ("/ui/audit.csv", "/ui/audit.json", "/ui/audit.csv?before=99", f"/ui/audit.csv?resource={PLANT}"):
+        assert page.request.get(f"{entra_provider.url}{path}").status == 403
+
+
+def test_before_anything_has_happened_it_says_what_will_be_here(
+    authority: Authority, certificate: Pair, open_page: Opened, tmp_path: Path
+) -> None:
+    with running_pages(authority, certificate, tmp_path) as provider:
+        page = open_page(Screen(360))
+        sign_in(page, provider, f"/ui/audit?cluster={PLANT.key}")
+        assert page.get_by_role("heading", name="Nothing has happened yet").is_visible()
+        judge(page, "audit-empty")

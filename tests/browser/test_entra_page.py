@@ -1,0 +1,92 @@
+"""The page on which people sign in to the lab's Entra ID, in a browser."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from aks_flex_node.lab.entra.directory import TENANT
+from tests.browser.judging import judge
+from tests.browser.screens import WIDE, on_every_screen
+from tests.service.lab_cloud.clouds import running_provider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Page
+
+    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_node.lab.pki import Pair
+    from tests.browser.screens import Opened, Screen
+    from tests.service.lab_cloud.clouds import Cloud
+
+
+@dataclass(frozen=True)
+class Application:
+    """One that people are led back to, and that shows them what it heard."""
+
+    cloud: Cloud
+    itself: Principal
+    back: str
+
+    def ask(self, page: Page, **more: str) -> None:
+        words = {"client_id": self.itself.client_id, "redirect_uri": self.back, "response_type": "code"}
+        words |= {"scope": "openid", "state": "s&s", **more}
+        page.goto(f"{self.cloud.url}/{TENANT}/oauth2/v2.0/authorize?{urlencode(words)}")
+
+    def heard(self, page: Page) -> dict[str, list[str]]:
+        page.wait_for_url(f"{self.back}**")
+        told = json.loads(page.locator("body").inner_text())
+        return parse_qs(told["body"] or urlsplit(told["path"]).query)
+
+
+@pytest.fixture(scope="module")
+def application(cloud: Cloud, certificate: Pair) -> Iterator[Application]:
+    cloud.directory.user("page@flex.internal", "pass word")
+    with running_provider(certificate) as url:
+        itself = cloud.directory.service_principal("A dashboard", "right", redirect_uris=(f"{url}/back",))
+        yield Application(cloud, itself, f"{url}/back")
+
+
+def sign_in(page: Page, password: str) -> None:
+    page.get_by_label("User name").fill("page@flex.internal")
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+
+
+@on_every_screen
+def test_everybody_can_use_it(application: Application, open_page: Opened, screen: Screen) -> None:
+    page = open_page(screen)
+    application.ask(page)
+    judge(page, f"entra-sign-in-{screen}")
+    sign_in(page, "wrong")
+    assert "AADSTS50126" in page.get_by_role("alert").inner_text()
+    judge(page, f"entra-wrong-password-{screen}")
+    open_page.expect("status of 400")
+    application.ask(page, redirect_uri="https://evil.example/")
+    judge(page, f"entra-refused-{screen}")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("mode", ["query", "form_post"])
+def test_it_leads_back_with_a_code(application: Application, open_page: Opened, mode: str, scripts: bool) -> None:
+    page = open_page(WIDE, java_script_enabled=scripts)
+    application.ask(page, response_mode=mode)
+    sign_in(page, "pass word")
+    if mode == "form_post" and not scripts:
+        page.get_by_role("button", name="Continue").click()
+    told = application.heard(page)
+    assert told["state"] == ["s&s"]
+    assert len(told["code"][0]) > 40
+
+
+def test_whoever_would_rather_not_goes_back_without_one(application: Application, open_page: Opened) -> None:
+    page = open_page()
+    application.ask(page, login_hint="page@flex.internal")
+    assert page.get_by_label("User name").input_value() == "page@flex.internal"
+    page.get_by_role("button", name="Cancel").click()
+    assert application.heard(page)["error"] == ["access_denied"]

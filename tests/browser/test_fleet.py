@@ -1,0 +1,109 @@
+"""The first page: what people see of their nodes, and that it is so while they look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests.browser.judging import judge
+from tests.browser.screens import Screen, on_every_screen
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.providers import Provider
+    from tests.browser.screens import Opened
+
+
+def fleet(open_page: Opened, provider: Provider, query: str = "", screen: Screen = Screen()) -> Page:  # noqa: B008
+    page = open_page(screen)
+    page.goto(f"{provider.url}/{query}")
+    page.get_by_label("Admin key").fill(provider.key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
+    return page
+
+
+def names(page: Page) -> list[str]:
+    return [each.inner_text() for each in page.locator("tbody th").all()]
+
+
+@on_every_screen
+def test_the_fleet_is_readable_on_every_screen(open_page: Opened, provider: Provider, screen: Screen) -> None:
+    judge(fleet(open_page, provider, screen=screen), f"fleet-{screen}")
+
+
+def test_every_state_has_its_word_and_its_cause(open_page: Opened, provider: Provider) -> None:
+    page = fleet(open_page, provider)
+    for name, words in {
+        "press-1": ("Ready",),
+        "lathe-stopped": ("Not ready", "containerd does not run"),
+        "mill-silent": ("Silent",),
+        "oven-new": ("Joining",),
+        "oven-failed": ("Join failed", "The API server did not answer"),
+        "saw-drifted": ("Ready", "Drifted"),
+        "saw-upgrading": ("behind", "→ v1.34.4"),
+    }.items():
+        row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+        for word in words:
+            expect(row).to_contain_text(word)
+
+
+def test_nodes_are_searched_filtered_and_sorted_without_a_button(open_page: Opened, provider: Provider) -> None:
+    page = fleet(open_page, provider)
+    page.get_by_label("Search").fill("line=3")
+    page.wait_for_url("**/?search=*")
+    assert names(page) == ["press-3"]
+    page.get_by_role("link", name="Clear").click()
+    page.get_by_label("State").select_option("Failed")
+    page.wait_for_url("**state=Failed*")
+    assert names(page) == ["oven-failed"]
+    page.get_by_role("link", name="Clear").click()
+    page.get_by_role("link", name="Node", exact=True).click()
+    page.wait_for_url("**order=desc*")
+    shown = names(page)
+    assert shown == sorted(shown, reverse=True)
+
+
+def test_a_search_that_finds_nothing_says_so(open_page: Opened, provider: Provider) -> None:
+    page = fleet(open_page, provider, "?search=nobody")
+    expect(page.get_by_role("heading", name="No node fits")).to_be_visible()
+    judge(page, "fleet-none")
+
+
+def test_what_happens_is_seen_without_reloading(open_page: Opened, provider: Provider) -> None:
+    page = fleet(open_page, provider, "?search=newcomer")
+    expect(page.get_by_role("heading", name="No node fits")).to_be_visible()
+    provider.fleet.never_joined("newcomer")
+    row = page.get_by_role("row").filter(has_text="newcomer")
+    expect(row).to_contain_text("Joining")
+    page.get_by_role("link", name="newcomer").focus()
+    provider.fleet.ready("newcomer")
+    expect(row).to_contain_text("Ready")
+    expect(page.get_by_role("link", name="newcomer")).to_be_focused()  # whoever was at it still is
+    assert provider.running.admin.delete("newcomer").status == 200
+
+
+def test_nothing_that_a_node_says_becomes_a_part_of_the_page(open_page: Opened, provider: Provider) -> None:
+    page = fleet(open_page, provider, "?search=lathe-hostile")
+    expect(page.get_by_role("row").filter(has_text="lathe-hostile")).to_contain_text(
+        "<script>alert('cause')</script>"
+    )
+    assert page.locator("main script, main img").count() == 0
+
+
+def test_hostile_words_in_an_address_are_only_words(open_page: Opened, provider: Provider) -> None:
+    page = fleet(open_page, provider, "?search=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&state=x&sort=key;--&page=-1")
+    expect(page.get_by_label("Search")).to_have_value('"><script>alert(1)</script>')
+    assert page.locator("main script").count() == 0
+
+
+def test_the_page_works_without_scripts(open_page: Opened, provider: Provider) -> None:
+    page = open_page(java_script_enabled=False)
+    page.goto(f"{provider.url}/?search=press")
+    page.get_by_label("Admin key").fill(provider.key)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Search").fill("press-2")
+    page.get_by_role("button", name="Apply").click()
+    assert names(page) == ["press-2"]

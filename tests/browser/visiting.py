@@ -1,0 +1,55 @@
+"""How people come in and go: with the admin key, and with Entra ID."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from tests.browser.providers import PASSWORD
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from aks_flex_node.lab.entra.directory import Principal
+    from tests.browser.providers import EntraProvider, Provider
+
+SESSION = "__Host-aks-flex"
+
+
+def sign_in(page: Page, provider: Provider, after: str = "/") -> None:
+    """With the admin key, and to the end: what was asked for is on the screen."""
+    page.goto(f"{provider.url}/ui/sign-in?next={quote(after)}")
+    give_key(page, provider.key)
+    page.wait_for_url(f"{provider.url}{after}")
+
+
+def give_key(page: Page, key: str) -> None:
+    page.get_by_label("Admin key").fill(key)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+
+
+def sign_in_by_entra(page: Page, provider: EntraProvider, who: Principal, after: str = "/") -> None:
+    page.goto(f"{provider.url}/ui/sign-in?next={quote(after)}")
+    to_entra(page)
+    give_password(page, who)
+    page.wait_for_url(f"{provider.url}{after}")
+
+
+def to_entra(page: Page) -> None:
+    page.get_by_role("link", name="Entra ID").click()
+
+
+def give_password(page: Page, who: Principal) -> None:
+    page.get_by_label("User name").fill(who.name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def sign_out(page: Page) -> None:
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/ui/sign-in")
+
+
+def session_of(page: Page) -> str:
+    """The secret of whoever is signed in; empty when nobody is."""
+    return next((str(each["value"]) for each in page.context.cookies() if each["name"] == SESSION), "")

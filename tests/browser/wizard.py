@@ -1,0 +1,58 @@
+"""How people make a node: the steps of the form, and the command at its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.browser.visiting import sign_in
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.providers import Provider
+
+CLIENT = "6dae42f8-4368-4678-94ff-3960e28e3630"
+CANARY = "canary-Qw97-never-to-be-seen"
+
+
+def begin(page: Page, provider: Provider, name: str) -> None:
+    """The first step, and on to the second."""
+    sign_in(page, provider, "/ui/create")
+    page.get_by_label("Name of the node").fill(name)
+    go_on(page)
+
+
+def go_on(page: Page) -> None:
+    page.get_by_role("button", name="Next", exact=True).click()
+
+
+def create(page: Page) -> None:
+    page.get_by_role("button", name="Create the node").click()
+
+
+def command_on(page: Page) -> str:
+    return page.locator(".command code").inner_text()
+
+
+def create_with_token(page: Page, provider: Provider, name: str) -> None:
+    """With nothing but a name."""
+    begin(page, provider, name)
+    for _ in range(3):
+        go_on(page)
+    create(page)
+    page.wait_for_url("**/joining")
+
+
+def create_with_principal(page: Page, provider: Provider, name: str) -> None:
+    begin(page, provider, name)
+    choose_principal(page)
+    for _ in range(3):
+        go_on(page)
+    page.get_by_label("Secret of the service principal").fill(CANARY)
+    create(page)
+    page.wait_for_url("**/joining")
+
+
+def choose_principal(page: Page) -> None:
+    page.get_by_label("Service principal", exact=True).check()
+    page.get_by_label("Client id of the application").fill(CLIENT)

@@ -1,0 +1,106 @@
+"""A person with a browser makes a node, watches its machine join, changes it, breaks it, and takes it away again."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from aks_flex_node.lab import agents
+from tests.browser.browsers import running_browser
+from tests.browser.judging import judge
+from tests.browser.screens import Opened
+from tests.browser.visiting import give_key
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+NAME = "browsed-1"
+LONG = 120_000  # milliseconds, for what a machine does
+
+
+@pytest.fixture
+def open_page(lab: Lab, tmp_path: Path) -> Iterator[Opened]:
+    where = urlsplit(lab.provider.dashboard)
+    served = tmp_path / "served.crt"
+    served.write_text(ssl.get_server_certificate((str(where.hostname), int(where.port or 443))))
+    with running_browser(served, lab.provider.authority) as browser:
+        opened = Opened(browser)
+        yield opened
+        opened.close()
+
+
+def go_on(page: Page) -> None:
+    page.get_by_role("button", name="Next", exact=True).click()
+
+
+def describe(page: Page, lab: Lab) -> None:
+    """The wizard, from its first step to the command for the machine."""
+    secret = secrets.token_urlsafe(24)
+    identity = lab.azure.directory.service_principal(NAME, secret)
+    page.get_by_role("link", name="Create node").click()
+    page.get_by_label("Name of the node").fill(NAME)
+    go_on(page)
+    page.get_by_label("Service principal").check()
+    page.get_by_label("Client id of the application").fill(identity.client_id)
+    go_on(page)
+    page.get_by_label("The agent stays, follows changes and reports").check()
+    page.get_by_label("When somebody changes the machine by hand").select_option("repair")
+    go_on(page)
+    page.get_by_role("group", name="Label 1").get_by_label("Key").fill("site")
+    page.get_by_role("group", name="Label 1").get_by_label("Value").fill("factory")
+    go_on(page)
+    page.get_by_label("Secret of the service principal").fill(secret)
+    page.get_by_role("button", name="Create the node").click()
+
+
+def label_of(lab: Lab, name: str) -> str | None:
+    found: dict[str, str] = lab.cluster.get("node", NAME)["metadata"]["labels"]
+    return found.get(name)
+
+
+def test_a_nodes_whole_life_in_a_browser(lab: Lab, add_machine: Callable[..., Machine], open_page: Opened) -> None:
+    machine = add_machine(NAME)
+    agents.install(machine)
+    page = open_page()
+    page.goto(lab.provider.dashboard)
+    give_key(page, lab.provider.key_file.read_text().strip())
+    describe(page, lab)
+
+    line = page.locator(".command code").inner_text()
+    machine.run(*shlex.split(line), timeout=180)
+    expect(page.get_by_role("status").filter(has_text=f"{NAME} is Ready.")).to_be_visible(timeout=LONG)
+    judge(page, "e2e-joined")
+
+    page.get_by_role("link", name="Show the node").first.click()
+    expect(page.locator(".state").first).to_have_text("Ready", timeout=LONG)
+    judge(page, "e2e-node")
+    page.get_by_role("link", name="Edit").click()
+    labels = page.get_by_label("Labels")
+    labels.fill(re.sub("factory", "hall-2", labels.input_value()))
+    page.get_by_role("button", name=re.compile("Save")).click()
+    until(lambda: label_of(lab, "site") == "hall-2", "the Node has the label")
+
+    machine.run("systemctl", "stop", "containerd")
+    expect(page.get_by_text("containerd does not run").first).to_be_visible(timeout=LONG)
+    expect(page.locator(".state").first).to_have_text("Ready", timeout=LONG)  # it repairs itself
+
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_label(re.compile("Type the node's name")).fill(NAME)
+    page.get_by_role("button", name=f"Delete {NAME}").click()
+    expect(page.get_by_text(re.compile("deleted", re.IGNORECASE)).first).to_be_visible()
+    gone = ("test", "-e", "/var/lib/aks-flex-node")
+    until(lambda: not machine.run(*gone, check=False).ok, "the machine has left", 120)

@@ -1,0 +1,38 @@
+"""Prometheus' own tool: the machine's, or out of Debian's package, kept in the lab's cache."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.processes import Result, run
+
+PACKAGE = "prometheus"
+
+
+class Promtool:
+    def __init__(self, program: Path) -> None:
+        self._program = program
+
+    def __call__(self, *words: str | Path) -> Result:
+        return run(self._program, *words, check=False)
+
+
+def promtool() -> Promtool:
+    found = shutil.which("promtool")
+    kept = layout().cache / "promtool" / "promtool"
+    if not found and not kept.exists():
+        _unpack(kept)
+    return Promtool(Path(found) if found else kept)
+
+
+def _unpack(target: Path) -> None:
+    """Of the package, which is a hundred megabytes, this one program is kept."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as room:
+        run("apt-get", "download", "-q", PACKAGE, cwd=Path(room))
+        (package,) = Path(room).glob("*.deb")
+        run("dpkg-deb", "-x", package, Path(room) / "unpacked")
+        (Path(room) / "unpacked" / "usr" / "bin" / "promtool").replace(target)

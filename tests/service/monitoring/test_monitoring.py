@@ -1,0 +1,98 @@
+"""Alert rules and the dashboard, judged by Prometheus' own tool and by what the service really measures."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aks_flex_node.rp.serving.metrics import Metrics
+from tests.service.monitoring.promtools import Promtool, promtool
+
+ROOT = Path(__file__).parents[3]
+MONITORING = ROOT / "docs" / "monitoring"
+PANELS: list[dict[str, Any]] = json.loads((MONITORING / "grafana-dashboard.json").read_text())["panels"]
+RULES: list[dict[str, Any]] = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"][0]["rules"]
+EXPRESSIONS = [
+    *(rule["expr"] for rule in RULES),
+    *(target["expr"].replace("$__rate_interval", "5m") for panel in PANELS for target in panel["targets"]),
+]
+WATCHED = {"aks_flex_rp_held_polls", "aks_flex_rp_clusters"}  # which the service adds when it is put together
+
+
+@pytest.fixture(scope="module")
+def tool() -> Promtool:
+    return promtool()
+
+
+def test_every_alert_fires_when_it_should_and_not_before(tool: Promtool) -> None:
+    done = tool("test", "rules", MONITORING / "alerts_test.yaml")
+    assert done.ok, done.out + done.err
+
+
+def test_every_alert_has_a_test_in_which_it_fires() -> None:
+    tested = set(re.findall(r'alertname="(\w+)"', (MONITORING / "alerts_test.yaml").read_text()))
+    assert tested == {rule["alert"] for rule in RULES}
+
+
+def test_every_expression_is_one(tool: Promtool, tmp_path: Path) -> None:
+    """Those of the dashboard, too: as rules, which the tool can read."""
+    rules = [{"record": f"aks_flex:{number}", "expr": each} for number, each in enumerate(EXPRESSIONS)]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+    done = tool("check", "rules", file)
+    assert done.ok, done.out + done.err
+
+
+def test_every_metric_that_is_asked_for_is_there_with_its_labels() -> None:
+    text = Metrics().text().decode()
+    there = {*WATCHED, *re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)}
+    there |= {f"{name}_bucket" for name in there}
+    for expression in EXPRESSIONS:
+        asked = set(re.findall(r"\b(?:aks_flex_rp|process)_\w+", expression))
+        assert asked <= there, expression
+
+
+def test_every_outcome_and_state_that_is_asked_for_can_be() -> None:
+    metrics = Metrics()
+    metrics.set_fleet((), ())
+    text = metrics.text().decode()
+    for label in ("outcome", "state"):
+        known = set(re.findall(rf'{label}="(\w+)"', text))
+        asked = re.findall(rf'{label}=~?"([\w|]+)"', "\n".join(EXPRESSIONS))
+        assert {each for words in asked for each in words.split("|")} <= known
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_every_alert_says_what_is_the_matter_and_where_to_read_on(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    assert rule["annotations"]["summary"]
+    assert rule["annotations"]["description"].endswith(".")
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    headings = re.findall(r"^### (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
+    assert anchor in [each.lower() for each in headings]
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_every_panel_can_be_read_and_asks_the_chosen_prometheus(panel: dict[str, Any]) -> None:
+    assert panel["description"].endswith(".")
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    for each in (panel, *panel["targets"]):
+        assert each["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    for target in panel["targets"]:
+        assert 'job=~"$job"' in target["expr"]
+
+
+def test_no_panel_stands_on_another_and_none_leaves_the_page() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in PANELS:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert at["x"] + at["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)

@@ -1,0 +1,75 @@
+"""A service with webhooks that tests start, kill and start again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+import yaml
+
+from aks_flex_node.lab.processes import dies_with_us, spawn
+from aks_flex_node.rp.service import open_store
+from tests.service.rp.api.calling import Api, Connection
+from tests.service.rp.api.recording import Recording
+from tests.service.rp.api.running import settings
+from tests.service.rp.notifying.receivers import SOON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.rp.store.outbox import Pending
+
+ROOT = Path(__file__).parents[4]
+
+
+class Program:
+    def __init__(self, room: Path, ca_cert_data: str, webhook: dict[str, Any]) -> None:
+        self._made = made = settings(room / "state")
+        self._config, self._log, self._ca_cert_data = room / "config.yaml", room / "program.log", ca_cert_data
+        words = {"listen": made.listen, "publicUrl": made.public_url, "stateDir": str(made.state_dir)}
+        self._config.write_text(yaml.safe_dump({**words, "notifications": {"webhooks": [webhook]}}))
+
+    @contextmanager
+    def running(self) -> Iterator[Api]:
+        """Killed at the end, as by a power cut."""
+        words = ("-m", "tests.service.rp.notifying.program", str(self._config), self._ca_cert_data)
+        paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+        process = spawn((*dies_with_us(), sys.executable, *words), log=self._log, env=paths)
+        try:
+            yield self._api()
+        finally:
+            process.kill(signal.SIGKILL)
+            process.wait(SOON)
+
+    def until_a_failure_is_noted(self) -> None:
+        """What was on its way when the service was killed comes again, too, but half a minute later."""
+        end = time.monotonic() + SOON
+        while not any(each.failure for each in asyncio.run(self._pending())):
+            assert time.monotonic() < end, self._log.read_text()
+            time.sleep(0.05)
+
+    async def _pending(self) -> tuple[Pending, ...]:
+        store = open_store(self._made)
+        await store.start()
+        try:
+            return await store.pending_messages()
+        finally:
+            await store.stop()
+
+    def _api(self) -> Api:
+        end, state = time.monotonic() + SOON, self._made.state_dir
+        while True:
+            try:
+                connection = Connection.to(self._made.origin, str(state / "tls" / "ca.crt"), Recording())
+                api = Api(connection, f"Bearer {(state / 'admin.key').read_text().strip()}")
+                if api.ask("GET", "/readyz", query={}).status == 200:
+                    return api
+            except (OSError, urllib3.exceptions.HTTPError):
+                assert time.monotonic() < end, self._log.read_text()
+                time.sleep(0.05)

@@ -1,0 +1,192 @@
+"""The fleet: what is asked about all nodes at once, on both databases."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.rp.store import migrations
+from aks_flex_node.rp.store import sqlite as sqlite_store
+from aks_flex_node.rp.store.fleet import Count, Entry, FleetQuery
+from aks_flex_node.rp.store.sessions import Session
+from aks_flex_node.rp.store.sqlite import SqliteStore
+from tests.service.rp.store.things import node
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.rp.store.store import Node, Store
+
+NOW = 5000.0
+
+
+def member(key: str, state: str = "Joined", *, cluster: str = "/c", **more: Any) -> Node:
+    labels = more.pop("labels", {"Site": "Oslo"})
+    properties = {"nodeConfig": {"labels": labels}, "continuousMonitoring": True}
+    join = {"state": state, **more.pop("join", {})}
+    config = {"kubernetes": {"version": "1.34.4"}}
+    return node(key, cluster=cluster, properties=properties, config=config, join=join, **more)
+
+
+def told(ready: str = "True", **more: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": ready, "reason": "Because", "message": more.pop("message", "")}]
+    conditions += [{"type": kind, "status": "True", "message": f"{kind}!"} for kind in more.pop("trouble", ())]
+    return {"conditions": conditions, "kubeletVersion": "v1.34.4", "appliedConfigVersion": "1", **more}
+
+
+async def asked(store: Store, **wanted: Any) -> tuple[Entry, ...]:
+    places = tuple((await store.places()).values())
+    return await store.fleet(FleetQuery(places, **wanted), NOW)
+
+
+async def names(store: Store, **wanted: Any) -> list[str]:
+    return [each.key for each in await asked(store, **wanted)]
+
+
+async def test_a_node_is_in_the_fleet_from_its_creation_to_its_deletion(store: Store) -> None:
+    await store.put_node(member("edge-1", "Created"), None)
+    (found,) = await asked(store)
+    assert (found.name, found.state, found.wanted, found.kubelet) == ("Edge-1", "Joining", "1.34.4", "")
+    await store.report("/c", "edge-1", told(), 4990.0)
+    (found,) = await asked(store)
+    assert (found.state, found.kubelet, found.applied, found.last_seen) == ("Ready", "1.34.4", 1, 4990.0)
+    await store.delete_node("/c", "edge-1", None)
+    assert await asked(store) == ()
+
+
+async def test_what_a_node_said_stays_when_it_is_written_anew(store: Store) -> None:
+    await store.put_node(member("edge-1"), None)
+    await store.report("/c", "edge-1", told("False", message="The runtime is down."), 4990.0)
+    await store.put_node(member("edge-1", version=2), "edge-1-1")
+    (found,) = await asked(store)
+    assert (found.state, found.cause, found.version, found.applied) == ("NotReady", "The runtime is down.", 2, 1)
+    assert found.last_seen == 4990.0
+
+
+@pytest.mark.parametrize(
+    ("state", "ready", "join", "expected"),
+    [
+        ("Joined", "True", {}, "Ready"),
+        ("Joined", "False", {}, "NotReady"),
+        ("Joined", "Unknown", {}, "Unknown"),
+        ("BootstrapAttempted", "True", {}, "Ready"),  # the agent is faster to say so than the cluster
+        ("BootstrapAttempted", "False", {}, "Joining"),
+        ("Created", "", {"urlExpires": NOW + 1}, "Joining"),
+        ("Created", "", {"urlExpires": NOW - 1}, "Failed"),
+        ("Failed", "", {"failure": "The disk is full."}, "Failed"),
+    ],
+)
+async def test_one_word_says_how_a_node_is(store: Store, state: str, ready: str, join: Any, expected: str) -> None:
+    await store.put_node(member("edge-1", state, join=join), None)
+    if ready:
+        await store.report("/c", "edge-1", told(ready), 4990.0)
+    (found,) = await asked(store)
+    assert found.state == expected
+    assert [each.state for each in await store.fleet_counts(NOW)] == [expected]
+
+
+async def test_nodes_are_searched_by_name_and_label_and_nothing_in_a_word_is_a_pattern(store: Store) -> None:
+    for key, site in (("oslo-1", "Oslo"), ("rome-1", "Rome"), ("rome_2", "Rome"), ("rome-3", "50%")):
+        await store.put_node(member(key, labels={"site": site}), None)
+    assert await names(store, search="ROME") == ["rome-1", "rome-3", "rome_2"]
+    assert await names(store, search="site=rome 1") == ["rome-1"]
+    assert await names(store, search="rome_") == ["rome_2"]
+    assert await names(store, search="%") == ["rome-3"]
+    assert await names(store, search="' OR 1=1 --") == []
+    assert await store.count_fleet(FleetQuery(tuple((await store.places()).values()), search="rome"), NOW) == 3
+
+
+async def test_nodes_are_filtered_sorted_and_paged(store: Store) -> None:
+    for number, ready in enumerate(("True", "False", "True", "Unknown")):
+        key = f"edge-{number}"
+        await store.put_node(member(key, version=1 + number % 2), None)
+        trouble = ("Drifted",) if number == 2 else ()
+        await store.report("/c", key, told(ready, trouble=trouble, kubeletVersion=f"v1.3{number}"), 4000.0 - number)
+    assert await names(store, state="Ready") == ["edge-0", "edge-2"]
+    assert await names(store, trouble=True) == ["edge-2"]
+    assert await names(store, behind=True) == ["edge-1", "edge-3"]
+    assert await names(store, version="1.31") == ["edge-1"]
+    assert await names(store, sort="seen") == ["edge-3", "edge-2", "edge-1", "edge-0"]
+    assert await names(store, sort="version", descending=True) == ["edge-3", "edge-2", "edge-1", "edge-0"]
+    assert await names(store, sort="state") == ["edge-1", "edge-0", "edge-2", "edge-3"]
+    assert await names(store, offset=1, limit=2) == ["edge-1", "edge-2"]
+    (found,) = await asked(store, trouble=True)
+    assert (found.trouble, found.cause) == (("Drifted",), "Drifted!")
+
+
+async def test_only_the_clusters_that_are_asked_for_are_told_of(store: Store) -> None:
+    await store.put_node(member("edge-1"), None)
+    await store.put_node(member("edge-1", cluster="/d"), None)
+    places = await store.places()
+    found = await store.fleet(FleetQuery((places["/d"],)), NOW)
+    assert [each.place for each in found] == [places["/d"]]
+    assert await store.fleet(FleetQuery(()), NOW) == ()
+
+
+async def test_nodes_that_are_alike_are_counted_together(store: Store) -> None:
+    for number in range(3):
+        await store.put_node(member(f"edge-{number}"), None)
+        await store.report("/c", f"edge-{number}", told(), 4990.0)
+    await store.put_node(member("edge-9", "Created"), None)
+    place = (await store.places())["/c"]
+    found = sorted(await store.fleet_counts(NOW), key=lambda each: each.nodes)
+    joining = Count(place, "Joining", "", behind=False, trouble=False, nodes=1)
+    assert found == [joining, Count(place, "Ready", "1.34.4", behind=False, trouble=False, nodes=3)]
+
+
+async def test_a_node_that_is_noted_as_silent_is_so_until_it_is_noted_as_heard(store: Store) -> None:
+    await store.put_node(member("edge-1"), None)
+    await store.report("/c", "edge-1", told(), 3000.0)
+    (fallen,) = await store.unnoted_silences(4000.0, 10, silent=True)
+    await store.note_silence(fallen, 4000.0)
+    assert await names(store, state="Silent") == ["edge-1"]
+    await store.seen([("/c", "edge-1", 4500.0)])
+    (heard,) = await store.unnoted_silences(4000.0, 10, silent=False)
+    await store.note_silence(heard, 4000.0)
+    assert await names(store, state="Ready") == ["edge-1"]
+
+
+async def test_a_store_of_an_earlier_release_gets_its_fleet(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        sqlite_store.migrate(old, migrations.MIGRATIONS[:1])
+        documents = (
+            '{"nodeConfig": {"labels": {"site": "oslo"}}}',
+            '{"kubernetes": {"version": "1.34.4"}}',
+            '{"state": "Joined"}',
+            '{"conditions": [{"type": "Ready", "status": "True"}]}',
+        )
+        columns = "cluster, key, name, version, etag, properties, config, secrets, system_data, join_state, status"
+        old.execute(
+            f"INSERT INTO nodes ({columns}, node_identity, created, gone, revision)"  # noqa: S608 - a test's own
+            " VALUES ('/c', 'edge-1', 'Edge-1', 7, 'e', ?, ?, x'', '{}', ?, ?, '', 1.5, 0, 1)",
+            documents,
+        )
+        old.execute("INSERT INTO sightings VALUES ('/c', 'edge-1', 4321.0)")
+    store = SqliteStore(path)
+    await store.start()
+    kept = await store.node("/c", "edge-1")
+    assert kept is not None
+    assert kept.last_seen == 4321.0
+    assert await store.refresh_fleet() == 1
+    assert await store.refresh_fleet() == 0
+    (found,) = await asked(store, search="site=oslo")
+    assert (found.name, found.state, found.last_seen, found.version) == ("Edge-1", "Ready", 4321.0, 7)
+    await store.stop()
+
+
+async def test_sessions_expire_and_end(store: Store) -> None:
+    for number in range(3):
+        await store.put_session(Session(f"s{number}", {"id": "me"}, "", 6000.0, 5000.0))
+    await store.use_session("s1", 5500.0)
+    await store.end_session("s0")
+    assert await store.session("s0", NOW) is None
+    kept = await store.session("s1", NOW)
+    assert kept is not None
+    assert (kept.caller, kept.used) == ({"id": "me"}, 5500.0)
+    assert await store.session("s1", 6001.0) is None
+    assert await store.sweep_sessions(5600.0, 5200.0) == 1  # s2 was idle
+    assert await store.session("s1", NOW) is not None

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.rp.store.outbox import Message
+from aks_flex_node.rp.store.store import Conflict
+from tests.service.rp.store.things import event, node
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.store.store import Store
+    from tests.service.rp.store.conftest import Place
+
+NOW = 1000.0
+
+
+def message(id: str, node: str = "edge-1", hook: str = "hook", at: float = NOW) -> Message:  # noqa: A002
+    return Message(id, hook, "/c", node, at, f'{{"id": "{id}", "text": "käse"}}')
+
+
+async def tell(store: Store, *messages: Message) -> None:
+    """With some change of a node that has nothing to do with them."""
+    found = await store.node("/c", "teller")
+    version = found.version + 1 if found else 1
+    await store.put_node(node("teller", version), found.etag if found else None, [event()], messages)
+
+
+async def due(store: Store, now: float = NOW, hook: str = "hook", limit: int = 10, lease: float = 30.0) -> list[str]:
+    return [each.id for each in await store.due_messages(hook, now, limit, lease)]
+
+
+async def waiting(store: Store) -> dict[str, int]:
+    return {each.hook: each.messages for each in await store.pending_messages()}
+
+
+async def test_a_message_comes_back_as_it_was_written_and_says_which_try_this_is(store: Store) -> None:
+    await tell(store, message("a"))
+    assert await store.due_messages("hook", NOW, 10, 30) == (replace(message("a"), attempts=1),)
+    assert await store.due_messages("hook", NOW + 31, 10, 30) == (replace(message("a"), attempts=2),)
+
+
+async def test_messages_are_written_with_their_change_or_not_at_all(store: Store) -> None:
+    await store.put_node(node(), None, (), [message("created")])
+    with pytest.raises(Conflict):
+        await store.put_node(node(version=2), "other", (), [message("never")])
+    await store.delete_node("/c", "edge-1", "edge-1-1", (), [message("deleted")])
+    assert await store.delete_node("/c", "edge-1", None, (), [message("never again")]) is False
+    assert await store.report("/c", "edge-1", {}, NOW, [message("nor this")]) is False
+    assert await ids(store) == ["created", "deleted"]
+
+
+async def ids(store: Store) -> list[str]:
+    """Of all that wait for the hook, in the order in which a receiver gets them."""
+    found = []
+    while messages := await store.due_messages("hook", NOW, 10, 30):
+        for each in messages:
+            found.append(each.id)
+            await store.message_sent(each)
+    return found
+
+
+async def test_nobody_else_gets_a_message_while_it_is_being_sent(store: Store, place: Place) -> None:
+    other = place()
+    await other.start()
+    try:
+        await tell(store, *(message(str(number), f"edge-{number}") for number in range(40)))
+        both = await asyncio.gather(*(due(each, limit=10) for each in (store, other, store, other)))
+        assert sorted(int(each) for some in both for each in some) == list(range(40))
+        assert await due(other) == []
+    finally:
+        await other.stop()
+
+
+async def test_a_receiver_gets_the_messages_of_a_node_one_by_one_in_their_order(store: Store) -> None:
+    await tell(store, message("first"), message("second"), message("other", "edge-2"))
+    assert await due(store) == ["first", "other"]
+    assert await due(store) == []
+    await store.message_sent(message("first"))
+    assert await due(store) == ["second"]
+
+
+async def test_what_could_not_be_sent_holds_up_its_node_and_what_was_refused_does_not(store: Store) -> None:
+    await tell(store, message("first"), message("second"))
+    await due(store)
+    await store.message_failed(message("first"), NOW + 60, "It was away.")
+    assert await due(store, NOW + 59) == []
+    assert await due(store, NOW + 60) == ["first"]
+    await store.message_failed(message("first"), NOW + 600, "It answered 400.", refused=True)
+    assert await due(store, NOW + 60) == ["second"]
+    assert sorted(await due(store, NOW + 600)) == ["first", "second"]
+
+
+async def test_one_receiver_does_not_wait_for_another(store: Store) -> None:
+    await tell(store, message("a"), message("a", hook="other"), message("b", hook="other"))
+    assert await due(store) == ["a"]
+    await store.message_sent(message("a"))
+    assert await waiting(store) == {"other": 2}
+    assert await due(store, hook="other") == ["a"]
+
+
+async def test_the_oldest_go_when_too_many_wait(store: Store) -> None:
+    await tell(store, *(message(str(number)) for number in range(5)), message("other", hook="other"))
+    assert await store.trim_messages("hook", 5) == 0
+    assert await store.trim_messages("hook", 2) == 3
+    assert await ids(store) == ["3", "4"]
+    assert await waiting(store) == {"other": 1}
+
+
+async def test_what_is_too_old_or_for_nobody_goes(store: Store) -> None:
+    await tell(store, message("old", at=NOW - 1), message("new"), message("a", hook="gone"))
+    assert await store.forget_messages(NOW) == 1
+    assert await store.drop_messages("gone") == 1
+    assert await store.drop_messages("gone") == 0
+    assert await waiting(store) == {"hook": 1}
+
+
+async def test_it_can_be_asked_what_waits_and_why(store: Store) -> None:
+    assert await store.pending_messages() == ()
+    await tell(store, message("a", at=NOW - 5), message("b", "edge-2"))
+    await store.message_failed(message("a"), NOW + 5, "It answered 500.")
+    (found,) = await store.pending_messages()
+    assert (found.messages, found.oldest, found.failure) == (2, NOW - 5, "It answered 500.")
+
+
+async def test_a_report_tells_the_difference_from_what_it_follows(store: Store) -> None:
+    await store.put_node(node(status={"a": 1, "b": [1.5, "ä"]}), None)
+    before = {"a": 1, "b": [1.5, "ä"]}
+    assert await store.report("/c", "edge-1", {"a": 2}, NOW, [message("first")], before)
+    with pytest.raises(Conflict):
+        await store.report("/c", "edge-1", {"a": 3}, NOW, [message("second")], before)
+    assert await store.report("/c", "edge-1", {"a": 4}, NOW, [message("third")])
+    assert await store.report("/c", "edge-2", {"a": 4}, NOW, [message("fourth")], {}) is False
+    assert await ids(store) == ["first", "third"]

@@ -1,0 +1,188 @@
+"""The language of templates: what each expression comes to, and what is said of those that come to nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aks_flex_node.lab.arm.deployments.evaluating import LATER, NotYet, Place, Scope, evaluate
+from aks_flex_node.lab.arm.deployments.problems import TemplateError
+
+PLACE = Place("sub-1", "tenant-1", "edge", "westeurope", "first")
+KIND = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
+SCOPE = Scope(
+    PLACE,
+    {"name": "Edge-1", "count": 3, "yes": True, "labels": {"site": "north"}, "names": ["a", "b"], "empty": ""},
+    {
+        "both": "[concat(parameters('name'), '-', variables('site'))]",
+        "site": "[parameters('labels').site]",
+        "copy": [{"name": "numbers", "count": 3, "input": "[add(copyIndex('numbers'), 1)]"}],
+    },
+)
+
+
+class Known:
+    """What exists, for templates that ask for it."""
+
+    def reference(self, resource: str, version: str, *, full: bool) -> Any:
+        return {"asked": [resource, version, full]}
+
+    def act(self, action: str, resource: str, version: str, body: Any) -> Any:
+        return {"did": [action, resource, version, body]}
+
+
+LIVE = Scope(SCOPE.place, SCOPE.parameters, SCOPE.variables, Known())
+
+VALUES = {
+    "plain": "plain",
+    "[[not('an expression')]": "[not('an expression')]",
+    "['it''s']": "it's",
+    "[parameters('name')]": "Edge-1",
+    "[Parameters('NAME')]": "Edge-1",
+    "[variables('both')]": "Edge-1-north",
+    "[variables('numbers')]": [1, 2, 3],
+    "[parameters('labels').SITE]": "north",
+    "[parameters('labels')['site']]": "north",
+    "[parameters('names')[1]]": "b",
+    "[concat('a', 1, true())]": "a1True",
+    "[concat(parameters('names'), createArray('c'))]": ["a", "b", "c"],
+    "[format('{0}/{1}', 'plant', parameters('name'))]": "plant/Edge-1",
+    "[format('edge-{0:D3} {{}}', 7)]": "edge-007 {}",
+    "[padLeft(7, 3, '0')]": "007",
+    "[length('four')]": 4,
+    "[length(parameters('names'))]": 2,
+    "[empty(parameters('empty'))]": True,
+    "[empty(null())]": True,
+    "[empty(parameters('labels'))]": False,
+    "[if(parameters('yes'), 'one', parameters('missing'))]": "one",
+    "[equals('a', 'A')]": False,
+    "[equals(1, true())]": False,
+    "[equals(parameters('names'), createArray('a', 'b'))]": True,
+    "[not(false())]": True,
+    "[and(true(), true(), false())]": False,
+    "[or(false(), true())]": True,
+    "[toLower('AbC')]": "abc",
+    "[take('abcdef', 2)]": "ab",
+    "[take(parameters('names'), 1)]": ["a"],
+    "[union(createObject('a', createObject('x', 1)), createObject('a', createObject('y', 2)))]": {
+        "a": {"x": 1, "y": 2}
+    },
+    "[union(createArray(1, 2), createArray(2, 3))]": [1, 2, 3],
+    "[json('{\"a\": [1]}').a]": [1],
+    "[string(parameters('labels'))]": '{"site":"north"}',
+    "[int('12')]": 12,
+    "[contains(parameters('labels'), 'Site')]": True,
+    "[contains('abc', 'b')]": True,
+    "[tryGet(parameters('labels'), 'line')]": None,
+    "[coalesce(tryGet(parameters('labels'), 'line'), 'none')]": "none",
+    "[resourceGroup().location]": "westeurope",
+    "[subscription().subscriptionId]": "sub-1",
+    "[deployment().name]": "first",
+    f"[resourceId('{KIND}', 'plant', 'edge-1')]": (
+        "/subscriptions/sub-1/resourceGroups/edge/providers/Microsoft.ContainerService/managedClusters/plant"
+        "/flexNodeConfig/edge-1"
+    ),
+    "[resourceId('other', 'A.B/c', 'd')]": "/subscriptions/sub-1/resourceGroups/other/providers/A.B/c/d",
+    "[resourceId('sub-2', 'other', 'A.B/c', 'd')]": "/subscriptions/sub-2/resourceGroups/other/providers/A.B/c/d",
+}
+
+WRONG = {
+    "[oops('x')]": "the function 'oops' is unknown",
+    "[parameters('missing')]": "the template parameter 'missing' is not found",
+    "[variables('missing')]": "the template variable 'missing' is not found",
+    "[concat('a',)]": "')' is not expected there",
+    "[concat('a') 'b']": "''b'' is not expected there",
+    "[concat(]": "it ends too early",
+    "[a ! b]": "is not valid at '! b'",
+    "[parameters('names')[7]]": "there is no such element",
+    "[parameters('labels').line]": "there is no such property",
+    "[copyIndex()]": "outside of that copy loop",
+    "[int('canary')]": "it is not a number",
+    "[json('canary')]": "it is not JSON",
+    "[format('{3}', 'canary')]": "placeholders",
+    "[union('canary', 'x')]": "all arguments must be",
+    "[if('canary', 1, 2)]": "the condition is not true or false",
+    "[length(1)]": "its arguments do not fit",
+    "[equals(1)]": "its arguments do not fit",
+    "[resourceId('plant')]": "a type of resources is missing",
+    "[resourceId('A.B/c/d', 'e')]": "incorrect segment lengths",
+    "[reference('x')]": "not expected at this location",
+    "[listConfigUrl('x', '1')]": "not expected at this location",
+}
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_expressions_come_to_their_values(text: str) -> None:
+    found = evaluate(text, SCOPE)
+    assert found == VALUES[text]
+    assert type(found) is type(VALUES[text])
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_is_told_with_the_expression(text: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        evaluate(text, SCOPE)
+    assert WRONG[text] in str(caught.value)
+    assert text in str(caught.value) or "segment lengths" in str(caught.value)
+
+
+def test_no_value_is_in_what_is_told() -> None:
+    scope = Scope(PLACE, {"secret": "canary", "secrets": {"a": "canary"}}, {})
+    for text in (
+        "[int(parameters('secret'))]",
+        "[json(parameters('secret'))]",
+        "[parameters('secrets')[parameters('secret')]]",
+        "[union(parameters('secret'), parameters('secrets'))]",
+        "[if(parameters('secret'), 1, 2)]",
+        "[add(parameters('secret'), 1)]",
+    ):
+        with pytest.raises(TemplateError) as caught:
+            evaluate(text, scope)
+        assert "canary" not in str(caught.value)
+
+
+def test_unique_strings_are_the_same_for_the_same_and_other_for_others() -> None:
+    first = evaluate("[uniqueString('a', 'b')]", SCOPE)
+    assert first == evaluate("[uniqueString('a', 'b')]", SCOPE)
+    assert first != evaluate("[uniqueString('ab')]", SCOPE)
+    assert len(first) == 13
+
+
+def test_resources_that_exist_are_asked() -> None:
+    assert evaluate("[reference('x', '1').asked]", LIVE) == ["x", "1", False]
+    assert evaluate("[reference('x', '1', 'Full').asked]", LIVE) == ["x", "1", True]
+    assert evaluate("[listConfigUrl('x', '1').did]", LIVE) == ["listConfigUrl", "x", "1", None]
+    assert evaluate("[listKeys('x', '1', createObject('a', 2)).did[3]]", LIVE) == {"a": 2}
+
+
+def test_the_branch_that_does_not_count_asks_nobody() -> None:
+    assert evaluate("[if(false(), listConfigUrl('x', '1').configUrl, '')]", SCOPE) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[reference('x').a.b[0]]",
+        "[concat('a', listConfigUrl('x', '1').configUrl)]",
+        "[if(equals(reference('x').a, 1), 1, 2)]",
+    ],
+)
+def test_before_a_deployment_what_exists_is_not_known(text: str) -> None:
+    assert evaluate(text, Scope(PLACE, {}, {}, NotYet())) is LATER
+
+
+def test_properties_are_copied_and_count_by_themselves() -> None:
+    wanted = {
+        "kept": 1,
+        "copy": [
+            {"name": "ports", "count": 2, "input": {"at": "[add(8080, copyIndex('ports'))]", "of": "[copyIndex()]"}}
+        ],
+    }
+    found = evaluate(wanted, SCOPE.at("nodes", 5, own=True))
+    assert found == {"kept": 1, "ports": [{"at": 8080, "of": 5}, {"at": 8081, "of": 5}]}
+
+
+def test_a_loop_counts_from_where_it_is_told() -> None:
+    inside = SCOPE.at("nodes", 5, own=True)
+    assert [evaluate(text, inside) for text in ("[copyIndex(1)]", "[copyIndex('nodes', 10)]")] == [6, 15]

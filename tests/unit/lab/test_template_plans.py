@@ -1,0 +1,149 @@
+"""From a template and what it is given to the resources that are to be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from aks_flex_node.lab.arm.answers import Refusal
+from aks_flex_node.lab.arm.deployments.bodies import properties_of
+from aks_flex_node.lab.arm.deployments.evaluating import NotYet, Place
+from aks_flex_node.lab.arm.deployments.problems import TemplateError
+from aks_flex_node.lab.arm.deployments.templates import Plan, plan
+
+PLACE = Place("sub-1", "tenant-1", "edge", "westeurope", "first")
+KIND = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
+
+
+def node(own: str, **more: Any) -> dict[str, Any]:
+    return {"type": KIND, "apiVersion": "1", "name": f"plant/{own}", "properties": {}, **more}
+
+
+def planned(template: dict[str, Any], **given: Any) -> Plan:
+    return plan({"resources": [], **template}, {name: {"value": value} for name, value in given.items()}, PLACE)
+
+
+def names(found: Plan) -> list[str]:
+    return [each.name for each in found.resources]
+
+
+def test_a_loop_makes_as_many_as_it_says() -> None:
+    looped = node("edge-[", name="[concat('plant/edge-', copyIndex(1))]", copy={"name": "all", "count": 3})
+    assert names(planned({"resources": [looped]})) == ["plant/edge-1", "plant/edge-2", "plant/edge-3"]
+
+
+def test_what_a_condition_leaves_out_is_waited_for_by_nobody() -> None:
+    found = planned({"resources": [node("a", condition=False), node("b", dependsOn=["plant/a"])]})
+    assert names(found) == ["plant/b"]
+    assert found.resources[0].depends == ()
+
+
+def test_a_resource_depends_on_others_by_name_by_id_and_by_loop() -> None:
+    looped = node("x", name="[concat('plant/l-', copyIndex())]", copy={"name": "all", "count": 2})
+    others = [node("a"), node("b"), looped]
+    wanted = ["plant/a", f"[resourceId('{KIND}', 'plant', 'b')]", "all"]
+    found = planned({"resources": [*others, node("c", dependsOn=wanted)]})
+    assert [each.rpartition("/")[2] for each in found.resources[-1].depends] == ["a", "b", "l-0", "l-1"]
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        ([node("a", dependsOn=["plant/b"]), node("b", dependsOn=["plant/a"])], "Circular dependency"),
+        ([node("a"), node("A")], "defined multiple times"),
+        ([node("a", name="plant")], "incorrect segment lengths"),
+        ([node("a", type="Microsoft.Web/sites", name="x")], "'Microsoft.Web/sites' is none that the lab deploys"),
+        ([node("a", scope="x")], "'scope', which the lab does not know"),
+        ([node("a", copy={"name": "x", "count": 1000})], "copy count of 'x'"),
+        ([node("a", copy={"name": "x", "count": 1, "mode": "serial"})], "is serial"),
+        ([node("a", condition="[string('x')]")], "condition of 'plant/a'"),
+        ([node("a", properties={"x": "[oops()]"})], "'[oops()]': the function 'oops'"),
+    ],
+)
+def test_resources_that_cannot_be_are_told_before_anything_is_made(resources: list[Any], said: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        planned({"resources": resources})
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ({"resources": {}}, "resources in an array"),
+        ({"languageVersion": "2.0"}, "'languageVersion', which the lab does not know"),
+        ({"functions": [{}]}, "functions of its own"),
+        ({"outputs": {"a": {"type": "string", "value": "[oops()]"}}}, "oops"),
+        ({"outputs": {"a": {"type": "text", "value": ""}}}, "output 'a' has the type 'text'"),
+        ({"parameters": {"a": {"type": "text"}}}, "parameter 'a' has the type 'text'"),
+    ],
+)
+def test_templates_that_the_lab_does_not_know_are_refused(template: dict[str, Any], said: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        planned(template)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("definition", "given", "said"),
+    [
+        ({"type": "string"}, {}, "'a' is not provided"),
+        ({"type": "string"}, {"a": "x", "b": 1}, "not defined in the template: 'b'"),
+        ({"type": "string"}, {"a": 1}, "must be of type 'String'"),
+        ({"type": "int"}, {"a": True}, "must be of type 'Int'"),
+        ({"type": "string", "allowedValues": ["x"]}, {"a": "y"}, "The value 'y' is not part of"),
+        ({"type": "securestring", "allowedValues": ["x"]}, {"a": "canary"}, "'a' is not valid"),
+        ({"type": "securestring", "minLength": 9}, {"a": "canary"}, "its minLength is 9"),
+        ({"type": "int", "maxValue": 2}, {"a": 3}, "its maxValue is 2"),
+        ({"type": "array", "minLength": 1}, {"a": []}, "its minLength is 1"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_told_without_secrets(
+    definition: dict[str, Any], given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(TemplateError) as caught:
+        planned({"parameters": {"a": definition}}, **given)
+    assert said in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+def test_a_default_may_use_the_parameters_before_it() -> None:
+    definitions = {
+        "a": {"type": "string"},
+        "b": {"type": "string", "defaultValue": "[concat(parameters('a'), '-b')]"},
+    }
+    found = planned({"parameters": definitions}, A="x")
+    assert found.parameters.values == {"a": "x", "b": "x-b"}
+
+
+def test_secure_parameters_are_used_and_never_shown() -> None:
+    definitions = {"secret": {"type": "secureString"}, "all": {"type": "secureObject"}, "plain": {"type": "string"}}
+    resources = [node("a", properties={"s": "[parameters('secret')]", "o": "[parameters('all').x]"})]
+    found = planned(
+        {"parameters": definitions, "resources": resources}, secret="canary", all={"x": "canary"}, plain="p"
+    )
+    assert found.resources[0].body(NotYet())["properties"] == {"s": "canary", "o": "canary"}
+    assert "canary" not in json.dumps(found.parameters.shown())
+    assert found.parameters.masked() == {"secret": "*******", "all": {"x": "*******"}, "plain": "p"}
+
+
+def test_a_request_is_read_as_az_writes_it() -> None:
+    template = b'{\n // a comment, "not a string"\n "a": "http://x/*y*/", /* two\nlines */ "b": "one\n two"}'
+    content = b'{"properties": {"mode": "incremental", template:' + template + b"}}"
+    assert properties_of(content)["template"] == {"a": "http://x/*y*/", "b": "one\n two"}
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"{", "InvalidRequestContent"),
+        (b"[]", "InvalidRequestContent"),
+        (b'{"properties": {"mode": "Complete", "template": {}}}', "InvalidDeploymentMode"),
+        (b'{"properties": {"templateLink": {"uri": "https://x"}}}', "InvalidTemplate"),
+    ],
+)
+def test_requests_that_are_none_are_refused(content: bytes, code: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        properties_of(content)
+    assert caught.value.code == code

@@ -1,0 +1,181 @@
+"""A form becomes the body that the API takes, nothing is lost between its steps, and problems find their fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aks_flex_node.rp.arm.errors import ArmError, Detail, stale
+from aks_flex_node.rp.arm.ids import ClusterId
+from aks_flex_node.rp.clusters.facts import ClusterFacts
+from aks_flex_node.rp.dashboard.creating import judge, refused, turned, wrong
+from aks_flex_node.rp.dashboard.drafts import FIELDS, MOST_ROWS, REVIEW, SECRET, Draft, draft
+from aks_flex_node.rp.dashboard.troubles import Trouble, located, own_troubles
+from aks_flex_node.rp.dashboard.visits import MOST_FIELDS
+from aks_flex_node.rp.nodes.around import Known
+
+CLIENT = "6dae42f8-4368-4678-94ff-3960e28e3630"
+PLANT = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
+BASE = {"cluster": PLANT.key, "name": "press-1", "method": "bootstrapToken", "drift": "log"}
+PRINCIPAL = {**BASE, "method": "servicePrincipal", "kubelet": "bootstrapToken", "sp-client": CLIENT, "monitor": "yes"}
+SECRET_ONE = "a secret of somebody"
+
+
+def known(aad: bool = True) -> Known:
+    return Known(PLANT, ClusterFacts("1.34.4", "https://api.example:443", "", "10.0.0.10", aad=aad))
+
+
+def troubles(form: dict[str, str], aad: bool = True) -> dict[str, str]:
+    """By the field that each is at; what the form itself finds comes before what the API would say of it."""
+    found = draft(form)
+    both = [*located(found, judge(found, known(aad))), *own_troubles(found, {PLANT.key})]
+    return {each.field: each.message for each in both if each.field != SECRET}
+
+
+def properties(form: dict[str, str], secret: str = "") -> dict[str, Any]:
+    made: dict[str, Any] = draft(form).body(secret)["properties"]
+    return made
+
+
+def test_a_node_with_a_token_has_no_identity_and_is_not_monitored() -> None:
+    assert properties({**BASE, "monitor": "yes"}) == {
+        "continuousMonitoring": False,
+        "kubernetesAuth": {"method": "bootstrapToken"},
+        "nodeConfig": {"driftPolicy": "log"},
+    }
+
+
+def test_a_principal_has_a_secret_or_a_certificate() -> None:
+    made = properties(PRINCIPAL, SECRET_ONE)
+    assert made["azureAuth"]["servicePrincipal"] == {"clientId": CLIENT, "clientSecret": SECRET_ONE}
+    made = properties({**PRINCIPAL, "sp-proof": "certificate", "sp-tenant": "other.example"}, SECRET_ONE)
+    assert made["azureAuth"]["servicePrincipal"] == {
+        "clientId": CLIENT,
+        "certificateOnMachine": True,
+        "clientTenant": "other.example",
+    }
+
+
+@pytest.mark.parametrize("method", ["managedIdentity", "arc"])
+def test_an_identity_may_be_left_to_the_machine(method: str) -> None:
+    made = properties({**BASE, "method": method, "kubelet": "exec"})
+    assert made["azureAuth"] == {"method": method}
+    assert made["kubernetesAuth"] == {"method": "exec"}
+
+
+def test_what_was_written_for_another_method_is_kept_and_not_sent() -> None:
+    form = {**PRINCIPAL, "method": "managedIdentity", "mi-client": CLIENT}
+    assert properties(form)["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"clientId": CLIENT}}
+    assert dict(draft(form).carried(1))["sp-client"] == CLIENT
+
+
+@pytest.mark.parametrize("step", FIELDS)
+def test_every_step_carries_all_the_others_and_never_the_secret(step: int) -> None:
+    form = {**PRINCIPAL, "pods": "50", SECRET: SECRET_ONE, "label-key-0": "a", "label-value-0": "b"}
+    form |= {"taint-key-0": "t", "taint-value-0": "", "taint-effect-0": "NoExecute"}
+    found = draft(form)
+    shown = {name: found[name] for name in FIELDS[step] if found[name]} | (dict(found.cells()) if step == 4 else {})
+    assert draft({**shown, **dict(found.carried(step))}) == found
+    assert SECRET_ONE not in str(found)
+
+
+def test_a_form_with_all_rows_is_still_one_that_is_read() -> None:
+    most = Draft(labels=(("k", "v"),) * MOST_ROWS["label"], taints=(("k", "v", "NoExecute"),) * MOST_ROWS["taint"])
+    others = sum(map(len, FIELDS.values()))
+    assert len(list(most.cells())) + others + len(("csrf", "step", "to")) < MOST_FIELDS
+    assert most.with_row("label") == most
+
+
+def test_rows_are_added_and_taken_out() -> None:
+    found = draft({**BASE, "label-key-0": "a", "label-key-7": "b", "taint-effect-3": "NoExecute"})
+    assert found.labels == (("a", ""), ("b", ""))
+    assert found.taints == ()
+    more = turned(found, 4, "add-label")
+    assert more is not None
+    assert more.draft.labels == (("a", ""), ("b", ""), ("", ""))
+    assert more.focus == "label-key-2"
+    less = turned(found, 4, "drop-label-0")
+    assert less is not None
+    assert less.draft.labels == (("b", ""),)
+
+
+@pytest.mark.parametrize("to", ["next", "", "add-nothing", "drop-label-x", "drop-label-", "create"])
+def test_any_other_button_goes_on(to: str) -> None:
+    assert turned(draft(BASE), 3, to) is None
+
+
+def test_what_is_right_has_no_trouble() -> None:
+    assert troubles(BASE) == troubles(PRINCIPAL) == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field", "said"),
+    [
+        ({"cluster": "elsewhere"}, "cluster", "Choose the cluster"),
+        ({"name": ""}, "name", "Give the node a name"),
+        ({"name": "Press"}, "name", "write press"),
+        ({"method": "magic"}, "method", "Choose how"),
+        ({"sp-client": ""}, "sp-client", "needed"),
+        ({"sp-client": "me"}, "sp-client", "no id of Entra ID"),
+        ({"sp-tenant": "a b"}, "sp-tenant", "tenant"),
+        ({"kubelet": "magic"}, "kubelet", "must be one of"),
+        ({"kubernetes": "1.35.0"}, "kubernetes", "newer than the cluster's"),
+        ({"runc": "new"}, "runc", "no version"),
+        ({"pods": "many"}, "pods", "integer"),
+        ({"pods": "9999"}, "pods", "less than or equal"),
+        ({"drift": "ignore"}, "drift", "must be one of"),
+        ({"label-value-0": "alone"}, "label-key-0", "needs a key"),
+        ({"label-key-0": "-a"}, "label-key-0", "is not a name"),
+        ({"label-key-0": "a", "label-value-0": "no spaces"}, "label-value-0", "is not a label value"),
+        ({"label-key-0": "a", "label-key-1": "a"}, "label-key-1", "twice"),
+        ({"label-key-0": "x.y/z", "label-key-1": "kubernetes.io/role"}, "label-key-1", "belongs to the cluster"),
+        ({"taint-value-0": "alone"}, "taint-key-0", "needs a key"),
+        ({"taint-key-0": "a", "taint-effect-0": "Never"}, "taint-effect-0", "must be one of"),
+        ({"taint-key-0": "a", "taint-value-0": "b c", "taint-effect-0": "NoExecute"}, "taint-value-0", "label value"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_field(wrong: dict[str, str], field: str, said: str) -> None:
+    found = troubles({**PRINCIPAL, **wrong})
+    assert said in found[field]
+    assert "pattern" not in found[field]
+
+
+def test_a_label_may_be_wrong_twice() -> None:
+    found = troubles({**BASE, "label-key-0": "-", "label-value-0": "-"})
+    assert set(found) == {"label-key-0", "label-value-0"}
+
+
+def test_a_taint_is_found_though_a_row_before_it_has_no_key() -> None:
+    found = troubles({**BASE, "taint-value-0": "x", "taint-key-1": "-", "taint-effect-1": "NoExecute"})
+    assert set(found) == {"taint-key-0", "taint-key-1"}
+
+
+def test_a_cluster_without_entra_takes_tokens_only() -> None:
+    assert "does not accept Entra ID" in troubles({**PRINCIPAL, "kubelet": "exec"}, aad=False)["kubelet"]
+
+
+def test_who_wants_a_node_followed_must_say_whose_it_is() -> None:
+    form = {**BASE, "method": "managedIdentity", "kubelet": "bootstrapToken"}
+    assert "identity" in troubles({**form, "monitor": "yes"})["monitor"]
+    assert troubles(form) == {}
+    assert "clientId or principalId" in troubles({**form, "kubelet": "exec"})["mi-client"]
+
+
+def test_the_first_step_with_something_wrong_is_shown_with_all_of_it() -> None:
+    found = [Trouble("label-key-0", "b"), Trouble("pods", "a"), Trouble("kubernetes", "c"), Trouble("", "d")]
+    form = wrong(draft(BASE), found)
+    assert form is not None
+    assert form.step == 3
+    assert [each.message for each in form.troubles] == ["a", "c"]
+
+
+def test_what_the_api_refuses_in_the_end_leads_back_to_its_step() -> None:
+    details = (Detail("x", "too old", "properties.versions.runc"), Detail("x", "odd", "properties.nodeConfig.vpn"))
+    form = refused(draft(BASE), ArmError(400, "InvalidRequestContent", "2 problems", details=details))
+    assert (form.step, form.status) == (3, 400)
+    form = refused(draft(BASE), ArmError(503, "ServiceUnavailable", "Plant does not answer."))
+    assert (form.step, form.status) == (REVIEW, 503)
+    assert [each.message for each in form.troubles] == ["Plant does not answer."]
+    form = refused(draft(BASE), stale("press-1"))
+    assert (form.step, form.wrong("name")[:10]) == (1, "There is a")

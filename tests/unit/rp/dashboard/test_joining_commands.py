@@ -1,0 +1,85 @@
+"""A config URL gets from the form that made it to the page that shows it, and to nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aks_flex_node.rp.auth.keys import ADMIN
+from aks_flex_node.rp.dashboard.joining_commands import AGAIN, COOKIE, NEW, Handing, command, remedy
+from aks_flex_node.rp.dashboard.sessions import SignedIn
+from aks_flex_node.rp.dashboard.steps import Step
+from aks_flex_node.rp.dashboard.visits import Visit
+from aks_flex_node.rp.nodes.writing import Url
+from aks_flex_node.rp.sealing import Sealer
+
+URL = Url("https://rp.example/configs/hc0secret#ca=sha256:4f1c", 2000.0)
+NODE = "/clusters/Plant/flexNodeConfig/press-1"
+SESSION, OTHER_SESSION = "the secret of a session", "that of another"
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def visit(session: str = SESSION, cookie: str = "") -> Visit:
+    headers = [(b"cookie", f"{COOKIE}={cookie}".encode())] if cookie else []
+    return Visit(Request({"type": "http", "headers": headers}), "request", SignedIn(ADMIN, session))
+
+
+def handing(clock: Clock | None = None) -> Handing:
+    return Handing(Sealer([b"k" * 32], "a test"), clock or Clock())
+
+
+def given(made: Handing) -> str:
+    """The cookie's value."""
+    answer = Response()
+    made.give(answer, visit(), NODE, URL)
+    header = answer.headers["set-cookie"]
+    assert all(word in header for word in ("HttpOnly", "Secure", "SameSite=lax", "Path=/"))
+    return header.partition("=")[2].partition(";")[0]
+
+
+def test_the_page_of_the_same_node_and_session_gets_it() -> None:
+    made = handing()
+    assert made.take(visit(cookie=given(made)), NODE.upper()) == URL
+
+
+def test_the_cookie_does_not_show_it() -> None:
+    assert "hc0secret" not in given(handing())
+
+
+def test_nobody_else_gets_it() -> None:
+    made = handing()
+    cookie = given(made)
+    assert made.take(visit(OTHER_SESSION, cookie), NODE) is None
+    assert made.take(visit(cookie=cookie), f"{NODE}0") is None
+    for other in ("", "x", "%%%", cookie[:-8], cookie[:-4] + "AAAA"):
+        assert made.take(visit(cookie=other), NODE) is None
+
+
+def test_after_a_minute_it_is_gone() -> None:
+    clock = Clock()
+    made = handing(clock)
+    cookie = given(made)
+    clock.now += 61
+    assert made.take(visit(cookie=cookie), NODE) is None
+
+
+def test_the_command_is_one_line_for_a_shell() -> None:
+    assert command(URL) == f"aks-flex-node agent --config-url '{URL.url}'"
+
+
+def test_what_helps_depends_on_how_far_the_machine_came() -> None:
+    def stopped(at: str) -> str:
+        return remedy([Step("Created", "Created", "done"), Step(at, at, "failed")])
+
+    assert stopped("ConfigFetched") == NEW
+    assert stopped("Joined") == AGAIN
+    assert remedy([Step("Created", "Created", "now")]) == ""

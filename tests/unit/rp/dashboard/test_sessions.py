@@ -1,0 +1,125 @@
+"""When a session is one, and when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from aks_flex_node.rp.auth.keys import ADMIN
+from aks_flex_node.rp.callers import Caller
+from aks_flex_node.rp.dashboard.sessions import Sessions, SignedIn
+from aks_flex_node.rp.dashboard_settings import DashboardSettings
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.store.sessions import Session
+    from aks_flex_node.rp.store.store import Store
+
+PERSON = Caller("an id", "ann@example.com", "User", "a tenant", frozenset({"an id", "a group"}), frozenset({"an id"}))
+
+
+@dataclass
+class KeptSessions:
+    kept: dict[str, Session] = field(default_factory=dict)
+
+    async def put_session(self, session: Session) -> None:
+        self.kept[session.id] = session
+
+    async def session(self, id: str, now: float) -> Session | None:  # noqa: A002
+        found = self.kept.get(id)
+        return found if found and found.expires > now else None
+
+    async def use_session(self, id: str, used: float) -> None:  # noqa: A002
+        self.kept[id] = replace(self.kept[id], used=used)
+
+    async def end_session(self, id: str) -> None:  # noqa: A002
+        self.kept.pop(id, None)
+
+
+@dataclass
+class World:
+    now: float = 1_000_000.0
+    key: str = "first key"
+    store: KeptSessions = field(default_factory=KeptSessions)
+
+    @property
+    def sessions(self) -> Sessions:
+        return Sessions(cast("Store", self.store), DashboardSettings(), lambda: self.key, lambda: self.now)
+
+    def begin(self, caller: Caller = PERSON) -> SignedIn:
+        begun: SignedIn = self.run(self.sessions.begin(caller))
+        return begun
+
+    def find(self, secret: str) -> SignedIn | None:
+        found: SignedIn | None = self.run(self.sessions.find(secret))
+        return found
+
+    def run(self, work: Any) -> Any:
+        return asyncio.run(work)
+
+
+def test_whoever_has_the_secret_is_who_signed_in() -> None:
+    world = World()
+    session = world.begin()
+    found = world.find(session.secret)
+    assert found == session
+    assert found is not None
+    assert found.caller == PERSON
+
+
+def test_the_secret_is_nowhere_in_the_store_nor_in_a_log() -> None:
+    world = World()
+    session = world.begin()
+    assert session.secret not in repr(world.store.kept)
+    assert session.secret not in repr(session)
+
+
+def test_every_sign_in_has_a_secret_of_its_own() -> None:
+    world = World()
+    assert world.begin().secret != world.begin().secret
+
+
+def test_a_made_up_secret_is_nobodys() -> None:
+    world = World()
+    world.begin()
+    for secret in ("", "x", "x" * 100_000, "ü"):
+        assert world.find(secret) is None
+
+
+def test_a_session_ends_after_an_idle_hour_and_after_eight_hours_in_any_case() -> None:
+    world = World()
+    session = world.begin()
+    for _ in range(9):
+        world.now += 50 * 60
+        assert world.find(session.secret)
+    world.now += 31 * 60
+    assert world.find(session.secret) is None
+    idle = world.begin()
+    world.now += 3601
+    assert world.find(idle.secret) is None
+
+
+def test_a_new_admin_key_ends_the_sessions_of_the_old_one_alone() -> None:
+    world = World()
+    by_key, by_entra = world.begin(ADMIN), world.begin()
+    assert world.find(by_key.secret)
+    world.key = "second key"
+    assert world.find(by_key.secret) is None
+    assert world.find(by_entra.secret)
+    world.key = ""
+    assert world.find(world.begin(ADMIN).secret) is None  # there is none at all
+
+
+def test_who_signed_out_is_out() -> None:
+    world = World()
+    session = world.begin()
+    world.run(world.sessions.end(session.secret))
+    assert world.find(session.secret) is None
+
+
+def test_a_form_is_believed_with_the_token_of_its_own_session_alone() -> None:
+    world = World()
+    mine, other = world.begin(), world.begin()
+    assert mine.sent(mine.form_token)
+    for token in (other.form_token, "", mine.secret, "ü"):
+        assert not mine.sent(token)

@@ -1,0 +1,58 @@
+"""The way of a machine into its cluster, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aks_flex_node.rp.dashboard.steps import ORDER, steps
+from aks_flex_node.rp.store.store import Event, Node
+
+
+def node(**join: Any) -> Node:
+    return Node("c", "n", "n", 1, '"1"', {}, {}, join={"since": 10.0, **join}, created=1.0)
+
+
+def progress(join: dict[str, Any], state: str, ready: str = "Unknown", *events: Event, **more: Any) -> list[str]:
+    told = {"joinState": state, "conditions": [{"type": "Ready", "status": ready}], **more}
+    return [each.progress for each in steps(node(**join), told, events)]
+
+
+@pytest.mark.parametrize("state", ORDER[:4])
+def test_the_step_that_a_machine_is_at_is_marked(state: str) -> None:
+    place = ORDER.index(state)
+    assert progress({}, state) == [*["done"] * place, "now", *["next"] * (4 - place)]
+
+
+def test_a_node_that_is_ready_has_done_all() -> None:
+    assert progress({}, "Joined", "True") == ["done"] * 5
+
+
+@pytest.mark.parametrize(
+    ("join", "more", "failing"),
+    [
+        ({"state": "Created"}, {}, "ConfigFetched"),
+        ({"state": "ConfigFetched"}, {}, "BootstrapAttempted"),
+        ({"state": "Failed"}, {"agentVersion": "1.0.0"}, "BootstrapAttempted"),
+        ({"state": "Failed", "csr": "x"}, {}, "Joined"),
+    ],
+)
+def test_the_step_that_failed_is_the_one_after_the_last_that_went_well(
+    join: dict[str, Any], more: dict[str, Any], failing: str
+) -> None:
+    found = progress(join, "Failed", **more)
+    assert ORDER[found.index("failed")] == failing
+    assert "now" not in found
+
+
+def test_the_audit_tells_whether_a_failed_one_had_fetched_anything() -> None:
+    earlier, later = (Event(at, "u", "configUrl.fetched", "/n") for at in (5.0, 15.0))
+    assert progress({"state": "Failed"}, "Failed", "Unknown", earlier).index("failed") == 1
+    assert progress({"state": "Failed"}, "Failed", "Unknown", later).index("failed") == 2
+
+
+def test_the_cause_stands_at_the_step_that_failed() -> None:
+    told = {"joinState": "Failed", "joinFailure": "no route", "conditions": []}
+    [failed] = [each for each in steps(node(), told) if each.progress == "failed"]
+    assert failed.note == "no route"

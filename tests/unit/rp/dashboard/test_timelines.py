@@ -1,0 +1,84 @@
+"""The audit in words, with what the machine itself said in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aks_flex_node.rp.dashboard.timelines import MACHINE, MOST, MOST_CHANGES, timeline
+from aks_flex_node.rp.store.store import Event
+
+
+def event(at: float, what: str, outcome: str = "ok", **detail: Any) -> Event:
+    return Event(at, "anna", what, "/n", "192.0.2.7", outcome=outcome, detail=detail)
+
+
+def test_the_newest_comes_first_and_not_too_many() -> None:
+    found = timeline([event(at, "configUrl.fetched") for at in range(50)])
+    assert [each.at for each in found] == [*range(49, 49 - MOST, -1)]
+
+
+def test_an_update_says_what_changed() -> None:
+    changes = {
+        "versions": [None, {"runc": "1.5.2"}],
+        "nodeConfig.maxPods": [110, 50],
+        "nodeConfig.labels.a": ["x", None],
+    }
+    [moment] = timeline([event(1, "update", changed=changes, secretWritten=True)])
+    assert moment.what == "New versions wanted"
+    assert moment.changes == (
+        "versions.runc: 1.5.2",
+        "nodeConfig.maxPods: 110 → 50",
+        "nodeConfig.labels.a: x was taken out",
+        "a new secret",
+    )
+
+
+def test_an_update_that_changed_a_great_deal_is_cut_short() -> None:
+    changes = {f"nodeConfig.labels.l{number}": [None, "x"] for number in range(40)}
+    [moment] = timeline([event(1, "update", changed=changes)])
+    assert len(moment.changes) == MOST_CHANGES + 1
+    assert moment.changes[-1] == f"and {40 - MOST_CHANGES} more"
+
+
+def test_what_the_cluster_brought_is_told_apart_from_what_people_did() -> None:
+    [moment] = timeline([event(1, "update", configVersion="2")])
+    assert moment.what == "Brought in line with its cluster"
+
+
+def test_what_was_refused_is_told_as_that() -> None:
+    refused, certificate = timeline(
+        [event(2, "write", "denied"), event(1, "certificate.refused", "denied", why="no")]
+    )
+    assert (refused.what, refused.bad) == ("Changing it was refused", True)
+    assert (certificate.what, certificate.said) == ("Was refused a certificate", "no")
+
+
+def test_what_nobody_has_words_for_is_told_as_it_is() -> None:
+    assert timeline([event(1, "node.painted")])[0].what == "node.painted"
+
+
+def test_drift_upgrade_and_rollback_come_from_the_machine() -> None:
+    conditions = [
+        {
+            "type": "UpgradeFailed",
+            "status": "True",
+            "message": "not Ready",
+            "lastTransitionTime": "2026-11-15T10:00:03Z",
+        },
+        {"type": "Drifted", "status": "True", "message": "a file", "lastTransitionTime": "2026-11-15T10:00:02Z"},
+        {"type": "Ready", "status": "True", "message": "ok", "lastTransitionTime": "2026-11-15T10:00:00Z"},
+    ]
+    status = {
+        "conditions": conditions,
+        "lastConfigApplied": "2026-11-15T10:00:01Z",
+        "appliedConfigVersion": "7",
+        "lastDriftDetected": "2026-11-15T10:00:02Z",
+    }
+    found = timeline([], status)
+    assert [(each.what, each.said) for each in found] == [
+        ("A change did not work and was undone", "not Ready"),
+        ("Found changed by hand", "a file"),
+        ("Configuration 7 applied", ""),
+        ("Ready", ""),
+    ]
+    assert {each.who for each in found} == {MACHINE}

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aks_flex_node.rp.notifying import changes
+from aks_flex_node.rp.notifying.changes import LONGEST, REMEDY, News
+
+
+def status(**conditions: str) -> dict[str, Any]:
+    """By type and status, each with a reason and a message."""
+    return {"conditions": [condition(kind, value) for kind, value in conditions.items()]}
+
+
+def condition(kind: str, value: str, **more: str) -> dict[str, str]:
+    since = {"lastTransitionTime": "2026-05-01T12:00:00Z"}
+    return {"type": kind, "status": value, "reason": f"{kind}Reason", "message": f"of {kind}", **since, **more}
+
+
+def told(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    news = [(each.kind, each.data.get("changes") or [each.data]) for each in changes.of_status(before, after)]
+    return [(kind, [(one["type"], one["before"], one["status"]) for one in data]) for kind, data in news]
+
+
+def test_ready_is_told_of_by_itself_and_all_others_together() -> None:
+    before = status(Ready="True", Drifted="False", UpgradeFailed="False", ConfigApplied="True")
+    after = status(Ready="False", Drifted="True", UpgradeFailed="True", ConfigApplied="True")
+    assert told(before, after) == [
+        ("ready.changed", [("Ready", "True", "False")]),
+        ("conditions.changed", [("Drifted", "False", "True"), ("UpgradeFailed", "False", "True")]),
+    ]
+
+
+def test_a_change_says_why_and_since_when() -> None:
+    (news,) = changes.of_status(status(Ready="True"), status(Ready="False"))
+    assert news == News(
+        "ready.changed",
+        {
+            "type": "Ready",
+            "before": "True",
+            "status": "False",
+            "reason": "ReadyReason",
+            "message": "of Ready",
+            "since": "2026-05-01T12:00:00Z",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, status(Ready="True"), [("ready.changed", [("Ready", "Unknown", "True")])]),
+        ({}, status(Ready="Unknown", Drifted="False"), []),
+        ({}, status(Drifted="True"), [("conditions.changed", [("Drifted", "False", "True")])]),
+        (status(Drifted="True"), {}, [("conditions.changed", [("Drifted", "True", "False")])]),
+        (status(Drifted="False"), {}, []),
+        (status(Ready="True"), {}, [("ready.changed", [("Ready", "True", "Unknown")])]),
+    ],
+)
+def test_a_condition_that_is_not_there_is_no_problem_and_ready_is_unknown(
+    before: dict[str, Any], after: dict[str, Any], expected: list[Any]
+) -> None:
+    assert told(before, after) == expected
+
+
+def test_another_reason_for_the_same_status_is_not_told() -> None:
+    before = {"conditions": [condition("Ready", "False", reason="ServiceFailed")]}
+    after = {"conditions": [condition("Ready", "False", reason="CredentialsLost")], "kubeletVersion": "1.34.4"}
+    assert told(before, after) == []
+
+
+def test_a_long_message_is_cut() -> None:
+    (news,) = changes.of_status({}, {"conditions": [condition("Ready", "False", message="x" * 30_000)]})
+    assert len(news.data["message"]) == LONGEST
+    assert news.data["message"].endswith("x…")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        ({"state": "BootstrapAttempted"}, {"state": "Joined"}, ["joined"]),
+        ({"state": "Joined"}, {"state": "Joined", "token": "new"}, []),
+        ({"state": "Joined"}, {"state": "Created"}, ["left"]),
+        ({"state": "Created"}, {"state": "ConfigFetched"}, []),
+        ({}, {"state": "Failed", "failure": "no"}, ["join.failed"]),
+        ({"state": "Failed", "failure": "no"}, {"state": "Failed", "failure": "no"}, []),
+        ({"state": "Failed", "failure": "no"}, {"state": "Failed", "failure": "not that either"}, ["join.failed"]),
+        ({"state": "Failed", "failure": "no"}, {"state": "Joined"}, ["joined"]),
+    ],
+)
+def test_a_step_of_joining_is_told_when_it_ends_something(
+    before: dict[str, Any], after: dict[str, Any], kinds: list[str]
+) -> None:
+    assert [each.kind for each in changes.of_join(before, after)] == kinds
+
+
+def test_a_join_that_failed_says_why_and_what_to_do_and_nothing_else_of_it() -> None:
+    after = {"state": "Failed", "failure": "The signer gave up.", "token": "abcdef", "csr": "csr-1"}
+    (news,) = changes.of_join({"state": "Created", "token": "abcdef"}, after)
+    assert news == News("join.failed", {"cause": "The signer gave up.", "remedy": REMEDY})

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from aks_flex_node.rp.notifying import changes
+from aks_flex_node.rp.notifying.changes import News
+from aks_flex_node.rp.notifying.hooks import Hook, Notices
+from aks_flex_node.rp.store.store import Node
+
+CLUSTER = "/subscriptions/x/c"
+NODE = Node(CLUSTER, "edge-1", "Edge-1", 7, '"7"', {}, {}, b"sealed")
+HOOK = Hook("key", "https://hooks.example.com:444/services/T0/secret?token=hidden", Path("secret"))
+
+
+def test_a_message_is_a_cloud_event_about_one_node() -> None:
+    (message,) = Notices((HOOK,)).of(NODE, [News("joined")], 1777636800.25)
+    event = json.loads(message.body)
+    assert event == {
+        "specversion": "1.0",
+        "id": message.id,
+        "source": CLUSTER,
+        "type": "com.aks-flex-node.node.joined.v1",
+        "subject": "Edge-1",
+        "time": "2026-05-01T12:00:00.250000Z",
+        "datacontenttype": "application/json",
+        "data": {},
+    }
+    assert (message.hook, message.cluster, message.node, message.at) == ("key", CLUSTER, "edge-1", 1777636800.25)
+
+
+def test_receivers_get_what_they_asked_for_and_the_same_event_has_the_same_id() -> None:
+    hooks = (
+        replace(HOOK, key="all"),
+        replace(HOOK, key="joins", kinds=frozenset({"joined", "join.failed"})),
+        replace(HOOK, key="here", clusters=frozenset({CLUSTER})),
+        replace(HOOK, key="elsewhere", clusters=frozenset({"/other"})),
+    )
+    messages = Notices(hooks).of(NODE, [News("joined"), changes.deleted("ann")], 1.0)
+    joined, deleted = messages[0].id, messages[3].id
+    assert joined != deleted
+    assert [(each.hook, each.id) for each in messages] == [
+        ("all", joined),
+        ("joins", joined),
+        ("here", joined),
+        ("all", deleted),
+        ("here", deleted),
+    ]
+
+
+def test_where_nobody_is_to_be_told_there_is_no_message() -> None:
+    assert Notices().of(NODE, [News("joined")], 1.0) == ()
+
+
+def test_neither_a_title_nor_a_representation_shows_what_may_be_a_secret() -> None:
+    assert HOOK.title == "https://hooks.example.com:444 (key)"
+    for text in (HOOK.title, repr(HOOK), repr(Notices((HOOK,)))):
+        assert "hidden" not in text
+        assert "services" not in text
