@@ -1,0 +1,117 @@
+"""Our examples from end to end: templates deployed by az, and machines that join at their first boot."""
+
+from __future__ import annotations
+
+import shlex
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from aks_flex_node.lab import agents, network
+from aks_flex_node.lab.parts.part import RESOLVING
+from aks_flex_node.lab.parts.provider import CLUSTER, GROUP, OWNER, resolver
+from tests.azure_cli import Az, program
+from tests.providers import Provider
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+TEMPLATES = Path(__file__).parents[2] / "templates"
+DEPLOYMENTS = f"{network.MANAGEMENT_URL}{GROUP}/providers/Microsoft.Resources/deployments"
+
+
+@pytest.fixture
+def az(lab: Lab, tmp_path: Path) -> Az:
+    """An owner's, in the lab's cloud, where its names resolve."""
+    inside = lab.network.cloud.command(*RESOLVING, resolver(lab.layout), program())
+    script = tmp_path / "az"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(inside)} "$@"\n')
+    script.chmod(0o700)
+    az = Az(script, tmp_path / "azure", str(lab.authority.certificate))
+    az("cloud", "register", "--name", "Lab", "--endpoint-resource-manager", network.MANAGEMENT_URL)
+    az("cloud", "set", "--name", "Lab")
+    principal = lab.azure.directory.service_principal("operator", "secret-of-the-operator")
+    lab.azure.assignments.put(GROUP, OWNER, principal.object_id)
+    az.sign_in(principal)
+    return az
+
+
+def deploy(az: Az, node: str, *parameters: str) -> None:
+    template = ("--template-file", str(TEMPLATES / "arm" / "flex-node.json"))
+    given = (f"clusterName={CLUSTER.rpartition('/')[2]}", f"nodeName={node}", *parameters)
+    where = ("--resource-group", GROUP.rpartition("/")[2], "--name", node)
+    az("deployment", "group", "create", *where, *template, "--parameters", *given)
+
+
+def prepare(machine: Machine) -> None:
+    """An image with the agent, in a network that is there."""
+    ask = ("getent", "ahosts", network.PROVIDER_NAME)
+    until(lambda: machine.run(*ask, check=False, timeout=30).ok, f"{machine.name} resolves names")
+    agents.install(machine)
+
+
+def first_boot(machine: Machine, example: str, filled_in: dict[str, str]) -> None:
+    """What cloud-init does with an example: the files, then the commands."""
+    text = (TEMPLATES / "cloud-init" / f"{example}.yaml").read_text()
+    for placeholder, value in filled_in.items():
+        assert placeholder in text
+        text = text.replace(placeholder, value)
+    document: dict[str, Any] = yaml.safe_load(text)
+    for file in document["write_files"]:
+        place = shlex.quote(file["path"])
+        machine.run("install", "-d", "-m", "0755", str(Path(file["path"]).parent))
+        machine.run(
+            "sh", "-c", f"umask 077; cat >{place} && chmod {file['permissions']} {place}", input=file["content"]
+        )
+    for command in document["runcmd"]:
+        machine.run(*command, timeout=240)
+
+
+def is_ready(lab: Lab, name: str) -> bool:
+    node = lab.cluster.get("node", name)
+    conditions = node["status"]["conditions"] if node else ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def test_machines_join_at_their_first_boot_by_a_url_and_by_an_identity(
+    lab: Lab, az: Az, add_machine: Callable[..., Machine]
+) -> None:
+    by_url, by_identity = add_machine("boot-url"), add_machine("boot-vm")
+    for machine in (by_url, by_identity):
+        prepare(machine)
+    identity = lab.azure.directory.managed_identity("boot-vm", "/subscriptions/lab/identities/boot-vm")
+    lab.azure.metadata.give(by_identity, identity)
+    who = ("azureAuthMethod=managedIdentity", f"clientId={identity.client_id}", "kubernetesAuthMethod=certificate")
+    try:
+        deploy(az, by_url.name, "issueConfigUrls=true", 'labels={"site":"north"}')
+        deploy(az, by_identity.name, *who)
+        secret = f"{DEPLOYMENTS}/{by_url.name}/listOutputsWithSecureValues?api-version=2025-04-01"
+        outputs = az("rest", "--method", "post", "--url", secret, "--resource", network.MANAGEMENT_URL)
+        node = "/subscriptions/SUBSCRIPTION/resourceGroups/edge/providers/Microsoft.ContainerService"
+        own = {
+            f"{node}/managedClusters/plant/flexNodeConfig/edge-1": f"{CLUSTER}/flexNodeConfig/{by_identity.name}",
+            "https://management.azure.com": network.MANAGEMENT_URL,
+        }
+        url = {"https://rp.example:8443/configs/SECRET#ca=sha256:DIGEST": outputs["configUrl"]}
+        with ThreadPoolExecutor(2) as pool:
+            boots = [
+                pool.submit(first_boot, by_url, "join-by-url", url),
+                pool.submit(first_boot, by_identity, "join-by-identity", own),
+            ]
+            for boot in boots:
+                boot.result()
+        for machine in (by_url, by_identity):
+            assert is_ready(lab, machine.name)  # the agent ends when it is
+            assert machine.run("find", "/run/aks-flex-node", "-type", "f").out == ""
+        labels = lab.cluster.get("node", by_url.name)["metadata"]["labels"]
+        assert labels["site"] == "north"
+    finally:
+        for machine in (by_url, by_identity):
+            Provider(lab).delete(machine.name)

@@ -1,0 +1,272 @@
+"""Templates hold to the contract and to each other, and say nothing that the commands in them do not take."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import hcl2
+import pytest
+import typer.main
+import yaml
+
+from aks_flex_node.agent.cli.app import app
+from aks_flex_node.lab.arm.deployments.evaluating import Place
+from aks_flex_node.lab.arm.deployments.expressions import Call, Expression, Literal, is_expression, parse
+from aks_flex_node.lab.arm.deployments.templates import plan
+
+ROOT = Path(__file__).parents[2]
+TEMPLATES = ROOT / "templates"
+CONTRACT = json.loads((ROOT / "api/swagger/flexnode.json").read_text())
+KIND, VERSION = "Microsoft.ContainerService/managedClusters/flexNodeConfig", CONTRACT["info"]["version"]
+PAIRS = ["flex-node", "flex-nodes"]
+MODULES = ["one", "many"]
+
+Names = dict[str, "Names"]  # of properties, and of those below them
+
+
+def arm(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((TEMPLATES / "arm" / f"{name}.json").read_text())
+    return document
+
+
+def bicep(name: str) -> str:
+    return (TEMPLATES / "bicep" / f"{name}.bicep").read_text()
+
+
+def terraform(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = hcl2.loads((TEMPLATES / "terraform" / name / "main.tf").read_text())
+    return document
+
+
+def unknown(names: Names, schema: dict[str, Any], at: str = "properties") -> list[str]:
+    """Names that the contract does not have, or that only the service writes."""
+    reference = str(schema.get("$ref", "")).rpartition("/")[2]
+    known = (CONTRACT["definitions"].get(reference) or schema).get("properties", {})
+    found: list[str] = []
+    for name, below in names.items():
+        if name not in known or known[name].get("readOnly"):
+            found.append(f"{at}.{name}")
+        else:
+            found += unknown(below, known[name], f"{at}.{name}")
+    return found
+
+
+PROPERTIES = {"$ref": "#/definitions/FlexNodeConfigProperties"}
+
+
+def names_of(value: Any) -> Names:
+    """In an ARM template, where an object may also be made by a function."""
+    if isinstance(value, dict):
+        return {key: names_of(each) for key, each in value.items()}
+    return made_by(parse(value)) if isinstance(value, str) and is_expression(value) else {}
+
+
+def made_by(tree: Expression) -> Names:
+    if not isinstance(tree, Call):
+        return {}
+    if tree.name == "createObject":
+        return {str(each.value): {} for each in tree.arguments[::2] if isinstance(each, Literal)}
+    return made_by(tree.arguments[1]) if tree.name == "if" else {}
+
+
+def bicep_names(text: str) -> Names:
+    """Of the resource that is deployed: every property begins a line, and every block ends on one."""
+    names: Names = {}
+    open_: list[Names] = [names]
+    for line in text.partition("  properties: {\n")[2].splitlines():
+        found = re.match(r"\s*(\w+): (.*)$", line)
+        if found:
+            open_[-1][found[1]] = {}
+            if found[2].endswith("{"):
+                open_.append(open_[-1][found[1]])
+        elif line.strip().startswith("}"):
+            open_.pop()
+        if not open_:
+            break
+    return names
+
+
+def bicep_parameters(text: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """By name: the type as ARM calls it, and what is said of it."""
+    found = {}
+    for decorators, name, kind, default in re.findall(
+        r"((?:^@.*\n)*)^param (\w+) (\w+)(?: = (.*))?$", text, re.MULTILINE
+    ):
+        said: dict[str, Any] = {
+            key: int(value) for key, value in re.findall(r"^@(\w+)\((\d+)\)$", decorators, re.MULTILINE)
+        }
+        if allowed := re.search(r"^@allowed\((.*)\)$", decorators, re.MULTILINE):
+            said["allowedValues"] = yaml.safe_load(allowed[1])
+        if default:
+            said["defaultValue"] = yaml.safe_load(default)
+        description = re.search(r"^@description\('(.*)'\)$", decorators, re.MULTILINE)
+        said["description"] = description[1].replace("\\'", "'") if description else ""
+        found[name] = (("secure" if "@secure()" in decorators else "") + kind, said)
+    return found
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_arm_templates_use_the_contracts_names(name: str) -> None:
+    [resource] = arm(name)["resources"]
+    assert (resource["type"], resource["apiVersion"]) == (KIND, VERSION)
+    assert unknown(names_of(resource["properties"]), PROPERTIES) == []
+    assert names_of(resource["properties"])["azureAuth"]["servicePrincipal"] == {"clientId": {}, "clientSecret": {}}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_parameter_files_fit_their_templates(name: str) -> None:
+    given = json.loads((TEMPLATES / "arm" / f"{name}.parameters.json").read_text())["parameters"]
+    planned = plan(arm(name), given, Place("sub-1", "tenant-1", "edge", "westeurope", "first"))
+    assert planned.resources
+    assert not [each for each in given if planned.parameters.types[each].startswith("Secure")]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_secrets_are_secure_parameters_and_in_no_plain_output(name: str) -> None:
+    template = arm(name)
+    for parameter, definition in template["parameters"].items():
+        secure = definition["type"].lower().startswith("secure")
+        assert secure is ("secret" in parameter.lower()), parameter
+    for output in template["outputs"].values():
+        secure = output["type"].lower().startswith("secure")
+        assert secure is bool(re.search(r"list\w+\(|[sS]ecret", json.dumps(output)))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_bicep_asks_for_the_same(name: str) -> None:
+    wanted = {}
+    for parameter, definition in arm(name)["parameters"].items():
+        said = {key: value for key, value in definition.items() if key not in {"type", "metadata"}}
+        description = definition["metadata"]["description"]
+        wanted[parameter] = (definition["type"].lower(), {**said, "description": description})
+    found = {key: (kind.lower(), said) for key, (kind, said) in bicep_parameters(bicep(name)).items()}
+    assert found == wanted
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_bicep_describes_the_same(name: str) -> None:
+    [resource] = arm(name)["resources"]
+    text = bicep(name)
+    assert f"'{KIND}@{VERSION}' = {'[for ' if 'copy' in resource else '{'}" in text
+    assert bicep_names(text) == names_of(resource["properties"])
+    outputs = re.findall(r"(@secure\(\)\n)?output (\w+) (\w+) = ", text)
+    assert {output: ("secure" if secure else "") + kind for secure, output, kind in outputs} == {
+        output: definition["type"] for output, definition in arm(name)["outputs"].items()
+    }
+
+
+def test_bicep_and_arm_call_the_action_that_the_contract_has() -> None:
+    [path] = [each for each in CONTRACT["paths"] if each.endswith("/listConfigUrl")]
+    assert "post" in CONTRACT["paths"][path]
+    assert "listConfigUrl(" in json.dumps(arm("flex-node")["outputs"])
+    assert ".listConfigUrl().configUrl" in bicep("flex-node")
+
+
+def plain(value: Any) -> Any:
+    """HCL as it is meant: strings without their quotes, and the object that a condition ends with."""
+    if isinstance(value, dict):
+        return {key.strip('"'): plain(each) for key, each in value.items() if not key.startswith("__")}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, str) and (made := re.fullmatch(r"\$\{.* \? null : (\{.*\})\}", value)):
+        return plain(hcl2.loads(f"value = {made[1]}\n")["value"])
+    return value.strip('"') if isinstance(value, str) else value
+
+
+def blocks(module: str, kind: str) -> dict[str, Any]:
+    """The blocks of a kind by their names."""
+    return {key: value for each in terraform(module)[kind] for key, value in plain(each).items()}
+
+
+def terraform_names(value: Any) -> Names:
+    return {key: terraform_names(each) for key, each in value.items()} if isinstance(value, dict) else {}
+
+
+def merged(one: Names, other: Names) -> Names:
+    return {key: merged(one.get(key, {}), other.get(key, {})) for key in {**one, **other}}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_terraform_uses_the_contracts_names(module: str) -> None:
+    node = blocks(module, "resource")["azapi_resource"]["node"]
+    assert node["type"] == f"{KIND}@{VERSION}"
+    names = merged(terraform_names(node["body"]), terraform_names(node["sensitive_body"]))
+    assert list(names) == ["properties"]
+    assert unknown(names["properties"], PROPERTIES) == []
+    assert names["properties"]["azureAuth"]["servicePrincipal"].keys() == {"clientId", "clientSecret"}
+    [secret] = node["sensitive_body_version"]
+    assert secret == "properties.azureAuth.servicePrincipal.clientSecret"
+    assert "clientSecret" not in json.dumps(node["body"])
+    assert (module == "many") is ("for_each" in node)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_terraform_gets_urls_only_when_told_and_only_in_secret(module: str) -> None:
+    action = blocks(module, "resource")["azapi_resource_action"]["config_url"]
+    assert (action["type"], action["action"], action["method"]) == (f"{KIND}@{VERSION}", "listConfigUrl", "POST")
+    assert (action["response_export_values"], action["sensitive_response_export_values"]) == ([], ["configUrl"])
+    asked = action.get("for_each") or action.get("count")
+    variables = blocks(module, "variable")
+    [switch] = [each for each in variables if each.startswith("issue_config_url")]
+    assert asked.startswith(f"${{var.{switch} ?")
+    assert variables[switch]["default"] is False
+    for name, output in blocks(module, "output").items():
+        assert output.get("sensitive", False) is ("url" in name)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_terraform_keeps_no_secret(module: str) -> None:
+    variables = blocks(module, "variable")
+    [secret] = [each for each in variables if re.fullmatch("client_secrets?", each)]
+    assert variables[secret]["sensitive"] is True
+    assert variables[secret]["ephemeral"] is True
+    used = set(re.findall(r"var\.(\w+)", (TEMPLATES / "terraform" / module / "main.tf").read_text()))
+    assert used == set(variables)
+
+
+CLOUD_INIT = ["join-by-url", "join-by-identity"]
+
+
+def cloud_init(name: str) -> dict[str, Any]:
+    text = (TEMPLATES / "cloud-init" / f"{name}.yaml").read_text()
+    assert text.startswith("#cloud-config\n")
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document
+
+
+def commands(document: dict[str, Any]) -> list[list[str]]:
+    """Every command of the agent, as it is typed."""
+    scripts = [line for file in document["write_files"] for line in file["content"].splitlines()]
+    typed = [part for line in scripts for part in line.split(" | ") if part.strip().startswith("aks-flex-node ")]
+    lines = [each for each in document["runcmd"] if each[0] == "aks-flex-node"]
+    return [*lines, *(shlex.split(each) for each in typed)]
+
+
+@pytest.mark.parametrize("name", CLOUD_INIT)
+def test_cloud_init_types_what_the_agent_takes(name: str) -> None:
+    cli = typer.main.get_command(app)
+    [words] = commands(cloud_init(name))
+    command = cli.commands[words[1]]  # type: ignore[attr-defined]
+    context = command.make_context("agent", words[2:], resilient_parsing=False)
+    assert context.params["config_url_file"]
+
+
+@pytest.mark.parametrize("name", CLOUD_INIT)
+def test_cloud_init_keeps_files_to_root_in_memory_and_not_for_long(name: str) -> None:
+    document = cloud_init(name)
+    assert set(document) == {"write_files", "runcmd"}
+    for file in document["write_files"]:
+        assert (file["owner"], file["permissions"]) == ("root:root", "0600")
+        assert file["path"].startswith("/run/")
+        assert ["rm", "-f", file["path"]] == document["runcmd"][-1]
+
+
+def test_cloud_init_by_identity_asks_for_its_own_url_without_a_secret_in_an_argument() -> None:
+    [script] = [each["content"] for each in cloud_init("join-by-identity")["write_files"]]
+    assert f"/listConfigUrl?api-version={VERSION}" in script
+    for line in script.splitlines():
+        assert not re.search(r'(curl|aks-flex-node)[^|]*\$(token|url)"', line)
