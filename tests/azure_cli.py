@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab.entra.directory import TENANT
@@ -12,13 +13,14 @@ from aks_flex_node.lab.processes import run
 from aks_flex_node.lab.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from aks_flex_node.lab.entra.directory import Principal
     from aks_flex_node.lab.processes import Result
     from tests.service.lab_cloud.clouds import Cloud
 
 TOOL = "azure-cli"
+BUILD = Path(__file__).parents[1] / "scripts" / "az-extension"
 
 
 def program() -> Path:
@@ -26,6 +28,13 @@ def program() -> Path:
     toolbox = Toolbox(layout().cache)
     toolbox.install([TOOL])
     return toolbox.path(TOOL, "az")
+
+
+def build_extension(folder: Path) -> Path:
+    """The wheel of `az aks flex-node`."""
+    run(BUILD, folder)
+    [wheel] = folder.glob("*.whl")
+    return wheel
 
 
 @dataclass(frozen=True)
@@ -48,13 +57,22 @@ class Az:
         self("login", "--service-principal", *words)
 
     def __call__(self, *words: str) -> Any:
-        return json.loads(self.run(*words).out or "null")
+        return json.loads(self.run(*words, "--output", "json").out or "null")
 
-    def run(self, *words: str, check: bool = True) -> Result:
-        env = {
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
             "AZURE_CONFIG_DIR": str(self.folder),
             "REQUESTS_CA_BUNDLE": self.ca,
             "AZURE_CORE_INSTANCE_DISCOVERY": "false",
             "AZURE_CORE_COLLECT_TELEMETRY": "false",
         }
-        return run(self.program, *words, "--output", "json", env=env, check=check)
+
+    def run(
+        self,
+        *words: str,
+        check: bool = True,
+        input: str | None = None,  # noqa: A002 - as in processes.run
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        return run(self.program, *words, input=input, env={**self.environment, **(env or {})}, check=check)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from typing import Any
+
+from azure.cli.core.aaz import register_command
+
+from azext_aks_flex_node import arguments
+from azext_aks_flex_node.commands import FlexNodeCommand
+from azext_aks_flex_node.operations import GetNode
+from azext_aks_flex_node.tables import row
+
+
+@register_command("aks flex-node show")
+class Show(FlexNodeCommand):
+    r"""Show a flex node: what is wanted of it, and how it is.
+
+    :example: All of a node
+        az aks flex-node show -g my-rg --cluster my-cluster --name edge-1
+    :example: Why it is not Ready
+        az aks flex-node show -g my-rg --cluster my-cluster --name edge-1 -o tsv \
+        --query "properties.status.conditions[?type=='Ready'] | [0].message"
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, table_transformer=row, **kwargs)
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        arguments.node(schema)
+        arguments.self_hosted(schema)
+        return schema
+
+    def execute(self) -> Any:
+        return GetNode(self.ctx)()

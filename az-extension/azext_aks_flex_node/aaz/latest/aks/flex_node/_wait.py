@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+from azure.cli.core.aaz import AAZBoolArg, AAZWaitCommand, register_command
+from azure.cli.core.azclierror import AzureResponseError
+from knack.arguments import CLICommandArgument
+
+from azext_aks_flex_node import arguments, tables
+from azext_aks_flex_node.commands import FlexNodeCommand
+from azext_aks_flex_node.operations import GetNode
+from azext_aks_flex_node.refusals import explained
+
+READY = "properties.status.conditions[?type=='Ready' && status=='True'] | [0]"
+INTERVAL = 5  # seconds; az's own 30 are for what takes minutes
+
+
+@register_command("aks flex-node wait")
+class Wait(AAZWaitCommand, FlexNodeCommand):
+    r"""Wait until a flex node is in a state, such as Ready.
+
+    :example: Until its machine has joined and is Ready
+        az aks flex-node wait -g my-rg --cluster my-cluster --name edge-1 --ready --timeout 300
+    :example: Until it runs what was last wanted of it
+        az aks flex-node wait -g my-rg --cluster my-cluster --name edge-1 \
+        --custom "properties.configVersion==properties.status.appliedConfigVersion"
+    """
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        self.arguments["interval"] = CLICommandArgument(
+            "interval",
+            options_list=["--interval"],
+            default=INTERVAL,
+            arg_group="Wait Condition",
+            type=int,
+            help="Polling interval in seconds.",
+        )
+
+    def __call__(self, command_args: dict[str, Any]) -> None:
+        self.ctx = self.made_context(command_args)
+        if self._for_ready:
+            command_args["custom"] = READY
+        with explained(self.ctx):
+            result = super().__call__(command_args)
+        if isinstance(result, Exception):  # az returns it where it gave up, and would go on as if all were well
+            raise AzureResponseError(str(result), self._advice())
+
+    @property
+    def _for_ready(self) -> bool:
+        return bool(self.ctx.typed.get("ready"))
+
+    def _handler(self, _command_args: dict[str, Any]) -> Any:
+        """It is asked for again and again; a join that has failed makes no node Ready, however long one waits."""
+        found = GetNode(self.ctx)()
+        status = found["properties"].get("status", {})
+        cause = tables.cause(status)
+        if self._for_ready and cause and status.get("joinState") == "Failed":
+            raise AzureResponseError(
+                f"The flex node {found['name']} could not join: {cause}",
+                "Put that right, and let it join again: `az aks flex-node join-command` makes the line.",
+            )
+        return found
+
+    def _advice(self) -> str:
+        return tables.cause(GetNode(self.ctx)()["properties"].get("status", {}))
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        arguments.node(schema)
+        schema.ready = AAZBoolArg(
+            options=["--ready"], arg_group="Wait Condition", help="Wait until the node is Ready."
+        )
+        arguments.self_hosted(schema)
+        return schema

@@ -1,0 +1,61 @@
+"""Nodes as `-o table` shows them."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+Document = dict[str, Any]
+WIDEST = 100  # characters of a cause; `show` has all of it
+
+
+def rows(nodes: list[Document]) -> list[Document]:
+    return [row(each) for each in nodes]
+
+
+def row(node: Document) -> Document:
+    properties = node["properties"]
+    status = properties.get("status", {})
+    return {
+        "Name": node["name"],
+        "Ready": _ready(status).get("status", "Unknown"),
+        "JoinState": status.get("joinState", "-"),
+        "Wanted": _wanted(properties),
+        "Applied": status.get("kubeletVersion") or "-",
+        "ConfigApplied": _applied(properties),
+        "LastSeen": ago(properties.get("lastSeen"), time.time()),
+        "Cause": cause(status)[:WIDEST],
+    }
+
+
+def _ready(status: Document) -> Document:
+    return next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), {})
+
+
+def _wanted(properties: Document) -> str:
+    generated = properties.get("config", {}).get("kubernetes", {}).get("version")
+    return str(properties.get("versions", {}).get("kubernetes") or generated or "cluster's")
+
+
+def _applied(properties: Document) -> str:
+    applied = properties.get("status", {}).get("appliedConfigVersion")
+    return "yes" if applied == properties["configVersion"] else "no"
+
+
+def cause(status: Document) -> str:
+    """Why it is not Ready, in words if there are any."""
+    ready = _ready(status)
+    if ready.get("status") == "True":
+        return ""
+    return str(status.get("joinFailure") or ready.get("message") or ready.get("reason") or "")
+
+
+def ago(moment: str | None, now: float) -> str:
+    if not moment:
+        return "never"
+    seconds = max(0, int(now - datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"

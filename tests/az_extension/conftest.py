@@ -1,0 +1,59 @@
+"""A site, and people with the real az and the built extension; every test makes nodes of its own there."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.az_extension.between import standing_between
+from tests.az_extension.sites import running_site
+from tests.az_extension.warm import warmed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.az_extension.between import Between
+    from tests.az_extension.sites import Site
+    from tests.az_extension.warm import WarmAz
+    from tests.azure_cli import Az
+
+numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with running_site(tmp_path_factory.mktemp("site")) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def owner(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Az:
+    """Somebody's az as it is: each command starts it anew."""
+    return site.signed_in("owner", tmp_path_factory.mktemp("owner"))
+
+
+@pytest.fixture(scope="session")
+def az(owner: Az) -> Iterator[WarmAz]:
+    """The same person's, quicker."""
+    with warmed(owner) as az:
+        yield az
+
+
+@pytest.fixture(scope="session")
+def reader(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmAz]:
+    with warmed(site.signed_in("reader", tmp_path_factory.mktemp("reader"))) as az:
+        yield az
+
+
+@pytest.fixture
+def name() -> str:
+    """A node's, which no other test uses."""
+    return f"edge-{next(numbers)}"
+
+
+@pytest.fixture
+def between(site: Site) -> Iterator[Between]:
+    with standing_between(site.service.connection.url, site.cloud.ca, site.pair) as between:
+        yield between

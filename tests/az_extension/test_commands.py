@@ -1,0 +1,228 @@
+"""Every command, and every form in which az shows what it says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.service.lab_cloud.clouds import CLUSTER
+
+if TYPE_CHECKING:
+    from tests.az_extension.between import Between
+    from tests.az_extension.sites import Site
+    from tests.az_extension.warm import WarmAz
+    from tests.azure_cli import Az
+
+ON = ("--cluster", "plant", "--resource-group", "edge")
+COLUMNS = ["Name", "Ready", "JoinState", "Wanted", "Applied", "ConfigApplied", "LastSeen", "Cause"]
+READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T10:00:00Z"}
+
+
+def flex(az: Az, verb: str, *words: str) -> Any:
+    return az("aks", "flex-node", verb, *ON, *words)
+
+
+def test_the_seeds_own_words_give_a_url_and_an_update(owner: Az, site: Site, name: str) -> None:
+    """With az as it is, from its start on."""
+    create = f"aks flex-node create --cluster plant --resource-group edge --name {name}"
+    url = owner.run(
+        *f"{create} --auth-method bootstrapToken --output-config-url --query properties.configUrl -o tsv".split()
+    ).out
+    bundle = site.service.connection.ask("GET", url.strip().removeprefix(site.service.connection.url), {})
+    assert bundle.json["config"]["node"]["name"] == name
+    update = f"aks flex-node update --cluster plant --resource-group edge --node {name} --kubernetes-version 1.34.4"
+    owner.run(*update.split())
+    assert site.admin.get(name).json["properties"]["versions"] == {"kubernetes": "1.34.4"}
+
+
+def test_the_other_short_words_of_the_seed_are_the_same(az: WarmAz, name: str) -> None:
+    words = ("-g", "edge", "--cluster-name", "plant", "-n", name, "--auth-method", "bootstrapToken", "--output-url")
+    made = az("aks", "flex-node", "create", *words)
+    assert made["properties"]["configUrl"].startswith("https://localhost:")
+
+
+def test_a_url_is_shown_to_whoever_asks_for_it_alone(az: WarmAz, name: str) -> None:
+    assert "configUrl" not in flex(az, "create", "--name", name)["properties"]
+    assert "configUrl" not in flex(az, "show", "--name", name)["properties"]
+    assert "configUrl" in flex(az, "update", "--name", name, "--output-config-url")["properties"]
+
+
+def test_a_node_is_not_created_over_another(az: WarmAz, name: str) -> None:
+    flex(az, "create", "--name", name, "--max-pods", "50")
+    again = az.run("aks", "flex-node", "create", *ON, "--name", name.upper(), check=False)
+    assert again.code == 1
+    assert f"There is a flex node {name.upper()} already." in again.err
+    assert "az aks flex-node update" in again.err
+    assert flex(az, "show", "--name", name)["properties"]["nodeConfig"] == {"maxPods": 50}
+
+
+def test_settings_of_all_kinds_become_properties(az: WarmAz, name: str, site: Site) -> None:
+    (site.service.room / "kubelet.yaml").write_text("podPidsLimit: 100\nkubeReserved: {cpu: 100m}\n")
+    words = (
+        "--labels topology.kubernetes.io/zone=a rack=7 --labels empty= --taints edge=yes:NoSchedule spot:NoExecute "
+        "--max-pods 50 --containerd-version 2.4.2 --runc-version 1.5.2 --cni-version 1.9.1 --npd-version 1.34.0 "
+        f"--kubernetes-version v1.34.4 --drift-policy log --pause --kubelet-config {site.service.room}/kubelet.yaml"
+    )
+    properties = flex(az, "create", "--name", name, *words.split())["properties"]
+    assert properties["versions"] == {
+        "kubernetes": "v1.34.4",
+        "containerd": "2.4.2",
+        "runc": "1.5.2",
+        "cni": "1.9.1",
+        "npd": "1.34.0",
+    }
+    assert properties["nodeConfig"] == {
+        "labels": {"topology.kubernetes.io/zone": "a", "rack": "7", "empty": ""},
+        "taints": [{"key": "edge", "value": "yes", "effect": "NoSchedule"}, {"key": "spot", "effect": "NoExecute"}],
+        "maxPods": 50,
+        "kubelet": {"podPidsLimit": 100, "kubeReserved": {"cpu": "100m"}},
+        "driftPolicy": "log",
+        "updatePolicy": {"paused": True},
+    }
+
+
+def test_a_file_holds_all_properties_and_words_beside_it_are_stronger(az: WarmAz, name: str, site: Site) -> None:
+    file = site.service.room / "node.json"
+    file.write_text(json.dumps({"properties": {"nodeConfig": {"maxPods": 10, "labels": {"a": "1"}}, "status": {}}}))
+    made = flex(az, "create", "--name", name, "--file", str(file), "--max-pods", "20")
+    assert made["properties"]["nodeConfig"] == {"maxPods": 20, "labels": {"a": "1"}}
+
+
+def test_nodes_are_named_by_their_ids(az: WarmAz, name: str) -> None:
+    other = f"{name}-b"
+    ids = [flex(az, "create", "--name", each)["id"] for each in (name, other)]
+    shown = az("aks", "flex-node", "show", "--ids", *ids)
+    assert {each["name"] for each in shown} == {name, other}
+    az.run("aks", "flex-node", "update", "--ids", *ids, "--labels", "both=yes")
+    found = flex(az, "list", "--label", "both=yes", "--query", "[].name")
+    assert set(found) == {name, other}
+
+
+def test_a_list_is_filtered_where_it_is(az: WarmAz, site: Site, name: str) -> None:
+    flex(az, "create", "--name", name, "--labels", f"own={name}", "--kubernetes-version", "1.33.9")
+    own = ("--label", f"own={name}", "--query", "[].name")
+    assert flex(az, "list", *own) == [name]
+    filters = ("--ready", "unknown", "--join-state", "Created", "--kubernetes-version", "1.33.9")
+    assert flex(az, "list", *own, *filters) == [name]
+    assert flex(az, "list", *own, "--ready", "True") == []
+    assert flex(az, "list", *own, "--join-state", "Joined") == []
+
+
+def test_a_list_goes_on_from_page_to_page_and_asks_nobody_else(
+    az: WarmAz, owner: Az, between: Between, name: str
+) -> None:
+    """Whatever a link says: whoever asks shows a token."""
+    link = f"https://elsewhere.example{CLUSTER}/flexNodeConfig?api-version=1&%24skipToken=a%2Fb"
+    pages = [{"value": [{"name": f"{name}-{each}"}]} for each in range(2)]
+    between.answers += [(200, {"Content-Type": "application/json"}, page) for page in pages]
+    pages[0]["nextLink"] = link  # type: ignore[assignment]
+    found = flex(az, "list", "--rp-endpoint", between.url, "--query", "[].name")
+    assert found == [f"{name}-0", f"{name}-1"]
+    assert between.asked[1] == f"GET {link.removeprefix('https://elsewhere.example')}"
+
+
+def test_a_table_says_what_one_wants_to_know(az: WarmAz, site: Site, name: str) -> None:
+    made = flex(az, "create", "--name", name, "--labels", f"own={name}", "--kubernetes-version", "1.33.9")
+    flex(az, "create", "--name", f"{name}-b", "--labels", f"own={name}")
+    version = made["properties"]["configVersion"]
+    report = {
+        "conditions": [READY],
+        "kubeletVersion": "v1.33.9",
+        "appliedConfigVersion": version,
+    }
+    assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), report).status == 200
+    failed = {"joinState": "Failed", "joinFailure": "The clock is an hour behind. Set it, and join again."}
+    assert site.admin.ask("POST", site.admin.path(f"{name}-b", "reportStatus"), failed).status == 200
+
+    text = az.run("aks", "flex-node", "list", *ON, "--label", f"own={name}", "-o", "table").out
+    heads, rule, first, second = text.splitlines()
+    assert heads.split() == COLUMNS
+    starts = [heads.index(each) for each in COLUMNS]
+    cells = [
+        [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in (first, second)
+    ]
+    assert rule.startswith("---")
+    assert cells[0][:6] == [name, "True", "Created", "1.33.9", "v1.33.9", "yes"]
+    assert cells[0][6].endswith("s ago")
+    assert cells[1][1:3] == ["Unknown", "Failed"]
+    assert cells[1][5:] == ["no", cells[1][6], failed["joinFailure"]]
+    one = az.run("aks", "flex-node", "show", *ON, "--name", name, "-o", "table").out
+    assert one.splitlines()[0].split()[: len(COLUMNS) - 1] == COLUMNS[:-1]
+
+
+def test_all_formats_say_the_same(az: WarmAz, name: str) -> None:
+    flex(az, "create", "--name", name)
+    show = ("aks", "flex-node", "show", *ON, "--name", name, "-o")
+    document = json.loads(az.run(*show, "json").out)
+    assert document["id"] == f"{CLUSTER}/flexNodeConfig/{name}"
+    assert yaml.safe_load(az.run(*show, "yaml").out) == document
+    columns = az.run(*show, "tsv", "--query", "[[name, properties.provisioningState]]").out
+    assert columns == f"{name}\tSucceeded\n"
+    assert az.run(*show, "none").out == ""
+
+
+def test_the_join_command_can_be_pasted_and_piped(az: WarmAz, site: Site, name: str) -> None:
+    flex(az, "create", "--name", name)
+    ask = ("aks", "flex-node", "join-command", *ON, "--name", name)
+    pasted, piped = az.run(*ask), az.run(*ask, "-o", "tsv")
+    for done in (pasted, piped):
+        [line] = done.out.splitlines()
+        assert shlex.split(line)[:3] == ["aks-flex-node", "agent", "--config-url"]
+        assert "no longer works" in done.err
+    dead, alive = (
+        site.service.connection.ask("GET", shlex.split(done.out)[3].removeprefix(site.service.connection.url), {})
+        for done in (pasted, piped)
+    )
+    assert (dead.status, alive.status) == (404, 200)
+
+
+def test_a_new_token_has_a_new_url(az: WarmAz, name: str) -> None:
+    first = flex(az, "create", "--name", name, "--output-url")["properties"]["configUrl"]
+    made = flex(az, "regenerate-token", "--name", name)
+    assert made["configUrl"] != first
+    assert set(made) == {"configUrl", "configUrlExpires", "configVersion"}
+
+
+def test_waiting_ends_when_a_node_is_ready_and_when_it_never_will_be(az: WarmAz, site: Site, name: str) -> None:
+    flex(az, "create", "--name", name)
+    wait = ("aks", "flex-node", "wait", *ON, "--name", name, "--timeout", "1", "--interval", "1")
+    az.run(*wait, "--created")
+    late = az.run(*wait, "--ready", check=False)
+    assert late.code == 1
+    assert "timed-out after 1 seconds" in late.err
+
+    status = site.admin.path(name, "reportStatus")
+    site.admin.ask("POST", status, {"joinState": "Failed", "joinFailure": "No route to the API server."})
+    failed = az.run(*wait, "--ready", check=False)
+    assert failed.code == 1
+    assert "could not join: No route to the API server." in failed.err
+
+    site.admin.ask("POST", status, {"conditions": [READY]})
+    az.run(*wait, "--ready")
+    az.run(*wait, "--custom", "properties.status.joinState=='Failed'")
+
+    flex(az, "delete", "--name", name, "--yes")
+    az.run(*wait, "--deleted")
+    assert az.run(*wait, "--exists", check=False).code != 0
+
+
+def test_a_deletion_is_asked_about_and_says_what_it_ended(az: WarmAz, site: Site, name: str) -> None:
+    flex(az, "create", "--name", name)
+    delete = ("aks", "flex-node", "delete", *ON, "--name", name)
+    unasked = az.run(*delete, check=False)
+    assert unasked.code == 1
+    assert "Use --yes" in unasked.err
+    assert flex(az, "delete", "--name", name, "--yes")["cleanup"]["configUrlRevoked"] is True
+    assert site.admin.get(name).status == 404
+    again = az.run(*delete, "--yes")
+    assert f"There is no flex node {name}." in again.err
+
+
+def test_who_does_not_wait_is_told_nothing(az: WarmAz, site: Site, name: str) -> None:
+    assert az.run("aks", "flex-node", "create", *ON, "--name", name, "--no-wait").out == ""
+    assert site.admin.get(name).status == 200
+    lost = az.run("aks", "flex-node", "update", *ON, "--name", name, "--no-wait", "--output-url", check=False)
+    assert "would be lost" in lost.err

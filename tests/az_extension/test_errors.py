@@ -1,0 +1,112 @@
+"""What az says when something is not done, and what it says to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.entra.directory import TENANT
+from tests.az_extension.test_commands import ON, flex
+from tests.service.lab_cloud.clouds import CLUSTER
+from tests.service.ports import free_port
+
+if TYPE_CHECKING:
+    from tests.az_extension.between import Between
+    from tests.az_extension.sites import Site
+    from tests.az_extension.warm import WarmAz
+    from tests.azure_cli import Az
+
+SHOW = ("aks", "flex-node", "show", *ON)
+
+
+def test_a_wrong_secret_signs_nobody_in(owner: Az, site: Site) -> None:
+    [somebody] = [each for each in site.cloud.directory.all() if each.name == "contributor"]
+    words = ("--username", somebody.client_id, "--password", "wrong", "--tenant", TENANT)
+    assert not owner.run("login", "--service-principal", *words, check=False).ok
+
+
+def test_a_reader_reads_and_is_told_which_role_writing_needs(reader: Az, site: Site, name: str) -> None:
+    site.admin.put(name)
+    assert flex(reader, "show", "--name", name)["name"] == name
+    refused = reader.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "9", check=False)
+    assert refused.code == 1
+    assert "(AuthorizationFailed)" in refused.err
+    assert f'--role "Azure Kubernetes Service Contributor Role" --scope {CLUSTER}' in refused.err
+
+
+def test_a_node_that_is_not_there_is_asked_for_elsewhere(az: WarmAz) -> None:
+    done = az.run(*SHOW, "--name", "nobody", check=False)
+    assert done.code == 3
+    assert "az aks flex-node list -g edge --cluster-name plant" in done.err
+
+
+def test_a_cluster_that_is_not_there_is_named(az: WarmAz, site: Site) -> None:
+    words = ("--rp-endpoint", site.service.connection.url)
+    key = ("--rp-key-file", str(site.service.service.settings.admin_key_file))
+    there = ("-g", "edge", "--cluster", "nowhere", "--name", "x", *words, *key)
+    done = az.run("aks", "flex-node", "show", *there, check=False)
+    assert done.code == 3
+    assert "(ParentResourceNotFound)" in done.err
+    assert "aks-flex-rp cluster list" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--max-pods", "5000"), "--max-pods: properties.nodeConfig.maxPods: "),
+        (("--kubernetes-version", "9.9.9"), "--kubernetes-version: properties.versions.kubernetes: "),
+        (("--labels", "-x=1"), "--labels: "),
+        (("--taints", "a=b:Never"), "--taints: properties.nodeConfig.taints[0].effect: "),
+        (("--taints", "nonsense"), "--taints: 'nonsense' is no taint."),
+        (("--labels", "nonsense"), "--labels: 'nonsense' is no label."),
+        (("--continuous-monitoring",), "--auth-method: properties.azureAuth.method: "),
+        (("--auth-method", "magic"), "'magic' is not a valid value for '--auth-method'"),
+        (("--kubelet-config", "/nowhere"), "/nowhere cannot be used: No such file or directory."),
+        (("--rp-key-file", "x"), "--rp-key-file: there is no self-hosted service to use it with."),
+        (("--rp-endpoint", "http://plain"), "--rp-endpoint: 'http://plain' is no address of a service."),
+    ],
+)
+def test_a_bad_value_is_told_by_its_option(az: WarmAz, name: str, words: tuple[str, ...], said: str) -> None:
+    done = az.run("aks", "flex-node", "create", *ON, "--name", name, *words, check=False)
+    assert not done.ok
+    assert said in done.err
+
+
+def test_a_busy_service_is_asked_again_when_it_says_so(az: WarmAz, site: Site, between: Between, name: str) -> None:
+    between.refuse(429, "TooManyRequests", "Too many.", Retry_After="1")
+    made = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url)
+    assert "is asked again in 1 s" in made.err
+    assert site.admin.get(name).status == 200
+
+
+def test_a_service_that_is_busy_for_long_is_not_waited_for(az: WarmAz, between: Between) -> None:
+    between.refuse(429, "TooManyRequests", "Too many.", Retry_After="3600")
+    done = az.run(*SHOW, "--name", "x", "--rp-endpoint", between.url, check=False)
+    assert done.code == 1
+    assert "(TooManyRequests) Too many." in done.err
+    assert "Try again in 3600 s." in done.err
+    assert len(between.asked) == 1
+
+
+def test_a_write_of_which_nobody_knows_whether_it_was_done_is_not_done_again(
+    az: WarmAz, between: Between, name: str
+) -> None:
+    between.refuse(502, "BadGateway", "Nobody is there.")
+    done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url, check=False)
+    assert done.code == 1
+    assert "(BadGateway) Nobody is there." in done.err
+    assert len(between.asked) == 1
+
+
+def test_where_azure_has_never_heard_of_flex_nodes_another_service_is_advised(az: WarmAz, between: Between) -> None:
+    between.refuse(404, "InvalidResourceType", "The resource type could not be found.")
+    done = az.run(*SHOW, "--name", "x", "--rp-endpoint", between.url, check=False)
+    assert "is not this service. Check --rp-endpoint." in done.err
+
+
+def test_nobody_at_an_address_is_told_at_once(az: WarmAz) -> None:
+    done = az.run(*SHOW, "--name", "x", "--rp-endpoint", f"https://localhost:{free_port()}", check=False)
+    assert done.code == 1
+    assert "gives no answer" in done.err
+    assert "aks-flex-rp serve" in done.err

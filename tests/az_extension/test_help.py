@@ -1,0 +1,94 @@
+"""The rules that azdev's linter has for extensions, held against what az itself has loaded of this one."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.lab.processes import run
+from tests.az_extension.warm import python_of
+
+if TYPE_CHECKING:
+    from tests.az_extension.warm import WarmAz
+    from tests.azure_cli import Az
+
+DESCRIBING = Path(__file__).with_name("describing.py")
+VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "wait", "join-command"}
+LONGEST = 22  # characters that azdev gives an option, unless it has a shorter name, too
+
+
+@pytest.fixture(scope="module")
+def table(owner: Az) -> dict[str, Any]:
+    words = (python_of(owner), "-I", DESCRIBING, owner.program.parent / "packages")
+    found = json.loads(run(*words, env=owner.environment).out)
+    return {name.removeprefix("aks flex-node "): each for name, each in found.items()}
+
+
+@pytest.fixture(scope="module")
+def options(table: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(verb, each) for verb, command in table.items() for each in command["arguments"].values()]
+
+
+def test_every_command_is_there_and_comes_from_the_extension(table: dict[str, Any]) -> None:
+    assert set(table) == VERBS
+    assert {each["source"] for each in table.values()} == {"az-aks-flex-node"}
+
+
+def test_every_command_has_a_summary_and_examples_that_begin_with_it(table: dict[str, Any]) -> None:
+    for verb, command in table.items():
+        assert command["help"]["short-summary"].endswith("."), verb
+        assert command["help"]["examples"], verb
+        for example in command["help"]["examples"]:
+            assert f"az aks flex-node {verb} " in example["text"], example
+            assert not example["name"].endswith("."), example
+
+
+def test_every_option_has_help_and_a_name_that_is_not_too_long(options: list[tuple[str, dict[str, Any]]]) -> None:
+    for verb, option in options:
+        names = [str(each) for each in option["options"]]
+        assert option["help"], (verb, names)
+        assert all(re.fullmatch(r"--[a-z0-9-]+|-[a-z]", each) for each in names), (verb, names)
+        assert min(map(len, names)) <= LONGEST, (verb, names)
+
+
+def test_an_update_has_no_defaults_which_would_be_changes(table: dict[str, Any]) -> None:
+    set_by_us = table["update"]["arguments"]
+    assert {each["default"] for each in set_by_us.values()} <= {"None", "Undefined"}
+
+
+def test_commands_that_do_not_wait_have_one_that_does(table: dict[str, Any]) -> None:
+    assert {verb for verb, each in table.items() if each["no_wait"]} == {"create", "update", "delete"}
+    assert table["delete"]["confirmation"]
+
+
+def test_clusters_and_nodes_are_completed(table: dict[str, Any]) -> None:
+    for verb, command in table.items():
+        arguments = command["arguments"]
+        assert arguments["cluster_name"]["completer"], verb
+        assert verb in {"create", "list"} or arguments["name"]["completer"], verb
+
+
+def test_tab_offers_the_nodes_of_the_cluster(az: WarmAz, name: str) -> None:
+    az.run("aks", "flex-node", "create", "-g", "edge", "--cluster", "plant", "--name", f"tab-{name}")
+    line = "az aks flex-node show -g edge --cluster plant --name tab-"
+    with tempfile.NamedTemporaryFile("r") as offered:
+        env = {
+            "_ARGCOMPLETE": "1",
+            "_ARGCOMPLETE_STDOUT_FILENAME": offered.name,
+            "COMP_LINE": line,
+            "COMP_POINT": str(len(line)),
+            "_ARGCOMPLETE_IFS": "\n",
+        }
+        az.run(env=env, check=False)
+        assert f"tab-{name}" in offered.read()
+
+
+def test_the_summaries_fit_on_the_page_that_lists_them(az: WarmAz) -> None:
+    said = az.run("aks", "flex-node", "--help").out
+    assert all(f"    {verb} " in said for verb in VERBS)
+    assert "Manage machines outside Azure that are nodes of an AKS cluster." in said

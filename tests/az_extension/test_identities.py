@@ -1,0 +1,125 @@
+"""How a node signs in, and where its secret comes from, and where it never is seen."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.az_extension.test_commands import ON, flex
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.az_extension.sites import Site
+    from tests.az_extension.warm import WarmAz
+    from tests.azure_cli import Az
+
+CLIENT = "11111111-2222-3333-4444-555555555555"
+SECRET = "canary-8d3f-secret"
+VARIABLE = {"AZURE_AKS_FLEX_NODE_CLIENT_SECRET": SECRET}
+PRINCIPAL = ("--auth-method", "servicePrincipal", "--client-id", CLIENT, "--monitor")
+
+
+def secret_of(site: Site, name: str) -> Any:
+    return site.admin.ask("POST", site.admin.path(name, "listCredentials")).json["servicePrincipal"]["clientSecret"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "secret"
+    file.touch(0o600)
+    file.write_text(f"{SECRET}\n")
+    return file
+
+
+def test_a_secret_comes_from_a_file_from_standard_input_or_from_the_environment(
+    az: WarmAz, site: Site, name: str, file: Path
+) -> None:
+    create = ("aks", "flex-node", "create", *ON, *PRINCIPAL)
+    az.run(*create, "--name", f"{name}-f", "--client-secret-file", str(file))
+    az.run(*create, "--name", f"{name}-i", "--client-secret-file", "-", input=SECRET)
+    az.run(*create, "--name", f"{name}-e", env=VARIABLE)
+    assert [secret_of(site, f"{name}-{each}") for each in "fie"] == [SECRET] * 3
+
+
+def test_a_person_at_a_terminal_is_asked_for_it(owner: Az, site: Site, name: str) -> None:
+    mine, theirs = pty.openpty()
+    words = [str(owner.program), "aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, "-o", "none"]
+    env = {**os.environ, **owner.environment}
+    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as az:
+        os.close(theirs)
+        shown = b""
+        while b"principal: " not in shown:
+            shown += os.read(mine, 1024)
+        os.write(mine, f"{SECRET}\n".encode())
+        assert az.wait(60) == 0
+        shown += os.read(mine, 1024)
+    os.close(mine)
+    assert SECRET.encode() not in shown
+    assert secret_of(site, name) == SECRET
+
+
+def test_without_a_terminal_the_ways_to_give_it_are_named(az: WarmAz, name: str) -> None:
+    done = az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, check=False)
+    assert done.code == 1
+    assert "--client-secret-file" in done.err
+    assert "AZURE_AKS_FLEX_NODE_CLIENT_SECRET" in done.err
+
+
+def test_a_file_that_others_can_read_is_refused(az: WarmAz, name: str, file: Path) -> None:
+    file.chmod(0o644)
+    words = (*PRINCIPAL, "--name", name, "--client-secret-file", str(file))
+    done = az.run("aks", "flex-node", "create", *ON, *words, check=False)
+    assert f"chmod 600 {file}" in done.err
+
+
+def test_no_secret_and_no_url_is_in_what_debug_shows_nor_in_what_az_keeps(owner: Az, site: Site, name: str) -> None:
+    logged = {**VARIABLE, "AZURE_LOGGING_ENABLE_LOG_FILE": "true"}
+    words = ("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, "--output-url", "--debug")
+    done = owner.run(*words, "--query", "properties.configUrl", "-o", "tsv", env=logged)
+    url = done.out.strip()
+    assert '"clientSecret": "***"' in done.err
+    assert secret_of(site, name) == SECRET
+    kept = [each.read_bytes().decode(errors="replace") for each in owner.folder.rglob("*") if each.is_file()]
+    assert any("command args" in text for text in kept)
+    for text in (done.err, *kept):
+        assert SECRET not in text
+        assert url.rpartition("/")[2] not in text
+
+
+def test_a_new_secret_takes_the_place_of_the_old_and_nothing_else_does(
+    az: WarmAz, site: Site, name: str, file: Path
+) -> None:
+    az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, env=VARIABLE)
+    flex(az, "update", "--name", name, "--labels", "a=1")
+    assert secret_of(site, name) == SECRET
+    file.write_text("another")
+    flex(az, "update", "--name", name, "--client-secret-file", str(file))
+    assert secret_of(site, name) == "another"
+
+
+def test_a_bootstrap_token_is_no_identity_and_other_methods_leave_nothing_of_it(
+    az: WarmAz, site: Site, name: str
+) -> None:
+    az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, env=VARIABLE)
+    words = ("--auth-method", "bootstrapToken", "--continuous-monitoring", "false")
+    assert flex(az, "update", "--name", name, *words)["properties"]["azureAuth"] == {"method": "none"}
+    managed = ("--auth-method", "managedIdentity", "--client-id", CLIENT, "--kubernetes-auth", "exec")
+    properties = flex(az, "update", "--name", name, *managed)["properties"]
+    assert properties["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"clientId": CLIENT}}
+    assert properties["kubernetesAuth"] == {"useAzureAuth": True, "method": "exec"}
+
+
+def test_words_that_the_method_has_no_use_for_are_refused(az: WarmAz, name: str) -> None:
+    done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--client-id", CLIENT, check=False)
+    assert "A node whose method is bootstrapToken has no use for --client-id." in done.err
+
+
+def test_an_identity_that_is_used_for_nothing_is_pointed_out(az: WarmAz, name: str) -> None:
+    words = ("--auth-method", "managedIdentity", "--client-id", CLIENT)
+    done = az.run("aks", "flex-node", "create", *ON, "--name", name, *words)
+    assert "no use for it" in done.err

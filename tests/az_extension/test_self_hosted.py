@@ -1,0 +1,81 @@
+"""Straight to a service that somebody hosts himself, without Azure in between, or without Azure at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.arm.resources import SUBSCRIPTION
+from aks_flex_node.lab.pki import Authority
+from tests.az_extension.test_commands import ON, flex
+from tests.az_extension.warm import warmed
+from tests.azure_cli import Az
+from tests.service.lab_cloud.clouds import CLUSTER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.az_extension.sites import Site
+    from tests.az_extension.warm import WarmAz
+
+
+@pytest.fixture(scope="module")
+def stranger(site: Site, owner: Az, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmAz]:
+    """Somebody whom Azure does not know, on a machine that does not trust the service."""
+    other = Authority(tmp_path_factory.mktemp("other"))
+    other.ensure()
+    unknown = Az(owner.program, tmp_path_factory.mktemp("stranger"), str(other.certificate))
+    unknown.run("extension", "add", "--source", str(site.wheel), "--yes")
+    with warmed(unknown) as az:
+        yield az
+
+
+@pytest.fixture
+def key(site: Site) -> Path:
+    return site.service.service.settings.admin_key_file
+
+
+def test_somebody_who_is_signed_in_to_azure_needs_only_the_address(az: WarmAz, site: Site, name: str) -> None:
+    flex(az, "create", "--name", name, "--rp-endpoint", site.service.connection.url)
+    assert site.admin.get(name).json["systemData"]["createdByType"] == "Application"
+
+
+def test_the_admin_key_is_enough_without_azure(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
+    words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--rp-ca-file", site.cloud.ca)
+    made = flex(stranger, "create", "--name", name, "--subscription", SUBSCRIPTION, *words)
+    assert made["id"] == f"{CLUSTER}/flexNodeConfig/{name}"
+    assert stranger("aks", "flex-node", "show", "--ids", made["id"], *words)["name"] == name
+
+
+def test_all_of_it_may_stand_in_azs_configuration(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
+    site.admin.put(name)
+    settings = {"rp_endpoint": site.service.connection.url, "rp_key_file": key, "rp_ca_file": site.cloud.ca}
+    stranger.run("config", "set", *(f"aks_flex_node.{option}={value}" for option, value in settings.items()))
+    ask = ("aks", "flex-node", "show", *ON, "--name", name, "--subscription", SUBSCRIPTION)
+    try:
+        assert stranger(*ask)["name"] == name
+        elsewhere = stranger.run(*ask, env={"AZURE_AKS_FLEX_NODE_RP_ENDPOINT": "nonsense"}, check=False)
+        assert "'nonsense' is no address of a service." in elsewhere.err
+    finally:
+        stranger.run("config", "unset", *(f"aks_flex_node.{option}" for option in settings))
+
+
+def test_a_service_that_nobody_vouches_for_is_not_shown_the_key(
+    stranger: WarmAz, site: Site, key: Path, name: str
+) -> None:
+    words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--subscription", SUBSCRIPTION)
+    done = stranger.run("aks", "flex-node", "show", *ON, "--name", name, *words, check=False)
+    assert "does not show a certificate that can be trusted" in done.err
+    assert "--rp-ca-file" in done.err
+
+
+def test_a_wrong_key_is_told_by_its_file(stranger: WarmAz, site: Site, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.key"
+    wrong.touch(0o600)
+    wrong.write_text("wrong")
+    words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(wrong), "--rp-ca-file", site.cloud.ca)
+    done = stranger.run("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION, *words, check=False)
+    assert done.code == 1
+    assert f"{wrong} does not hold the admin key of {site.service.connection.url}." in done.err

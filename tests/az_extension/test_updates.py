@@ -1,0 +1,148 @@
+"""Changes: what is said and nothing else, beside others who change the same node, and as `aks-flex-rp` has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.rp.cli.bodies import Said, changed
+from tests.az_extension.test_commands import ON, flex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.az_extension.between import Between
+    from tests.az_extension.sites import Site
+    from tests.az_extension.warm import WarmAz
+
+CLIENT = "11111111-2222-3333-4444-555555555555"
+BEFORE: dict[str, Any] = {
+    "nodeConfig": {
+        "labels": {"site": "north", "rack": "7"},
+        "taints": [{"key": "edge", "value": "yes", "effect": "NoSchedule"}],
+        "maxPods": 50,
+    },
+    "versions": {"kubernetes": "1.33.9"},
+}
+
+
+def test_an_update_changes_what_is_said_and_nothing_else(az: WarmAz, site: Site, name: str) -> None:
+    site.admin.put(name, {"properties": BEFORE})
+    flex(az, "update", "--name", name, "--labels", "rack-", "row=2", "--drift-policy", "log", "--pause")
+    properties = site.admin.get(name).properties
+    assert properties["versions"] == BEFORE["versions"]
+    assert properties["nodeConfig"] == {
+        **BEFORE["nodeConfig"],
+        "labels": {"site": "north", "row": "2"},
+        "driftPolicy": "log",
+        "updatePolicy": {"paused": True},
+    }
+    flex(az, "update", "--name", name, "--pause", "false", "--taints", "edge:NoSchedule-")
+    node = site.admin.get(name).properties["nodeConfig"]
+    assert (node["updatePolicy"], node["taints"]) == ({"paused": False}, [])
+
+
+def test_where_nothing_changes_nothing_is_written(az: WarmAz, site: Site, name: str) -> None:
+    before = site.admin.put(name, {"properties": BEFORE}).json["etag"]
+    done = az.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "50")
+    assert "Nothing is to be changed." in done.err
+    assert site.admin.get(name).json["etag"] == before
+
+
+def test_an_older_version_is_taken_only_if_it_is_meant(az: WarmAz, site: Site, name: str) -> None:
+    site.admin.put(name, {"properties": BEFORE})
+    older = ("update", *ON, "--name", name, "--kubernetes-version", "1.32.1")
+    refused = az.run("aks", "flex-node", *older, check=False)
+    assert "--kubernetes-version: properties.versions.kubernetes: " in refused.err
+    az.run("aks", "flex-node", *older, "--allow-downgrade")
+    assert site.admin.get(name).properties["versions"] == {"kubernetes": "1.32.1"}
+
+
+def test_who_retires_a_url_without_asking_for_another_is_told(az: WarmAz, site: Site, name: str) -> None:
+    site.admin.put(name, {"properties": BEFORE})
+    told = az.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "60")
+    assert "A config URL from before no longer works." in told.err
+
+
+@pytest.fixture
+def meanwhile(site: Site, between: Between, name: str) -> Callable[..., None]:
+    """Somebody else changes settings of the node between az's reading and its writing, so often."""
+
+    def write(settings: dict[str, Any]) -> None:
+        body = {**BEFORE, "nodeConfig": {**BEFORE["nodeConfig"], **settings}}
+        assert site.admin.put(name, {"properties": body}).status in {200, 201}
+
+    def plan(settings: dict[str, Any], times: int = 1) -> None:
+        write({})
+        between.meanwhile += [lambda: write(settings)] * times
+
+    return plan
+
+
+def test_a_lost_race_about_something_else_is_run_again(
+    az: WarmAz, site: Site, between: Between, meanwhile: Callable[..., None], name: str
+) -> None:
+    meanwhile({"maxPods": 60})
+    flex(az, "update", "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
+    node = site.admin.get(name).properties["nodeConfig"]
+    assert (node["maxPods"], node["labels"]) == (60, {"site": "north", "rack": "8"})
+
+
+def test_a_lost_race_about_the_same_is_explained(
+    az: WarmAz, site: Site, between: Between, meanwhile: Callable[..., None], name: str
+) -> None:
+    meanwhile({"labels": {"site": "north", "rack": "9"}})
+    words = ("aks", "flex-node", "update", *ON, "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
+    done = az.run(*words, check=False)
+    assert done.code == 1
+    assert f"Somebody else has just changed the flex node {name}: nodeConfig.labels.rack." in done.err
+    assert site.admin.get(name).properties["nodeConfig"]["labels"]["rack"] == "9"
+
+
+def test_who_loses_every_race_is_told_so(
+    az: WarmAz, between: Between, meanwhile: Callable[..., None], name: str
+) -> None:
+    meanwhile({"maxPods": 60}, times=4)
+    words = ("aks", "flex-node", "update", *ON, "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
+    done = az.run(*words, check=False)
+    assert done.code == 1
+    assert "(PreconditionFailed)" in done.err
+    assert "Right now others are changing it." in done.err
+
+
+SAME = {
+    "labels and taints": (
+        "--labels a=1 rack- b= --taints edge- spot:NoExecute x=y:NoSchedule",
+        Said(labels=("a=1", "rack-", "b="), taints=("edge-", "spot:NoExecute", "x=y:NoSchedule")),
+    ),
+    "numbers and policies": (
+        "--max-pods 10 --drift-policy repair --pause false",
+        Said(max_pods=10, drift_policy="repair", pause=False),
+    ),
+    "versions": (
+        "--containerd-version 2.4.2 --kubernetes-version 1.34.4 --agent-version 0.1.0",
+        Said(versions={"containerd": "2.4.2", "kubernetes": "1.34.4", "agent": "0.1.0"}),
+    ),
+    "a managed identity that is followed": (
+        f"--auth-method managedIdentity --client-id {CLIENT} --continuous-monitoring",
+        Said(auth_method="managedIdentity", client_id=CLIENT, monitor=True),
+    ),
+    "an Arc machine whose kubelet gets a certificate": (
+        f"--auth-method arc --principal-id {CLIENT} --kubernetes-auth certificate",
+        Said(auth_method="arc", principal_id=CLIENT, azure_auth="certificate"),
+    ),
+    "another address of the API server, behind a VPN": (
+        "--server-url https://10.0.0.4:443 --vpn",
+        Said(server_url="https://10.0.0.4:443", vpn=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_the_same_words_mean_the_same_to_az_and_to_aks_flex_rp(az: WarmAz, site: Site, name: str, case: str) -> None:
+    words, said = SAME[case]
+    site.admin.put(name, {"properties": BEFORE})
+    written = flex(az, "update", "--name", name, *words.split())["properties"]
+    wanted = changed(BEFORE, said)
+    assert {key: written.get(key) for key in wanted} == wanted

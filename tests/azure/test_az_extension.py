@@ -1,0 +1,129 @@
+"""The "after" of the first seed, typed as it is printed there: from `az login` to a Ready node, and to its end."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab import agents, network
+from aks_flex_node.lab.agents.parcels import PYTHONS
+from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_node.lab.machines.bases import System
+from aks_flex_node.lab.machines.machine import LENT
+from aks_flex_node.lab.parts.provider import GROUP, OWNER
+from aks_flex_node.lab.tools import catalog
+from tests.azure_cli import build_extension
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_node.lab.processes import Result
+
+NAME = "after-1"
+UNPACK = (
+    "import base64, io, sys, zipfile as z; z.ZipFile(io.BytesIO(base64.b64decode(sys.stdin.read()))).extractall()"
+)
+SHELL = "export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt AZURE_CORE_INSTANCE_DISCOVERY=false; set -e; "
+SIGN_IN = f"""
+az cloud register --name Lab --endpoint-resource-manager {network.MANAGEMENT_URL}
+az cloud set --name Lab
+az login --service-principal --username {{id}} --password {{secret}} --tenant {TENANT}
+"""
+# As in the seed, but for the names.
+AFTER = f"""
+CONFIG_URL=$(az aks flex-node create \\
+    --cluster lab \\
+    --resource-group lab \\
+    --name {NAME} \\
+    --auth-method bootstrapToken \\
+    --output-config-url \\
+    --query "properties.configUrl" -o tsv)
+
+aks-flex-node agent --config-url "$CONFIG_URL"
+"""
+FOLLOWED = f"""
+umask 077
+cat >/root/secret
+az aks flex-node create --cluster lab --resource-group lab --name {NAME} \\
+    --auth-method servicePrincipal --client-id {{id}} --client-secret-file /root/secret --continuous-monitoring
+az aks flex-node join-command --cluster lab --resource-group lab --name {NAME} -o tsv | sh
+"""
+UPDATE = f"""
+az aks flex-node update \\
+    --cluster lab \\
+    --resource-group lab \\
+    --node {NAME} \\
+    --labels shown=yes
+"""
+ON_NODE = f"--cluster lab --resource-group lab --name {NAME}"
+
+
+@pytest.fixture(scope="module")
+def machine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """With the agent, az and its extension: one machine for both parts of the block."""
+    (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[System.BOOKWORM]]
+    folder = lab.toolbox.folder(tool.name, tool.version)
+    with lab.alone():
+        machine = lab.inventory.add(NAME, System.BOOKWORM, "site-1", lent=(folder,))
+    ask = ("getent", "ahosts", "provider.flex.internal")
+    until(lambda: machine.run(*ask, check=False, timeout=30).ok, f"{machine.name} resolves names")
+    agents.install(machine)
+    machine.run("ln", "-s", f"{LENT}/{folder.name}/az", "/usr/local/bin/az")
+    install_extension(machine, tmp_path_factory.mktemp("extension"))
+    yield machine
+    with lab.alone():
+        lab.inventory.remove(machine)
+    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+
+
+def install_extension(machine: Machine, folder: Path) -> None:
+    """As `az extension add` leaves it, which needs pip; the machine has none."""
+    content = base64.b64encode(build_extension(folder).read_bytes()).decode()
+    place = "/root/.azure/cliextensions/az-aks-flex-node"
+    machine.run("sh", "-c", f"mkdir -p {place}; cd {place}; exec python3 -c '{UNPACK}'", input=content)
+
+
+def typed(machine: Machine, text: str, stdin: str = "") -> Result:
+    """As somebody types it who is root on the machine."""
+    return machine.run("bash", "-c", SHELL + text, input=stdin, timeout=300)
+
+
+def labels(lab: Lab) -> dict[str, str]:
+    found: dict[str, str] = lab.cluster.get("node", NAME)["metadata"]["labels"]
+    return found
+
+
+def principal(lab: Lab, name: str) -> Principal:
+    return lab.azure.directory.service_principal(name, f"secret-of-{name}")
+
+
+def test_from_signing_in_to_ready_and_gone(lab: Lab, machine: Machine) -> None:
+    operator = principal(lab, "operator-of-after")
+    lab.azure.assignments.put(GROUP, OWNER, operator.object_id)
+    typed(machine, SIGN_IN.format(id=operator.client_id, secret=operator.secret))
+
+    typed(machine, AFTER)
+    typed(machine, f"az aks flex-node wait {ON_NODE} --ready --timeout 120")
+    assert lab.cluster.node_ready(NAME)
+    shown = typed(machine, "az aks flex-node list --cluster lab --resource-group lab -o table").out
+    assert f"{NAME}  True     Joined" in shown
+    typed(machine, f"az aks flex-node delete {ON_NODE} --yes; aks-flex-node unbootstrap --yes")
+
+    node = principal(lab, "identity-of-after")
+    typed(machine, FOLLOWED.format(id=node.client_id), stdin=node.secret)
+    typed(machine, f"az aks flex-node wait {ON_NODE} --ready --timeout 120")
+    typed(machine, UPDATE)
+    applied = "properties.configVersion==properties.status.appliedConfigVersion"
+    typed(machine, f"az aks flex-node wait {ON_NODE} --interval 1 --timeout 120 --custom '{applied}'")
+    assert labels(lab)["shown"] == "yes"
+
+    typed(machine, f"az aks flex-node delete {ON_NODE} --yes")
+    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, f"{NAME} leaves", 120)
+    assert lab.cluster.get("node", NAME) is None
