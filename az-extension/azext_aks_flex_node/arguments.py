@@ -74,13 +74,13 @@ def cluster(schema: Schema, *, ids: bool) -> None:
     )
 
 
-def node(schema: Schema, *, new: bool = False) -> None:
-    cluster(schema, ids=not new)
+def node(schema: Schema, *, new: bool = False, ids: bool = True) -> None:
+    cluster(schema, ids=ids and not new)
     schema.name = PlainArg(
         options=["-n", "--name", "--node"],
         help="Name of the flex node; the machine's name in the cluster.",
         required=True,
-        id_part=None if new else "child_name_1",
+        id_part="child_name_1" if ids and not new else None,
         completer=None if new else completing.nodes,
     )
 

@@ -20,6 +20,12 @@ WRITABLE = ("continuousMonitoring", "azureAuth", "kubernetesAuth", "versions", "
 TOKEN, PRINCIPAL, MANAGED, ARC = "bootstrapToken", "servicePrincipal", "managedIdentity", "arc"
 METHODS = (TOKEN, PRINCIPAL, MANAGED, ARC)
 WAYS = (TOKEN, "exec", "certificate")
+OBJECTS = (
+    *(f"azureAuth.{method}" for method in (PRINCIPAL, MANAGED, ARC)),
+    *(f"nodeConfig.{name}" for name in ("labels", "kubelet", "updatePolicy", "vpn")),
+    "kubernetesAuth",
+    "versions",
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,19 @@ def writable(resource: Document) -> Document:
     return {name: copy.deepcopy(properties[name]) for name in WRITABLE if name in properties}
 
 
+def misshapen(properties: Document) -> str:
+    """The first place where something else stands than words can be added to, if there is one."""
+    for path in OBJECTS:
+        found: Any = properties
+        for name in path.split("."):
+            found = found.get(name, {})
+            if not isinstance(found, dict):
+                return path
+    taints = properties.get("nodeConfig", {}).get("taints", [])
+    well = isinstance(taints, list) and all(isinstance(each, dict) for each in taints)
+    return "" if well else "nodeConfig.taints"
+
+
 def method_of(properties: Document) -> str:
     method = properties.get("azureAuth", {}).get("method", "none")
     return TOKEN if method == "none" else str(method)
@@ -68,7 +87,7 @@ def changed(properties: Document, said: Said) -> Document:
     if said.versions:
         made["versions"] = {**made.get("versions", {}), **said.versions}
     node = _node(made.get("nodeConfig", {}), said)
-    if node:
+    if node or "nodeConfig" in made:  # with the last of its settings gone, too
         made["nodeConfig"] = node
     return made
 
@@ -156,7 +175,7 @@ def _labels(before: dict[str, str], words: Sequence[str]) -> dict[str, str]:
 
 def _taints(before: list[Document], words: Sequence[str]) -> list[Document]:
     """As kubectl has it: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- or KEY- removes."""
-    taints = {(each["key"], each["effect"]): each for each in before}
+    taints = {(each.get("key"), each.get("effect")): each for each in before}
     for word in words:
         name, _, effect = word.removesuffix("-").partition(":")
         key, equals, value = name.partition("=")
@@ -172,7 +191,7 @@ def _taints(before: list[Document], words: Sequence[str]) -> list[Document]:
     return list(taints.values())
 
 
-def _fits(place: tuple[str, str], key: str, effect: str) -> bool:
+def _fits(place: tuple[Any, Any], key: str, effect: str) -> bool:
     return place[0] == key and effect in {"", place[1]}
 
 

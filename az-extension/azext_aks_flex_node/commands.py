@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from azure.cli.core.aaz import AAZCommand
+from azure.cli.core.azclierror import InvalidArgumentValueError
 
 from azext_aks_flex_node.refusals import explained
 from azext_aks_flex_node.services import Context
 
 Document = dict[str, Any]
+
+
+NAMES = {"resource_group": "--resource-group", "cluster_name": "--cluster-name", "name": "--name"}
 
 
 class FlexNodeCommand(AAZCommand):
@@ -23,7 +27,15 @@ class FlexNodeCommand(AAZCommand):
     def made_context(self, command_args: Document) -> Context:
         ctx = Context(cli_ctx=self.cli_ctx, schema=self.get_arguments_schema(), command_args=command_args)
         ctx.format_args()
+        _refuse_nameless(ctx.typed)
         return ctx
 
     def execute(self) -> Any:
         raise NotImplementedError
+
+
+def _refuse_nameless(args: Document) -> None:
+    """In an address, no name and one of dots alone stand for what is above: for all nodes, for the cluster."""
+    for dest, option in NAMES.items():
+        if dest in args and not args[dest].strip("."):
+            raise InvalidArgumentValueError(f"{option}: {args[dest]!r} is no name.", f"Check {option}.")

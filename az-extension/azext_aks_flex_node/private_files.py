@@ -1,34 +1,51 @@
-"""Secrets of commands: from files that only their owner reads, from standard input, never from argv."""
+"""Files that commands are given, and secrets: from files that only their owner reads, never from argv."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+from functools import cache
 from pathlib import Path
+from threading import Lock
 
 from azure.cli.core.azclierror import FileOperationError, InvalidArgumentValueError, RequiredArgumentMissingError
 from knack.prompting import NoTTYException, prompt_pass
 
 SECRET_VARIABLE = "AZURE_AKS_FLEX_NODE_CLIENT_SECRET"  # noqa: S105 - the name of a variable
+QUESTION = "Secret of the service principal: "
+UNREADABLE = (OSError, ValueError, RuntimeError)  # the last two: no name of a file at all, no such user's home
+one_at_a_time = Lock()  # az runs a command for several --ids in threads
 
 
 def read_private(file: str, option: str) -> str:
     """What is in a file, without the line's end; `-` is standard input."""
-    content = sys.stdin.read() if file == "-" else _read(Path(file).expanduser(), option)
-    secret = content.strip()
+    secret = _standard_input() if file == "-" else _read(file, option).strip()
     if not secret:
         raise InvalidArgumentValueError(f"There is nothing in {file}.", f"Check {option}.")
     return secret
 
 
-def _read(file: Path, option: str) -> str:
+def unusable(file: str, option: str, error: Exception) -> FileOperationError:
+    """Names the file only if there is one: in place of @FILE az hands over what is in it, which may be a secret."""
     try:
-        with file.open(encoding="utf-8", errors="replace") as opened:
+        exists = Path(file).expanduser().exists()
+    except UNREADABLE:
+        exists = False
+    if exists and isinstance(error, OSError):
+        return FileOperationError(f"{option}: {file} cannot be read: {error.strerror}.", f"Check {option}.")
+    return FileOperationError(
+        f"{option}: there is no such file.", "Write the name of a file, without an @ before it."
+    )
+
+
+def _read(file: str, option: str) -> str:
+    try:
+        with Path(file).expanduser().open(encoding="utf-8", errors="replace") as opened:
             mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
             content = opened.read()
-    except OSError as error:
-        raise FileOperationError(f"{file} cannot be read: {error.strerror}.", f"Check {option}.") from None
+    except UNREADABLE as error:
+        raise unusable(file, option, error) from None
     if os.name == "posix" and mode & 0o077:
         raise FileOperationError(
             f"{file} holds a secret, and others than its owner can read or write it.",
@@ -43,10 +60,28 @@ def client_secret() -> str:
     if given:
         return given
     try:
-        return str(prompt_pass("Secret of the service principal: "))
+        with one_at_a_time:
+            return _asked()
     except NoTTYException:
         raise RequiredArgumentMissingError(
             "The secret of the service principal is needed, and there is no terminal to ask for it.",
             f"Name a file with --client-secret-file (`-` for standard input), set {SECRET_VARIABLE}, "
             "or say --certificate-on-machine.",
         ) from None
+
+
+def _standard_input() -> str:
+    with one_at_a_time:
+        return _asked() if sys.stdin.isatty() else _piped()
+
+
+@cache
+def _asked() -> str:
+    """Once, for however many nodes; and not shown as it is typed."""
+    return str(prompt_pass(QUESTION))
+
+
+@cache
+def _piped() -> str:
+    """Once, for however many nodes: the second would find nothing."""
+    return sys.stdin.read().strip()

@@ -49,6 +49,8 @@ OPTIONS = {
 # What Azure says where it has never heard of flex nodes.
 UNHEARD_OF = {"InvalidResourceType", "NoRegisteredProviderFound", "InvalidResourceNamespace", "NotFound", ""}
 
+ELSEWHERE = range(300, 400)  # neither ARM nor this service sends anybody on
+
 
 @contextmanager
 def explained(ctx: Context) -> Iterator[None]:
@@ -66,7 +68,8 @@ def explain(error: HttpResponseError, ctx: Context) -> azclierror.AzCLIError:
     for kind, advice in _causes(error, said, ctx):
         return kind(message, advice)
     request = _header(error, "x-ms-request-id")
-    return azclierror.AzureResponseError(message, f"The service's log has more at request {request}.")
+    more = f"The service's log has more at request {request}." if request else "Try it with --debug to see more."
+    return azclierror.AzureResponseError(message, more)
 
 
 def _header(error: HttpResponseError, name: str) -> str:
@@ -102,7 +105,7 @@ def _causes(
     error: HttpResponseError, said: Document, ctx: Context
 ) -> Iterator[tuple[type[azclierror.AzCLIError], str]]:
     status, code = error.status_code or 0, str(said.get("code") or "")
-    if status in {400, 404} and code in UNHEARD_OF:
+    if status in ELSEWHERE or (status in {400, 404} and code in UNHEARD_OF):
         yield azclierror.ResourceNotFoundError, _nobody(ctx)
     if code in MISSING:
         yield azclierror.ResourceNotFoundError, MISSING[code](ctx)
@@ -133,7 +136,8 @@ def _role(error: HttpResponseError, said: Document, ctx: Context) -> str:
     reads = answer.request.method == "GET"
     role = "Owner" if "config URL" in str(said.get("message")) else READER if reads else CONTRIBUTOR
     assign = f'az role assignment create --role "{role}" --scope {_cluster_id(ctx)} --assignee …'
-    return f"Check the names of the cluster and its resource group, or ask an owner for a role: {assign}"
+    own = "a grant in the service's settings (auth.roles) or, where it asks Azure, " if ctx.service.endpoint else ""
+    return f"Check the names of the cluster and its resource group, or ask an owner for {own}a role: {assign}"
 
 
 def _cluster_id(ctx: Context) -> str:
@@ -181,6 +185,7 @@ MISSING: dict[str, Callable[[Context], str]] = {
 PLAIN: dict[int, tuple[type[azclierror.AzCLIError], Callable[[Context], str]]] = {
     400: (azclierror.BadRequestError, lambda _: "Correct what is listed; nothing was changed."),
     401: (azclierror.UnauthorizedError, _sign_in),
+    409: (azclierror.AzureResponseError, lambda _: "Nothing was changed."),
     412: (
         azclierror.ValidationError,
         lambda _: "Right now others are changing it. Look at it with `show`, and try again.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,18 @@ from urllib.parse import urlsplit
 from azure.cli.core.aaz import register_client
 from azure.cli.core.aaz._client import AAZMgmtClient
 from azure.cli.core.aaz._command_ctx import AAZCommandCtx
-from azure.cli.core.azclierror import ArgumentUsageError, FileOperationError, InvalidArgumentValueError
+from azure.cli.core.azclierror import (
+    ArgumentUsageError,
+    FileOperationError,
+    InvalidArgumentValueError,
+    RequiredArgumentMissingError,
+)
 from azure.core.credentials import AccessToken
 from azure.core.pipeline.policies import RetryPolicy, SansIOHTTPPolicy
 from knack.log import get_logger
+from knack.util import CLIError
 
-from azext_aks_flex_node.private_files import read_private
+from azext_aks_flex_node.private_files import UNREADABLE, read_private, unusable
 
 if TYPE_CHECKING:
     from azure.core.pipeline import PipelineRequest, PipelineResponse
@@ -29,6 +36,8 @@ SECTION = "aks_flex_node"  # of az's configuration: its variables are AZURE_AKS_
 READS = frozenset({"GET"})  # what is asked again when no answer came: of a write nobody knows whether it was done
 LONGEST = 60.0  # seconds that a command waits because a service asks it to
 SECRET = re.compile(r'("(?:clientSecret|configUrl)"\s*:\s*")(?:[^"\\]|\\.)*')
+GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+NO_SUBSCRIPTION = "You are not signed in to Azure, and the id of a cluster begins with that of its subscription."
 FOREVER = 2**40
 logger = get_logger(__name__)
 
@@ -42,39 +51,80 @@ class Service:
     @classmethod
     def of(cls, ctx: Context) -> Service:
         """From the options, else from az's configuration or its variables."""
-
-        def said(name: str) -> str:
-            return str(ctx.typed.get(name) or "")
+        said = {name: str(ctx.typed.get(name) or "") for name in ("rp_endpoint", "rp_ca_file", "rp_key_file")}
+        configured = Configured.of(ctx)
+        endpoint = (said["rp_endpoint"] or configured.endpoint).rstrip("/")
+        if not endpoint:
+            _refuse_lonely(said)
+            return cls()
 
         def known(name: str) -> str:
-            return said(name) or str(ctx.cli_ctx.config.get(SECTION, name, fallback=""))
+            return said[name] or configured.beside(endpoint, name)
 
-        endpoint = known("rp_endpoint").rstrip("/")
-        if not endpoint:
-            lonely = [f"--{name.replace('_', '-')}" for name in ("rp_ca_file", "rp_key_file") if said(name)]
-            if lonely:
-                raise ArgumentUsageError(
-                    f"{' and '.join(lonely)}: there is no self-hosted service to use it with.",
-                    f"Name one with --rp-endpoint, or with `az config set {SECTION}.rp_endpoint=https://host:8443`.",
-                )
-            return cls()
         return cls(_checked(endpoint), _readable(known("rp_ca_file")), known("rp_key_file"))
 
 
+@dataclass(frozen=True)
+class Configured:
+    """What az's configuration and its variables have, each with the place where it stands."""
+
+    found: dict[str, tuple[str, str]]
+
+    @classmethod
+    def of(cls, ctx: Context) -> Configured:
+        return cls({each["name"]: (each["value"], each["source"]) for each in ctx.cli_ctx.config.items(SECTION)})
+
+    @property
+    def endpoint(self) -> str:
+        return self.found.get("rp_endpoint", ("", ""))[0].rstrip("/")
+
+    def beside(self, endpoint: str, name: str) -> str:
+        """Nothing where it stands beside the address of another service: the key of one is not shown to the other."""
+        value, place = self.found.get(name, ("", ""))
+        address_in = self.found.get("rp_endpoint", ("", ""))[1]
+        if self.endpoint in {"", endpoint} and (place in os.environ or address_in not in os.environ):
+            return value
+        if value:
+            logger.warning("%s of %s is not used: it is not said to be of %s.", name, place, endpoint)
+        return ""
+
+
+def _refuse_lonely(said: dict[str, str]) -> None:
+    lonely = [f"--{name.replace('_', '-')}" for name, value in said.items() if value]
+    if lonely:
+        raise ArgumentUsageError(
+            f"{' and '.join(lonely)}: there is no self-hosted service to use it with.",
+            f"Name one with --rp-endpoint, or with `az config set {SECTION}.rp_endpoint=https://host:8443`.",
+        )
+
+
 def _checked(endpoint: str) -> str:
-    parts = urlsplit(endpoint)
-    if parts.scheme == "https" and parts.hostname and not parts.path:
+    """Nothing but scheme, host and port: what else is said in an address would be lost, or shown to others."""
+    try:
+        parts = urlsplit(endpoint)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        parts, port = urlsplit(""), ""
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    if parts.hostname and endpoint.lower() == f"https://{host}{port}":
         return endpoint
     raise InvalidArgumentValueError(
-        f"--rp-endpoint: {endpoint!r} is no address of a service.", "Write https://host:port."
+        f"--rp-endpoint: {endpoint.rpartition('@')[2]!r} is no address of a service.", "Write https://host:port."
     )
 
 
 def _readable(file: str) -> str:
-    path = Path(file).expanduser()
-    if file and not os.access(path, os.R_OK):
-        raise FileOperationError(f"{file} cannot be read.", "Check --rp-ca-file.")
-    return str(path) if file else ""
+    """Checked here, because who connects with a wrong one says only that there is no connection."""
+    if not file:
+        return ""
+    try:
+        path = Path(file).expanduser()
+        ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        raise FileOperationError(f"--rp-ca-file: {file} holds no certificate.", "It is to be PEM.") from None
+    except UNREADABLE as error:
+        raise unusable(file, "--rp-ca-file", error) from None
+    return str(path)
 
 
 class Key:
@@ -104,6 +154,21 @@ class Context(AAZCommandCtx):
             self._service = Service.of(self)
         return self._service
 
+    @property
+    def subscription_id(self) -> str:
+        """Which one a cluster of a self-hosted service is in, somebody who is not signed in has to say, by its id."""
+        if not self.service.key_file:
+            return str(super().subscription_id)
+        try:
+            found = str(super().subscription_id)
+        except CLIError:
+            raise RequiredArgumentMissingError(NO_SUBSCRIPTION, "Give its id with --subscription.") from None
+        if not GUID.fullmatch(found):
+            raise InvalidArgumentValueError(
+                f"--subscription: you are not signed in, so that nobody knows the id of {found!r}.", "Give its id."
+            )
+        return found
+
     def get_login_credential(self) -> Any:
         """The key goes nowhere but to the service that it belongs to."""
         if self.service.endpoint and self.service.key_file:
@@ -116,7 +181,7 @@ class FlexNodeClient(AAZMgmtClient):
     def __init__(self, ctx: Context, credential: Any, **kwargs: Any) -> None:
         super().__init__(ctx, credential, **kwargs)
         trust = {"connection_verify": ctx.service.ca_file} if ctx.service.ca_file else {}
-        self._sending = {"retry_on_methods": READS, **trust}
+        self._sending = {"retry_on_methods": READS, "permit_redirects": False, **trust}
 
     def send_request(self, request: Any, stream: bool = False, **kwargs: Any) -> Any:
         return super().send_request(request, stream=stream, **self._sending, **kwargs)

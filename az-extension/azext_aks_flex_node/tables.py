@@ -10,11 +10,12 @@ Document = dict[str, Any]
 WIDEST = 100  # characters of a cause; `show` has all of it
 
 
-def rows(nodes: list[Document]) -> list[Document]:
-    return [row(each) for each in nodes]
+def rows(found: Document | list[Document]) -> Document | list[Document]:
+    """One, or several: of any command, since --ids may have named more than one."""
+    return [_row(each) for each in found] if isinstance(found, list) else _row(found)
 
 
-def row(node: Document) -> Document:
+def _row(node: Document) -> Document:
     properties = node["properties"]
     status = properties.get("status", {})
     return {
@@ -26,6 +27,7 @@ def row(node: Document) -> Document:
         "ConfigApplied": _applied(properties),
         "LastSeen": ago(properties.get("lastSeen"), time.time()),
         "Cause": cause(status)[:WIDEST],
+        **({"ConfigUrl": properties["configUrl"]} if "configUrl" in properties else {}),  # it is shown this once
     }
 
 
@@ -44,11 +46,12 @@ def _applied(properties: Document) -> str:
 
 
 def cause(status: Document) -> str:
-    """Why it is not Ready, in words if there are any."""
+    """Why it is not Ready, in one line; the machine says it, which is not to tell a terminal what to do."""
     ready = _ready(status)
     if ready.get("status") == "True":
         return ""
-    return str(status.get("joinFailure") or ready.get("message") or ready.get("reason") or "")
+    said = str(status.get("joinFailure") or ready.get("message") or ready.get("reason") or "")
+    return "".join(each for each in " ".join(said.split()) if each.isprintable())
 
 
 def ago(moment: str | None, now: float) -> str:

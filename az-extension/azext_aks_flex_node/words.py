@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from azure.cli.core.azclierror import FileOperationError, InvalidArgumentValueEr
 from azext_aks_flex_node import bodies
 from azext_aks_flex_node.arguments import COMPONENTS
 from azext_aks_flex_node.bodies import PRINCIPAL, Said
-from azext_aks_flex_node.private_files import read_private
+from azext_aks_flex_node.private_files import UNREADABLE, read_private, unusable
 
 Document = dict[str, Any]
 
@@ -45,18 +46,34 @@ def properties(args: Document) -> Document | None:
     if "file" not in args:
         return None
     found = document(args["file"], "--file")
-    return bodies.writable(found) if isinstance(found.get("properties"), dict) else found
+    made = bodies.writable(found) if isinstance(found.get("properties"), dict) else found
+    wrong = bodies.misshapen(made)
+    if wrong:
+        raise InvalidArgumentValueError(
+            f"--file: {wrong} is not of the kind that the API has there.", "Check --file."
+        )
+    return made
 
 
 def document(file: str, option: str) -> Document:
     try:
-        found = yaml.safe_load(Path(file).expanduser().read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is neither JSON nor YAML"
-        raise FileOperationError(f"{file} cannot be used: {why}.", f"Check {option}.") from None
+        found = yaml.safe_load(Path(file).expanduser().read_bytes())
+    except yaml.YAMLError:
+        raise FileOperationError(f"{option}: {file} is neither JSON nor YAML.", f"Check {option}.") from None
+    except UNREADABLE as error:
+        raise unusable(file, option, error) from None
     if not isinstance(found, dict):
-        raise InvalidArgumentValueError(f"{file} cannot be used: it holds no settings by name.", f"Check {option}.")
-    return found
+        raise InvalidArgumentValueError(f"{option}: {file} holds no settings by name.", f"Check {option}.")
+    return dict(_plain(found))
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: YAML knows days, too; and a name without a value is to the service as if it were not there."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def secret_missing(before: Document, after: Document) -> bool:

@@ -25,7 +25,7 @@ from aks_flex_node.lab.pki import Authority
 from aks_flex_node.rp.store.store import Cluster
 from bench.rp_load.figures import percentile
 from bench.rp_load.nodes import CLUSTER, FACTS, TOGETHER, VERSION, node
-from bench.rp_load.services import Running, running, sqlite
+from bench.rp_load.services import PEOPLE, Running, running, sqlite
 from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def measured(told: argparse.Namespace, room: Path) -> dict[str, Any]:
             began = time.perf_counter()
             asyncio.run(fill(sqlite(room / f"state-{size}"), size))
             print(f"{size} nodes written in {time.perf_counter() - began:.0f} s", flush=True)
-            browsers[size] = Browser.at(stack.enter_context(running(room / f"state-{size}", tenant)))
+            browsers[size] = Browser.at(stack.enter_context(running(room / f"state-{size}", tenant, limits=PEOPLE)))
             found[str(size)] = {"weight": browsers[size].weight()}
         for _ in range(told.rounds):
             for (size, way), taken in times.items():

@@ -17,7 +17,7 @@ from tests.service.ports import accepts, free_port
 from tests.unit.rp.auth.issuing import curve_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench.rp_load.client import Task
     from tests.service.rp.api.tenants import Tenant
@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 OURS = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this very checkout, whichever is installed
 # Operators write much faster here than the service lets one of them; nodes poll within their usual limits.
 LIMITS = {"writesPerSecond": 1_000_000, "writeBurst": 1_000_000}
+PEOPLE = {**LIMITS, "readsPerSecond": 1_000_000, "readBurst": 1_000_000}  # one person reads as fast as it goes
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,14 @@ class Running:
 
 
 @contextmanager
-def running(state: Path, tenant: Tenant, database: str = "", program: Sequence[str] = ()) -> Iterator[Running]:
+def running(
+    state: Path,
+    tenant: Tenant,
+    database: str = "",
+    program: Sequence[str] = (),
+    *,
+    limits: Mapping[str, int] = LIMITS,
+) -> Iterator[Running]:
     port, state = free_port(), state.absolute()
     state.mkdir(mode=0o700, exist_ok=True)
     settings: dict[str, Any] = {
@@ -52,7 +60,7 @@ def running(state: Path, tenant: Tenant, database: str = "", program: Sequence[s
         "publicUrl": f"https://127.0.0.1:{port}",
         "stateDir": str(state),
         "auth": {"tenants": [tenant.settings.model_dump(mode="json", by_alias=True)]},
-        "limits": LIMITS,
+        "limits": dict(limits),
     }
     config = state / f"config-{port}.yaml"
     config.write_text(json.dumps(settings | ({"database": database} if database else {})))

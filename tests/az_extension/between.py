@@ -22,7 +22,10 @@ DROPPED = {"host", "content-length", "connection", "transfer-encoding", "accept-
 
 @dataclass
 class Between:
-    """`answers` are given first, one a request, in place of the service's; `meanwhile` is done before each PUT."""
+    """`answers` are given first, one a request, in place of the service's; `meanwhile` is done before each PUT.
+
+    An answer whose status is 0 is none: the connection ends.
+    """
 
     url: str = ""
     answers: list[tuple[int, dict[str, str], Any]] = field(default_factory=list)
@@ -48,6 +51,9 @@ def standing_between(service: str, ca: str, pair: Pair) -> Iterator[Between]:
                 between.meanwhile.pop(0)()
             if between.answers:
                 status, headers, document = between.answers.pop(0)
+                if not status:
+                    self.close_connection = True
+                    return
                 self._say(status, headers, json.dumps(document).encode())
                 return
             kept = {name: value for name, value in self.headers.items() if name.lower() not in DROPPED}

@@ -91,6 +91,18 @@ def test_a_file_holds_all_properties_and_words_beside_it_are_stronger(az: WarmAz
     assert made["properties"]["nodeConfig"] == {"maxPods": 20, "labels": {"a": "1"}}
 
 
+def test_a_file_may_have_names_without_values_and_days(az: WarmAz, name: str, site: Site) -> None:
+    file = site.service.room / "node.yaml"
+    file.write_text("azureAuth:\nversions:\nnodeConfig: {kubelet: , labels: {since: 2026-11-15, rack: }}\n")
+    words = ("--max-pods", "20", "--labels", "a=1", "--kubernetes-version", "1.34.4")
+    made = flex(az, "create", "--name", name, "--file", str(file), *words)["properties"]
+    assert made["nodeConfig"] == {"maxPods": 20, "labels": {"since": "2026-11-15", "a": "1"}}
+    assert made["versions"] == {"kubernetes": "1.34.4"}
+    file.write_text("nodeConfig: {labels: [a, b]}")
+    refused = az.run("aks", "flex-node", "create", *ON, "--name", f"{name}-b", "--file", str(file), check=False)
+    assert "nodeConfig.labels is not of the kind that the API has there." in refused.err
+
+
 def test_nodes_are_named_by_their_ids(az: WarmAz, name: str) -> None:
     other = f"{name}-b"
     ids = [flex(az, "create", "--name", each)["id"] for each in (name, other)]
@@ -99,6 +111,10 @@ def test_nodes_are_named_by_their_ids(az: WarmAz, name: str) -> None:
     az.run("aks", "flex-node", "update", "--ids", *ids, "--labels", "both=yes")
     found = flex(az, "list", "--label", "both=yes", "--query", "[].name")
     assert set(found) == {name, other}
+    table = az.run("aks", "flex-node", "show", "--ids", *ids, "-o", "table").out
+    assert {line.split()[0] for line in table.splitlines()[2:]} == {name, other}
+    renewed = az("aks", "flex-node", "regenerate-token", "--ids", *ids)
+    assert {each["name"] for each in renewed} == {name, other}
 
 
 def test_a_list_is_filtered_where_it_is(az: WarmAz, site: Site, name: str) -> None:
@@ -153,6 +169,22 @@ def test_a_table_says_what_one_wants_to_know(az: WarmAz, site: Site, name: str) 
     assert one.splitlines()[0].split()[: len(COLUMNS) - 1] == COLUMNS[:-1]
 
 
+def test_a_url_that_was_asked_for_is_in_the_table_too(az: WarmAz, name: str) -> None:
+    """Who has made tables the usual form would lose it, and it is said only once."""
+    words = ("create", *ON, "--name", name, "--output-config-url", "-o", "table")
+    assert "https://localhost:" in az.run("aks", "flex-node", *words).out
+
+
+def test_what_a_machine_reports_tells_no_terminal_what_to_do(az: WarmAz, site: Site, name: str) -> None:
+    site.admin.put(name)
+    failed = {"joinState": "Failed", "joinFailure": "No route.\n\x1b[2J\x1b[31mAll is well\r\u202e."}
+    assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), failed).status == 200
+    shown = az.run("aks", "flex-node", "show", *ON, "--name", name, "-o", "table").out
+    waited = az.run("aks", "flex-node", "wait", *ON, "--name", name, "--ready", check=False).err
+    for text in (shown, waited):
+        assert "No route. [2J[31mAll is well ." in text
+
+
 def test_all_formats_say_the_same(az: WarmAz, name: str) -> None:
     flex(az, "create", "--name", name)
     show = ("aks", "flex-node", "show", *ON, "--name", name, "-o")
@@ -183,7 +215,7 @@ def test_a_new_token_has_a_new_url(az: WarmAz, name: str) -> None:
     first = flex(az, "create", "--name", name, "--output-url")["properties"]["configUrl"]
     made = flex(az, "regenerate-token", "--name", name)
     assert made["configUrl"] != first
-    assert set(made) == {"configUrl", "configUrlExpires", "configVersion"}
+    assert set(made) == {"name", "configUrl", "configUrlExpires", "configVersion"}
 
 
 def test_waiting_ends_when_a_node_is_ready_and_when_it_never_will_be(az: WarmAz, site: Site, name: str) -> None:
@@ -207,6 +239,17 @@ def test_waiting_ends_when_a_node_is_ready_and_when_it_never_will_be(az: WarmAz,
     flex(az, "delete", "--name", name, "--yes")
     az.run(*wait, "--deleted")
     assert az.run(*wait, "--exists", check=False).code != 0
+
+
+def test_waiting_outlasts_a_service_that_is_away_for_a_moment(
+    az: WarmAz, site: Site, between: Between, name: str
+) -> None:
+    not_yet = site.admin.put(name).json
+    site.admin.ask("POST", site.admin.path(name, "reportStatus"), {"conditions": [READY]})
+    between.answers += [(200, {"Content-Type": "application/json"}, not_yet), *[(0, {}, None)] * 3]
+    wait = ("aks", "flex-node", "wait", *ON, "--name", name, "--ready", "--interval", "1", "--timeout", "9")
+    done = az.run(*wait, "--rp-endpoint", between.url)
+    assert "No answer just now. Asking again in 1 s." in done.err
 
 
 def test_a_deletion_is_asked_about_and_says_what_it_ended(az: WarmAz, site: Site, name: str) -> None:

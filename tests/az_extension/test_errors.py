@@ -51,6 +51,26 @@ def test_a_cluster_that_is_not_there_is_named(az: WarmAz, site: Site) -> None:
     assert "aks-flex-rp cluster list" in done.err
 
 
+@pytest.mark.parametrize("nobody", ["", ".", ".."])
+def test_what_is_no_name_is_asked_of_nobody(az: WarmAz, between: Between, nobody: str) -> None:
+    """In an address, `..` after a node is the cluster, and a deletion would be of all of it."""
+    delete = ("aks", "flex-node", "delete", "--yes", "--rp-endpoint", between.url)
+    for words in (("--cluster", "plant", "--name", nobody), ("--cluster", nobody, "--name", "edge-1")):
+        done = az.run(*delete, "-g", "edge", *words, check=False)
+        assert done.code == 1
+        assert f"{nobody!r} is no name." in done.err
+    assert between.asked == []
+
+
+def test_a_service_that_sends_one_elsewhere_is_not_followed(az: WarmAz, between: Between, name: str) -> None:
+    """What is written may hold a secret."""
+    between.answers.append((307, {"Location": f"{between.url}/elsewhere"}, {}))
+    done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url, check=False)
+    assert done.code == 3
+    assert "is not this service. Check --rp-endpoint." in done.err
+    assert len(between.asked) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -62,9 +82,18 @@ def test_a_cluster_that_is_not_there_is_named(az: WarmAz, site: Site) -> None:
         (("--labels", "nonsense"), "--labels: 'nonsense' is no label."),
         (("--continuous-monitoring",), "--auth-method: properties.azureAuth.method: "),
         (("--auth-method", "magic"), "'magic' is not a valid value for '--auth-method'"),
-        (("--kubelet-config", "/nowhere"), "/nowhere cannot be used: No such file or directory."),
+        (("--kubelet-config", "/nowhere"), "--kubelet-config: there is no such file."),
         (("--rp-key-file", "x"), "--rp-key-file: there is no self-hosted service to use it with."),
         (("--rp-endpoint", "http://plain"), "--rp-endpoint: 'http://plain' is no address of a service."),
+        (
+            ("--rp-endpoint", "https://a.example/b"),
+            "--rp-endpoint: 'https://a.example/b' is no address of a service.",
+        ),
+        (("--rp-endpoint", "https://me:word@host"), "--rp-endpoint: 'host' is no address of a service."),
+        (("--rp-endpoint", "https://[::1"), "--rp-endpoint: 'https://[::1' is no address of a service."),
+        (("--rp-endpoint", "https://host:port"), "--rp-endpoint: 'https://host:port' is no address of a service."),
+        (("--rp-endpoint", "https://a", "--rp-ca-file", __file__), "test_errors.py holds no certificate."),
+        (("--rp-endpoint", "https://a", "--rp-ca-file", "/nowhere"), "--rp-ca-file: there is no such file."),
     ],
 )
 def test_a_bad_value_is_told_by_its_option(az: WarmAz, name: str, words: tuple[str, ...], said: str) -> None:

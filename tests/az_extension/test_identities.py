@@ -46,9 +46,31 @@ def test_a_secret_comes_from_a_file_from_standard_input_or_from_the_environment(
     assert [secret_of(site, f"{name}-{each}") for each in "fie"] == [SECRET] * 3
 
 
-def test_a_person_at_a_terminal_is_asked_for_it(owner: Az, site: Site, name: str) -> None:
+def test_one_secret_on_standard_input_is_for_all_nodes_that_are_named(az: WarmAz, site: Site, name: str) -> None:
+    names = [f"{name}-{each}" for each in "abc"]
+    for each in names:
+        az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", each, env=VARIABLE)
+    ids = [site.admin.get(each).json["id"] for each in names]
+    az.run("aks", "flex-node", "update", "--ids", *ids, "--client-secret-file", "-", input="another\n")
+    assert [secret_of(site, each) for each in names] == ["another"] * 3
+
+
+def test_what_az_puts_in_the_place_of_a_file_is_not_shown(az: WarmAz, site: Site, name: str, file: Path) -> None:
+    """In place of @FILE az hands over what is in it, and what is in an error goes to logs and to telemetry."""
+    create = ("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name)
+    service = ("--rp-endpoint", site.service.connection.url)
+    for words in (("--client-secret-file",), ("--file",), ("--kubelet-config",), (*service, "--rp-key-file")):
+        done = az.run(*create, *words, f"@{file}", env=VARIABLE, check=False)
+        assert f"{words[-1]}: there is no such file." in done.err
+        assert "without an @ before it" in done.err
+        assert SECRET not in done.err
+
+
+@pytest.mark.parametrize("also", [(), ("--client-secret-file", "-")])
+def test_a_person_at_a_terminal_is_asked_for_it(owner: Az, site: Site, name: str, also: tuple[str, ...]) -> None:
+    """And what is typed is not shown."""
     mine, theirs = pty.openpty()
-    words = [str(owner.program), "aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, "-o", "none"]
+    words = [str(owner.program), "aks", "flex-node", "create", *ON, *PRINCIPAL, *also, "--name", name, "-o", "none"]
     env = {**os.environ, **owner.environment}
     with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as az:
         os.close(theirs)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.az_extension.between import Between
     from tests.az_extension.sites import Site
     from tests.az_extension.warm import WarmAz
 
@@ -60,6 +61,40 @@ def test_all_of_it_may_stand_in_azs_configuration(stranger: WarmAz, site: Site, 
         assert "'nonsense' is no address of a service." in elsewhere.err
     finally:
         stranger.run("config", "unset", *(f"aks_flex_node.{option}" for option in settings))
+
+
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_the_key_of_one_service_is_not_shown_to_another(
+    stranger: WarmAz, site: Site, between: Between, key: Path, by: str
+) -> None:
+    """Nobody is signed in here: without that key, there is nothing to show."""
+    settings = {"rp_endpoint": site.service.connection.url, "rp_key_file": key}
+    stranger.run("config", "set", *(f"aks_flex_node.{option}={value}" for option, value in settings.items()))
+    ask = ("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION, "--rp-ca-file", site.cloud.ca)
+    other = {"option": ("--rp-endpoint", between.url), "variable": ()}[by]
+    env = {} if other else {"AZURE_AKS_FLEX_NODE_RP_ENDPOINT": between.url}
+    try:
+        done = stranger.run(*ask, *other, env=env, check=False)
+        assert "rp_key_file of" in done.err
+        assert f"it is not said to be of {between.url}." in done.err
+        assert between.asked == []
+        given = {**env, "AZURE_AKS_FLEX_NODE_RP_KEY_FILE": str(key)}
+        assert stranger.run(*ask, *other, env=given, check=False).ok is (by == "variable")
+    finally:
+        stranger.run("config", "unset", *(f"aks_flex_node.{option}" for option in settings))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [((), "Give its id with --subscription."), (("--subscription", "my-own"), "nobody knows the id of 'my-own'.")],
+)
+def test_who_is_not_signed_in_says_which_subscription(
+    stranger: WarmAz, site: Site, key: Path, words: tuple[str, ...], said: str
+) -> None:
+    service = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--rp-ca-file", site.cloud.ca)
+    done = stranger.run("aks", "flex-node", "list", *ON, *service, *words, check=False)
+    assert not done.ok
+    assert said in done.err
 
 
 def test_a_service_that_nobody_vouches_for_is_not_shown_the_key(

@@ -43,6 +43,12 @@ def test_an_update_changes_what_is_said_and_nothing_else(az: WarmAz, site: Site,
     assert (node["updatePolicy"], node["taints"]) == ({"paused": False}, [])
 
 
+def test_the_last_setting_of_all_can_be_taken_away(az: WarmAz, site: Site, name: str) -> None:
+    site.admin.put(name, {"properties": {"nodeConfig": {"kubelet": {"serverURL": "https://10.0.0.4:443"}}}})
+    flex(az, "update", "--name", name, "--server-url", "")
+    assert "kubelet" not in site.admin.get(name).properties.get("nodeConfig", {})
+
+
 def test_where_nothing_changes_nothing_is_written(az: WarmAz, site: Site, name: str) -> None:
     before = site.admin.put(name, {"properties": BEFORE}).json["etag"]
     done = az.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "50")

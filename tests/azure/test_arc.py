@@ -246,6 +246,7 @@ def test_who_may_give_no_roles_is_told_which_and_where(lab: Lab, machine: Machin
     assert "az role assignment create" in said
 
 
+@pytest.mark.long
 def test_roles_that_are_late_are_waited_for_and_a_throttled_azure_is_asked_again(lab: Lab, machine: Machine) -> None:
     Consistency(lab.azure.state).change(principal_seconds=3.0, assignment_seconds=8.0, throttled=3)
     said = flex(machine, "arc", "register").err

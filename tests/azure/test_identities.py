@@ -48,7 +48,7 @@ def stranger(lab: Lab, edge: Machine) -> Iterator[Machine]:
 
 
 def curl(machine: Machine, *words: str) -> Result:
-    return machine.run("curl", "-sS", "--max-time", "60", *words, check=False)
+    return machine.run("curl", "-sS", "--retry", "3", "--retry-all-errors", "--max-time", "60", *words, check=False)
 
 
 def token_by_secret(machine: Machine, principal: Principal, audience: str = KUBERNETES) -> str:

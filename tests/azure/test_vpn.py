@@ -154,6 +154,7 @@ def test_a_certificate_is_renewed_and_the_old_root_goes(lab: Lab, site: Callable
     assert reaches(machine)
 
 
+@pytest.mark.long
 def test_two_machines_share_a_gateway(lab: Lab, site: Callable[..., Machine]) -> None:
     one, other = site("vpn-4", autoProvision=True), site("vpn-5")
     flex(one, "bootstrap-vpn")

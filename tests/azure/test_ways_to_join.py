@@ -128,6 +128,7 @@ def test_by_managed_identity_and_from_tokens_to_a_certificate_while_it_runs(
     lives(node, certified)
 
 
+@pytest.mark.long  # the next one joins by Arc, too
 def test_by_azure_arc(lab: Lab, make: Callable[..., Followed]) -> None:
     node = make("arc-1", kubernetesAuth=EXEC)
     words = by_arc(node)

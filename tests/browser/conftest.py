@@ -41,6 +41,13 @@ def browser(authority: Authority, certificate: Pair) -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(autouse=True)
+def nodes_are_heard_of(request: pytest.FixtureRequest) -> None:
+    """A service lives for many tests, and the nodes in it have no agents: without this they would all fall silent."""
+    for name in {"provider", "entra_provider"} & set(request.fixturenames):
+        request.getfixturevalue(name).fleet.speak()
+
+
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Opened]:
     opened = Opened(browser)

@@ -101,6 +101,13 @@ class Fleet:
         for silence in self.running.call(store.unnoted_silences(since, 10, silent=True)):
             self.running.call(store.note_silence(silence, since))
 
+    def speak(self) -> None:
+        """All nodes are heard of, but for those that are meant to be silent."""
+        store = self.running.service.store
+        nodes = self.running.call(store.nodes(PLANT.key, limit=1000)).nodes
+        heard = [each for each in nodes if each.last_seen and "silent" not in each.key]
+        self.running.call(store.seen([(each.cluster, each.key, time.time()) for each in heard]))
+
     def all(self) -> None:
         """One of each, and a few more that are well."""
         for number in range(1, 6):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab.processes import run
-from tests.browser.screens import shoot
+from tests.browser.screens import HEIGHTS, SCREENS, WIDE, shoot
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -23,6 +23,15 @@ def judge(page: Page, name: str) -> None:
     shoot(page, name)
     wrong = [*axe(page), *overflow(page)]
     assert not wrong, f"{name}:\n" + "\n".join(wrong)
+
+
+def judge_on_every_screen(page: Page, name: str) -> None:
+    """On each width and in each colour scheme, as a person would turn a tablet or switch on the dark."""
+    for screen in SCREENS:
+        page.set_viewport_size({"width": screen.width, "height": HEIGHTS[screen.width]})
+        page.emulate_media(color_scheme=screen.scheme, reduced_motion="reduce")
+        judge(page, f"{name}-{screen}")
+    page.set_viewport_size({"width": WIDE.width, "height": HEIGHTS[WIDE.width]})
 
 
 def axe(page: Page) -> list[str]:

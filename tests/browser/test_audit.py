@@ -12,9 +12,9 @@ import pytest
 
 from aks_flex_node.rp.store.store import Event
 from tests.browser.fleets import HOSTILE
-from tests.browser.judging import judge
+from tests.browser.judging import judge, judge_on_every_screen
 from tests.browser.providers import running_pages
-from tests.browser.screens import WIDE, Screen
+from tests.browser.screens import Screen
 from tests.browser.visiting import sign_in, sign_in_by_entra
 from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
 
@@ -49,18 +49,17 @@ def apply(page: Page) -> None:
     page.get_by_role("button", name="Apply").click()
 
 
-@pytest.mark.parametrize("screen", [Screen(360, "dark"), WIDE], ids=str)
-def test_everybody_can_read_it(provider: Provider, open_page: Opened, screen: Screen) -> None:
+def test_everybody_can_read_it(provider: Provider, open_page: Opened) -> None:
     record(provider, happened("certificate.refused", outcome="denied"), happened("update", HOSTILE, "lathe-hostile"))
-    page = open_page(screen)
+    page = open_page()
     page.on("dialog", lambda dialog: open_page.troubles.append(f"a script ran: {dialog.message}"))
     sign_in(page, provider, "/ui/audit")
     page.locator("tbody summary").nth(1).click()
     assert HOSTILE in page.get_by_role("table").inner_text()
-    judge(page, f"audit-{screen}")
+    judge_on_every_screen(page, "audit")
     page.goto(f"{provider.url}/ui/audit?who=nobody")
     assert page.get_by_role("heading", name="No event fits").is_visible()
-    judge(page, f"audit-nothing-{screen}")
+    judge_on_every_screen(page, "audit-nothing")
 
 
 def test_filters_leave_what_is_looked_for(provider: Provider, open_page: Opened) -> None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.judging import judge
-from tests.browser.screens import on_every_screen
+from tests.browser.judging import judge, judge_on_every_screen
 from tests.browser.test_node_page import address
 from tests.browser.visiting import sign_in, sign_in_by_entra
 from tests.service.rp.api.bodies import SECRET, principal
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from tests.browser.providers import EntraProvider, Provider
-    from tests.browser.screens import Opened, Screen
+    from tests.browser.screens import Opened
 
 # MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
@@ -39,15 +38,14 @@ def save(page: Page) -> None:
     page.get_by_role("button", name="Save").click()
 
 
-@on_every_screen
-def test_everybody_can_use_the_forms(provider: Provider, open_page: Opened, screen: Screen) -> None:
-    page = open_page(screen)
+def test_everybody_can_use_the_forms(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
     edited(page, provider, "press-3")
     open_page.expect("status of 400")
     page.get_by_label("Labels").fill("site")
     page.get_by_label("Kubernetes", exact=True).fill("1.33.13")
     save(page)
-    judge(page, f"edit-{screen}")
+    judge_on_every_screen(page, "edit")
 
 
 def test_what_a_form_changes_is_written_and_nothing_else(provider: Provider, open_page: Opened) -> None:

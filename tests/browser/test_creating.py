@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.fleets import HOSTILE
-from tests.browser.judging import judge
+from tests.browser.judging import judge, judge_on_every_screen
 from tests.browser.providers import running_pages
-from tests.browser.screens import WIDE, Screen
+from tests.browser.screens import Screen
 from tests.browser.visiting import sign_in, sign_in_by_entra
 from tests.browser.wizard import CANARY, CLIENT, begin, choose_principal, command_on, create, go_on
 from tests.service.rp.api.bodies import token
@@ -42,33 +42,32 @@ def properties(provider: Provider, name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("screen", [Screen(360, "dark"), WIDE], ids=str)
-def test_everybody_can_use_every_step(provider: Provider, open_page: Opened, screen: Screen) -> None:
-    page = open_page(screen)
+def test_everybody_can_use_every_step(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
     sign_in(page, provider, "/ui/create")
     open_page.expect("status of 400")
     go_on(page)
-    judge(page, f"create-1-wrong-{screen}")
-    page.get_by_label("Name of the node").fill(f"made-{screen}")
+    judge_on_every_screen(page, "create-1-wrong")
+    page.get_by_label("Name of the node").fill("made-everywhere")
     go_on(page)
     choose_principal(page)
-    judge(page, f"create-2-{screen}")
+    judge_on_every_screen(page, "create-2")
     go_on(page)
     page.get_by_text("Other versions of these").click()
-    judge(page, f"create-3-{screen}")
+    judge_on_every_screen(page, "create-3")
     go_on(page)
     page.get_by_label("Key of label 1").fill("-site")
     page.get_by_label("Key of taint 1").fill("dedicated")
     go_on(page)
-    judge(page, f"create-4-wrong-{screen}")
+    judge_on_every_screen(page, "create-4-wrong")
     page.get_by_label("Key of label 1").fill("site")
     page.get_by_label("Value of label 1").fill("hall-1")
     go_on(page)
-    judge(page, f"create-5-{screen}")
+    judge_on_every_screen(page, "create-5")
     page.get_by_label("Secret of the service principal").fill(CANARY)
     create(page)
     page.wait_for_url("**/joining")
-    judge(page, f"created-{screen}")
+    judge_on_every_screen(page, "created")
 
 
 def test_it_works_without_scripts_and_going_back_loses_nothing(provider: Provider, open_page: Opened) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from aks_flex_node.lab.entra.directory import TENANT
 from tests.browser.judging import judge
-from tests.browser.screens import WIDE, on_every_screen
+from tests.browser.screens import WIDE
 from tests.service.lab_cloud.clouds import running_provider
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.lab.entra.directory import Principal
     from aks_flex_node.lab.pki import Pair
-    from tests.browser.screens import Opened, Screen
+    from tests.browser.screens import Opened
     from tests.service.lab_cloud.clouds import Cloud
 
 
@@ -58,17 +58,16 @@ def sign_in(page: Page, password: str) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
-@on_every_screen
-def test_everybody_can_use_it(application: Application, open_page: Opened, screen: Screen) -> None:
-    page = open_page(screen)
+def test_everybody_can_use_it(application: Application, open_page: Opened) -> None:
+    page = open_page()
     application.ask(page)
-    judge(page, f"entra-sign-in-{screen}")
+    judge(page, "entra-sign-in")
     sign_in(page, "wrong")
     assert "AADSTS50126" in page.get_by_role("alert").inner_text()
-    judge(page, f"entra-wrong-password-{screen}")
+    judge(page, "entra-wrong-password")
     open_page.expect("status of 400")
     application.ask(page, redirect_uri="https://evil.example/")
-    judge(page, f"entra-refused-{screen}")
+    judge(page, "entra-refused")
 
 
 @pytest.mark.parametrize("scripts", [True, False])

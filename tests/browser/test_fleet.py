@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.browser.judging import judge
-from tests.browser.screens import Screen, on_every_screen
+from tests.browser.judging import judge, judge_on_every_screen
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from tests.browser.screens import Opened
 
 
-def fleet(open_page: Opened, provider: Provider, query: str = "", screen: Screen = Screen()) -> Page:  # noqa: B008
-    page = open_page(screen)
+def fleet(open_page: Opened, provider: Provider, query: str = "") -> Page:
+    page = open_page()
     page.goto(f"{provider.url}/{query}")
     page.get_by_label("Admin key").fill(provider.key)
     page.get_by_role("button", name="Sign in").click()
@@ -29,9 +28,8 @@ def names(page: Page) -> list[str]:
     return [each.inner_text() for each in page.locator("tbody th").all()]
 
 
-@on_every_screen
-def test_the_fleet_is_readable_on_every_screen(open_page: Opened, provider: Provider, screen: Screen) -> None:
-    judge(fleet(open_page, provider, screen=screen), f"fleet-{screen}")
+def test_the_fleet_is_readable_on_every_screen(open_page: Opened, provider: Provider) -> None:
+    judge_on_every_screen(fleet(open_page, provider), "fleet")
 
 
 def test_every_state_has_its_word_and_its_cause(open_page: Opened, provider: Provider) -> None:
@@ -52,7 +50,7 @@ def test_every_state_has_its_word_and_its_cause(open_page: Opened, provider: Pro
 
 def test_nodes_are_searched_filtered_and_sorted_without_a_button(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider)
-    page.get_by_label("Search").fill("line=3")
+    page.get_by_label("Search").fill("press line=3")
     page.wait_for_url("**/?search=*")
     assert names(page) == ["press-3"]
     page.get_by_role("link", name="Clear").click()

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.fleets import HOSTILE, NEW, NO_ROUTE, OLD, RUNTIME
-from tests.browser.judging import judge
-from tests.browser.screens import on_every_screen
+from tests.browser.judging import judge, judge_on_every_screen
 from tests.browser.visiting import sign_in, sign_in_by_entra
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from tests.browser.providers import EntraProvider, Provider
-    from tests.browser.screens import Opened, Screen
+    from tests.browser.screens import Opened
 
 # MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
@@ -33,11 +32,10 @@ def look_at(page: Page, provider: Provider, name: str) -> str:
     return page.get_by_role("main").inner_text()
 
 
-@on_every_screen
-def test_everybody_can_use_the_page(provider: Provider, open_page: Opened, screen: Screen) -> None:
-    page = open_page(screen)
+def test_everybody_can_use_the_page(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
     sign_in(page, provider, address("lathe-hostile"))
-    judge(page, f"node-hostile-{screen}")
+    judge_on_every_screen(page, "node-hostile")
 
 
 def test_a_node_that_is_not_ready_tells_its_cause_and_what_to_do(provider: Provider, open_page: Opened) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from aks_flex_node.rp.auth.keys import new_key
 from tests.browser.fleets import node_page
-from tests.browser.judging import judge
+from tests.browser.judging import judge_on_every_screen
 from tests.browser.providers import PASSWORD, running_pages
-from tests.browser.screens import WIDE, on_every_screen
+from tests.browser.screens import WIDE
 from tests.browser.visiting import (
     SESSION,
     give_key,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.lab.pki import Authority, Pair
     from tests.browser.providers import EntraProvider, Provider
-    from tests.browser.screens import Opened, Screen
+    from tests.browser.screens import Opened
 
 # MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
@@ -42,21 +42,19 @@ def is_signed_out(page: Page, provider: Provider) -> bool:
     return page.url == f"{provider.url}/ui/sign-in"
 
 
-@on_every_screen
-def test_everybody_can_use_the_page(provider: Provider, open_page: Opened, screen: Screen) -> None:
-    page = open_page(screen)
+def test_everybody_can_use_the_page(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
     page.goto(f"{provider.url}/")
-    judge(page, f"sign-in-{screen}")
+    judge_on_every_screen(page, "sign-in")
     open_page.expect("status of 403")
     give_key(page, "wrong")
-    judge(page, f"sign-in-wrong-key-{screen}")
+    judge_on_every_screen(page, "sign-in-wrong-key")
 
 
-@on_every_screen
-def test_everybody_can_choose_entra(entra_provider: EntraProvider, open_page: Opened, screen: Screen) -> None:
-    page = open_page(screen)
+def test_everybody_can_choose_entra(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
     page.goto(f"{entra_provider.url}/")
-    judge(page, f"sign-in-entra-{screen}")
+    judge_on_every_screen(page, "sign-in-entra")
 
 
 @pytest.mark.parametrize("scripts", [True, False])

@@ -58,7 +58,7 @@ def describe(page: Page, lab: Lab) -> None:
     page.get_by_label("Client id of the application").fill(identity.client_id)
     go_on(page)
     page.get_by_label("The agent stays, follows changes and reports").check()
-    page.get_by_label("When somebody changes the machine by hand").select_option("repair")
+    page.get_by_label("When somebody changes the machine by hand").select_option("log")
     go_on(page)
     page.get_by_role("group", name="Label 1").get_by_label("Key").fill("site")
     page.get_by_role("group", name="Label 1").get_by_label("Value").fill("factory")
@@ -94,9 +94,13 @@ def test_a_nodes_whole_life_in_a_browser(lab: Lab, add_machine: Callable[..., Ma
     page.get_by_role("button", name=re.compile("Save")).click()
     until(lambda: label_of(lab, "site") == "hall-2", "the Node has the label")
 
-    machine.run("systemctl", "stop", "containerd")
-    expect(page.get_by_text("containerd does not run").first).to_be_visible(timeout=LONG)
-    expect(page.locator(".state").first).to_have_text("Ready", timeout=LONG)  # it repairs itself
+    machine.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
+    changed = page.get_by_role("row").filter(has_text="Was it changed by hand?")
+    expect(changed).to_contain_text("/etc/containerd/config.toml", timeout=LONG)
+    page.get_by_role("link", name="Edit").click()
+    page.get_by_label(re.compile("changes? .*by hand", re.IGNORECASE)).select_option("repair")
+    page.get_by_role("button", name=re.compile("Save")).click()
+    expect(changed).to_contain_text("No", timeout=LONG)
 
     page.get_by_role("link", name="Delete").click()
     page.get_by_label(re.compile("Type the node's name")).fill(NAME)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Add = Callable[..., Machine]
 
+pytestmark = pytest.mark.long
+
 MIXES = {
     "Debian 12, newest": (System.BOOKWORM, Versions()),
     "Debian 13, older": (

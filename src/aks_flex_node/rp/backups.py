@@ -89,7 +89,7 @@ def refuse_postgres(settings: ServiceSettings, target: Path) -> None:
         f"  pg_dump --format=custom --no-owner --file={target} '{shown}'\n"
         f"  pg_restore --clean --if-exists --no-owner --dbname='{shown}' {target}",
         f"The password goes into ~/.pgpass or PGPASSWORD. Keep a copy of the keys ({settings.keys}), too: "
-        "without them the secrets in the database are lost.",
+        "without them the secrets in the database are lost. Stop all replicas before you restore.",
     )
 
 
@@ -99,6 +99,7 @@ def restore(settings: ServiceSettings, source: Path) -> Restored:
     with presence.alone(settings.state_dir), _room(settings.state_dir) as room:
         manifest = _unpack(source, room)
         check(room / DATABASE)
+        _end_sessions(room / DATABASE)
         places = _places(settings, room)
         aside = _set_aside(settings, places)
         for file, place in places.items():
@@ -121,6 +122,13 @@ def check(file: Path) -> None:
         raise ConfigError("backup-damaged", f"The database is damaged: {verdict}.", "Use an earlier backup.")
     if version > databases.newest():
         raise Newer(version, databases.newest())
+
+
+def _end_sessions(file: Path) -> None:
+    """Who had signed out since the backup was made must not be signed in again by it."""
+    with closing(connect(file.as_uri())) as connection:
+        if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sessions'").fetchone():
+            connection.execute("DELETE FROM sessions")
 
 
 def _counts(file: Path) -> tuple[int, int, int]:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 60.0
 MEASURE_SECONDS = 15.0
+MEND_SECONDS = 900.0
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,10 @@ class Service:
         sweeping = keep_doing("sweep", self._sweep, SWEEP_SECONDS)
         measuring = keep_doing("measures", self._measure, MEASURE_SECONDS)
         chores = [keep_doing(each.name, each.once, each.seconds) for each in self._notifying.chores()]
-        self._tasks = [asyncio.create_task(each) for each in (self.tls.keep(), sweeping, measuring, *chores)]
+        self._tasks = [
+            asyncio.create_task(each)
+            for each in (self.tls.keep(), sweeping, self._keep_mending(), measuring, *chores)
+        ]
         self._running = True
 
     async def stop(self) -> None:
@@ -177,6 +181,15 @@ class Service:
         self.metrics.store_up.set(await self.store.healthy())
         counts = await self.store.fleet_counts(time.time())
         self.metrics.set_fleet(counts, await self.store.pending_messages())
+
+    async def _keep_mending(self) -> None:
+        """First after a while: replicas of another release are replaced after this one has started."""
+        await asyncio.sleep(MEND_SECONDS)
+        await keep_doing("fleet", self._mend, MEND_SECONDS)
+
+    async def _mend(self) -> None:
+        if mended := await self.store.mend_fleet():
+            log.info("%d rows of the fleet were made anew: another release has written their nodes.", mended)
 
     async def _sweep(self) -> None:
         """Expired URLs go, and old lines of the audit; expired tokens go with their cluster's watch."""

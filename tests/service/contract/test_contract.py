@@ -35,6 +35,7 @@ def test_the_committed_swagger_is_what_the_source_compiles_to() -> None:
     assert said.code == 0, said.out + said.err
 
 
+@pytest.mark.long
 def test_a_swagger_edited_by_hand_is_refused_and_built_anew(copy: Path) -> None:
     swagger = copy / SWAGGER
     compiled = swagger.read_text()
@@ -55,6 +56,7 @@ def test_every_finding_is_explained_and_the_examples_fit() -> None:
     assert said.code == 0, said.out + said.err
 
 
+@pytest.mark.long
 def test_findings_that_are_new_or_gone_are_refused(copy: Path) -> None:
     findings = json.loads((copy / FINDINGS).read_text())
     del findings["DeleteResponseBodyEmpty"]
@@ -68,6 +70,7 @@ def test_findings_that_are_new_or_gone_are_refused(copy: Path) -> None:
     assert "no longer found: GuidUsage at definitions/Nothing" in said.err
 
 
+@pytest.mark.long
 def test_an_example_that_does_not_fit_is_refused(copy: Path) -> None:
     (example,) = copy.glob("api/examples/*/FlexNodeConfigs_Update.json")
     example.write_text(example.read_text().replace('"maxPods": 50', '"maxPods": "fifty"'))

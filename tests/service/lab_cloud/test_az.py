@@ -12,10 +12,12 @@ import yaml
 from aks_flex_node.azure.roles import NODE_ROLES
 from aks_flex_node.lab.arm.hybrid import Machines
 from aks_flex_node.lab.arm.resources import Resources
+from tests.az_extension.warm import warmed
 from tests.azure_cli import Az
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.service.lab_cloud.clouds import Cloud
@@ -34,13 +36,14 @@ KUBECONFIG = {
 
 
 @pytest.fixture(scope="module")
-def az(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Az:
+def az(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Az]:
     """An owner's."""
     az = Az.at(cloud, tmp_path_factory.mktemp("azure"))
     principal = cloud.directory.service_principal("az", "right")
     cloud.assignments.put(GROUP, OWNER, principal.object_id)
     az.sign_in(principal)
-    return az
+    with warmed(az) as warm:
+        yield warm
 
 
 def test_arc_machines_are_made_found_and_removed(cloud: Cloud, az: Az) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.az_extension.warm import warmed
 from tests.azure_cli import Az
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER, running_cloud
 from tests.service.lab_cloud.deploying import TEMPLATES, running_whole
@@ -44,8 +45,9 @@ def signed_in(cloud: Cloud, role: str, folder: Path) -> Az:
 
 
 @pytest.fixture(scope="module")
-def owner(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> Az:
-    return signed_in(whole.cloud, OWNER, tmp_path_factory.mktemp("owner"))
+def owner(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Az]:
+    with warmed(signed_in(whole.cloud, OWNER, tmp_path_factory.mktemp("owner"))) as az:
+        yield az
 
 
 @pytest.fixture(scope="module")

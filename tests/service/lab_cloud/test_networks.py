@@ -16,6 +16,7 @@ from aks_flex_node.lab.arm.network_resources import NetworkResources, Pace
 from aks_flex_node.lab.files import write_atomically
 from aks_flex_node.lab.vpn import profiles
 from aks_flex_node.lab.vpn.server import gateway
+from tests.az_extension.warm import warmed
 from tests.azure_cli import Az
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER
 from tests.service.lab_cloud.test_front import somebody
@@ -171,13 +172,17 @@ def test_az_shows_lists_and_changes_gateways(cloud: Cloud, owner: ArmSender, tmp
     principal = cloud.directory.service_principal("az-networks", "right")
     cloud.assignments.put(GROUP, OWNER, principal.object_id)
     az.sign_in(principal)
+    with warmed(az) as warm:
+        look_at_gateways(warm, tmp_path / "root.cer")
+
+
+def look_at_gateways(az: Az, certificate: Path) -> None:
     group = ("--resource-group", GROUP.rpartition("/")[2])
     shown = az("network", "vnet-gateway", "show", *group, "--name", "gw")
     assert shown["vpnClientConfiguration"]["vpnClientRootCertificates"][0]["name"] == "machine"
     assert [each["name"] for each in az("network", "vnet-gateway", "list", *group)] == ["gw"]
     assert [each["name"] for each in az("network", "vnet", "list", *group)] == ["net"]
     assert az("network", "public-ip", "show", *group, "--name", "ip")["ipAddress"]
-    certificate = tmp_path / "root.cer"
     certificate.write_text(PEM)
     named = ("--gateway-name", "gw", "--name", "another")
     az("network", "vnet-gateway", "root-cert", "create", *group, *named, "--public-cert-data", str(certificate))

@@ -58,7 +58,7 @@ def changed(properties: Document, said: Said) -> Document:
     if said.versions:
         made["versions"] = {**made.get("versions", {}), **said.versions}
     node = _node(made.get("nodeConfig", {}), said)
-    if node:
+    if node or "nodeConfig" in made:  # also when the last of it was taken away
         made["nodeConfig"] = node
     return made
 

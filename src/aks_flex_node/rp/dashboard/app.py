@@ -15,7 +15,7 @@ from aks_flex_node.rp.arm import errors
 from aks_flex_node.rp.arm.errors import ArmError
 from aks_flex_node.rp.dashboard import pages, visits
 from aks_flex_node.rp.dashboard.pages import ASSETS
-from aks_flex_node.rp.dashboard.visits import COOKIE, Visit
+from aks_flex_node.rp.dashboard.visits import COOKIE, LIVE, Visit
 from aks_flex_node.rp.serving import requests
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ class Dashboard:
 
     def _signed_in(self, page: Page) -> Answer:
         async def answer(incoming: Incoming) -> Response:
-            session = await self.sessions.find(incoming.cookies.get(COOKIE, ""))
+            by_hand = LIVE not in incoming.headers
+            session = await self.sessions.find(incoming.cookies.get(COOKIE, ""), by_hand=by_hand)
             if session is None:
                 return self._sign_in_first(incoming)
             return await page(await self._visit(incoming, session))
@@ -102,7 +103,7 @@ class Dashboard:
         return Visit(incoming, requests.fresh_id(), session, may_create)
 
     def _sign_in_first(self, incoming: Incoming) -> Response:
-        if "x-live" in incoming.headers:  # a script, which takes the whole page there
+        if LIVE in incoming.headers:  # a script, which takes the whole page there
             return Response(status_code=401, headers=self.pages.headers)
         asked = incoming.url.path + (f"?{incoming.url.query}" if incoming.url.query else "")
         back = asked if incoming.method == "GET" else "/"

@@ -16,16 +16,19 @@ FRESH_SECONDS = 2.0
 SHARE = (
     20  # a count that took a second is fresh for so many, so that looking costs a twentieth of a processor at most
 )
+LONGEST_FRESH = 30.0  # seconds: one slow moment of the database must not make everybody look at the past for long
 OLD = 5  # times as old as fresh ones may be: such are not shown while new ones are made
 MOST = 256  # lists whose length is remembered
 
 
 class Counting:
-    """Belongs to one event loop."""
+    """Belongs to one event loop. How old a count is goes by a clock that nobody sets."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
-        self._store, self._clock = store, clock
-        self._counts: tuple[float, tuple[Count, ...]] = (0.0, ())
+    def __init__(
+        self, store: Store, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._now, self._clock = store, now, clock
+        self._counts: tuple[float, tuple[Count, ...]] = (float("-inf"), ())
         self._fresh = FRESH_SECONDS
         self._asking: asyncio.Task[None] | None = None
         self._lengths: dict[FleetQuery, tuple[float, int]] = {}
@@ -41,20 +44,20 @@ class Counting:
 
     async def _count(self) -> None:
         try:
-            now = self._clock()
-            self._counts = (now, await self._store.fleet_counts(now))
-            self._fresh = max(FRESH_SECONDS, SHARE * (self._clock() - now))
+            began = self._clock()
+            self._counts = (began, await self._store.fleet_counts(self._now()))
+            self._fresh = min(max(FRESH_SECONDS, SHARE * (self._clock() - began)), LONGEST_FRESH)
         finally:
             self._asking = None
 
     async def length(self, asked: FleetQuery) -> int:
         """Of the list without regard to its order and part."""
         known = self._lengths.get(asked)
-        now = self._clock()
-        if known and now - known[0] < FRESH_SECONDS:
+        began = self._clock()
+        if known and began - known[0] < FRESH_SECONDS:
             return known[1]
-        found = await self._store.count_fleet(asked, now)
+        found = await self._store.count_fleet(asked, self._now())
         if len(self._lengths) >= MOST:
             self._lengths.clear()
-        self._lengths[asked] = (now, found)
+        self._lengths[asked] = (began, found)
         return found

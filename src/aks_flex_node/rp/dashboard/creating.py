@@ -192,7 +192,7 @@ def turned(found: Draft, step: int, to: str) -> Form | None:
     if verb == "add" and kind in drafts.ROWS:
         more = found.with_row(kind)
         return Form(more, 4, focus=drafts.cell(kind, "key", len(_rows(more)[kind]) - 1))
-    if verb == "drop" and kind in drafts.ROWS and number.isdecimal():
+    if verb == "drop" and kind in drafts.ROWS and number in map(str, range(drafts.MOST_ROWS[kind])):
         return Form(found.without_row(kind, int(number)), 4, focus=f"add-{kind}")
     return None
 

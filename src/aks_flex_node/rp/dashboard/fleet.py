@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlencode
 
+from aks_flex_node.rp.arm import errors
 from aks_flex_node.rp.store.fleet import STATES, FleetQuery, Sort, State
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Fleet:
     counting: Counting
 
     async def show(self, visit: Visit) -> Response:
+        if wait := self.scopes.doors.over_limit(visit.caller, None, "read"):
+            raise errors.too_many(wait)
         clusters = await self.scopes.clusters(visit.caller)
         asked = wanted(visit.query, clusters)
         now = self.scopes.doors.shop.now()
@@ -136,14 +139,19 @@ def _versions(counts: Sequence[Count]) -> list[Segment]:
     for each in counts:
         nodes[each.kubelet] += each.nodes
     unknown = nodes.pop("", 0)
-    common = sorted(dict(nodes.most_common(MOST_VERSIONS)).items(), key=lambda each: _order(each[0]), reverse=True)
-    rest = sum(nodes.values()) - sum(number for _, number in common)
-    parts = [(version, f"v{version}", number) for version, number in common]
+    common = newest_first(version for version, _ in nodes.most_common(MOST_VERSIONS))
+    parts = [(version, f"v{version}", nodes[version]) for version in common]
+    rest = sum(nodes.values()) - sum(number for _, _, number in parts)
     return segments([*parts, ("others", "others", rest), ("none", "none yet", unknown)])
 
 
-def _order(version: str) -> list[int]:
-    return [int(part) if part.isdigit() else 0 for part in version.split(".")]
+def newest_first(found: Iterable[str]) -> list[str]:
+    """A node may say anything: what is no number counts as none, and keeps nobody from the page."""
+
+    def order(version: str) -> list[int]:
+        return [int(part) if part.isascii() and part.isdigit() else 0 for part in version.split(".")]
+
+    return sorted(found, key=order, reverse=True)
 
 
 def _of(counts: Iterable[Count], places: Sequence[int]) -> list[Count]:

@@ -65,7 +65,6 @@ class Pages:
             "Cross-Origin-Resource-Policy": "same-origin",
             "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
             "Referrer-Policy": "same-origin",
-            "Strict-Transport-Security": "max-age=31536000",
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",
         }

@@ -1,8 +1,8 @@
 """Who is signed in. A browser has a random secret in a cookie; the store has its hash, and who that is.
 
 A session ends at its time, after idleness, by signing out, and when what opened it is worth nothing any more: a new
-admin key ends all sessions of the old one. Every sign-in makes a new secret, so nobody can prepare one for
-somebody else.
+admin key ends all sessions of the old one, and a configuration by which nobody signs in so ends those who did. Every
+sign-in makes a new secret, so nobody can prepare one for somebody else.
 """
 
 from __future__ import annotations
@@ -52,17 +52,20 @@ class Sessions:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`key_mark` says which admin key there is now."""
-        self._store, self._key_mark, self._clock = store, key_mark, clock
+        self._store, self._clock = store, clock
+        self._key_mark = key_mark if settings.admin_key else lambda: ""
+        self._entra_mark = f"{settings.entra.tenant_id}/{settings.entra.client_id}" if settings.entra else ""
         self.seconds = settings.session_hours * 3600
         self._idle = settings.idle_minutes * 60
 
     async def begin(self, caller: Caller) -> SignedIn:
         secret, now = secrets.token_urlsafe(32), self._clock()
-        proof = self._key_mark() if caller.kind == "Key" else ""
-        await self._store.put_session(Session(_hash(secret), _document(caller), proof, now + self.seconds, now))
+        kept = Session(_hash(secret), _document(caller), self._proof(caller), now + self.seconds, now)
+        await self._store.put_session(kept)
         return SignedIn(caller, secret)
 
-    async def find(self, secret: str) -> SignedIn | None:
+    async def find(self, secret: str, *, by_hand: bool = True) -> SignedIn | None:
+        """Only what a person does keeps it from being idle: a page that keeps itself fresh would do so for ever."""
         if not secret or len(secret) > 128:
             return None
         now, name = self._clock(), _hash(secret)
@@ -70,11 +73,15 @@ class Sessions:
         if found is None or now - found.used > self._idle:
             return None
         caller = _caller(found.caller)
-        if caller.kind == "Key" and (not found.proof or found.proof != self._key_mark()):
+        if not found.proof or found.proof != self._proof(caller):
             return None
-        if now - found.used > USED_SECONDS:
+        if by_hand and now - found.used > USED_SECONDS:
             await self._store.use_session(name, now)
         return SignedIn(caller, secret)
+
+    def _proof(self, caller: Caller) -> str:
+        """What it was opened by; empty when nothing here opens such a one any more."""
+        return self._key_mark() if caller.kind == "Key" else self._entra_mark
 
     async def end(self, secret: str) -> None:
         await self._store.end_session(_hash(secret))

@@ -68,8 +68,7 @@ class SigningIn:
         if not visits.started_here(incoming, form.get("token", "")):
             raise visits.foreign()
         after = local(form.get("next", "/"))
-        if wait := self.limits.take(f"sign-in {requests.source(incoming)}", "write"):
-            raise errors.too_many(wait)
+        self._limit(incoming)
         if self.key is None or not self.key.opens(form.get("key", "").strip().encode("utf-8", "replace")):
             await self._record(incoming, "somebody", "denied")
             return self._form(incoming, after, WRONG_KEY, 403)
@@ -78,6 +77,7 @@ class SigningIn:
     async def begin_entra(self, incoming: Incoming) -> Response:
         if self.entra is None:
             raise errors.not_here()
+        self._limit(incoming)
         where, kept = await self.entra.start(local(incoming.query_params.get("next", "/")))
         answer = go(where)
         visits.keep(answer, FLOW_COOKIE, kept, FLOW_SECONDS)
@@ -86,11 +86,21 @@ class SigningIn:
     async def end_entra(self, incoming: Incoming) -> Response:
         if self.entra is None:
             raise errors.not_here()
-        kept = incoming.cookies.get(FLOW_COOKIE, "")
-        caller, after = await self.entra.finish(kept, incoming.query_params)
+        self._limit(incoming)
+        try:
+            caller, after = await self.entra.finish(incoming.cookies.get(FLOW_COOKIE, ""), incoming.query_params)
+        except errors.ArmError as error:
+            if error.status == 401:
+                await self._record(incoming, "somebody", "denied")
+            raise
         answer = await self._let_in(incoming, caller, local(after))
         visits.drop(answer, FLOW_COOKIE)
         return answer
+
+    def _limit(self, incoming: Incoming) -> None:
+        """By address, before anything is asked of Entra or of the store: nobody is known yet."""
+        if wait := self.limits.take(f"sign-in {requests.source(incoming)}", "write"):
+            raise errors.too_many(wait)
 
     async def _let_in(self, incoming: Incoming, caller: Caller, after: str) -> Response:
         """With a new secret, whatever the browser had before."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 COOKIE = "__Host-aks-flex"
 START_COOKIE = "__Host-aks-flex-start"  # of somebody who is about to sign in
+LIVE = "x-live"  # the header by which a script asks for the live part of a page
 MOST_FIELDS = 200
 
 
@@ -50,7 +51,7 @@ class Visit:
     @property
     def shown(self) -> str | None:
         """What a script has on the screen already; None when a whole page is asked for."""
-        return self.incoming.headers.get("x-live")
+        return self.incoming.headers.get(LIVE)
 
 
 async def posted(incoming: Incoming) -> dict[str, str]:

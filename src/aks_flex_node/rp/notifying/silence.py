@@ -19,17 +19,22 @@ AT_ONCE = 500
 
 class SilenceWatch:
     """`after`: seconds without a word. Nobody is called silent before this service itself has listened for so long:
-    while it, or its store, was away, no node could be heard of."""
+    while it, its store or its whole machine was away, no node could be heard of. A clock that was set, or a machine
+    that slept, shows in how long ago the last look was."""
 
     def __init__(
         self, store: Silences, notices: Notices, after: float, clock: Callable[[], float] = time.time
     ) -> None:
         self._store, self._notices, self._after, self._clock = store, notices, after, clock
-        self._listening_since = clock()
+        self._listening_since = self._looked = clock()
 
     async def once(self) -> None:
+        now = self._clock()
+        if not 0 <= now - self._looked <= self._after / 2:
+            self._listening_since = now
         try:
-            await self._look(self._clock())
+            await self._look(now)
+            self._looked = self._clock()
         except BaseException:
             self._listening_since = self._clock()
             raise

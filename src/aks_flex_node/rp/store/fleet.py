@@ -146,20 +146,34 @@ _TYPES = (
     *("TEXT", "TEXT", "TEXT", "TEXT", "TEXT", "BIGINT"),
 )
 _TOLD_TYPES = _TYPES[-5:]
+EVERYTHING = (*_WANTED.split(", "), *_TOLD.split(", "))  # that is taken from a node
+COLUMNS = f"place, key, {', '.join(EVERYTHING)}, silent, last_seen, shape"
+
+
+def new_row(first: int) -> str:
+    """The values of a row, from parameters that begin at that place: its key and all that is taken from its node."""
+    return f"{casts(first, _TYPES)}, 0, 0, {SHAPE}"
+
+
+def settings(first: int) -> str:
+    return ", ".join(f"{name} = ${number}" for number, name in enumerate(EVERYTHING, first))
+
+
+def row_of(node: Node) -> Values:
+    return *of_node(node), *of_status(node.status)
 
 
 @cache
 def _enlist(first: int) -> str:
     return (
-        f"INSERT INTO fleet (place, key, {_WANTED}, {_TOLD}, silent, last_seen, shape)"
-        f" SELECT {casts(first, _TYPES)}, 0, 0, {SHAPE} WHERE {DECIDED}"
+        f"INSERT INTO fleet ({COLUMNS}) SELECT {new_row(first)} WHERE {DECIDED}"
         f" ON CONFLICT (place, key) DO UPDATE SET {_KEPT}"
     )
 
 
 def enlist(place: int, node: Node) -> Follow:
     """With a node that is written. What its agent said last stays as it is."""
-    return Follow(_enlist, (place, node.key, *of_node(node), *of_status(node.status)))
+    return Follow(_enlist, (place, node.key, *row_of(node)))
 
 
 @cache
@@ -189,17 +203,6 @@ def strike(place: int, key: str) -> Follow:
 
 
 SEEN = "UPDATE fleet SET last_seen = $3 WHERE place = $1 AND key = $2 AND last_seen < $3"
-
-OLD_SHAPES = (
-    "SELECT n.cluster, n.key FROM fleet f JOIN places p ON p.number = f.place"  # noqa: S608 - a number
-    f" JOIN nodes n ON n.cluster = p.cluster AND n.key = f.key WHERE f.shape <> {SHAPE} AND n.gone = 0 LIMIT $1"
-)
-_EVERYTHING = [*_WANTED.split(", "), *_TOLD.split(", ")]
-RESHAPE = (
-    "UPDATE fleet SET "  # noqa: S608 - names of columns
-    + ", ".join(f"{name} = ${number}" for number, name in enumerate(_EVERYTHING, start=3))
-    + f", shape = {SHAPE} WHERE place = $1 AND key = $2 AND shape <> {SHAPE}"
-)
 
 COUNTS = (
     f"SELECT place, {STATE} AS state, kubelet, CASE WHEN applied > 0 AND applied <> version THEN 1 ELSE 0 END,"  # noqa: S608

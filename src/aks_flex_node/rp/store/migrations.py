@@ -138,7 +138,7 @@ FLEET = (
     "INSERT INTO fleet SELECT p.number, n.key, n.name, n.version, n.created, '', '', '', 0, 0, '', '', '', '', '',"
     " 0, 0, COALESCE(s.last_seen, 0), 0 FROM nodes n JOIN places p ON p.cluster = n.cluster"
     " LEFT JOIN sightings s ON s.cluster = n.cluster AND s.key = n.key WHERE n.gone = 0",
-    "DROP TABLE sightings",
+    # `sightings` stays for replicas of the release before, which read and write it until they are replaced.
 )
 
 # Who is signed in to the pages. The secret in a cookie is nowhere; this is its hash.

@@ -25,7 +25,7 @@ SWEEP = Write("DELETE FROM sessions WHERE expires <= $1 OR used < $2 RETURNING i
 class Session:
     id: str  # hash of what the cookie has
     caller: Document  # who it is, as they proved it when they signed in
-    proof: str  # what it was proved by, where that can lose its worth: the fingerprint of the admin key
+    proof: str  # what it was proved by, which can lose its worth: the admin key's fingerprint, Entra's application
     expires: float
     used: float  # when a page was last asked for, to within a minute
 

@@ -27,7 +27,6 @@ class Silence:
     """A node whose silence began, or ended, without anybody having noted it."""
 
     cluster: str
-    place: int
     key: str
     name: str
     last_seen: float
@@ -51,21 +50,22 @@ def _is_silent(before: str) -> str:
 
 
 _SELECT = (
-    "SELECT p.cluster, f.place, f.key, f.name, f.last_seen, 1 - f.silent, f.monitored"
+    "SELECT p.cluster, f.key, f.name, f.last_seen, 1 - f.silent, f.monitored"
     " FROM fleet f JOIN places p ON p.number = f.place"
 )
 FALLEN = f"{_SELECT} WHERE f.silent = 0 AND {_is_silent('$1')} LIMIT $2"
 HEARD = f"{_SELECT} WHERE f.silent = 1 AND NOT {_is_silent('$1')} LIMIT $2"
 
 NOTE = (
-    "UPDATE fleet SET silent = $3 WHERE place = $1 AND key = $2 AND silent <> $3"  # noqa: S608 - a constant
+    "UPDATE fleet SET silent = $3 WHERE place = (SELECT number FROM places WHERE cluster = $1)"  # noqa: S608 - a constant
+    " AND key = $2 AND silent <> $3"
     f" AND CASE WHEN {_is_silent('$4')} THEN 1 ELSE 0 END = $3 RETURNING key"
 )
 
 
 def _silence(row: Row) -> Silence:
-    cluster, place, key, name, last_seen, silent, monitored = row
-    return Silence(cluster, place, key, name, last_seen, bool(silent), bool(monitored))
+    cluster, key, name, last_seen, silent, monitored = row
+    return Silence(cluster, key, name, last_seen, bool(silent), bool(monitored))
 
 
 class NotedSilences(ABC):
@@ -79,5 +79,6 @@ class NotedSilences(ABC):
         return tuple(map(_silence, await self._read(FALLEN if silent else HEARD, before, limit)))
 
     async def note_silence(self, silence: Silence, before: float, messages: Sequence[Message] = ()) -> bool:
-        about = (silence.place, silence.key, int(silence.silent), before)
+        # By the cluster's name and not its number: writes that go together are in one order, whatever they are about.
+        about = (silence.cluster, silence.key, int(silence.silent), before)
         return bool(await self._write(*composed(NOTE, about, *outbox.enqueue(messages))))

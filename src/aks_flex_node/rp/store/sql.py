@@ -86,13 +86,14 @@ DELETE_CLUSTER = Write(
 # there, and so that one statement decides whether it may be made; and with its identity, whose polls are to hear that
 # the node is gone.
 
-SELECT_NODE = (
-    "SELECT n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
+NODE_COLUMNS = (
+    "n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
     " n.join_state, n.node_identity, n.created, n.status, COALESCE(f.last_seen, 0), n.revision"
-    " FROM nodes n LEFT JOIN places p ON p.cluster = n.cluster"
-    " LEFT JOIN fleet f ON f.place = p.number AND f.key = n.key"
-    " WHERE n.gone = 0 AND n.cluster = $1"
 )
+NODES_IN_FLEET = (
+    "nodes n LEFT JOIN places p ON p.cluster = n.cluster LEFT JOIN fleet f ON f.place = p.number AND f.key = n.key"
+)
+SELECT_NODE = f"SELECT {NODE_COLUMNS} FROM {NODES_IN_FLEET} WHERE n.gone = 0 AND n.cluster = $1"  # noqa: S608 - constants
 
 NODE = f"{SELECT_NODE} AND n.key = $2"
 

@@ -200,7 +200,11 @@ class Store(Messages, Silences, Protocol):
         ...
 
     async def refresh_fleet(self) -> int:
-        """Make rows anew that an earlier release wrote; how many there were."""
+        """Before anything else: make rows anew that an earlier release, or the step to this one, left; how many."""
+        ...
+
+    async def mend_fleet(self) -> int:
+        """Make right what a replica of an earlier release has written without its row; how many rows that were."""
         ...
 
     # sessions of people

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.rp.store import fleet, outbox, rows, sessions, sql
 from aks_flex_node.rp.store.changes import Broadcast
+from aks_flex_node.rp.store.mending import MendedFleet
 from aks_flex_node.rp.store.outbox import Outbox
 from aks_flex_node.rp.store.silences import NotedSilences
 from aks_flex_node.rp.store.store import Cluster, Conflict, Delivery, Document, Event, Node, Page, Trace
@@ -21,11 +22,10 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.store.sessions import Session
 
 LARGEST = 2**63 - 1
-AT_ONCE = 500  # rows of the fleet that are made anew
 FORGET_DELIVERY = sql.Follow(lambda _: sql.FORGET_DELIVERY)
 
 
-class Tables(Outbox, NotedSilences, ABC):
+class Tables(Outbox, NotedSilences, MendedFleet, ABC):
     def __init__(self) -> None:
         self._changes = Broadcast()
         self._places: dict[str, int] = {}  # once given, a place stays
@@ -124,9 +124,9 @@ class Tables(Outbox, NotedSilences, ABC):
         return Trace(int(found[0][0]), str(found[0][1])) if found else Trace()
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
-        if moments:  # in one order everywhere, so that two replicas never wait for each other
-            placed = [(await self._place(cluster), key, moment) for cluster, key, moment in moments]
-            await self._write_many(fleet.SEEN, sorted(placed), repeatable=True)
+        if moments:  # in one order everywhere, that of the batches, so that two replicas never wait for each other
+            placed = [(await self._place(cluster), key, moment) for cluster, key, moment in sorted(moments)]
+            await self._write_many(fleet.SEEN, placed, repeatable=True)
 
     async def report(
         self,
@@ -161,20 +161,6 @@ class Tables(Outbox, NotedSilences, ABC):
 
     async def fleet_counts(self, now: float) -> tuple[Count, ...]:
         return tuple(map(fleet.count_of, await self._read(fleet.COUNTS, now)))
-
-    async def refresh_fleet(self) -> int:
-        done = 0
-        while old := await self._read(fleet.OLD_SHAPES, AT_ONCE):
-            nodes = [await self.node(row[0], row[1]) for row in old]
-            placed = [(await self._place(node.cluster), node) for node in nodes if node]
-            values = [
-                (place, node.key, *fleet.of_node(node), *fleet.of_status(node.status)) for place, node in placed
-            ]
-            await self._write_many(fleet.RESHAPE, values, repeatable=True)
-            done += len(values)
-            if len(old) < AT_ONCE:
-                break
-        return done
 
     async def _place(self, cluster: str) -> int:
         """The number of a cluster. Two who make one at the same moment may both want the same number: one gets none,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tests.service.rp.api.tenants import Tenant
 
 UNKNOWN_PATHS = (
-    "/",
     "/subscriptions",
     f"{PLANT}",
     f"{PLANT}/agentPools/a",

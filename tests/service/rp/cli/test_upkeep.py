@@ -89,6 +89,20 @@ def test_what_was_backed_up_comes_back_and_what_was_there_is_kept(
         assert aside.execute("SELECT count(*) FROM nodes WHERE gone = 0").fetchone() == (1,)
 
 
+def test_nobody_is_signed_in_by_a_backup(worked: Person, made: ServiceSettings, tmp_path: Path) -> None:
+    def sessions(*statements: str) -> list[tuple[str]]:
+        with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as file:
+            for each in statements:
+                file.execute(each)
+            return file.execute("SELECT id FROM sessions").fetchall()
+
+    assert sessions("INSERT INTO sessions VALUES ('of a thief', '{}', 'proof', 1e12, 1e12)")
+    worked.does("backup", str(tmp_path / "backup.tar"))
+    sessions("DELETE FROM sessions")  # somebody signs out
+    worked.does("restore", str(tmp_path / "backup.tar"), "--yes")
+    assert sessions() == []
+
+
 def test_a_whole_service_comes_back_on_an_empty_machine_only_with_its_keys(worked: Person, tmp_path: Path) -> None:
     bare, whole = tmp_path / "bare.tar", tmp_path / "whole.tar"
     worked.does("backup", str(bare))

@@ -35,6 +35,14 @@ def followed(key: str, version: int = 1, *, monitored: bool = True) -> Node:
     return node(key, version, properties={"continuousMonitoring": monitored})
 
 
+async def listen(watch: SilenceWatch, clock: Clock, seconds: float) -> None:
+    """Time passes as it does for a service that runs."""
+    until = clock.now + seconds
+    while clock.now < until:
+        clock.now = min(clock.now + 15.0, until)
+        await watch.once()
+
+
 def with_store(tmp_path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
     async def run() -> None:
         store = SqliteStore(tmp_path / "store.db")
@@ -65,8 +73,9 @@ def test_a_node_is_told_of_once_when_it_falls_silent_and_once_when_it_is_heard_a
         for key in ("edge-1", "edge-2"):
             await store.put_node(followed(key), None)
             await store.seen([("/c", key, clock.now)])
-        clock.now += AFTER + 1
+        await listen(watch, clock, AFTER / 2)
         await store.seen([("/c", "edge-2", clock.now)])
+        await listen(watch, clock, AFTER / 2 + 1)
         for _ in range(3):
             await watch.once()
         assert await told(store) == [("Edge-1", "silent")]
@@ -84,11 +93,9 @@ def test_nobody_is_silent_before_the_service_itself_has_listened_for_as_long(tmp
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now - 3600)])
         watch = SilenceWatch(store, NOTICES, AFTER, clock)
-        clock.now += AFTER - 1
-        await watch.once()
+        await listen(watch, clock, AFTER - 1)
         assert await told(store) == []
-        clock.now += 2
-        await watch.once()
+        await listen(watch, clock, 2)
         assert await told(store) == [("Edge-1", "silent")]
 
     with_store(tmp_path, work)
@@ -100,8 +107,7 @@ def test_who_is_heard_again_is_told_of_at_once_by_a_service_that_just_began(tmp_
         earlier = SilenceWatch(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
-        clock.now += AFTER + 1
-        await earlier.once()
+        await listen(earlier, clock, AFTER + 1)
         await store.seen([("/c", "edge-1", clock.now)])
         await SilenceWatch(store, NOTICES, AFTER, clock).once()
         assert await told(store) == [("Edge-1", "silent"), ("Edge-1", "heard")]
@@ -115,15 +121,15 @@ def test_while_the_store_is_away_nobody_could_be_heard(tmp_path: Path) -> None:
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
         watch = SilenceWatch(store, NOTICES, AFTER, clock)
-        clock.now += AFTER + 1
+        await listen(watch, clock, AFTER - 1)
+        clock.now += 2
         await store.stop()
         with pytest.raises(Unavailable):
             await watch.once()
         await store.start()
         await watch.once()
         assert await told(store) == []
-        clock.now += AFTER
-        await watch.once()
+        await listen(watch, clock, AFTER)
         assert await told(store) == [("Edge-1", "silent")]
 
     with_store(tmp_path, work)
@@ -135,8 +141,7 @@ def test_a_node_that_is_followed_no_more_is_not_said_to_be_heard(tmp_path: Path)
         watch = SilenceWatch(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
-        clock.now += AFTER + 1
-        await watch.once()
+        await listen(watch, clock, AFTER + 1)
         await store.put_node(followed("edge-1", 2, monitored=False), "edge-1-1")
         await watch.once()
         assert await told(store) == [("Edge-1", "silent")]
@@ -152,8 +157,24 @@ def test_a_whole_site_can_fall_silent_at_once(tmp_path: Path) -> None:
         names = [f"edge-{number}" for number in range(1200)]
         await asyncio.gather(*(store.put_node(followed(name), None) for name in names))
         await store.seen([("/c", name, clock.now) for name in names])
-        clock.now += AFTER + 1
-        await watch.once()
+        await listen(watch, clock, AFTER + 1)
         assert sorted(await told(store)) == sorted((name.title(), "silent") for name in names)
+
+    with_store(tmp_path, work)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_machine_that_slept_and_a_clock_that_was_set_make_nobody_silent(tmp_path: Path, jump: float) -> None:
+    async def work(store: SqliteStore) -> None:
+        clock = Clock()
+        watch = SilenceWatch(store, NOTICES, AFTER, clock)
+        await store.put_node(followed("edge-1"), None)
+        await store.seen([("/c", "edge-1", clock.now - 2 * 3600)])
+        await listen(watch, clock, AFTER / 2)
+        clock.now += jump
+        await listen(watch, clock, AFTER - 1)
+        assert await told(store) == []
+        await listen(watch, clock, 16)
+        assert await told(store) == [("Edge-1", "silent")]
 
     with_store(tmp_path, work)

@@ -24,8 +24,9 @@ async def test_all_who_wait_hear_of_writes_and_deletions(store: Store) -> None:
 
 
 async def test_a_write_whose_caller_has_gone_wakes_nevertheless(store: Store) -> None:
-    await store.put_node(node(key="edge-0"), None)  # so that the next write of the cluster begins at once
     changes = store.changes()
+    await store.put_node(node(key="edge-0"), None)  # so that the next write of the cluster begins at once
+    assert await next_of(changes) == ("/c", "edge-0", 1)
     write = asyncio.create_task(store.put_node(node(), None))
     await asyncio.sleep(0)
     write.cancel()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import asyncpg
 import pytest
 
 from aks_flex_node.rp.store.store import Conflict
@@ -10,7 +11,7 @@ from tests.service.rp.store.things import event, node
 
 if TYPE_CHECKING:
     from aks_flex_node.rp.store.store import Store
-    from tests.service.rp.store.conftest import Place
+    from tests.service.rp.store.conftest import Place, PostgresPlace
 
 WRITERS = 100
 
@@ -94,3 +95,33 @@ async def test_sightings_reports_writes_and_deletions_do_not_stand_in_one_anothe
     assert {one.last_seen for one in page.nodes} == {10.0}
     assert {one.status["at"] for one in page.nodes} == {10.0}
     await asyncio.gather(*(store.stop() for store in stores))
+
+
+async def test_no_two_replicas_wait_for_each_other_whatever_the_order_of_clusters(postgres: PostgresPlace) -> None:
+    """A cluster's number says when it came, its name where it stands in a batch, and the two need not agree."""
+    stores = [postgres(), postgres()]
+    await asyncio.gather(*(store.start() for store in stores))
+    for name in ("/z", "/a"):
+        for number in range(10):
+            properties = {"continuousMonitoring": True}
+            await stores[0].put_node(node(f"edge-{number}", cluster=name, properties=properties), None)
+    nodes = [(name, f"edge-{number}") for name in ("/z", "/a") for number in range(10)]
+    await stores[0].seen([(*each, 1.0) for each in nodes])
+
+    async def note(store: Store, before: float) -> None:
+        found = [each for silent in (True, False) for each in await store.unnoted_silences(before, 20, silent=silent)]
+        await asyncio.gather(*(store.note_silence(each, before) for each in found))
+
+    for moment in range(2, 40):
+        await asyncio.gather(
+            stores[0].seen([(*each, moment) for each in nodes]),
+            *(stores[1].report(*each, {"at": moment}, moment) for each in nodes),
+            note(stores[0], moment + 0.5),
+            note(stores[1], moment - 0.5),
+        )
+    await asyncio.gather(*(store.stop() for store in stores))
+    connection = await asyncpg.connect(postgres.address)
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    found = await connection.fetchval(deadlocks)
+    await connection.close()
+    assert found == 0

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.rp.store import migrations
-from aks_flex_node.rp.store import sqlite as sqlite_store
 from aks_flex_node.rp.store.fleet import Count, Entry, FleetQuery
 from aks_flex_node.rp.store.sessions import Session
-from aks_flex_node.rp.store.sqlite import SqliteStore
 from tests.service.rp.store.things import node
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from aks_flex_node.rp.store.store import Node, Store
 
 NOW = 5000.0
@@ -147,35 +140,6 @@ async def test_a_node_that_is_noted_as_silent_is_so_until_it_is_noted_as_heard(s
     (heard,) = await store.unnoted_silences(4000.0, 10, silent=False)
     await store.note_silence(heard, 4000.0)
     assert await names(store, state="Ready") == ["edge-1"]
-
-
-async def test_a_store_of_an_earlier_release_gets_its_fleet(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        sqlite_store.migrate(old, migrations.MIGRATIONS[:1])
-        documents = (
-            '{"nodeConfig": {"labels": {"site": "oslo"}}}',
-            '{"kubernetes": {"version": "1.34.4"}}',
-            '{"state": "Joined"}',
-            '{"conditions": [{"type": "Ready", "status": "True"}]}',
-        )
-        columns = "cluster, key, name, version, etag, properties, config, secrets, system_data, join_state, status"
-        old.execute(
-            f"INSERT INTO nodes ({columns}, node_identity, created, gone, revision)"  # noqa: S608 - a test's own
-            " VALUES ('/c', 'edge-1', 'Edge-1', 7, 'e', ?, ?, x'', '{}', ?, ?, '', 1.5, 0, 1)",
-            documents,
-        )
-        old.execute("INSERT INTO sightings VALUES ('/c', 'edge-1', 4321.0)")
-    store = SqliteStore(path)
-    await store.start()
-    kept = await store.node("/c", "edge-1")
-    assert kept is not None
-    assert kept.last_seen == 4321.0
-    assert await store.refresh_fleet() == 1
-    assert await store.refresh_fleet() == 0
-    (found,) = await asked(store, search="site=oslo")
-    assert (found.name, found.state, found.last_seen, found.version) == ("Edge-1", "Ready", 4321.0, 7)
-    await store.stop()
 
 
 async def test_sessions_expire_and_end(store: Store) -> None:

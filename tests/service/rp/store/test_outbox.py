@@ -68,7 +68,8 @@ async def test_nobody_else_gets_a_message_while_it_is_being_sent(store: Store, p
     try:
         await tell(store, *(message(str(number), f"edge-{number}") for number in range(40)))
         both = await asyncio.gather(*(due(each, limit=10) for each in (store, other, store, other)))
-        assert sorted(int(each) for some in both for each in some) == list(range(40))
+        left = await due(store, limit=40)  # those who meet may get less than they could
+        assert sorted(int(each) for some in (*both, left) for each in some) == list(range(40))
         assert await due(other) == []
     finally:
         await other.stop()

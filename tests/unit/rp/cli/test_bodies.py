@@ -79,6 +79,8 @@ def test_the_address_of_the_api_server_can_be_said_and_taken_back() -> None:
     assert after["nodeConfig"]["kubelet"] == {"verbosity": 4, "serverURL": "https://10.1.0.4"}
     assert changed(after, Said(server_url="")) == before
     assert changed({}, Said(server_url="")) == {}
+    alone = {"nodeConfig": {"kubelet": {"serverURL": "https://10.1.0.4"}}}
+    assert changed(alone, Said(server_url="")) == {"nodeConfig": {}}
 
 
 def test_taints_are_known_by_key_and_effect() -> None:

@@ -179,3 +179,8 @@ def test_what_the_api_refuses_in_the_end_leads_back_to_its_step() -> None:
     assert [each.message for each in form.troubles] == ["Plant does not answer."]
     form = refused(draft(BASE), stale("press-1"))
     assert (form.step, form.wrong("name")[:10]) == (1, "There is a")
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "40", "-1", "", "\u00b2", "\u0663"])
+def test_a_row_that_no_form_can_have_is_not_taken_out(number: str) -> None:
+    assert turned(Draft(labels=(("a", "b"),)), 4, f"drop-label-{number}") is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.dashboard.fleet import Links, segments, wanted
+from aks_flex_node.rp.dashboard.fleet import Links, newest_first, segments, wanted
 from aks_flex_node.rp.dashboard.scopes import Shown
 from aks_flex_node.rp.dashboard.visits import local
 from aks_flex_node.rp.store.fleet import FleetQuery
@@ -89,3 +89,8 @@ def test_a_page_of_ours_may_follow_a_sign_in(path: str) -> None:
 )
 def test_nothing_else_does(path: str) -> None:
     assert local(path) == "/"
+
+
+def test_a_node_that_says_something_odd_about_its_version_keeps_nobody_from_the_page() -> None:
+    odd = ["1.34.4", "1.35.0", "\u00b2.1", "\u0661.2", "", "x" * 256, "9" * 256, "-1.+2"]
+    assert newest_first(odd)[:3] == ["9" * 256, "1.35.0", "1.34.4"]

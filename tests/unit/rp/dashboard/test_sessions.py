@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 from aks_flex_node.rp.auth.keys import ADMIN
 from aks_flex_node.rp.callers import Caller
 from aks_flex_node.rp.dashboard.sessions import Sessions, SignedIn
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.store.sessions import Session
     from aks_flex_node.rp.store.store import Store
 
+ID = "12345678-1234-1234-1234-123456789abc"
+ENTRA = {"tenantId": ID, "clientId": ID, "clientSecretFile": "secret"}
 PERSON = Caller("an id", "ann@example.com", "User", "a tenant", frozenset({"an id", "a group"}), frozenset({"an id"}))
 
 
@@ -40,18 +44,20 @@ class KeptSessions:
 class World:
     now: float = 1_000_000.0
     key: str = "first key"
+    settings: dict[str, Any] = field(default_factory=lambda: {"entra": ENTRA})
     store: KeptSessions = field(default_factory=KeptSessions)
 
     @property
     def sessions(self) -> Sessions:
-        return Sessions(cast("Store", self.store), DashboardSettings(), lambda: self.key, lambda: self.now)
+        settings = DashboardSettings.model_validate(self.settings)
+        return Sessions(cast("Store", self.store), settings, lambda: self.key, lambda: self.now)
 
     def begin(self, caller: Caller = PERSON) -> SignedIn:
         begun: SignedIn = self.run(self.sessions.begin(caller))
         return begun
 
-    def find(self, secret: str) -> SignedIn | None:
-        found: SignedIn | None = self.run(self.sessions.find(secret))
+    def find(self, secret: str, *, by_hand: bool = True) -> SignedIn | None:
+        found: SignedIn | None = self.run(self.sessions.find(secret, by_hand=by_hand))
         return found
 
     def run(self, work: Any) -> Any:
@@ -97,6 +103,36 @@ def test_a_session_ends_after_an_idle_hour_and_after_eight_hours_in_any_case() -
     idle = world.begin()
     world.now += 3601
     assert world.find(idle.secret) is None
+
+
+def test_a_page_that_keeps_itself_fresh_does_not_keep_its_session_from_being_idle() -> None:
+    world = World()
+    session = world.begin()
+    for _ in range(3):
+        world.now += 19 * 60
+        assert world.find(session.secret, by_hand=False)
+    world.now += 19 * 60
+    assert world.find(session.secret, by_hand=False) is None
+    assert world.find(session.secret) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "by_key", "by_entra"),
+    [
+        ({"entra": ENTRA}, True, True),
+        ({"entra": ENTRA, "adminKey": False}, False, True),
+        ({}, True, False),
+        ({"entra": {**ENTRA, "tenantId": ID.replace("a", "b")}}, True, False),
+    ],
+)
+def test_a_configuration_by_which_nobody_signs_in_so_ends_the_sessions_of_those_who_did(
+    settings: dict[str, Any], by_key: bool, by_entra: bool
+) -> None:
+    world = World()
+    admin, person = world.begin(ADMIN), world.begin()
+    world.settings = settings
+    assert bool(world.find(admin.secret)) == by_key
+    assert bool(world.find(person.secret)) == by_entra
 
 
 def test_a_new_admin_key_ends_the_sessions_of_the_old_one_alone() -> None:

@@ -30,7 +30,7 @@ class JoinCommand(FlexNodeCommand):
     @classmethod
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
         schema = super()._build_arguments_schema(*args, **kwargs)
-        arguments.node(schema)
+        arguments.node(schema, ids=False)  # one line, one machine: of several, nobody would know which is whose
         arguments.self_hosted(schema)
         return schema
 

@@ -26,4 +26,5 @@ class RegenerateTokenOfNode(FlexNodeCommand):
         return schema
 
     def execute(self) -> Any:
-        return RegenerateToken(self.ctx)()
+        """With the name, since --ids may have named several, whose answers come in any order."""
+        return {"name": self.ctx.typed["name"], **RegenerateToken(self.ctx)()}

@@ -12,7 +12,7 @@ from azext_aks_flex_node import arguments, bodies, words
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import GetNode, PutNode
 from azext_aks_flex_node.private_files import client_secret
-from azext_aks_flex_node.tables import row
+from azext_aks_flex_node.tables import rows
 
 from ._create import refuse_lost_url
 
@@ -49,7 +49,7 @@ class Update(FlexNodeCommand):
     AZ_SUPPORT_NO_WAIT = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=row, **kwargs)
+        super().__init__(*args, table_transformer=rows, **kwargs)
 
     @classmethod
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from azure.cli.core.aaz import AAZBoolArg, AAZWaitCommand, register_command
 from azure.cli.core.azclierror import AzureResponseError
+from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 from knack.arguments import CLICommandArgument
+from knack.log import get_logger
 
 from azext_aks_flex_node import arguments, tables
 from azext_aks_flex_node.commands import FlexNodeCommand
@@ -13,6 +16,8 @@ from azext_aks_flex_node.refusals import explained
 
 READY = "properties.status.conditions[?type=='Ready' && status=='True'] | [0]"
 INTERVAL = 5  # seconds; az's own 30 are for what takes minutes
+MOMENTS = 12  # of such an interval, in which a service may be away
+logger = get_logger(__name__)
 
 
 @register_command("aks flex-node wait")
@@ -25,6 +30,8 @@ class Wait(AAZWaitCommand, FlexNodeCommand):
         az aks flex-node wait -g my-rg --cluster my-cluster --name edge-1 \
         --custom "properties.configVersion==properties.status.appliedConfigVersion"
     """
+
+    _answered = False  # the service, before
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
@@ -39,6 +46,7 @@ class Wait(AAZWaitCommand, FlexNodeCommand):
 
     def __call__(self, command_args: dict[str, Any]) -> None:
         self.ctx = self.made_context(command_args)
+        self._interval = int(command_args["interval"])
         if self._for_ready:
             command_args["custom"] = READY
         with explained(self.ctx):
@@ -52,7 +60,7 @@ class Wait(AAZWaitCommand, FlexNodeCommand):
 
     def _handler(self, _command_args: dict[str, Any]) -> Any:
         """It is asked for again and again; a join that has failed makes no node Ready, however long one waits."""
-        found = GetNode(self.ctx)()
+        found = self._found()
         status = found["properties"].get("status", {})
         cause = tables.cause(status)
         if self._for_ready and cause and status.get("joinState") == "Failed":
@@ -61,6 +69,21 @@ class Wait(AAZWaitCommand, FlexNodeCommand):
                 "Put that right, and let it join again: `az aks flex-node join-command` makes the line.",
             )
         return found
+
+    def _found(self) -> dict[str, Any]:
+        """A service that has answered before may be away for a while, as when it is brought up to date."""
+        for _ in range(MOMENTS):
+            try:
+                found: dict[str, Any] = GetNode(self.ctx)()
+            except (ServiceRequestError, ServiceResponseError, HttpResponseError) as error:
+                if not self._answered or (isinstance(error, HttpResponseError) and (error.status_code or 0) < 500):
+                    raise
+                logger.warning("No answer just now. Asking again in %d s.", self._interval)
+                time.sleep(self._interval)
+            else:
+                self._answered = True
+                return found
+        return dict(GetNode(self.ctx)())
 
     def _advice(self) -> str:
         return tables.cause(GetNode(self.ctx)()["properties"].get("status", {}))

@@ -1,0 +1,100 @@
+"""Every example of the help and every command of the documents, read by a shell and done by az."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.processes import run
+from tests.az_extension.test_identities import CLIENT, VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.az_extension.sites import Site
+    from tests.az_extension.warm import WarmAz
+
+HOME = Path(__file__).parents[2]
+COMMANDS = HOME / "az-extension" / "azext_aks_flex_node" / "aaz" / "latest" / "aks" / "flex_node"
+DOCUMENTS = ("docs/az-extension.md", "docs/templates.md", "README.md")
+# In place of az, and of what an example hands its answer to: writes down what a shell makes of the words.
+STAND_IN = """#!/usr/bin/env python3
+import json, sys
+with open({record!r}, "a") as record:
+    given = sys.stdin.read() if "-" in sys.argv else ""
+    print(json.dumps([sys.argv[1:], given]), file=record)
+print("https://answer")
+"""
+
+
+def of_help() -> Iterator[tuple[str, str]]:
+    for file in sorted(COMMANDS.glob("_[a-z]*.py")):
+        text = re.sub(r"\\\n\s+", "", file.read_text())
+        for title, said in re.findall(r":example: (.*)\n((?:        .*\n)+)", text):
+            yield f"{file.stem}: {title}", "\n".join(map(str.strip, said.splitlines()))
+
+
+def of_documents() -> Iterator[tuple[str, str]]:
+    """Those between backticks, with … for the cluster; and lines that are nothing else."""
+    for document in DOCUMENTS:
+        text = re.sub(r"\\\n\s+", "", (HOME / document).read_text())
+        lines = [line.strip() for line in text.splitlines() if "az aks flex-node " in line and "`" not in line]
+        for said in (*re.findall(r"`(az aks flex-node [a-z-]+ …[^`]*)`", text), *lines):
+            yield f"{document}: {said.replace('…', '...')}"[:100], said
+
+
+EXAMPLES = {**dict(of_help()), **dict(of_documents())}
+
+
+@pytest.fixture
+def there(site: Site, name: str) -> str:
+    """A node with an identity that has joined, runs what is wanted, and is Ready."""
+    identity = {"method": "servicePrincipal", "servicePrincipal": {"clientId": CLIENT, "clientSecret": "x"}}
+    made = site.admin.put(name, {"properties": {"azureAuth": identity, "continuousMonitoring": True}}).json
+    ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T10:00:00Z"}]}
+    report = {**ready, "appliedConfigVersion": made["properties"]["configVersion"]}
+    assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), report).status == 200
+    return name
+
+
+@pytest.fixture
+def room(site: Site, tmp_path: Path) -> Path:
+    """With the files that examples name."""
+    (tmp_path / "ca.crt").write_text(Path(site.cloud.ca).read_text())
+    for file, content in {
+        "admin.key": site.service.service.settings.admin_key_file.read_text(),
+        "secret": "another",
+        "FILE": "another",
+    }.items():
+        (tmp_path / file).touch(0o600)
+        (tmp_path / file).write_text(content)
+    for program in ("az", "ssh", "aks-flex-node"):
+        (tmp_path / program).write_text(STAND_IN.format(record=str(tmp_path / f"{program}.record")))
+        (tmp_path / program).chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_works_as_it_is_printed(
+    az: WarmAz, site: Site, there: str, room: Path, example: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{there}-new" if "flex-node create" in EXAMPLES[example] else there
+    text = EXAMPLES[example].replace("…", "-g edge --cluster plant", 1)
+    for pattern, instead in {
+        r"my-rg": "edge",
+        r"my-cluster": "plant",
+        r"edge(-node)?-1": name,
+        r"https://host:8443": site.service.connection.url,
+    }.items():
+        text = re.sub(pattern, instead, text)
+    monkeypatch.chdir(room)
+    run("bash", "-euc", text, env={"PATH": f"{room}:/usr/bin:/bin"})
+    for line in (room / "az.record").read_text().splitlines():
+        words, given = json.loads(line)
+        asked = [*words, *(["--yes"] if "delete" in words and "--yes" not in words else [])]
+        files = [str(room / word) if (room / word).is_file() else word for word in asked]
+        az.run(*files, input=given, env=VARIABLE)

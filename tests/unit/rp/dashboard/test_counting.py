@@ -1,0 +1,88 @@
+"""How old the counts may be that a page shows."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from aks_flex_node.rp.dashboard.counting import Counting
+from aks_flex_node.rp.store.fleet import Count, FleetQuery
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.store.store import Store
+
+LIST = FleetQuery((1,))
+
+
+@dataclass
+class Counted:
+    """A store that is counted, on a machine with two clocks, of which one is set now and then."""
+
+    takes: float = 0.0
+    now: float = 1_000_000.0
+    clock: float = 100.0
+    nodes: int = 0
+    asked: list[float] = field(default_factory=list)
+
+    async def fleet_counts(self, now: float) -> tuple[Count, ...]:
+        self.asked.append(now)
+        self.passes(self.takes)
+        self.nodes += 1
+        return (Count(1, "Ready", "1.34.4", behind=False, trouble=False, nodes=self.nodes),)
+
+    async def count_fleet(self, _: FleetQuery, now: float) -> int:
+        self.asked.append(now)
+        self.nodes += 1
+        return self.nodes
+
+    def passes(self, seconds: float) -> None:
+        self.now, self.clock = self.now + seconds, self.clock + seconds
+
+    def counting(self) -> Counting:
+        return Counting(cast("Store", self), lambda: self.now, lambda: self.clock)
+
+
+async def shown(counting: Counting) -> int:
+    found = sum(each.nodes for each in await counting.counts())
+    await asyncio.sleep(0)  # what was begun for the next one is done
+    return found
+
+
+def test_many_who_look_at_once_are_one_count() -> None:
+    async def work() -> None:
+        store = Counted()
+        counting = store.counting()
+        assert [await shown(counting) for _ in range(5)] == [1, 1, 1, 1, 1]
+        store.passes(3)
+        assert [await shown(counting) for _ in range(3)] == [1, 2, 2]
+
+    asyncio.run(work())
+
+
+def test_one_slow_moment_of_the_database_does_not_show_the_past_for_long() -> None:
+    async def work() -> None:
+        store = Counted(takes=60.0)
+        counting = store.counting()
+        await shown(counting)
+        store.takes = 0.0
+        store.passes(31)
+        await shown(counting)
+        assert await shown(counting) == 2
+
+    asyncio.run(work())
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_counts() -> None:
+    async def work() -> None:
+        store = Counted()
+        counting = store.counting()
+        await shown(counting)
+        assert await counting.length(LIST) == 2
+        store.now -= 3600
+        store.passes(20)
+        assert await shown(counting) == 3
+        assert await counting.length(LIST) == 4
+        assert store.asked[-1] == store.now
+
+    asyncio.run(work())

@@ -1,0 +1,51 @@
+"""Which clusters a person may see, where somebody else has to be asked about each."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from aks_flex_node.rp.auth.keys import ADMIN
+from aks_flex_node.rp.dashboard.scopes import Scopes
+from aks_flex_node.rp.store.store import Cluster
+
+if TYPE_CHECKING:
+    from aks_flex_node.rp.arm.ids import ClusterId
+    from aks_flex_node.rp.serving.doors import Doors
+
+ABOVE = "/subscriptions/12345678-1234-1234-1234-123456789abc/resourceGroups/edge/providers"
+IDS = [f"{ABOVE}/Microsoft.ContainerService/managedClusters/{name}" for name in ("oslo", "paris", "rome")]
+
+
+@dataclass
+class SlowRoles:
+    """Answers nobody before all have asked, as Azure would if each answer took for ever."""
+
+    asked: int = 0
+    all_asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def allows(self, _: object, __: object, cluster: ClusterId) -> bool:
+        self.asked += 1
+        if self.asked == len(IDS):
+            self.all_asked.set()
+        await self.all_asked.wait()
+        return cluster.name != "paris"
+
+
+class KnownClusters:
+    async def places(self) -> dict[str, int]:
+        return {IDS[0].lower(): 7}
+
+    async def clusters(self) -> tuple[Cluster, ...]:
+        return tuple(Cluster(each.lower(), each, {}, b"") for each in IDS)
+
+
+def test_all_clusters_are_asked_about_at_once_and_shown_in_their_order() -> None:
+    async def work() -> list[tuple[str, int]]:
+        doors = SimpleNamespace(shop=SimpleNamespace(store=KnownClusters()), roles=SlowRoles())
+        found = await asyncio.wait_for(Scopes(cast("Doors", doors)).clusters(ADMIN), 30)
+        return [(each.label, each.place) for each in found]
+
+    assert asyncio.run(work()) == [("oslo", 7), ("rome", 0)]
