@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from azure.cli.core.aaz import AAZCommand
@@ -11,8 +12,6 @@ from azext_aks_flex_node.refusals import explained
 from azext_aks_flex_node.services import Context
 
 Document = dict[str, Any]
-
-
 NAMES = {"resource_group": "--resource-group", "cluster_name": "--cluster-name", "name": "--name"}
 
 
@@ -30,8 +29,9 @@ class FlexNodeCommand(AAZCommand):
         _refuse_nameless(ctx.typed)
         return ctx
 
+    @abstractmethod
     def execute(self) -> Any:
-        raise NotImplementedError
+        """What the command does; what it returns is printed."""
 
 
 def _refuse_nameless(args: Document) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from aks_flex_node.rp.store.store import Event
 from tests.browser.fleets import HOSTILE
-from tests.browser.judging import judge, judge_on_every_screen
+from tests.browser.judging import judge_on_every_screen
 from tests.browser.providers import running_pages
 from tests.browser.screens import Screen
 from tests.browser.visiting import sign_in, sign_in_by_entra
@@ -148,7 +148,7 @@ def test_who_may_see_nothing_gets_nothing(entra_provider: EntraProvider, open_pa
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.stranger, "/ui/audit")
     assert "Ask its owner for the role Reader" in page.get_by_role("main").inner_text()
-    judge(page, "audit-nowhere")
+    judge_on_every_screen(page, "audit-nowhere")
     for path in ("/ui/audit.csv", "/ui/audit.json", "/ui/audit.csv?before=99", f"/ui/audit.csv?resource={PLANT}"):
         assert page.request.get(f"{entra_provider.url}{path}").status == 403
 
@@ -160,4 +160,4 @@ def test_before_anything_has_happened_it_says_what_will_be_here(
         page = open_page(Screen(360))
         sign_in(page, provider, f"/ui/audit?cluster={PLANT.key}")
         assert page.get_by_role("heading", name="Nothing has happened yet").is_visible()
-        judge(page, "audit-empty")
+        judge_on_every_screen(page, "audit-empty")

@@ -146,7 +146,7 @@ def test_a_new_command_is_shown_once_and_ends_the_earlier(provider: Provider, op
     page = open_page()
     sign_in(page, provider, address(name, "/token"))
     assert "stops working" in page.get_by_role("main").inner_text()
-    judge(page, "token")
+    judge_on_every_screen(page, "token")
     page.get_by_role("button", name="Make the command").click()
     page.get_by_text("aks-flex-node agent --config-url").wait_for()
     command = page.get_by_text("aks-flex-node agent --config-url").inner_text()
@@ -185,12 +185,12 @@ def test_a_node_is_deleted_by_its_name_and_its_page_says_so(provider: Provider, 
     page.get_by_label("Type the node's name").fill("press-1")
     page.get_by_role("button", name=f"Delete {name}").click()
     assert "not the name of this node" in page.get_by_role("alert").inner_text()
-    judge(page, "delete-wrong-name")
+    judge_on_every_screen(page, "delete-wrong-name")
     page.get_by_label("Type the node's name").fill(name)
     page.get_by_role("button", name=f"Delete {name}").click()
     page.wait_for_url(f"**{address(name)}")
     assert "Its machine leaves the cluster by itself" in page.get_by_role("main").inner_text()
-    judge(page, "deleted")
+    judge_on_every_screen(page, "deleted")
     assert provider.running.admin.get(name).status == 404
 
 

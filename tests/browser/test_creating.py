@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.fleets import HOSTILE
-from tests.browser.judging import judge, judge_on_every_screen
+from tests.browser.judging import judge_on_every_screen
 from tests.browser.providers import running_pages
 from tests.browser.screens import Screen
 from tests.browser.visiting import sign_in, sign_in_by_entra
@@ -200,7 +200,7 @@ def test_a_reader_is_told_whom_to_ask_and_cannot_create(entra_provider: EntraPro
     sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/create")
     assert "ask an owner of the cluster for the role Contributor" in page.get_by_role("main").inner_text()
     assert page.get_by_role("button", name="Next").count() == 0
-    judge(page, "create-reader")
+    judge_on_every_screen(page, "create-reader")
     csrf = page.locator("input[name=csrf]").first.input_value()
     form: dict[str, str | float | bool] = {"csrf": csrf, "step": "5", "to": "create"}
     form |= {"cluster": PLANT.key, "name": "by-reader", "method": "bootstrapToken", "drift": "log"}
@@ -219,4 +219,4 @@ def test_without_a_cluster_one_is_told_how_to_add_one(
         page = open_page(Screen(360))
         sign_in(page, provider, "/ui/create")
         assert "aks-flex-rp cluster add" in page.get_by_role("main").inner_text()
-        judge(page, "create-nowhere")
+        judge_on_every_screen(page, "create-nowhere")

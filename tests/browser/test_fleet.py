@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.browser.judging import judge, judge_on_every_screen
+from tests.browser.judging import judge_on_every_screen
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -67,7 +67,7 @@ def test_nodes_are_searched_filtered_and_sorted_without_a_button(open_page: Open
 def test_a_search_that_finds_nothing_says_so(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider, "?search=nobody")
     expect(page.get_by_role("heading", name="No node fits")).to_be_visible()
-    judge(page, "fleet-none")
+    judge_on_every_screen(page, "fleet-none")
 
 
 def test_what_happens_is_seen_without_reloading(open_page: Opened, provider: Provider) -> None:

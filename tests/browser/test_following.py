@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aks_flex_node.rp.arm.times import iso
-from tests.browser.judging import judge
+from tests.browser.judging import judge_on_every_screen
 from tests.browser.visiting import sign_in
 from tests.browser.wizard import command_on, create_with_principal, create_with_token
 from tests.service.rp.api.fake_clusters import PLANT
@@ -55,7 +55,7 @@ def test_a_machine_that_fails_is_shown_with_its_cause_and_what_to_do(provider: P
     wait_for(page, "Asked to join", "failed")
     assert cause in page.locator(".step.failed").inner_text()
     assert "run aks-flex-node agent on the machine again" in page.get_by_role("main").inner_text()
-    judge(page, "created-failed")
+    judge_on_every_screen(page, "created-failed")
 
 
 def test_the_command_is_shown_once_and_nowhere_else(provider: Provider, open_page: Opened) -> None:

@@ -50,7 +50,7 @@ def test_a_join_that_failed_shows_the_step_and_the_way_on(provider: Provider, op
     page = open_page()
     look_at(page, provider, "oven-failed")
     step = page.locator("[aria-current=step]")
-    judge(page, "node-failed")
+    judge_on_every_screen(page, "node-failed")
     assert "Asked to join" in step.inner_text()
     assert NO_ROUTE in step.inner_text()
     page.get_by_role("link", name="Make a new join command").click()
