@@ -103,7 +103,9 @@ def main() -> None:
         if not was_up:
             lab.down()
     medians = {key: round(statistics.median(one[key] for one in rounds), 3) for key in rounds[0]}
-    print(json.dumps({"bench": "join", "rounds": len(rounds), "os": told.os, "median": medians}))
+    around = {key: [round(pick(one[key] for one in rounds), 3) for pick in (min, max)] for key in rounds[0]}
+    spread = {key: {"median": medians[key], "min": around[key][0], "max": around[key][1]} for key in medians}
+    print(json.dumps({"bench": "join", "rounds": len(rounds), "os": told.os, "median": medians, "spread": spread}))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ A directory and a plain tar are read where they are; a compressed tar is taken i
 from __future__ import annotations
 
 import json
-import tarfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -62,7 +61,15 @@ class BundleManifest:
         wire: Mapping[str, Any] = json.loads(text)
         if wire["format"] != FORMAT:
             raise ValueError(f"its format is {wire['format']!r}, and this program knows {FORMAT}")
-        return cls(str(wire["arch"]), tuple(BundleEntry(**each) for each in wire["artifacts"]))
+        return cls(str(wire["arch"]), tuple(_entry(each) for each in wire["artifacts"]))
+
+
+def _entry(wire: Mapping[str, Any]) -> BundleEntry:
+    entry = BundleEntry(**wire)
+    texts = (entry.component, entry.version, entry.url, entry.digest, entry.file)
+    if not all(isinstance(each, str) for each in texts) or type(entry.size) is not int or entry.size < 0:
+        raise ValueError("an artifact in it is not described as one")
+    return entry
 
 
 class Bundle(ABC):
@@ -120,7 +127,7 @@ class Bundle(ABC):
             return BundleManifest.parse(self.open())
         except OSError as error:
             raise broken(self.path, MANIFEST, f"cannot be read ({error.strerror or error})") from error
-        except (ValueError, KeyError, TypeError, Broken, Hostile, tarfile.TarError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, Broken, Hostile) as error:
             raise broken(self.path, MANIFEST, f"makes no sense ({error})") from error
 
 
@@ -140,12 +147,14 @@ class TarBundle(Bundle):
         self._offsets: dict[str, int] = {}
 
     def open(self) -> bytes:
-        with tarfile.open(self.path, "r:") as tar:
-            infos = {info.name: info for info in tar if info.isreg() and info.sparse is None}
-        self._offsets = {name: info.offset_data for name, info in infos.items()}
+        sizes = {}
+        with closing(Inflated(Blob(self.path, self.path.stat().st_size, Digest("sha256", ""), ""))) as stream:
+            for member in members(stream):
+                if member.kind == "file":
+                    self._offsets[member.name], sizes[member.name] = stream.tell(), member.size
         with self.path.open("rb") as file:
             file.seek(self._offsets[MANIFEST])
-            return file.read(min(infos[MANIFEST].size, LARGEST_MANIFEST))
+            return file.read(min(sizes[MANIFEST], LARGEST_MANIFEST))
 
     def locate(self, entry: BundleEntry) -> tuple[Path, int]:
         if entry.file not in self._offsets:

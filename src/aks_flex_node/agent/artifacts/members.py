@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import IO
 
 MOST_MEMBERS = 100_000
+LONGEST_NAME = 1024  # bytes, of a member or of what a link leads to; systems end at 4096 with all that is above it
+DEEPEST = 100
 BLOCK = 512
 
 
@@ -82,6 +84,7 @@ def members(stream: Inflated) -> Iterator[Member]:
     headers = Headers(fileobj=cast("IO[bytes]", stream))
     judge = Judge()
     while info := next_header(headers):
+        stream.begin_header()
         end = stream.tell() + padded(info.size if info.isreg() else 0)
         member = judge.admit(info)
         if member:
@@ -98,7 +101,9 @@ def next_header(headers: Headers) -> tarfile.TarInfo | None:
         if type(error).__name__ in {"EOFHeaderError", "EmptyHeaderError"}:
             return None
         raise Broken(f"is not a sound tar ({error})") from error
-    except (tarfile.TarError, ValueError, IndexError) as error:
+    except RecursionError:
+        raise Hostile("has header upon header, and no file after them") from None
+    except (tarfile.TarError, ValueError, IndexError, OverflowError) as error:
         raise Broken(f"is not a sound tar ({error})") from error
     if info.size < 0:
         raise Broken("has a file of less than no bytes")
@@ -125,7 +130,8 @@ def clean_name(name: str) -> str:
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if ".." in parts:
         raise Hostile(f"has {shown(name)}, which leads out of it")
-    if not name.isprintable() or any(len(part.encode("utf-8", "surrogateescape")) > 255 for part in parts):
+    too_long = any(size(part) > 255 for part in parts) or size(name) > LONGEST_NAME or len(parts) > DEEPEST
+    if not name.isprintable() or too_long:
         raise Hostile(f"has a name that no file should have: {shown(name)}")
     return "/".join(parts)
 
@@ -139,12 +145,18 @@ def check_target(name: str, target: str) -> None:
     parts = [part for part in target.split("/") if part not in {"", "."}]
     climb = next((index for index, part in enumerate(parts) if part != ".."), len(parts))
     outside = target.startswith("/") or climb > name.count("/") or ".." in parts[climb:]
+    if not parts or size(target) > LONGEST_NAME:
+        raise Hostile(f"links {shown(name)} to {shown(target)}, which no link should lead to")
     if outside or not target.isprintable():
         raise Hostile(f"links {shown(name)} to {shown(target)}, which leads out of it")
 
 
-def padded(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK
+def size(name: str) -> int:
+    return len(name.encode("utf-8", "surrogateescape"))
+
+
+def padded(length: int) -> int:
+    return -(-length // BLOCK) * BLOCK
 
 
 def shown(name: str) -> str:

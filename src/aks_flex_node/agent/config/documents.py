@@ -74,6 +74,8 @@ def _parse_json(text: str, name: str) -> Document:
         problem = None
     except json.JSONDecodeError as error:
         problem = (f"{name}:{error.lineno}:{error.colno}", error.msg)
+    except ValueError:  # Python reads no number of thousands of digits
+        problem = (name, "it holds a number that is too long")
     if problem:  # outside of `except`, so that no traceback carries the text of the file along
         where, why = problem
         raise ConfigError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.engine.shapes import check
 from aks_flex_node.agent.marks import MARK
 from aks_flex_node.host.actions import (
     EditFile,
@@ -74,7 +75,7 @@ class Ledger:
                 if content is not None:
                     self.components, self.found = _parsed(content)
                     return
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.damaged += (place,)
 
     @property
@@ -241,5 +242,6 @@ def _parsed(content: bytes) -> tuple[dict[str, Owned], dict[str, list[str]]]:
     document = json.loads(content)
     if document["format"] != FORMAT:
         raise ValueError(f"format {document['format']}")
+    check(document)
     components = {name: Owned(**kinds) for name, kinds in document["components"].items()}
     return components, dict(document.get("found", {}))

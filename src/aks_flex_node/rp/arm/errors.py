@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aks_flex_node.rp.callers import Caller
 
 API_VERSION = "2026-05-01-preview"
+MOST_DETAILS = 100
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,12 @@ class ArmError(Exception):
 
 
 def invalid(problems: Sequence[Problem]) -> ArmError:
-    """All problems of a request at once."""
+    """All problems of a request at once; of very many, enough to see what is meant."""
     if len(problems) == 1:
         [only] = problems
         return ArmError(400, "InvalidRequestContent", only.message, only.target)
     message = f"There are {len(problems)} problems in the request. Correct them all; nothing was changed."
-    details = tuple(Detail("InvalidRequestContent", each.message, each.target) for each in problems)
+    details = tuple(Detail("InvalidRequestContent", each.message, each.target) for each in problems[:MOST_DETAILS])
     return ArmError(400, "InvalidRequestContent", message, details=details)
 
 

@@ -71,8 +71,15 @@ def check_origin(incoming: Incoming) -> None:
     """Browsers say where a form comes from. One that says nothing is left to the token in the form."""
     where = incoming.headers.get("sec-fetch-site", "same-origin")
     origin = incoming.headers.get("origin")
-    if where not in {"same-origin", "none"} or (origin and urlsplit(origin).netloc != incoming.headers.get("host")):
+    if where not in {"same-origin", "none"} or (origin and _host(origin) != incoming.headers.get("host")):
         raise foreign()
+
+
+def _host(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as a bracket that is not closed
+        return ""
 
 
 def foreign() -> ArmError:

@@ -44,7 +44,8 @@ def parse(body: bytes) -> dict[str, Any] | Problem:
     if len(body) > LARGEST:
         return Problem("", f"The body has more than {LARGEST} bytes.")
     try:
-        document = json.loads(body, parse_constant=_refuse, parse_float=_finite)
+        text = body.decode("utf-8-sig")  # and no other that Python would guess: what is between us may not
+        document = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_once)
         json.dumps(document, ensure_ascii=False).encode()  # half a character, written as an escape, is no text
     except (ValueError, RecursionError) as error:
         return Problem("", f"The body is not JSON: {error}.")
@@ -154,6 +155,16 @@ def _depth(value: Any) -> int:
         below = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
         todo += [(child, depth + 1) for child in below]
     return deepest
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object. Of a name that is there twice nobody knows which value was meant."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"'{twice[:80]}' is there twice")
+    return made
 
 
 def _refuse(constant: str) -> float:

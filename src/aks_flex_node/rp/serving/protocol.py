@@ -1,7 +1,8 @@
 """HTTP as uvicorn speaks it, with bounds for whoever has not even finished to say what they want.
 
 The parser below takes headers of any size and waits for the rest of a request for ever. Both cost us memory and
-connections before we know who asks.
+connections before we know who asks. And where an answer was given without hearing all of a request, the rest of it
+is taken and thrown away, but not for ever, either.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ if TYPE_CHECKING:
 
 LARGEST_HEAD = 64 * 1024  # bytes of a request line and headers
 HEAD_SECONDS = 20.0
+REST_SECONDS = 20.0  # for what still comes of a request that has been answered
 
 
 class Bounded(HttpToolsProtocol):
     _in_head = True
     _head = 0  # bytes that came since the head began
     _timer: asyncio.TimerHandle | None = None
+    _in_body = False
+    _rest_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._in_head = False
+        self._in_head = self._in_body = False
         self._wait_for_head()
+        self._wait_for_rest()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -45,7 +50,18 @@ class Bounded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._head = False, 0
+        self._in_body = True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._wait_for_rest()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_body and self._rest_timer is None and not self.transport.is_closing():
+            self._rest_timer = self.loop.call_later(REST_SECONDS, self.transport.abort)
 
     def _wait_for_head(self) -> None:
         if self._in_head and self._timer is None:
@@ -53,6 +69,11 @@ class Bounded(HttpToolsProtocol):
         elif not self._in_head and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _wait_for_rest(self) -> None:
+        if not self._in_body and self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
 
     def _give_up(self) -> None:
         self._timer = None

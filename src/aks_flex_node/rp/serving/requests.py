@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import uuid
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("aks_flex_node.rp.requests")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+BODY_SECONDS = 30.0  # in which a megabyte comes over the worst of lines
 ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -65,16 +67,23 @@ async def optional_body(incoming: Incoming) -> dict[str, Any]:
 
 
 async def bounded(incoming: Incoming) -> bytes:
-    """No more is taken into memory than a body may have."""
-    content = b""
+    """No more is taken into memory than a body may have, and nobody is waited for without end."""
     try:
-        async for piece in incoming.stream():
-            content += piece
-            if len(content) > reading.LARGEST:
-                message = f"The body has more than {reading.LARGEST} bytes."
-                raise errors.ArmError(413, "RequestEntityTooLarge", message)
+        return await asyncio.wait_for(_body(incoming), BODY_SECONDS)
     except ClientDisconnect:
         raise errors.ArmError(400, "InvalidRequestContent", "The body was cut off.") from None
+    except asyncio.TimeoutError:
+        message = f"The body did not come within {BODY_SECONDS:g} s."
+        raise errors.ArmError(408, "RequestTimeout", message, headers={"Connection": "close"}) from None
+
+
+async def _body(incoming: Incoming) -> bytes:
+    content = b""
+    async for piece in incoming.stream():
+        content += piece
+        if len(content) > reading.LARGEST:
+            message = f"The body has more than {reading.LARGEST} bytes."
+            raise errors.ArmError(413, "RequestEntityTooLarge", message)
     return content
 
 

@@ -1,0 +1,86 @@
+"""Runs all benchmarks, one after another, and writes the page `docs/proof.md` with its pictures.
+
+Every bench's last line is one JSON object; all of them are kept beside the page, so that it can be made again without
+measuring (`--render`). A bench that fails is said so, and the page is not written. `--quick` is to see that all of
+them work: its figures mean nothing, and go elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.proof import pages
+from bench.proof.parts import PARTS, Part
+
+DOCS = Path(__file__).parents[2] / "docs"
+RESULTS = "proof.json"
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.proof", description=__doc__)
+    words.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], help="some of them; others stay")
+    words.add_argument("--quick", type=Path, metavar="DIR", help="see that all work, and write the page there")
+    words.add_argument("--render", action="store_true", help="make the page from what was measured before")
+    return words.parse_args()
+
+
+def machine() -> dict[str, str]:
+    model = next(
+        (line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), ""
+    )
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return {
+        "processor": model.partition(": ")[2] or platform.machine(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory:.0f} GiB",
+        "kernel": platform.release(),
+        "Python": platform.python_version(),
+        "commit": _git("rev-parse", "--short", "HEAD"),
+        "day": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(("git", *words), capture_output=True, text=True, check=True, cwd=DOCS).stdout.strip()
+
+
+def measured(part: Part, *, quick: bool) -> dict[str, Any]:
+    """What the bench shows is shown, too: some take many minutes."""
+    words = part.command(quick=quick).split()[2:]
+    print(f"\n== {part.title}: {part.command(quick=quick)}", flush=True)
+    began, last = time.monotonic(), ""
+    with subprocess.Popen((sys.executable, "-m", *words), stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            last = line
+            print(f"   {line.rstrip()[:200]}", flush=True)
+    if process.returncode:
+        raise SystemExit(f"bench.{part.name} ended with exit code {process.returncode}. The page was not written.")
+    seconds = round(time.monotonic() - began)
+    return {"command": part.command(quick=quick), "seconds": seconds, "found": json.loads(last)}
+
+
+def main() -> None:
+    told = arguments()
+    folder = told.quick or DOCS
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / RESULTS
+    found: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"parts": {}}
+    if not told.render:
+        chosen = [part for part in PARTS if not told.only or part.name in told.only]
+        found["parts"] |= {part.name: measured(part, quick=bool(told.quick)) for part in chosen}
+        found |= {"machine": machine(), "command": "make bench"}
+        kept.write_text(json.dumps(found, indent=1) + "\n")
+    pages.write(folder, found)
+    print(f"\n{folder / 'proof.md'} is written.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""What is measured, by which command, and how a page shows what it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bench.proof.plots import bars, lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Found = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        ruled = ("|".join(("", *(f" {each} " for each in row), "")) for row in (self.head, *self.rows))
+        first, *others = ruled
+        return "\n".join((first, "|" + "---|" * len(self.head), *others))
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str  # of the bench, and of its picture
+    title: str
+    tells: str  # what is measured, in a sentence or two
+    words: tuple[str, ...]  # besides `python -m bench.NAME`
+    quick: tuple[str, ...]  # the same, to see that it works
+    table: Callable[[Found], Table]
+    picture: Callable[[Found], str] | None = None  # SVG
+    targets: tuple[str, ...] = field(default=())
+
+    def command(self, *, quick: bool = False) -> str:
+        return " ".join(("python -m", f"bench.{self.name}", *(self.quick if quick else self.words)))
+
+
+def spread(found: Found, unit: str = "s") -> tuple[str, str]:
+    least, most = found.get("least", found.get("min")), found.get("most", found.get("max"))
+    return f"{found['median']:g} {unit}", f"{least:g} to {most:g}"
+
+
+def _floor(found: Found) -> Table:
+    return Table(("phase", "median", "spread"), tuple((name, *spread(one)) for name, one in found["seconds"].items()))
+
+
+def _floor_picture(found: Found) -> str:
+    return bars(
+        "A join by hand, phase by phase", {name: one["median"] for name, one in found["seconds"].items()}, "s"
+    )
+
+
+JOINED = {"join": "join through the agent", "floor": "join by hand (the floor)", "again": "bootstrap again"}
+JOINED |= {"verify": "verify", "reset": "unbootstrap"}
+
+
+def _join(found: Found) -> Table:
+    times = [(word, *spread(found["spread"][key])) for key, word in JOINED.items()]
+    return Table(
+        ("what", "median", "spread"), (*times, ("agent over floor", *spread(found["spread"]["ratio"], "times")))
+    )
+
+
+def _join_picture(found: Found) -> str:
+    return bars("To Node Ready", {word: found["median"][key] for key, word in JOINED.items()}, "s")
+
+
+def _upgrade(found: Found) -> Table:
+    rows = []
+    for step, one in found["seconds"].items():
+        rows.append((step, *(" ".join((value, f"({around})")) for value, around in map(spread, _steps(one)))))
+    return Table(
+        ("upgrade of", "applied and proven", "longest gap of a pod's answers", "node not Ready"), tuple(rows)
+    )
+
+
+def _steps(one: Found) -> tuple[Found, ...]:
+    return one["applied"], one["gap"], one["not_ready"]
+
+
+def _polls(found: Found) -> Table:
+    rows = tuple((key.replace("_", " "), f"{value:,.2f}") for key, value in found["median"].items())
+    ratios = " ".join(f"{each:g}" for each in found["ratios"])
+    return Table(("median of the rounds", ""), (*rows, ("ratio, round by round", ratios)))
+
+
+def _scale(found: Found) -> Table:
+    sizes = [key for key in found if key.isdigit()]
+    rows = [
+        (
+            f"{int(size):,}",
+            *(f"{found[size][when][key]:g}" for when in ("warm", "cold") for key in ("cpu_us", "p99_ms")),
+        )
+        for size in sizes
+    ]
+    rows.append(
+        ("most over least", f"{found['flat']['cpu_us']:g} times", f"{found['flat']['p99_ms']:g} times", "", "")
+    )
+    steady = found["steady"]
+    rows.append(
+        (f"{steady['a_second']:,.0f} polls a second", f"{steady['cpu_us']:g}", f"{steady['p99_ms']:g}", "", "")
+    )
+    head = ("nodes", "processor time of a poll, us", "p99, ms", "after a start: us", "after a start: p99, ms")
+    return Table(head, tuple(rows))
+
+
+def _scale_picture(found: Found) -> str:
+    sizes = [key for key in found if key.isdigit()]
+    return bars(
+        "Processor time of a poll", {f"{int(size):,} nodes": found[size]["warm"]["cpu_us"] for size in sizes}, "us"
+    )
+
+
+def _held(found: Found) -> Table:
+    rows = [
+        (kind, *(f"{found[kind][how][f'sent_{key}_ms']:g}" for how in ("single", "burst") for key in ("p50", "p99")))
+        for kind in found
+        if isinstance(found[kind], dict)
+    ]
+    return Table(("store", "one change: p50, ms", "p99, ms", "all at once: p50, ms", "p99, ms"), tuple(rows))
+
+
+def _medians(found: Found) -> Table:
+    rows = []
+    for name, one in found["median"].items():
+        values = one.items() if isinstance(one, dict) else (("", one),)
+        rows += [(name, key.replace("_", " "), f"{value:,.2f}") for key, value in values]
+    return Table(("", "", "median"), tuple(rows))
+
+
+def _agent(found: Found) -> Table:
+    peace, hurried = found["in_peace"], found["hurried"]
+    return Table(
+        ("what", "measured"),
+        (
+            ("memory in peace", f"{peace['rss_mib']:g} MiB"),
+            ("processor in peace", f"{peace['cpu_percent']:g} % of a core"),
+            (
+                f"memory over {hurried['polls']:,} polls",
+                " ".join(f"{each:g}" for each in hurried["rss_mib"]) + " MiB",
+            ),
+            ("processor time of a poll", f"{hurried['cpu_ms_per_poll']:g} ms"),
+        ),
+    )
+
+
+def _agent_picture(found: Found) -> str:
+    return lines("The agent's memory over its polls", found["hurried"]["rss_mib"], "MiB")
+
+
+def _dashboard(found: Found) -> Table:
+    rows = [
+        (f"{int(size):,}", way, f"{one['p50_ms']:g}", f"{one['p95_ms']:g}")
+        for size in found
+        if size.isdigit()
+        for way, one in {**found[size]["ways"], "every way": found[size]["every way"]}.items()
+    ]
+    return Table(("nodes", "how it is asked for", "p50, ms", "p95, ms"), tuple(rows))
+
+
+def _extension(found: Found) -> Table:
+    rows = (
+        ("az, below `az aks`", f"{found['start']:g} s"),
+        (f"list of {found['nodes']:,} nodes", f"{found['list']:g} s"),
+        ("what the list adds", f"{found['added']:g} s"),
+        ("the same in processor time", f"{found['added_cpu']:g} s"),
+    )
+    return Table(("what", "median"), rows)
+
+
+PARTS = (
+    Part(
+        "floor",
+        "The floor",
+        "How fast a machine can become a node at all: programs from a local mirror, a bare kubelet, nothing of ours.",
+        ("--rounds", "5"),
+        ("--rounds", "1"),
+        _floor,
+        _floor_picture,
+    ),
+    Part(
+        "join",
+        "A join through the agent, beside the floor",
+        "Fresh machines join through the agent and by hand, in turn.",
+        ("--rounds", "5"),
+        ("--rounds", "1"),
+        _join,
+        _join_picture,
+        ("under 15 s, and within 1.5 times of the floor",),
+    ),
+    Part(
+        "upgrade",
+        "What an upgrade costs those who use the node",
+        "A followed node is upgraded while a pod on it is asked twenty times a second.",
+        ("--rounds", "3"),
+        ("--rounds", "1"),
+        _upgrade,
+    ),
+    Part(
+        "rp_polls",
+        "The provider's polls beside a real API server",
+        "Polls that find nothing new, and GETs of a small object from kube-apiserver, in turn, over TLS.",
+        ("--rounds", "5"),
+        ("--rounds", "1", "--seconds", "1"),
+        _polls,
+        targets=("at least 8 times a GET of kube-apiserver, a processor second",),
+    ),
+    Part(
+        "rp_scale",
+        "From a hundred nodes to a hundred thousand",
+        "Every node polls as itself; with the most nodes, 3,333 polls a second are offered, whatever happens.",
+        ("--rounds", "3"),
+        ("--rounds", "1", "--sizes", "100", "1000", "--seconds", "3"),
+        _scale,
+        _scale_picture,
+        ("100,000 nodes on 2 cores with p99 under 50 ms",),
+    ),
+    Part(
+        "rp_held",
+        "Held polls",
+        "From when a change was sent to when the poll of that node was answered.",
+        ("--polls", "5000"),
+        ("--polls", "200", "--singles", "20"),
+        _held,
+        targets=("p99 under 1 s with 5,000 held polls",),
+    ),
+    Part(
+        "rp_writes",
+        "Durable writes",
+        "PUTs to the service, and rows by the bare driver, in turn; a write is on the disk when it is answered.",
+        ("--rounds", "3"),
+        ("--rounds", "1", "--seconds", "1"),
+        _medians,
+    ),
+    Part(
+        "agent",
+        "The agent that stays",
+        "A followed node left in peace, and its follower in a hurry.",
+        ("--seconds", "60", "--polls", "10000"),
+        ("--seconds", "10", "--polls", "100"),
+        _agent,
+        _agent_picture,
+        ("under 45 MiB, under 0.1 % of a core",),
+    ),
+    Part(
+        "dashboard",
+        "The dashboard",
+        "The fleet's page asked for in ten ways, by one browser over TLS.",
+        ("--rounds", "20"),
+        ("--rounds", "2", "--sizes", "100"),
+        _dashboard,
+        targets=("p95 under 50 ms with 100,000 nodes, under 150 KiB",),
+    ),
+    Part(
+        "az_extension",
+        "az aks flex-node list",
+        "A list of a thousand nodes, and az's own start.",
+        (),
+        ("--rounds", "2"),
+        _extension,
+        targets=("adds under 0.3 s to az's own start",),
+    ),
+)

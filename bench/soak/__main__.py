@@ -1,0 +1,172 @@
+"""Three machines, the provider, and chance for a bounded time; then quiet, and a judgement. The last line is JSON.
+
+Operations (other labels, taints, versions, secrets; changes by hand; power cuts; pauses; deletion and re-creation)
+and faults (the provider killed, the API server away or slow, the mirror slow, cutting or refusing) come as a printed
+seed has them. Exit code 1 says that something was not as it had been asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import secrets
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab.cli.progress import ScreenProgress
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.machines.bases import System
+from bench.soak.happenings import FAULTS, LONGEST_FAULT, any_operation
+from bench.soak.measuring import Memory
+from bench.soak.nodes import join_all, left_over
+from tests.chaos.checking import settle, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from bench.soak.happenings import Fault
+    from tests.chaos.tried import Tried
+
+LONGEST_PAUSE = 6.0  # seconds between two operations; on average half of it
+LONGEST_PEACE = 30.0  # and between two faults
+QUIET_SECONDS = 420.0  # a work that failed is tried again after one minute, two, and four
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
+    words.add_argument("--minutes", type=float, default=60.0, help="for which things happen, before it gets quiet")
+    words.add_argument("--seed", type=int, help="the same again: the one that was printed")
+    words.add_argument("--machines", type=int, default=3)
+    words.add_argument("--lab", default="soak", help="in which lab; it is brought up and taken away unless it is up")
+    words.add_argument("--json", type=Path, help="where the result is written as well")
+    return words.parse_args()
+
+
+class Soak:
+    def __init__(self, lab: Lab, nodes: Sequence[Tried], seed: int) -> None:
+        self.lab, self.nodes, self.seed = lab, nodes, seed
+        self.counted: Counter[str] = Counter()
+        self.troubles: list[str] = []
+        self._began = time.monotonic()
+        self._over = threading.Event()
+
+    def run(self, seconds: float) -> None:
+        weather = threading.Thread(target=self._weather)
+        weather.start()
+        try:
+            under_way = self._operations(seconds)
+        finally:
+            self._over.set()
+            weather.join()
+        for each in under_way:
+            if error := each.exception():
+                self.troubles.append(f"an operation failed: {error}")
+        self._quiesce()
+
+    def _operations(self, seconds: float) -> list[Future[object]]:
+        chance = random.Random(self.seed)  # noqa: S311 - not for secrecy
+        under_way: list[Future[object]] = []
+        while time.monotonic() - self._began < seconds:
+            node, operation = chance.choice(self.nodes), any_operation(chance)
+            if sum(not each.done() for each in under_way) < 3 * len(self.nodes):  # what piles up says nothing new
+                self._say(f"{node.name}: {operation.sentence}")
+                self.counted[_kind(operation.sentence)] += 1
+                under_way.append(node.lane.submit(operation.do, node))
+            time.sleep(chance.uniform(0, LONGEST_PAUSE))
+        return under_way
+
+    def _weather(self) -> None:
+        """One fault at a time: what survives each of them is learnt better than what survives all."""
+        chance = random.Random(self.seed + 1)  # noqa: S311 - not for secrecy
+        waiting: list[Fault] = []
+        while not self._over.wait(chance.uniform(0, LONGEST_PEACE)):
+            waiting = waiting or chance.sample(FAULTS, len(FAULTS))  # each has its turn before one comes again
+            fault, lasting = waiting.pop(), chance.uniform(1, LONGEST_FAULT)
+            self._say(f"for {lasting:.0f} s, {fault.sentence}")
+            self.counted[fault.sentence] += 1
+            with fault.lasts(self.lab):
+                self._over.wait(lasting)
+
+    def _quiesce(self) -> None:
+        """All go on, and each wants one thing more: what was given up is tried anew with the next change."""
+        self._say("everything is done; now it is to get quiet")
+        last = {"chaos.example/last": f"seed-{self.seed}"}
+        for each in [node.lane.submit(node.want, labels=last, paused=False) for node in self.nodes]:
+            if error := each.exception():
+                self.troubles.append(f"the last wish was not heard: {error}")
+        try:
+            settle(self.nodes, QUIET_SECONDS)
+        except AssertionError as error:
+            self._say(str(error))
+        self.troubles += [f"{node.name}: {each}" for node in self.nodes for each in wrong(node)]
+        self.troubles += [each for node in self.nodes for each in left_over(node)]
+        self._say("all is as it was asked for" if not self.troubles else "not all is as it was asked for")
+
+    def result(self, memory: Memory) -> dict[str, Any]:
+        return {
+            "bench": "soak",
+            "seed": self.seed,
+            "machines": len(self.nodes),
+            "seconds": round(time.monotonic() - self._began),
+            "happened": dict(sorted(self.counted.items())),
+            "memory": memory.summary(),
+            "troubles": self.troubles,
+        }
+
+    def _say(self, text: str) -> None:
+        print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
+
+
+def _kind(sentence: str) -> str:
+    """Sentences of one kind differ in their names and numbers only."""
+    return " ".join(word for word in sentence.split() if not any(mark.isdigit() or mark == "/" for mark in word))
+
+
+def tell(result: dict[str, Any]) -> None:
+    print(f"\n{'happened':<52} times")
+    for what, times in result["happened"].items():
+        print(f"{what:<52} {times:5}")
+    print(f"\n{'memory in MiB':<24} {'first':>8} {'most':>8} {'last':>8} {'growth':>8} {'processes':>10}")
+    for name, of in result["memory"].items():
+        figures = (of["first_mib"], of["most_mib"], of["last_mib"], of["growth_mib"])
+        print(f"{name:<24} {' '.join(f'{each:8.1f}' for each in figures)} {of['processes']:10}")
+    print(f"\nseed {result['seed']}, {result['seconds']} s: " + ("sound" if not result["troubles"] else "NOT SOUND"))
+    for trouble in result["troubles"]:
+        print(f"  {trouble}")
+
+
+def main() -> int:
+    told = arguments()
+    seed = told.seed if told.seed is not None else secrets.randbelow(10**6)
+    print(f"seed {seed}; the same again: python -m bench.soak --minutes {told.minutes:g} --seed {seed}", flush=True)
+    lab = Lab(layout(told.lab))
+    was_up = lab.exists
+    try:
+        lab.up(ScreenProgress())
+        with lab.alone():
+            names = [f"soak-{number}" for number in range(1, told.machines + 1)]
+            machines = [lab.inventory.add(name, System.BOOKWORM, "site-1", ScreenProgress()) for name in names]
+        nodes = join_all(lab, machines)
+        with Memory(lab, nodes) as memory:
+            soak = Soak(lab, nodes, seed)
+            soak.run(60 * told.minutes)
+        result = soak.result(memory)
+    finally:
+        if not was_up:
+            lab.down()
+    tell(result)
+    if told.json:
+        told.json.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
+    return 1 if result["troubles"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

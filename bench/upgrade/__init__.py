@@ -1,0 +1,1 @@
+"""What an upgrade costs those who use the node."""

@@ -1,0 +1,137 @@
+"""Upgrades followed nodes while something asks a pod on them; the last line is one JSON object.
+
+A machine joins with older versions and is told of newer ones: kubelet alone, and kubelet with containerd and runc.
+The pod is not drained away (`updatePolicy.drain: false`): what is measured is the upgrade itself. `gap` is the
+longest time between two answers of the pod, which is asked twenty times a second from its own machine; `not_ready` is
+how long the cluster did not call the node Ready; `applied` is from the PUT until the node has proven itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.lab.cli.progress import ScreenProgress
+from aks_flex_node.lab.floor.join import test_pod
+from aks_flex_node.lab.lab import Lab
+from aks_flex_node.lab.layout import layout
+from aks_flex_node.lab.machines.bases import System
+from tests.followed import Followed
+from tests.waiting import answers, pod, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OLD = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
+STEPS = {
+    "kubelet": {**OLD, "kubernetes": "1.34.4"},
+    "kubelet, containerd, runc": {"kubernetes": "1.34.4", "containerd": "2.4.2", "runc": "1.5.2"},
+}
+PROBE = "while :; do curl -s -m 2 -o /dev/null http://{}/ && date +%s.%N; sleep 0.05; done >/run/answers"
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.upgrade", description=__doc__)
+    words.add_argument("--rounds", type=int, default=3, help="machines for each kind of upgrade")
+    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
+    return words.parse_args()
+
+
+class Readiness(threading.Thread):
+    """How long a node is not Ready, as the cluster says it."""
+
+    def __init__(self, ready: Callable[[], bool]) -> None:
+        super().__init__(daemon=True)
+        self._ready, self._stopping, self.seconds = ready, threading.Event(), 0.0
+
+    def run(self) -> None:
+        before = time.monotonic()
+        while not self._stopping.wait(0.1):
+            now = time.monotonic()
+            if not self._ready():
+                self.seconds += now - before
+            before = now
+
+    def stop(self) -> float:
+        self._stopping.set()
+        self.join()
+        return self.seconds
+
+
+def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
+    with lab.alone():
+        machine = lab.inventory.add(name, System.BOOKWORM, "bench", ScreenProgress())
+    node = Followed.make(lab, machine, versions=OLD, nodeConfig={"updatePolicy": {"drain": False}})
+    try:
+        node.join()
+        lab.cluster.apply(test_pod(name))
+        until(lambda: answers(lab, machine), "the pod answers")
+        machine.run("systemd-run", "--unit=probe", "sh", "-c", PROBE.format(pod(lab, name)["podIP"]))
+        readiness = Readiness(lambda: lab.cluster.node_ready(name))
+        readiness.start()
+        began = time.time()
+        version = node.update(versions=versions)
+        node.follows(version, 180)
+        applied = time.time() - began
+        time.sleep(2)  # what comes after the last proof would be seen, too
+        moments = [float(line) for line in machine.run("cat", "/run/answers").out.split()]
+        return {"applied": applied, "gap": longest(moments, began), "not_ready": readiness.stop()}
+    finally:
+        machine.run("systemctl", "stop", "probe", check=False)
+        node.delete()
+        lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
+        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
+        with lab.alone():
+            lab.inventory.remove(machine)
+
+
+def longest(moments: list[float], began: float) -> float:
+    during = [each for each in moments if each >= began - 1]
+    return max(after - before for before, after in itertools.pairwise(during))
+
+
+def measured(lab: Lab, rounds: int) -> dict[str, Any]:
+    found: dict[str, list[dict[str, float]]] = {step: [] for step in STEPS}
+    for number in range(1, rounds + 1):
+        for place, (step, versions) in enumerate(STEPS.items(), start=1):
+            one = upgraded(lab, f"upgrade-{number}-{place}", versions)
+            found[step].append(one)
+            print(
+                f"round {number}, {step}:  " + "  ".join(f"{key} {value:.2f}" for key, value in one.items()),
+                flush=True,
+            )
+    return {step: summary(some) for step, some in found.items()}
+
+
+def summary(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+    spreads = {key: sorted(one[key] for one in rounds) for key in rounds[0]}
+    return {
+        key: {
+            "median": round(statistics.median(values), 2),
+            "least": round(values[0], 2),
+            "most": round(values[-1], 2),
+        }
+        for key, values in spreads.items()
+    }
+
+
+def main() -> None:
+    told = arguments()
+    lab = Lab(layout(told.lab))
+    was_up = lab.exists
+    try:
+        lab.up(ScreenProgress())
+        found = measured(lab, told.rounds)
+    finally:
+        if not was_up:
+            lab.down()
+    print(json.dumps({"bench": "upgrade", "rounds": told.rounds, "seconds": found}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The Debian package of the agent, and the APT repository that it comes from; see docs/packaging.md."""

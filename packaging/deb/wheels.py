@@ -1,0 +1,80 @@
+"""What the package carries to run: for each Python the wheels that it takes, and a wheel of the agent itself."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import time
+import zipfile
+from typing import TYPE_CHECKING
+
+from packaging.markers import Marker, default_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+LEFT_OUT = {"lab", "rp"}  # an edge machine has no use for them
+NO_EARLIER = 315532800  # 1980, where the calendar of zip files begins
+
+
+def requirements(text: str, python: str, arch: str) -> str:
+    """The pinned requirements that hold for one Python on one architecture, with their hashes and without conditions.
+
+    pip would ask the conditions of the Python that runs it, whichever it fetches for.
+    """
+    world = {str(name): str(value) for name, value in default_environment().items()} | {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "platform_machine": MACHINES[arch],
+        "sys_platform": "linux",
+    }
+    kept = []
+    for block in re.split(r"\n(?=\S)", text.strip()):
+        first, _, hashes = block.partition("\n")
+        name, _, marker = first.rstrip(" \\").partition(" ; ")
+        if not marker or Marker(marker).evaluate(world):
+            kept.append(f"{name} \\\n{hashes}\n")
+    return "".join(kept)
+
+
+def carried(folder: Path, source: Path, version: str, when: int) -> dict[str, bytes]:
+    """All wheels by name, and an index that says which Python takes which. `folder` has a folder for each Python."""
+    own = f"aks_flex_node-{version}-py3-none-any.whl"
+    files = {own: own_wheel(source, version, when)}
+    index: dict[str, list[str]] = {}
+    for python in PYTHONS:
+        found = sorted((folder / python).glob("*.whl"))
+        files |= {wheel.name: wheel.read_bytes() for wheel in found}
+        index["cp" + python.replace(".", "")] = [*(wheel.name for wheel in found), own]
+    digest = hashlib.sha256(b"".join(hashlib.sha256(files[name]).digest() for name in sorted(files))).hexdigest()[:8]
+    told = {"version": version, "digest": digest, "wheels": index}
+    return {**files, "index.json": (json.dumps(told, indent=1) + "\n").encode()}
+
+
+def own_wheel(source: Path, version: str, when: int) -> bytes:
+    """The agent without what only clouds and developers run."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(source.rglob("*")):
+            name = path.relative_to(source)
+            if path.is_dir() or name.parts[0] in LEFT_OUT or "__pycache__" in name.parts:
+                continue
+            content = path.read_bytes()
+            if str(name) == "__init__.py":
+                content = re.sub(rb'__version__ = ".*"', f'__version__ = "{version}"'.encode(), content)
+            archive.writestr(_info(f"aks_flex_node/{name}", when), content)
+        head = f"Metadata-Version: 2.1\nName: aks-flex-node\nVersion: {version}\n"
+        archive.writestr(_info(f"aks_flex_node-{version}.dist-info/METADATA", when), head)
+    return buffer.getvalue()
+
+
+def _info(name: str, when: int) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, time.gmtime(max(when, NO_EARLIER))[:6])
+    info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+    return info

@@ -1,0 +1,76 @@
+"""Gathers the pages of the documentation, and all they link to, into a folder from which the site is built.
+
+The site has the repository's own layout, so that a link is right on both, and nothing is written twice. What a
+site cannot show is mended on the way: a link to a folder leads to that folder's page. One that has none gets a list
+of its files.
+usage: docs_pages.py ROOT FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)]*)?\))")
+CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+PAGES = ("*.md", "docs/**/*.md", "api/README.md", "templates/README.md")
+OURS = "docs/site"  # what makes the site is no part of it
+
+
+def pages(root: Path) -> list[Path]:
+    found = {page for pattern in PAGES for page in root.glob(pattern)}
+    return sorted(page for page in found if OURS not in page.relative_to(root).as_posix())
+
+
+def outside_code(text: str) -> str:
+    """The text without its blocks of code, in which nothing is a link."""
+    return CODE.sub("", text)
+
+
+def targets(page: Path) -> set[Path]:
+    """The files and folders that a page leads to."""
+    found = {match[2] for match in LINK.finditer(outside_code(page.read_text()))}
+    return {
+        Path(os.path.normpath(page.parent / each)) for each in found if "://" not in each and "mailto:" not in each
+    }
+
+
+def led_on(page: Path) -> str:
+    """The page's text, with links to folders leading to the pages of these."""
+
+    def mended(match: re.Match[str]) -> str:
+        folder = page.parent / match[2]
+        name = f"{match[2].rstrip('/')}/README.md" if "://" not in match[2] and folder.is_dir() else match[2]
+        return match[1] + name + match[3]
+
+    return LINK.sub(mended, page.read_text())
+
+
+def listing(folder: Path, root: Path) -> str:
+    files = sorted(each for each in folder.rglob("*") if each.is_file())
+    lines = [f"- [{each.relative_to(folder)}]({each.relative_to(folder)})" for each in files]
+    return "\n".join([f"# {folder.relative_to(root)}", "", *lines, ""])
+
+
+def gather(root: Path, place: Path) -> None:
+    wanted = pages(root)
+    for target in sorted({each for page in wanted for each in targets(page)} - set(wanted)):
+        there = place / target.relative_to(root)
+        if target.is_dir():
+            shutil.copytree(target, there, dirs_exist_ok=True)
+            if not (target / "README.md").exists():
+                (there / "README.md").write_text(listing(target, root))
+        elif target.exists():
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(target, there)
+    for page in wanted:
+        there = place / page.relative_to(root)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text(led_on(page))
+
+
+if __name__ == "__main__":
+    gather(Path(sys.argv[1]).resolve(), Path(sys.argv[2]))

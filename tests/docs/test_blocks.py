@@ -1,0 +1,102 @@
+"""What the documentation says can be typed is typed: block by block, in the order of the page."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.processes import run
+from tests.agents import prepare
+from tests.docs.blocks import PLACES, blocks_of, marks, pages, runnable
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+    from tests.docs.blocks import Block
+
+PROGRAMS = Path(sys.executable).parent
+RUNNABLE = runnable()
+FILLED_IN = "/root/filled-in.json"
+
+
+def test_every_mark_stands_before_a_block_and_names_a_place() -> None:
+    for page in pages():
+        found = blocks_of(page)
+        assert len(found) == marks(page.read_text()), page
+        assert {each.place for each in found} <= PLACES, page
+        assert all(each.script.strip() for each in found), page
+
+
+class Folder:
+    """An empty folder of a person's own, with our programs, and the kubeconfig of a cluster."""
+
+    def __init__(self, place: Path, kubeconfig: str) -> None:
+        self.place = place
+        (place / "admin.kubeconfig").write_text(kubeconfig)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.environment = {
+            "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
+            "HOME": str(place),
+            "AKS_FLEX_RP_STATE": str(place / "state"),
+            "AKS_FLEX_RP_LISTEN": f"127.0.0.1:{port}",
+        }
+
+    def do(self, block: Block) -> str:
+        done = run("bash", "-euo", "pipefail", "-c", block.script, cwd=self.place, env=self.environment, check=False)
+        assert done.ok, f"{block.page}:{block.line}: exit {done.code}\n{done.out}\n{done.err}"
+        return done.out
+
+    @contextmanager
+    def kept(self, block: Block) -> Iterator[None]:
+        """Started, and there once it has said so."""
+        with (self.place / "said.log").open("wb") as log:
+            words = ["bash", "-c", f"exec {block.script}"]
+            process = subprocess.Popen(words, cwd=self.place, env=self.environment, stdout=log, stderr=log)
+        try:
+            until(lambda: "serves" in (self.place / "said.log").read_text(), f"{block.page}:{block.line} serves")
+            assert process.poll() is None
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+@pytest.fixture
+def folder(lab: Lab, tmp_path: Path) -> Folder:
+    return Folder(tmp_path, lab.cluster.kubeconfig.read_text())
+
+
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_the_blocks_of_a_page_do_what_they_say(
+    page: str, lab: Lab, folder: Folder, add_machine: Callable[..., Machine]
+) -> None:
+    machine: Machine | None = None
+    with ExitStack() as services:
+        for block in RUNNABLE[page]:
+            if block.stays:
+                services.enter_context(folder.kept(block))
+            elif block.place == "here":
+                folder.do(block)
+            else:
+                machine = machine or ready(lab, add_machine("typed-1"))
+                words = ("env", f"AKS_FLEX_NODE_CONFIG={FILLED_IN}", "bash", "-euo", "pipefail", "-c", block.script)
+                done = machine.run(*words, check=False, timeout=240)
+                assert done.ok, f"{page}:{block.line}: exit {done.code}\n{done.out}\n{done.err}"
+
+
+def ready(lab: Lab, machine: Machine) -> Machine:
+    """With the agent, and beside whatever a page writes, what a person would have filled into it."""
+    prepare(lab, machine)
+    machine.run("mv", "/etc/aks-flex-node/config.json", FILLED_IN)
+    return machine

@@ -1,0 +1,66 @@
+"""Links of all documents lead to files and headings that are there; no site is built for this."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
+PAGES = sorted(
+    {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "api/README.md", ROOT / "templates/README.md"}
+)
+
+
+def prose(page: Path) -> str:
+    return FENCED.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub and the site call the headings of a page."""
+    seen: Counter[str] = Counter()
+    names = set()
+    for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        name = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        names.add(f"{name}-{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in LINK.findall(prose(page)):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        there = (page.parent / target).resolve() if target else page
+        assert there.exists(), target
+        assert there.is_relative_to(ROOT), target
+        if anchor and there.suffix == ".md":
+            assert anchor in anchors(there), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_of_code_ends(page: Path) -> None:
+    assert page.read_text().count("\n```") % 2 == 0
+
+
+def test_every_page_of_the_documentation_is_in_the_navigation() -> None:
+    navigation = (ROOT / "docs/site/mkdocs.yml").read_text()
+    for page in PAGES:
+        name = page.relative_to(ROOT).as_posix()
+        if not name.startswith(("docs/decisions/0", "templates/")):
+            assert re.search(rf"[ ]{re.escape(name)}$", navigation, re.MULTILINE), name
+
+
+def test_every_decision_is_in_the_list() -> None:
+    folder = ROOT / "docs/decisions"
+    listed = (folder / "README.md").read_text()
+    for page in folder.glob("0*.md"):
+        number, title = page.read_text().splitlines()[0].removeprefix("# ").split(": ", 1)
+        assert page.name.startswith(number)
+        assert f"| {number} | [{title}]({page.name}) |" in listed

@@ -1,0 +1,14 @@
+"""Pages that come from the code say what the code says."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_of_commands_is_what_the_programs_say() -> None:
+    made = runpy.run_path(str(ROOT / "scripts/cli_reference.py"))["written"]()
+
+    assert (ROOT / "docs/cli.md").read_text() == made, "run `scripts/docs references`"

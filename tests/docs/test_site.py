@@ -1,0 +1,123 @@
+"""The built site, in a real browser: it asks nobody else for anything, draws its diagrams, and finds words."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import threading
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from aks_flex_node.lab.processes import run
+from tests.browser.browsers import PROGRAM, QUIET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+ROOT = Path(__file__).parents[2]
+# A phone is as narrow as it gets, and a desk as wide.
+WIDTHS = (390, 1280)
+DRAWN = "() => document.querySelectorAll('div.mermaid').length"
+TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name the standard library gave it
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as a person builds it; a warning would have ended that."""
+    folder = tmp_path_factory.mktemp("site")
+    run(ROOT / "scripts/docs", "build", folder, timeout=600)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=PROGRAM, args=[*QUIET, *sandbox])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """One that fails a test when anything went wrong in it, or was asked of anybody else."""
+    page = browser.new_page()
+    asked: list[str] = []
+    wrong: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    yield page
+    page.close()
+    own = ("http://127.0.0.1:", "file:", "data:", "blob:")
+    assert [url for url in asked if not url.startswith(own)] == []
+    assert wrong == []
+
+
+def diagrams() -> dict[str, int]:
+    """How many a page has, by its name on the site."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    counted = {page.relative_to(ROOT).as_posix(): page.read_text().count("\n```mermaid\n") for page in pages}
+    return {_name(page): count for page, count in counted.items() if count}
+
+
+def _name(page: str) -> str:
+    return page.replace("README.md", "index.md").removesuffix(".md") + ".html"
+
+
+@pytest.mark.parametrize(("name", "count"), diagrams().items())
+def test_every_diagram_is_drawn(page: Page, address: str, name: str, count: int) -> None:
+    page.goto(f"{address}/{name}")
+    page.wait_for_function(f"({DRAWN})() >= {count}", timeout=20_000)
+
+    assert page.get_by_text("Syntax error in text").count() == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["index", "docs/configuration", "docs/cli", "docs/comparison"])
+def test_a_page_is_as_wide_as_the_screen(page: Page, address: str, name: str) -> None:
+    page.goto(f"{address}/{name}.html")
+
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(TOO_WIDE) == 0, width
+
+
+def test_words_are_found_without_a_server(page: Page, site: Path) -> None:
+    page.goto(f"file://{site}/index.html")
+    page.locator(".md-search__input").click()
+    page.keyboard.type("token-powerless")
+
+    page.locator(".md-search-result__item").first.wait_for(timeout=20_000)
+    assert "token-powerless" in page.locator(".md-search-result__list").inner_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_follows_the_readers_choice_of_light_and_dark(browser: Browser, address: str, scheme: str) -> None:
+    context = browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
+    page = context.new_page()
+    page.goto(f"{address}/index.html")
+
+    chosen = page.locator("body").get_attribute("data-md-color-scheme")
+    context.close()
+    assert chosen == {"light": "default", "dark": "slate"}[scheme]

@@ -1,0 +1,107 @@
+"""Configurations as nobody should write them: they load, or every problem is told; there is nothing in between."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aks_flex_node.agent.config.keys import keys
+from aks_flex_node.agent.config.loader import Loaded, load_text
+from aks_flex_node.agent.config.sources import nest
+from aks_flex_node.agent.config.starter import starter
+from aks_flex_node.agent.fetching.bundles import read_bundle
+from aks_flex_node.errors import ConfigError
+from tests.fuzz.damaging import damaged, json_values
+from tests.fuzz.trying import tried
+from tests.unit.agent.config.samples import CA, TOKEN
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+SETTINGS = {
+    "azure.bootstrapToken.token": TOKEN,
+    "node.kubelet.serverURL": "https://api.example:443",
+    "node.kubelet.caCertData": CA,
+    "node.labels": {"site": "hall-1"},
+    "node.taints": [{"key": "edge", "value": "yes", "effect": "NoSchedule"}],
+    "kubernetes.version": "1.34.4",
+}
+SOUND = json.dumps({"config": nest(dict(SETTINGS)), "configVersion": "1700000000"}, indent=1).encode()
+PATHS = [key.path for key in keys()]
+
+
+def loaded(text: str, name: str) -> Loaded | None:
+    """What became of it; None when it was refused, in words for a person that give no secret away."""
+    found = tried(lambda: load_text(text, name, {}, {}), ConfigError)
+    if isinstance(found, ConfigError):
+        assert found.name in {"config-syntax", "config-invalid"}
+        assert TOKEN not in str(found)
+        return None
+    assert load_text(found.text(), "again.json", {}, {}).config == found.config
+    return found
+
+
+def some_settings() -> SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(
+        st.sampled_from(PATHS), json_values() | st.sampled_from(list(SETTINGS.values())), max_size=6
+    )
+
+
+def test_the_sound_one_loads() -> None:
+    assert loaded(SOUND.decode(), "config.json") is not None
+
+
+@given(damaged(SOUND))
+def test_a_damaged_file_loads_or_is_refused(content: bytes) -> None:
+    text = content.decode(errors="replace")
+
+    loaded(text, "config.json")
+    loaded(text, "config.yaml")  # JSON is YAML, and damaged JSON often is
+
+
+@given(damaged(starter({"kubernetes.version": "1.34.4"}).encode(), most=6))
+def test_a_damaged_starter_loads_or_is_refused(content: bytes) -> None:
+    loaded(content.decode(errors="replace"), "config.yaml")
+
+
+@given(some_settings())
+def test_any_value_of_any_setting_loads_or_is_refused(settings: dict[str, Any]) -> None:
+    loaded(json.dumps(nest(dict(settings))), "config.json")
+
+
+@given(st.text(max_size=200))
+def test_any_text_loads_or_is_refused(text: str) -> None:
+    loaded(text, "config.yaml")
+    loaded(text, "config.json")
+
+
+@given(damaged(SOUND) | st.binary(max_size=200))
+def test_whatever_a_config_url_returns_is_a_bundle_or_refused(content: bytes) -> None:
+    bundle = tried(lambda: read_bundle(content, "https://provider.example"), ConfigError)
+    if isinstance(bundle, ConfigError):
+        assert bundle.name == "bundle-invalid"
+        return
+    assert bundle.version == "" or bundle.version.isdigit()
+    loaded(bundle.text, "bundle.json")
+
+
+@pytest.mark.parametrize("name", ["config.json", "config.yaml"])
+def test_a_number_of_thousands_of_digits_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"number that is too long|values that YAML does not allow"):
+        load_text(f'{{"node": {{"maxPods": {"9" * 5000}}}}}', name, {}, {})
+
+
+def test_text_that_multiplies_itself_is_refused_and_stays_small() -> None:
+    lines = [
+        f"    {chr(98 + level)}: &{chr(98 + level)} [{', '.join(['*' + chr(97 + level)] * 9)}]" for level in range(12)
+    ]
+    bomb = "\n".join(["node:", "  labels:", "    a: &a [x]", *lines])
+
+    with pytest.raises(ConfigError) as caught:
+        load_text(bomb, "config.yaml", {}, {})
+
+    assert len(str(caught.value)) < 10_000

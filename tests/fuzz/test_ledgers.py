@@ -1,0 +1,100 @@
+"""Ledgers with damaged bytes: whoever reads one knows that it is damaged, or can act by it to the end."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aks_flex_node.agent.engine.component import Component
+from aks_flex_node.agent.engine.ledger import Ledger, Owned
+from aks_flex_node.agent.engine.resources import Directory, File, Link, Service, Spec
+from aks_flex_node.host.actions import WriteFile
+from tests.fuzz.damaging import damaged, json_values
+from tests.unit.agent.given import empty_host, engine_on
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.dry import RecordedHost
+
+FILE = File("/etc/thing/file", b"content")
+SPEC = Spec(
+    (Directory("/etc/thing"), FILE, Link("/etc/link", "/there"), Service("thing.service", (FILE.path,), "print"))
+)
+THING = Component("thing", "the thing", lambda _config, _machine: SPEC)
+
+
+def written() -> tuple[RecordedHost, tuple[str, ...]]:
+    """A machine with something of ours on it, over something that was there before."""
+    host = empty_host()
+    host.do(WriteFile("/etc/link", b"it was a file once"))
+    engine = engine_on(host)
+    engine.apply(THING)
+    return host, engine.ledger.places
+
+
+HOST, PLACES = written()
+SOUND = HOST.read(PLACES[0]) or b""
+
+
+def left_by(content: bytes) -> list[str]:
+    """Take everything away by a ledger of which both copies are just so; what could not be done, in words."""
+    host, places = written()
+    for place in places:
+        host.do(WriteFile(place, content))
+    told: list[str] = []
+    engine = engine_on(host)
+    for name in list(engine.ledger.components):
+        engine.remove(Component(name, name, lambda _config, _machine: SPEC), told.append)
+    return told
+
+
+def test_by_the_sound_one_everything_is_given_back() -> None:
+    assert left_by(SOUND) == []
+
+
+@given(damaged(SOUND))
+def test_one_damaged_copy_never_hides_the_other(content: bytes) -> None:
+    host, places = written()
+    host.do(WriteFile(places[0], content))
+
+    ledger = Ledger(host, places)
+
+    if ledger.damaged:
+        assert ledger.damaged == places[:1]
+        assert ledger.components == Ledger(HOST, PLACES[:1]).components
+
+
+@given(damaged(SOUND, most=2))
+def test_two_damaged_copies_can_be_acted_by_or_are_told_as_damaged(content: bytes) -> None:
+    left_by(content)
+
+
+@given(st.sampled_from(("paths", "sysctls", "modules", "swaps", "services")), st.text(max_size=8), json_values())
+def test_a_record_of_any_shape_can_be_acted_by_or_is_told_as_damaged(kind: str, name: str, record: Any) -> None:
+    components = {"thing": {kind: {f"/{name}": record}}}
+    left_by(json.dumps({"format": 1, "found": {}, "components": components}).encode())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"format": 1, "components": {"thing": {"paths": 5}}}',
+        b'{"format": 1, "components": {"thing": {"paths": {"/a": 5}}}}',
+        b'{"format": 1, "components": {"thing": {"paths": {"/a": {"original": {"kind": "file"}}}}}}',
+        b'{"format": 1, "components": {"thing": {"paths": {"/a/../../etc": {"original": null}}}}}',
+        b'{"format": 1, "components": {"thing": {"sysctls": {"a": {"original": 5}}}}}',
+        b'{"format": 1, "components": {}, "found": {"pods": 5}}',
+    ],
+)
+def test_what_is_json_and_still_no_ledger_is_told_as_damaged(content: bytes) -> None:
+    host, places = written()
+    host.do(WriteFile(places[0], content))
+
+    ledger = Ledger(host, places)
+
+    assert ledger.damaged == places[:1]
+    assert ledger.components["thing"] != Owned()

@@ -1,0 +1,115 @@
+"""A release of a stand-in package, signed with a key made for it, and a machine's root that it is installed into."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab.processes import Result, run
+from release.building import finish, install_script
+from release.sums import write_sums
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONTROL = """Package: aks-flex-node
+Version: {version}
+Architecture: {arch}
+Maintainer: Nobody <nobody@example.com>
+Description: stand-in
+"""
+# What install.sh asks of apt, done by the real dpkg in a root of its own.
+APT_GET = """#!/bin/sh
+set -eu
+verb=$1
+for last; do :; done
+case $verb in
+    install) dpkg --root={root} --log={root}/log --install "$last" ;;
+    remove | purge) dpkg --root={root} --log={root}/log "--$verb" "$last" ;;
+esac
+"""
+DPKG_QUERY = """#!/bin/sh
+exec /usr/bin/dpkg-query --admindir={root}/var/lib/dpkg "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A gpg home with one key."""
+
+    home: Path
+
+    def make(self) -> None:
+        self.home.mkdir(mode=0o700)
+        words = ["--batch", "--passphrase", "", "--quick-generate-key", self.name, "ed25519", "sign", "never"]
+        run("gpg", *words, env=self.env)
+
+    @property
+    def name(self) -> str:
+        return "release@example.com"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"GNUPGHOME": str(self.home)}
+
+    def stop(self) -> None:
+        run("gpgconf", "--kill", "all", env=self.env)
+
+
+def deb(folder: Path, version: str) -> Path:
+    arch = run("dpkg", "--print-architecture").out.strip()
+    tree = folder / f"tree-{version}"
+    (tree / "DEBIAN").mkdir(parents=True)
+    (tree / "DEBIAN" / "control").write_text(CONTROL.format(version=version, arch=arch))
+    (tree / "usr" / "bin").mkdir(parents=True)
+    (tree / "usr" / "bin" / "aks-flex-node").write_text(f"#!/bin/sh\necho {version}\n")
+    made = folder / f"aks-flex-node_{version}_{arch}.deb"
+    run("dpkg-deb", "--root-owner-group", "--build", tree, made)
+    shutil.rmtree(tree)
+    return made
+
+
+def publish(folder: Path, version: str, key: str | None) -> Path:
+    """A folder as `scripts/release` leaves it, with one package."""
+    folder.mkdir()
+    deb(folder, version)
+    install_script(folder, key)
+    finish(folder, key)
+    return folder
+
+
+@dataclass(frozen=True)
+class Site:
+    """A release, and a root to install it into."""
+
+    release: Path
+    root: Path
+    programs: Path
+
+    def prepare(self) -> None:
+        admin = self.root / "var" / "lib" / "dpkg"
+        for name in ("info", "updates", "triggers"):
+            (admin / name).mkdir(parents=True)
+        (admin / "status").touch()
+        self.programs.mkdir()
+        for name, text in (("apt-get", APT_GET), ("dpkg-query", DPKG_QUERY)):
+            (self.programs / name).write_text(text.format(root=self.root))
+            (self.programs / name).chmod(0o755)
+
+    def sh(self, *words: str, script: Path | None = None) -> Result:
+        path = f"{self.programs}:/usr/sbin:/usr/bin:/sbin:/bin"
+        # Without a terminal, as on a machine that is set up by another.
+        argv = ["setsid", "--wait", "sh", str(script or self.release / "install.sh"), *words]
+        return run(*argv, env={"PATH": path}, check=False)
+
+    def install(self, *words: str, base: str | None = None) -> Result:
+        return self.sh("--base-url", base or f"file://{self.release}", *words)
+
+    @property
+    def command(self) -> Path:
+        return self.root / "usr" / "bin" / "aks-flex-node"
+
+    def resign(self) -> None:
+        """Sum up what is there now, without the key."""
+        write_sums(self.release)

@@ -1,0 +1,159 @@
+"""install.sh on a stand-in package: what it installs, what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.processes import run
+from release.checkout import HOME
+from release.sums import INSTALLER
+from tests.service.release.publishing import Signer, Site, deb, publish
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="dpkg installs as root alone")
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signer]:
+    signer = Signer(tmp_path_factory.mktemp("gpg") / "home")
+    signer.make()
+    yield signer
+    signer.stop()
+
+
+@pytest.fixture
+def site(signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("GNUPGHOME", str(signer.home))
+    site = Site(publish(tmp_path / "release", "1.2.3", signer.name), tmp_path / "root", tmp_path / "programs")
+    site.prepare()
+    return site
+
+
+def test_a_signed_package_is_installed_and_removed_again(site: Site) -> None:
+    done = site.install("--yes")
+    assert done.ok, done.err
+    assert "install aks-flex-node 1.2.3" in done.out
+    assert site.command.exists()
+    assert "is not installed" not in site.sh("--uninstall", "--purge", "--yes").out
+    assert not site.command.exists()
+    assert "aks-flex-node is not installed." in site.sh("--uninstall", "--yes").out
+
+
+def test_a_dry_run_checks_everything_and_changes_nothing(site: Site) -> None:
+    done = site.install("--dry-run")
+    assert done.ok, done.err
+    assert "Checked: aks-flex-node_1.2.3_" in done.out
+    assert "--dry-run changes nothing" in done.out
+    assert not site.command.exists()
+    assert site.install("--yes").ok
+    assert "remove aks-flex-node 1.2.3" in site.sh("--uninstall", "--dry-run").out
+    assert site.command.exists()
+
+
+def test_an_upgrade_says_what_was_there(site: Site, signer: Signer, tmp_path: Path) -> None:
+    assert site.install("--yes").ok
+    newer = publish(tmp_path / "newer", "1.3.0", signer.name)
+    assert "install aks-flex-node 1.3.0, where 1.2.3 is installed" in site.install(base=f"file://{newer}").out
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_done(site: Site) -> None:
+    done = site.install()
+    assert not done.ok
+    assert "There is no terminal to ask on." in done.err
+    assert not site.command.exists()
+
+
+def test_a_package_that_is_not_the_one_in_the_list_is_refused(site: Site) -> None:
+    [package] = site.release.glob("*.deb")
+    package.write_bytes(package.read_bytes() + b"x")
+    done = site.install("--yes")
+    assert f"The checksum of {package.name} is not right." in done.err
+    assert (done.ok, site.command.exists()) == (False, False)
+
+
+def test_a_list_that_was_changed_after_it_was_signed_is_refused(site: Site) -> None:
+    [package] = site.release.glob("*.deb")
+    package.write_bytes(package.read_bytes() + b"x")
+    site.resign()
+    done = site.install("--yes")
+    assert "SHA256SUMS is not right." in done.err
+    assert (done.ok, site.command.exists()) == (False, False)
+
+
+def test_a_release_that_another_key_signed_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Signer(tmp_path / "gpg")
+    other.make()
+    monkeypatch.setenv("GNUPGHOME", str(other.home))
+    foreign = publish(tmp_path / "foreign", "1.2.3", other.name)
+    other.stop()
+    done = site.install("--yes", base=f"file://{foreign}")
+    assert "is not right." in done.err
+    assert (done.ok, site.command.exists()) == (False, False)
+
+
+def test_a_release_without_a_signature_is_refused(site: Site) -> None:
+    (site.release / "SHA256SUMS.asc").unlink()
+    done = site.install("--yes")
+    assert "SHA256SUMS.asc could not be downloaded." in done.err
+    assert not site.command.exists()
+
+
+def test_a_release_of_ones_own_is_checked_with_ones_own_key(site: Site, tmp_path: Path) -> None:
+    unfilled = site.sh("--base-url", f"file://{site.release}", "--yes", script=INSTALLER)
+    assert "has no key in it" in unfilled.err
+    run("gpg", "--batch", "--output", tmp_path / "key.gpg", "--export")
+    words = ("--base-url", f"file://{site.release}", "--yes", "--key", str(tmp_path / "key.gpg"))
+    assert site.sh(*words, script=INSTALLER).ok
+    assert site.command.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--version", "1.2.4"), "This is version 1.2.3, not 1.2.4."),
+        (("--version", "v1.2.3"), "v1.2.3 is not a version."),
+        (("--version", "1.2/../3"), "1.2/../3 is not a version."),
+        (("--version",), "--version takes a value."),
+        (("--purge",), "--purge goes with --uninstall."),
+        (("--install",), "--install is not an option."),
+    ],
+)
+def test_what_was_not_meant_so_is_refused_with_words(site: Site, words: tuple[str, ...], said: str) -> None:
+    done = site.install("--yes", *words)
+    assert said in done.err
+    assert (done.ok, site.command.exists()) == (False, False)
+
+
+@pytest.mark.parametrize("base", ["http://127.0.0.1:9", "/srv/release", "ftp://127.0.0.1"])
+def test_nothing_is_fetched_in_the_clear(site: Site, base: str) -> None:
+    done = site.install("--yes", base=base)
+    assert f"{base} is neither https:// nor file:///." in done.err
+
+
+def test_two_packages_for_one_machine_are_one_too_many(site: Site, signer: Signer) -> None:
+    deb(site.release, "1.2.4")
+    site.resign()
+    run("gpg", "--batch", "--yes", "--armor", "--detach-sign", site.release / "SHA256SUMS")
+    assert "more than one package" in site.install("--yes").err
+
+
+def test_half_a_download_of_the_script_does_nothing(site: Site, tmp_path: Path) -> None:
+    text = (site.release / "install.sh").read_text()
+    half = tmp_path / "half.sh"
+    half.write_text(text[: text.rindex("main ")])
+    done = site.sh("--base-url", f"file://{site.release}", "--yes", script=half)
+    assert (done.out, site.command.exists()) == ("", False)
+
+
+@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing() -> None:
+    assert run("shellcheck", "--shell=sh", HOME / "packaging" / "install" / "install.sh", check=False).out == ""

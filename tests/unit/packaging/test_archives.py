@@ -1,0 +1,61 @@
+"""The bytes of a package: in the order, of the owner and of the time that are wanted, and the same each time."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+
+import pytest
+
+from deb.archives import Entry, ar, ar_members, control_of, read, tar_gz
+
+FILES = {"usr/bin/program": Entry(b"#!/bin/sh\n", 0o755), "etc/one": Entry(b"1"), "usr/link": Entry(target="bin")}
+
+
+def opened(archive: bytes) -> list[tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(archive))) as tar:
+        return tar.getmembers()
+
+
+def test_every_directory_stands_before_what_is_in_it() -> None:
+    names = [member.name for member in opened(tar_gz(FILES, 7))]
+    assert names == [".", "./etc", "./etc/one", "./usr", "./usr/bin", "./usr/bin/program", "./usr/link"]
+
+
+def test_all_of_it_is_roots_and_of_one_time() -> None:
+    members = opened(tar_gz(FILES, 7))
+    assert {(member.uid, member.gid, member.uname, member.gname, member.mtime) for member in members} == {
+        (0, 0, "root", "root", 7)
+    }
+
+
+def test_modes_and_links_are_kept() -> None:
+    members = {member.name: member for member in opened(tar_gz(FILES, 7))}
+    assert members["./usr/bin/program"].mode == 0o755
+    assert members["./etc"].mode == 0o755
+    assert members["./usr/link"].linkname == "bin"
+
+
+def test_the_order_of_files_makes_no_difference() -> None:
+    assert tar_gz(FILES, 7) == tar_gz(dict(reversed(FILES.items())), 7)
+
+
+@pytest.mark.parametrize("content", [b"", b"odd", b"even"])
+def test_members_of_a_package_are_found_again(content: bytes) -> None:
+    members = {"debian-binary": b"2.0\n", "one": content, "two": b"last"}
+    assert ar_members(ar(members, 7)) == members
+
+
+def test_the_control_file_is_found_in_a_package() -> None:
+    control = tar_gz({"control": Entry(b"Package: one\n"), "md5sums": Entry(b"")}, 7)
+    assert control_of(ar({"debian-binary": b"2.0\n", "control.tar.gz": control}, 7)) == "Package: one\n"
+
+
+def test_what_is_no_package_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a Debian package"):
+        ar_members(b"<html>")
+
+
+def test_files_are_read_by_path() -> None:
+    assert read(tar_gz(FILES, 7)) == {"etc/one": b"1", "usr/bin/program": b"#!/bin/sh\n"}

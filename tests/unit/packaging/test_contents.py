@@ -1,0 +1,88 @@
+"""The package: what dpkg reads of it, what it brings, and that it can be made twice."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from deb.archives import ar_members, control_of, read
+from deb.contents import Build, package
+from deb.wheels import PYTHONS
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """With no wheels but the agent's own, which is enough to see the rest."""
+    wheels = tmp_path_factory.mktemp("wheels")
+    for python in PYTHONS:
+        (wheels / python).mkdir()
+    return Build("1.2.3", "arm64", 1_700_000_000, CHECKOUT, wheels)
+
+
+@pytest.fixture(scope="module")
+def made(build: Build) -> bytes:
+    return package(build)
+
+
+@pytest.fixture(scope="module")
+def files(made: bytes) -> dict[str, bytes]:
+    return read(ar_members(made)["data.tar.gz"])
+
+
+@pytest.fixture(scope="module")
+def control(made: bytes) -> dict[str, bytes]:
+    return read(ar_members(made)["control.tar.gz"])
+
+
+def test_two_builds_give_the_same_bytes(build: Build, made: bytes) -> None:
+    assert package(build) == made
+
+
+def test_dpkg_is_told_the_version_and_the_architecture(build: Build, made: bytes) -> None:
+    said = control_of(made)
+    assert "Version: 1.2.3\n" in said
+    assert "Architecture: arm64\n" in said
+    assert build.file_name == "aks-flex-node_1.2.3_arm64.deb"
+
+
+def test_only_an_example_is_configuration(files: dict[str, bytes], control: dict[str, bytes]) -> None:
+    assert control["conffiles"] == b"/etc/aks-flex-node/config.yaml.example\n"
+    assert [path for path in files if path.startswith("etc/")] == ["etc/aks-flex-node/config.yaml.example"]
+
+
+def test_nothing_is_started_or_enabled(files: dict[str, bytes], control: dict[str, bytes]) -> None:
+    assert not [path for path in files if "systemd" in path]
+    scripts = b"".join(control[name] for name in ("preinst", "postinst", "prerm", "postrm"))
+    assert not [word for word in (b"deb-systemd", b"systemctl start", b"systemctl enable") if word in scripts]
+
+
+def test_scripts_know_their_version(control: dict[str, bytes]) -> None:
+    assert b'dpkg --compare-versions "1.2.3" lt "$2"' in control["preinst"]
+    assert not [name for name, content in control.items() if b"@VERSION@" in content]
+
+
+def test_every_command_has_a_manual_page(files: dict[str, bytes]) -> None:
+    pages = {path.rpartition("/")[2] for path in files if path.startswith("usr/share/man/man1/")}
+    assert {"aks-flex-node.1.gz", "aks-flex-node-bootstrap.1.gz", "aks-flex-node-config-init.1.gz"} <= pages
+    text = gzip.decompress(files["usr/share/man/man1/aks-flex-node-bootstrap.1.gz"]).decode()
+    assert ".B aks\\-flex\\-node bootstrap [OPTIONS]\n" in text
+    assert "\\fB\\-\\-dry\\-run\\fR\n" in text
+
+
+def test_a_line_of_a_manual_page_is_never_taken_for_a_request(files: dict[str, bytes]) -> None:
+    known = {".TH", ".SH", ".PP", ".TP", ".B"}
+    for path, content in files.items():
+        if path.startswith("usr/share/man/"):
+            lines = gzip.decompress(content).decode().splitlines()
+            assert {line.split()[0] for line in lines if line.startswith((".", "'"))} <= known
+
+
+@pytest.mark.parametrize(
+    "place", ["bash-completion/completions", "zsh/vendor-completions", "fish/vendor_completions.d"]
+)
+def test_each_shell_can_complete(files: dict[str, bytes], place: str) -> None:
+    assert [content for path, content in files.items() if place in path and b"_AKS_FLEX_NODE_COMPLETE" in content]

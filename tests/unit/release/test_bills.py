@@ -1,0 +1,87 @@
+"""Licences as metadata say them, and bills of materials."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from release.licences import Package, listed, package
+from release.refusals import Refused
+from release.sbom import bill, hashes
+
+PINNED = f"""\
+one==1.0 \\
+    --hash=sha256:{"a" * 64} \\
+    --hash=sha256:{"b" * 64}
+Two_Three==2.0 ; python_full_version >= '3.11' \\
+    --hash=sha256:{"c" * 64}
+"""
+
+
+def metadata(*lines: str) -> str:
+    return "\n".join(["Metadata-Version: 2.4", "Name: Some_Package", "Version: 1.0", *lines, "", "Its description."])
+
+
+@pytest.mark.parametrize(
+    ("line", "licence"),
+    [
+        ("License-Expression: Apache-2.0 OR BSD-3-Clause", "Apache-2.0 OR BSD-3-Clause"),
+        ("License: MIT License", "MIT"),
+        ("Classifier: License :: OSI Approved :: Mozilla Public License 2.0 (MPL 2.0)", "MPL-2.0"),
+    ],
+)
+def test_a_licence_is_known_however_it_is_said(line: str, licence: str) -> None:
+    assert package(metadata(line)).licence == licence
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        ("License-Expression: GPL-3.0-only",),
+        ("License-Expression: MIT AND GPL-3.0-only",),
+        ("Classifier: License :: OSI Approved :: BSD License",),
+    ],
+)
+def test_a_licence_that_nobody_looked_at_stops_the_release(lines: tuple[str, ...]) -> None:
+    with pytest.raises(Refused, match=r"some-package 1.0 comes under a licence that was not looked at"):
+        package(metadata(*lines))
+
+
+def test_what_a_package_needs_is_read_without_its_extras() -> None:
+    lines = ["License: MIT", "Requires-Dist: typing_extensions>=4; python_version < '3.11'"]
+    made = package(metadata(*lines, "Requires-Dist: pytest; extra == 'test'"))
+    assert made.needs == ("typing-extensions",)
+
+
+def test_hashes_are_found_for_each_pin() -> None:
+    assert hashes(PINNED) == {("one", "1.0"): ["a" * 64, "b" * 64], ("two-three", "2.0"): ["c" * 64]}
+
+
+FOUND = [Package("one", "1.0", "MIT", ("two-three", "absent")), Package("two-three", "2.0", "MIT OR Apache-2.0", ())]
+
+
+def test_a_bill_names_every_package_with_its_licence_and_what_it_needs() -> None:
+    made = json.loads(bill("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0))
+    assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
+    assert made["metadata"]["timestamp"] == "1970-01-01T00:00:00Z"
+    one, two = made["components"]
+    assert (one["purl"], one["licenses"]) == ("pkg:pypi/one@1.0", [{"license": {"id": "MIT"}}])
+    assert two["licenses"] == [{"expression": "MIT OR Apache-2.0"}]
+    assert [item["value"] for item in one["properties"]] == ["a" * 64, "b" * 64]
+    needs = {item["ref"]: item["dependsOn"] for item in made["dependencies"]}
+    assert needs["pkg:pypi/one@1.0"] == ["pkg:pypi/two-three@2.0"]
+    assert needs[made["metadata"]["component"]["bom-ref"]] == ["pkg:pypi/one@1.0", "pkg:pypi/two-three@2.0"]
+
+
+def test_a_bill_is_the_same_each_time_and_another_for_other_packages() -> None:
+    made = bill("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0)
+    assert made == bill("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0)
+    other = bill("aks-flex-node", "1.2.3", FOUND[:1], PINNED, moment=0)
+    assert json.loads(other)["serialNumber"] != json.loads(made)["serialNumber"]
+
+
+def test_the_list_of_licences_has_a_line_for_each_package() -> None:
+    rows = [line.split(None, 2) for line in listed("aks-flex-rp", FOUND).splitlines()[2:]]
+    assert rows == [["one", "1.0", "MIT"], ["two-three", "2.0", "MIT OR Apache-2.0"]]

@@ -1,0 +1,43 @@
+"""When a checkout may be released, and what is said when it may not."""
+
+from __future__ import annotations
+
+import pytest
+
+import aks_flex_node
+from release.checkout import problems, version, version_in
+from release.refusals import Refused
+
+CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 1.2.3 (2026-11-15)\n\n- Something.\n\n## 1.2.30\n"
+
+
+def test_a_clean_checkout_of_the_version_in_the_changelog_is_ready() -> None:
+    assert problems("1.2.3", present="1.2.3", changelog=CHANGELOG, status="") == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present", "status", "words"),
+    [
+        ("v1.2.3", "v1.2.3", "", "v1.2.3 is not a version"),
+        ("1.2.3", "1.2.2", "", "says 1.2.2, not 1.2.3"),
+        ("1.2", "1.2", "", "1.2 is not a version"),
+        ("1.2.3", "1.2.3", " M README.md\n", "Not everything is committed:\n M README.md"),
+        ("2.0.0", "2.0.0", "", "no section `## 2.0.0`"),
+    ],
+)
+def test_whatever_stands_in_the_way_is_named(wanted: str, present: str, status: str, words: str) -> None:
+    assert words in "\n".join(problems(wanted, present=present, changelog=CHANGELOG, status=status))
+
+
+def test_a_longer_version_in_the_changelog_is_not_taken_for_this_one() -> None:
+    assert problems("1.2.3", present="1.2.3", changelog="## 1.2.30\n", status="")
+
+
+def test_all_problems_are_said_at_once() -> None:
+    assert len(problems("9", present="1.2.3", changelog="", status="?? x\n")) == 4
+
+
+def test_the_version_stands_in_one_place() -> None:
+    assert version() == aks_flex_node.__version__
+    with pytest.raises(Refused, match="no __version__"):
+        version_in("# nothing here\n")

@@ -1,0 +1,63 @@
+"""The recipe of the provider's image, as far as it can be held to its word without building it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from aks_flex_node.rp.settings import PORT
+from release.checkout import HOME
+
+RECIPE = HOME / "packaging" / "rp" / "Containerfile"
+
+
+def instructions() -> list[tuple[str, str]]:
+    text = re.sub(r"^#.*\n", "", RECIPE.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def last_stage() -> list[tuple[str, str]]:
+    found = instructions()
+    return found[max(number for number, (word, _) in enumerate(found) if word == "FROM") :]
+
+
+def value(word: str) -> str:
+    [found] = [rest for name, rest in last_stage() if name == word]
+    return found
+
+
+def copied() -> list[str]:
+    lines = [rest.split() for word, rest in instructions() if word == "COPY" and "--from=" not in rest]
+    return [path for line in lines for path in line[:-1] if not path.startswith("--")]
+
+
+@pytest.mark.parametrize("path", copied())
+def test_what_is_copied_from_the_checkout_exists(path: str) -> None:
+    assert (HOME / path).exists()
+
+
+def test_it_copies_something() -> None:
+    assert "src/aks_flex_node" in copied()
+
+
+def test_it_runs_as_the_user_that_the_deployment_names() -> None:
+    documents = yaml.safe_load_all((HOME / "packaging" / "kubernetes" / "50-service.yaml").read_text())
+    [pod] = [item["spec"]["template"]["spec"] for item in documents if item["kind"] == "Deployment"]
+    context = pod["securityContext"]
+    assert value("USER") == f"{context['runAsUser']}:{context['runAsGroup']}"
+    assert pod["containers"][0]["command"][0] in value("ENTRYPOINT")
+
+
+def test_it_is_built_in_a_stage_of_its_own_from_pinned_packages() -> None:
+    assert sum(word == "FROM" for word, _ in instructions()) == 2
+    [install] = [rest for word, rest in instructions() if word == "RUN" and "pip install" in rest]
+    assert "--require-hashes" in install
+    assert not any(word == "RUN" for word, _ in last_stage())
+
+
+def test_it_says_whether_it_is_healthy_on_the_port_where_it_listens() -> None:
+    assert value("EXPOSE") == str(PORT)
+    assert '["healthy"]' in value("HEALTHCHECK")
+    assert f":{PORT}" in (HOME / "packaging" / "rp" / "healthy").read_text()

@@ -1,0 +1,83 @@
+"""The audit finds what it is for, and what it finds in this tree is known."""
+
+from __future__ import annotations
+
+import pytest
+from scripts import audit
+
+PAGE = """
+| Package | Version | Licence | Part | Why | Maintained by |
+|---|---|---|---|---|---|
+| `thing` | 1.0 | MIT | agent | to do it | Somebody |
+"""
+# Put together here, so that the audit of this very file finds none of them.
+SECRETS = {
+    "private key": "-----BEGIN " + "PRIVATE KEY-----\n" + "A" * 64,
+    "Entra client secret": "Ab1" + "8Q~" + "x" * 31,
+    "storage key": "AccountKey" + "=" + "A1b2" * 21 + "==",
+    "token of a code host": "ghp" + "_" + "a1B2" * 9,
+    "signed token": ".".join(("ey" + "J" + "a" * 12, "ey" + "J" + "b" * 12, "c" * 12)),
+    "bootstrap token": "abc123" + "." + "0123456789abcdef",
+    "admin key": "aksflex_" + "admin_" + "q" * 43,
+    "password in a URL": "https://me:" + "hunter2hunter2" + "@host.example/",
+    "something secret": "password" + ' = "' + "q7Zp2Lx9Vb4Nm1Kd8Rt3" + '"',
+}
+
+
+@pytest.mark.parametrize("what", SECRETS)
+def test_a_secret_is_found_where_it_stands_and_never_shown(what: str) -> None:
+    found = audit.secrets_in("file.py", f"one\ntwo {SECRETS[what]}\n")
+
+    assert [(each.what, each.line) for each in found] == [(what, 2)]
+    (told,) = audit.judge(found, "")
+    assert told.startswith(f"file.py:2: looks like a {what}")
+    assert SECRETS[what] not in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'token = "the-name-of-a-setting-in-words"',
+        "https://user@host.example/",
+        "registry.k8s.io/pause:3.9",
+        "-----BEGIN " + "PRIVATE KEY----- … -----END",
+    ],
+)
+def test_words_and_placeholders_are_no_secrets(text: str) -> None:
+    assert audit.secrets_in("file.py", text) == []
+
+
+def test_what_is_allowed_is_allowed_in_its_place_alone_with_a_reason_and_as_long_as_it_is_there() -> None:
+    text = SECRETS["bootstrap token"]
+    (known,) = audit.secrets_in("tests/a.py", text)
+    allowed = f"{known.fingerprint}  made up"
+
+    assert audit.judge([known], allowed) == []
+    assert len(audit.judge(audit.secrets_in("src/b.py", text), allowed)) == 2  # not there, and not where it was
+    assert audit.judge([known], known.fingerprint) == [f"scripts/audit-allowed: {known.fingerprint} has no reason"]
+
+
+@pytest.mark.parametrize(
+    "line", ["x = 1  # no" + "qa", "# ruff: no" + "qa", "x()  # type: " + "ignore", "x()  # no" + "sec"]
+)
+def test_a_rule_that_is_switched_off_without_its_name_is_found(line: str) -> None:
+    assert audit.blankets_in("file.py", line)
+    assert audit.blankets_in("file.py", "x = 1  # no" + "qa: S105  # type: " + "ignore[misc]") == []
+
+
+@pytest.mark.parametrize(
+    ("pins", "told"),
+    [
+        ("thing==1.0 \\\n    --hash=sha256:00\n", ""),
+        ("thing==1.1 \\\n", "thing was reviewed in 1.0"),
+        ("thing==1.0\nother==2.0 ; python_version < '3.11' \\\n", "other is not reviewed"),
+        ("", "thing is no dependency"),
+    ],
+)
+def test_what_is_pinned_and_what_was_reviewed_are_the_same(pins: str, told: str) -> None:
+    assert "\n".join(audit.review(PAGE, [pins])).startswith(f"docs/dependencies.md: {told}" if told else "")
+    assert bool(audit.review(PAGE, [pins])) is bool(told)
+
+
+def test_a_licence_that_nobody_has_thought_about_is_found() -> None:
+    assert audit.review(PAGE.replace("MIT", "AGPL-3.0"), ["thing==1.0"])
