@@ -159,11 +159,11 @@ def _depth(value: Any) -> int:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object. Of a name that is there twice nobody knows which value was meant."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"'{twice[:80]}' is there twice")
+    made: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in made:
+            raise ValueError(f"'{name[:80]}' is there twice")
+        made[name] = value
     return made
 
 
