@@ -38,7 +38,7 @@ fail() {
 has() { command -v "$1" >/dev/null 2>&1; }
 
 value_of() {
-    [ $# -ge 2 ] && [ -n "$2" ] || fail "$1 takes a value." "See install.sh --help."
+    if [ $# -lt 2 ] || [ -z "$2" ]; then fail "$1 takes a value." "See install.sh --help."; fi
     printf '%s' "$2"
 }
 
