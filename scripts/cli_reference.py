@@ -19,8 +19,7 @@ PAGE = Path(__file__).parents[1] / "docs/cli.md"
 HEAD = """# Commands
 
 Every command and option, as the programs know them; `--help` says the same in a terminal. `scripts/docs references`
-writes this page. Those of `az aks flex-node` are on [a page of their own](az-extension.md), and
-`az aks flex-node create --help` has each option.
+writes this page. Those of `az aks flex-node` are on [a page of their own](az-reference.md).
 
 | program | what it is | commands |
 |---|---|---|

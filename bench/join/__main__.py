@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.lab.machines.machine import Machine
 
+PHASE = "phase: "
 TIMED = ("/usr/bin/python3", "-c")
 # Runs a command and says how much memory it took at its highest, and how much processor time.
 MEASURE = """
@@ -67,19 +68,30 @@ def agent(lab: Lab, machine: Machine, settings: Settings) -> dict[str, float]:
     watch = Watch(lab, machine.name)
     watch.start()
     start = time.time()
-    memory = timed(machine, "bootstrap")
-    found = {"join": watch.wait("node", machine) - start, "join_peak_mib": memory}
+    memory, said = timed(machine, "bootstrap")
+    over = time.time() - start
+    found = {"join": watch.wait("node", machine) - start, "join_returns": over, "join_peak_mib": memory}
+    found |= {f"{PHASE}{name}": seconds for name, seconds in phases(said, over).items()}
     for name, words in {"again": ("bootstrap",), "verify": ("verify",), "reset": ("unbootstrap", "--yes")}.items():
         start = time.time()
-        found[f"{name}_peak_mib"] = timed(machine, *words)
+        found[f"{name}_peak_mib"], _ = timed(machine, *words)
         found[name] = time.time() - start
     return found
 
 
-def timed(machine: Machine, *words: str) -> float:
+def timed(machine: Machine, *words: str) -> tuple[float, str]:
+    """The most memory that a command of the agent took, and what it said."""
     said = machine.run(*TIMED, MEASURE, "aks-flex-node", *words, timeout=240).out
     found = re.search(r"peak (\d+) KiB", said)
-    return int(found[1]) / 1024 if found else 0.0
+    return (int(found[1]) / 1024 if found else 0.0), said
+
+
+def phases(said: str, over: float) -> dict[str, float]:
+    """How long each step of a join waited and worked, as the agent tells it; the rest is its start and its checks."""
+    steps = {
+        name: float(seconds) for name, seconds in re.findall(r"^  ✓ (\S.*?)  .*?([\d.]+) s$", said, re.MULTILINE)
+    }
+    return {"start, checks and end": over - sum(steps.values()), **steps}
 
 
 def main() -> None:
@@ -96,7 +108,8 @@ def main() -> None:
             ours = with_machine(lab, f"agent-{number}", system, lambda one: agent(lab, one, settings))
             rounds.append({**bare, **ours, "ratio": ours["join"] / bare["floor"]})
             print(
-                f"round {number}:  " + "  ".join(f"{key} {value:.2f}" for key, value in rounds[-1].items()),
+                f"round {number}:  "
+                + "  ".join(f"{key} {value:.2f}" for key, value in rounds[-1].items() if not key.startswith(PHASE)),
                 flush=True,
             )
     finally:

@@ -54,15 +54,20 @@ def _floor_picture(found: Found) -> str:
     )
 
 
-JOINED = {"join": "join through the agent", "floor": "join by hand (the floor)", "again": "bootstrap again"}
+JOINED = {
+    "join": "join through the agent, to Node Ready",
+    "join_returns": "the same, until the command returns",
+    "floor": "join by hand (the floor)",
+    "again": "bootstrap again",
+}
 JOINED |= {"verify": "verify", "reset": "unbootstrap"}
 
 
 def _join(found: Found) -> Table:
     times = [(word, *spread(found["spread"][key])) for key, word in JOINED.items()]
-    return Table(
-        ("what", "median", "spread"), (*times, ("agent over floor", *spread(found["spread"]["ratio"], "times")))
-    )
+    ratio = ("agent over floor", *spread(found["spread"]["ratio"], "times"))
+    phases = [(key, *spread(one)) for key, one in found["spread"].items() if key.startswith("phase: ")]
+    return Table(("what", "median", "spread"), (*times, ratio, *phases))
 
 
 def _join_picture(found: Found) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAGIC = b"!<arch>\n"
+FASTEST = 1
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def tar_gz(entries: Mapping[str, Entry], when: int) -> bytes:
             entry = entries.get(path)
             archive.addfile(_member(path, entry, when), io.BytesIO(entry.content if entry else b""))
     # Most of it are wheels, which are compressed already: anything slower than this gains nothing.
-    return gzip.compress(buffer.getvalue(), mtime=0)
+    return gzip.compress(buffer.getvalue(), FASTEST, mtime=0)
 
 
 def _folders(paths: Iterable[str]) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,13 @@ class Build:
     wheels: Path
 
     @property
+    def debian_version(self) -> str:
+        """The version as dpkg orders versions: there, only a tilde lets 1.3.0rc1 come before 1.3.0."""
+        return re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"~\1", self.version)
+
+    @property
     def file_name(self) -> str:
+        """With the version as it is said everywhere else: GitHub does not keep a tilde in a file's name."""
         return f"{NAME}_{self.version}_{self.arch}.deb"
 
 
@@ -85,7 +92,7 @@ def contents(build: Build) -> dict[str, Entry]:
 def control(build: Build, files: dict[str, Entry]) -> dict[str, Entry]:
     size = sum(-(-len(entry.content) // 1024) for entry in files.values())
     said = CONTROL.format(
-        name=NAME, version=build.version, arch=build.arch, maintainer=MAINTAINER, homepage=HOMEPAGE, size=size
+        name=NAME, version=build.debian_version, arch=build.arch, maintainer=MAINTAINER, homepage=HOMEPAGE, size=size
     )
     sums = [f"{hashlib.md5(files[path].content).hexdigest()}  {path}\n" for path in sorted(files)]  # noqa: S324 - dpkg's own
     return {
@@ -98,13 +105,13 @@ def control(build: Build, files: dict[str, Entry]) -> dict[str, Entry]:
 
 
 def _script(name: str, build: Build) -> bytes:
-    return (MACHINE / name).read_bytes().replace(b"@VERSION@", build.version.encode())
+    return (MACHINE / name).read_bytes().replace(b"@VERSION@", build.debian_version.encode())
 
 
 def _changelog(build: Build) -> str:
     date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(build.when))
     said = f"  * What is new, in words of users:\n    {HOMEPAGE}/blob/main/CHANGELOG.md"
-    return f"{NAME} ({build.version}) stable; urgency=medium\n\n{said}\n\n -- {MAINTAINER}  {date}\n"
+    return f"{NAME} ({build.debian_version}) stable; urgency=medium\n\n{said}\n\n -- {MAINTAINER}  {date}\n"
 
 
 def _copyright(build: Build) -> str:

@@ -52,8 +52,9 @@ def carried(folder: Path, source: Path, version: str, when: int) -> dict[str, by
         found = sorted((folder / python).glob("*.whl"))
         files |= {wheel.name: wheel.read_bytes() for wheel in found}
         index["cp" + python.replace(".", "")] = [*(wheel.name for wheel in found), own]
-    digest = hashlib.sha256(b"".join(hashlib.sha256(files[name]).digest() for name in sorted(files))).hexdigest()[:8]
-    told = {"version": version, "digest": digest, "wheels": index}
+    sums = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    digest = hashlib.sha256("".join(sums.values()).encode()).hexdigest()[:8]
+    told = {"version": version, "digest": digest, "wheels": index, "sha256": sums}
     return {**files, "index.json": (json.dumps(told, indent=1) + "\n").encode()}
 
 

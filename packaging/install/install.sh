@@ -23,7 +23,7 @@ Installs the aks-flex-node package after its signature and its checksum were che
   --key FILE       check with this public key (as `gpg --export` writes it), for releases that you signed yourself
   --yes            do not ask
   --dry-run        download and check, say what would be done, and change nothing
-  --uninstall      remove the package; a machine that is a node must be `aks-flex-node reset` first
+  --uninstall      remove the package; a machine that is a node leaves first: `aks-flex-node unbootstrap`
   --purge          with --uninstall: what it was configured with goes, too
   --help           show this
 END
@@ -166,7 +166,31 @@ check_package() {
         fail "The checksum of $deb is not right." "Nothing was installed. It was damaged on its way; try again."
 }
 
-installed() { dpkg-query -W -f '${db:Status-Status} ${Version}' "$package" 2>/dev/null | sed -n 's/^installed //p'; }
+# Without questions, and without a hundred lines of progress where nobody sees them move.
+apt_get() { DEBIAN_FRONTEND=noninteractive apt-get "$@" --yes --quiet -o Dpkg::Use-Pty=0; }
+
+# Which version is here, be it only half-way; of one that was removed, dpkg may still know the configuration.
+look() {
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || state=not-installed
+    before=''
+    case $state in
+        not-installed | config-files) ;;
+        *) before=$(dpkg-query -W -f '${Version}' "$package") ;;
+    esac
+}
+
+# dpkg's own spelling of the offered version: to it, 1.3.0~rc1 comes before 1.3.0.
+compare_with_installed() {
+    look
+    spelled=$(printf '%s' "$offered" | sed 's/\([0-9]\)\(a\|b\|rc\)\([0-9]\)/\1~\2\3/')
+    if [ "$state $before" = "installed $spelled" ]; then
+        say "$package $offered is installed already; there is nothing to do."
+        exit 0
+    fi
+    [ -z "$before" ] || dpkg --compare-versions "$spelled" ge "$before" || fail \
+        "$before is installed, and $offered is older." \
+        "To go back: aks-flex-node unbootstrap, install.sh --uninstall, then install $offered."
+}
 
 install() {
     need_root
@@ -180,20 +204,23 @@ install() {
     fetch SHA256SUMS.asc
     check_signature
     find_package
+    say "Downloading $base/$deb"
     fetch "$deb"
     check_package
-    before=$(installed)
     say "Checked: $deb, by its signature and its checksum."
+    compare_with_installed
     say "This will${dry:+ (but --dry-run changes nothing)}:"
     say "  - install $package $offered${before:+, where $before is installed}, with apt-get"
-    say "  - install python3, where it is missing"
+    has python3 || say "  - install python3, from this system's own packages"
     say "  - start nothing: the machine becomes a node when you say so"
     [ -z "$dry" ] || exit 0
     agree
     # apt reads packages as a user of its own; what is here is no secret, and root's alone to change.
     chmod 0755 "$work"
     chmod 0644 "$work/$deb"
-    DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$work/$deb" ||
+    # A file of configuration that somebody changed stays as it is; the new one is put beside it, and nothing is asked.
+    apt_get install --no-install-recommends \
+        -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$work/$deb" ||
         fail "apt-get could not install it; its reason stands above."
     say "Installed: $package $offered. Next: aks-flex-node --help"
 }
@@ -201,16 +228,17 @@ install() {
 uninstall() {
     need_root
     has apt-get || fail "This machine has no apt."
-    before=$(installed)
+    look
     [ -n "$before" ] || [ -n "$purge" ] || { say "$package is not installed." && exit 0; }
     verb=remove
     [ -z "$purge" ] || verb=purge
     say "This will${dry:+ (but --dry-run changes nothing)}:"
     say "  - $verb $package${before:+ $before}, with apt-get"
+    [ -z "$purge" ] || say "  - delete /etc/$package, with your configuration"
     say "  - leave python3 and everything else as it is"
     [ -z "$dry" ] || exit 0
     agree
-    DEBIAN_FRONTEND=noninteractive apt-get "$verb" --yes "$package" || fail "apt-get could not remove it; its reason stands above."
+    apt_get "$verb" "$package" || fail "apt-get could not remove it; its reason stands above."
     say "Removed: $package."
 }
 

@@ -23,7 +23,7 @@ Made: {folder}
 {unsigned}Next:
   1. git tag -s v{version} -m 'Version {version}' && git push origin v{version}
   2. Upload all of {folder} as the files of the release v{version}.
-  3. scripts/apt-repo puts the new packages into the APT repository; publish that folder.
+  3. scripts/apt-repo --key {key} --url URL FOLDER puts the new packages into the APT repository; publish that folder.
   4. On a machine of yours: install.sh --version {version} --dry-run
 """
 UNSIGNED = "It is NOT signed: install.sh will refuse it. Give --key to sign it.\n"
@@ -55,7 +55,7 @@ def steps(options: argparse.Namespace) -> list[Step]:
 
 
 def release(options: argparse.Namespace) -> None:
-    require_ready(options.version)
+    require_ready(options.version, tested=not options.skip_tests)
     planned = steps(options)
     for number, step in enumerate(planned, 1):
         print(f"[{number}/{len(planned)}] {step.what}", flush=True)
@@ -66,7 +66,8 @@ def release(options: argparse.Namespace) -> None:
     if options.dry_run:
         print("Nothing was built: this was --dry-run.")
     else:
-        print(NEXT.format(folder=options.dist, version=options.version, unsigned="" if options.key else UNSIGNED))
+        unsigned = "" if options.key else UNSIGNED
+        print(NEXT.format(folder=options.dist, version=options.version, key=options.key or "KEY", unsigned=unsigned))
 
 
 def bills(options: argparse.Namespace) -> None:
@@ -85,7 +86,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     made = commands.add_parser("release", help="check everything, then build, describe, sum up and sign a release")
     made.add_argument("version", metavar="VERSION", help="as src/aks_flex_node/__init__.py has it")
     made.add_argument("--key", help="sign with this key of your gpg keyring")
-    made.add_argument("--skip-tests", action="store_true", help="when they have just passed on this very commit")
+    made.add_argument("--skip-tests", action="store_true", help="for a version before the final one (rc1)")
     made.add_argument("--dry-run", action="store_true", help="check that it could be released, and show the steps")
     made.add_argument("--dist", type=Path, default=HOME / "dist", help="where to; what is in it goes")
     made.set_defaults(do=release)

@@ -30,10 +30,11 @@ def programs(target: Path) -> None:
 
 
 def bills(target: Path) -> None:
-    """What each program is made of, and under which licences."""
+    """What each program is made of, on any processor, and under which licences."""
     for program in archives.PROGRAMS:
         with tempfile.TemporaryDirectory() as work:
-            found = licences.packages(fetched(program.requirements, "amd64", Path(work)))
+            trees = [tree for arch in PLATFORMS for tree in fetched(program.requirements, arch, Path(work))]
+            found = licences.packages(trees)
         pinned = program.requirements.read_text()
         made = sbom.bill(program.name, version(), found, pinned, moment=changed_at())
         (target / f"{program.name}-{version()}.cdx.json").write_text(made)

@@ -12,6 +12,7 @@ HOME = Path(__file__).resolve().parents[2]
 SOURCES = HOME / "src" / "aks_flex_node"
 REQUIREMENTS = HOME / "requirements"
 VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
+TRIAL = re.compile(r"(a|b|rc)\d+$")
 
 
 def version_in(text: str) -> str:
@@ -31,9 +32,11 @@ def changed_at() -> int:
     return int(run("git", "log", "-1", "--format=%ct", cwd=HOME).out)
 
 
-def problems(wanted: str, *, present: str, changelog: str, status: str) -> list[str]:
+def problems(wanted: str, *, present: str, changelog: str, status: str, tested: bool) -> list[str]:
     """Everything that stands in the way of a release, at once."""
     found = []
+    if not tested and not TRIAL.search(wanted):
+        found.append("A final version is made with all tests. --skip-tests is for those before it, such as 1.3.0rc1.")
     if not VERSION.fullmatch(wanted):
         found.append(f"{wanted} is not a version. Versions look like 1.2.3 or 1.3.0rc1.")
     if wanted != present:
@@ -47,9 +50,9 @@ def problems(wanted: str, *, present: str, changelog: str, status: str) -> list[
     return found
 
 
-def require_ready(wanted: str) -> None:
+def require_ready(wanted: str, *, tested: bool) -> None:
     status = run("git", "status", "--porcelain", cwd=HOME).out
     changelog = (HOME / "CHANGELOG.md").read_text()
-    found = problems(wanted, present=version(), changelog=changelog, status=status)
+    found = problems(wanted, present=version(), changelog=changelog, status=status, tested=tested)
     if found:
         raise Refused("\n".join(found))

@@ -32,6 +32,8 @@ for name, command in loader.command_table.items():
                 "options": argument.options_list,
                 "help": argument.type.settings.get("help"),
                 "default": str(argument.type.settings.get("default")),
+                "choices": [str(each) for each in argument.type.settings.get("choices") or ()],
+                "required": bool(argument.type.settings.get("required")),
                 "completer": bool(argument.completer),
                 "group": argument.arg_group,
             }

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PLACES = {"here", "machine"}
 MARKED = re.compile(
-    r"^<!-- run: (?P<place>\w+)(?P<stays>, stays)? -->\n"
+    r"^<!-- run: (?P<place>\w+)(?P<stays>, stays)?(?P<long>, long)? -->\n"
     r"(?:```(?P<language>\w+)\n(?P<fenced>.*?)^```$|\n?(?P<indented>(?:    .*\n)+))",
     re.MULTILINE | re.DOTALL,
 )
@@ -22,6 +22,7 @@ class Block:
     line: int
     place: str
     stays: bool  # a service, which is there for all that follows on its page
+    long: bool  # it takes its time, and is typed by `make test-long` alone
     script: str
 
 
@@ -33,7 +34,14 @@ def blocks_of(page: Path) -> list[Block]:
     text = page.read_text()
     name = page.relative_to(ROOT).as_posix()
     return [
-        Block(name, text.count("\n", 0, one.start()) + 1, one["place"], bool(one["stays"]), _script(one))
+        Block(
+            name,
+            text.count("\n", 0, one.start()) + 1,
+            one["place"],
+            bool(one["stays"]),
+            bool(one["long"]),
+            _script(one),
+        )
         for one in MARKED.finditer(text)
     ]
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.lab.machines.bases import System
 from aks_flex_node.lab.processes import run
 from tests.agents import prepare
 from tests.docs.blocks import PLACES, blocks_of, marks, pages, runnable
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from aks_flex_node.lab.lab import Lab
     from aks_flex_node.lab.machines.machine import Machine
@@ -40,20 +41,33 @@ def test_every_mark_stands_before_a_block_and_names_a_place() -> None:
 class Folder:
     """An empty folder of a person's own, with our programs, and the kubeconfig of a cluster."""
 
-    def __init__(self, place: Path, kubeconfig: str) -> None:
+    def __init__(self, place: Path, lab: Lab) -> None:
         self.place = place
-        (place / "admin.kubeconfig").write_text(kubeconfig)
+        (place / "admin.kubeconfig").write_text(lab.cluster.kubeconfig.read_text())
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.environment = {
-            "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
+            "PATH": f"{PROGRAMS}:{lab.cluster.kubectl.parent}:{os.environ['PATH']}",
             "HOME": str(place),
+            "KUBECONFIG": str(place / "admin.kubeconfig"),
+            "AKS_FLEX_LAB": lab.layout.name,
+            "AKS_FLEX_LAB_CACHE": str(lab.layout.cache),
             "AKS_FLEX_RP_STATE": str(place / "state"),
             "AKS_FLEX_RP_LISTEN": f"127.0.0.1:{port}",
         }
 
     def do(self, block: Block) -> str:
-        done = run("bash", "-euo", "pipefail", "-c", block.script, cwd=self.place, env=self.environment, check=False)
+        done = run(
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            block.script,
+            cwd=self.place,
+            env=self.environment,
+            check=False,
+            timeout=240,
+        )
         assert done.ok, f"{block.page}:{block.line}: exit {done.code}\n{done.out}\n{done.err}"
         return done.out
 
@@ -74,29 +88,45 @@ class Folder:
 
 @pytest.fixture
 def folder(lab: Lab, tmp_path: Path) -> Folder:
-    return Folder(tmp_path, lab.cluster.kubeconfig.read_text())
+    return Folder(tmp_path, lab)
 
 
-@pytest.mark.parametrize("page", RUNNABLE)
-def test_the_blocks_of_a_page_do_what_they_say(
-    page: str, lab: Lab, folder: Folder, add_machine: Callable[..., Machine]
-) -> None:
-    machine: Machine | None = None
+@pytest.fixture(scope="module")
+def machine(lab: Lab) -> Iterator[Machine]:
+    """One for all pages, which leave it as it was: with the agent, and with what a person would have filled in."""
+    with lab.alone():
+        machine = lab.inventory.add("typed-1", System.BOOKWORM, "site-1")
+    prepare(lab, machine)
+    machine.run("mv", "/etc/aks-flex-node/config.json", FILLED_IN)
+    yield machine
+    with lab.alone():
+        lab.inventory.remove(machine)
+    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+
+
+SHORT = [page for page, blocks in RUNNABLE.items() if not all(each.long for each in blocks)]
+LONG = [page for page, blocks in RUNNABLE.items() if any(each.long for each in blocks)]
+
+
+@pytest.mark.parametrize("page", SHORT)
+def test_the_blocks_of_a_page_do_what_they_say(page: str, folder: Folder, machine: Machine) -> None:
+    typed([each for each in RUNNABLE[page] if not each.long], folder, machine)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", LONG)
+def test_so_do_those_that_take_their_time(page: str, folder: Folder, machine: Machine) -> None:
+    typed(RUNNABLE[page], folder, machine)
+
+
+def typed(blocks: list[Block], folder: Folder, machine: Machine) -> None:
     with ExitStack() as services:
-        for block in RUNNABLE[page]:
+        for block in blocks:
             if block.stays:
                 services.enter_context(folder.kept(block))
             elif block.place == "here":
                 folder.do(block)
             else:
-                machine = machine or ready(lab, add_machine("typed-1"))
                 words = ("env", f"AKS_FLEX_NODE_CONFIG={FILLED_IN}", "bash", "-euo", "pipefail", "-c", block.script)
                 done = machine.run(*words, check=False, timeout=240)
-                assert done.ok, f"{page}:{block.line}: exit {done.code}\n{done.out}\n{done.err}"
-
-
-def ready(lab: Lab, machine: Machine) -> Machine:
-    """With the agent, and beside whatever a page writes, what a person would have filled into it."""
-    prepare(lab, machine)
-    machine.run("mv", "/etc/aks-flex-node/config.json", FILLED_IN)
-    return machine
+                assert done.ok, f"{block.page}:{block.line}: exit {done.code}\n{done.out}\n{done.err}"

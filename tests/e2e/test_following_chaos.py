@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     Add = Callable[..., Machine]
 
-CUTS = 2
-OPERATIONS = 16
+CUTS = 1
+OPERATIONS = 10
 
 
 def test_an_upgrade_whose_power_is_cut_goes_on_and_the_node_works(lab: Lab, add_machine: Add) -> None:

@@ -58,6 +58,7 @@ def test_down_twice_leaves_nothing_and_says_so(before: Listing) -> None:
     assert look().since(before) == {}
 
 
+@pytest.mark.long
 def test_two_labs_stand_side_by_side_and_one_goes_without_the_other(lab: Lab, before: Listing) -> None:
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
@@ -75,7 +76,7 @@ def test_two_labs_stand_side_by_side_and_one_goes_without_the_other(lab: Lab, be
 
 def test_a_lab_killed_while_it_comes_up_can_be_taken_away(before: Listing) -> None:
     chance = random.Random(20261115)  # noqa: S311 - a seeded sample of moments
-    for _ in range(4):
+    for _ in range(2):
         moment = chance.uniform(0.3, 6)
         kill_while_coming_up(OTHER, moment)
 
@@ -181,6 +182,7 @@ def test_neither_a_proxy_nor_the_callers_directory_reaches_the_parts(before: Lis
         assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
 
 
+@pytest.mark.long
 def test_a_demo_does_not_take_a_persons_machines_away(lab: Lab, before: Listing) -> None:
     command(OTHER, "up")
     command(OTHER, "machine", "add", "mine")

@@ -1,8 +1,10 @@
-"""A signed repository with this version and the one before, served by the lab's mirror as the world would see it."""
+"""The packages, and what they come from: a signed repository and a signed release, served by the lab's mirror."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,8 @@ import pytest
 from aks_flex_node import __version__
 from aks_flex_node.lab.processes import run
 from aks_flex_node.lab.tools.artifacts import artifact_tree
+from release.building import finish, install_script
+from tests.service.release.publishing import Signer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,33 +23,107 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.lab import Lab
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-PLACE = "github.com/Azure/AKSFlexNode/apt"
+PUBLISHER = "github.com/Azure/AKSFlexNode"
 BEFORE = "0.0.9"
+ARCHITECTURES = ("amd64", "arm64")
 
 
 @dataclass(frozen=True)
 class Repository:
     folder: Path
     arch: str
-    url: str = f"https://{PLACE}"
+    url: str = f"https://{PUBLISHER}/apt"
 
     @property
     def source(self) -> str:
         return (self.folder / "aks-flex-node.sources").read_text()
 
+    def place(self, version: str = __version__) -> Path:
+        return self.folder / "pool/main" / f"aks-flex-node_{version}_{self.arch}.deb"
+
     def package(self, version: str = __version__) -> str:
         """A package's own address."""
-        return f"{self.url}/pool/main/aks-flex-node_{version}_{self.arch}.deb"
+        return f"{self.url}/pool/main/{self.place(version).name}"
+
+
+@dataclass(frozen=True)
+class Releases:
+    """Where install.sh finds the newest release, here the version before, and two that it must not take."""
+
+    root: Path
+
+    @property
+    def latest(self) -> Path:
+        return self.root / "releases/latest/download"
+
+    @property
+    def of_another(self) -> Path:
+        """Signed by somebody else."""
+        return self.root / "of-another"
+
+    @property
+    def damaged(self) -> Path:
+        """With another package than the one that was summed up and signed."""
+        return self.root / "damaged"
+
+    def url(self, folder: Path) -> str:
+        return f"https://{PUBLISHER}/{folder.relative_to(self.root)}"
+
+    def remove(self) -> None:
+        for folder in (self.latest.parent, self.of_another, self.damaged):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def build(arch: str, folder: Path, *words: str) -> Path:
+    """A package, by the script that everybody uses; its path is the last thing that it says."""
+    return Path(run(SCRIPTS / "deb", "--arch", arch, *words, folder, timeout=600).out.split()[-1])
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """This version for both architectures, at once."""
+    folder = tmp_path_factory.mktemp("packages")
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(ARCHITECTURES, pool.map(lambda arch: build(arch, folder), ARCHITECTURES), strict=True))
 
 
 @pytest.fixture(scope="session")
 def repository(lab: Lab) -> Iterator[Repository]:
     arch = lab.toolbox.arch
-    made = Repository(artifact_tree(lab.toolbox) / PLACE, arch)
+    made = Repository(artifact_tree(lab.toolbox) / PUBLISHER / "apt", arch)
     shutil.rmtree(made.folder, ignore_errors=True)
     try:
-        run(SCRIPTS / "deb", "--arch", arch, "--version", BEFORE, made.folder / "pool/main", timeout=600)
+        build(arch, made.place().parent, "--version", BEFORE)
         run(SCRIPTS / "apt-repo", "--arch", arch, "--url", made.url, made.folder, timeout=600)
         yield made
     finally:
         shutil.rmtree(made.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def releases(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Releases]:
+    made = Releases(repository.folder.parent)
+    made.remove()
+    try:
+        sign(made.latest, repository, tmp_path_factory.mktemp("ours") / "gpg")
+        sign(made.of_another, repository, tmp_path_factory.mktemp("theirs") / "gpg")
+        shutil.copytree(made.latest, made.damaged, copy_function=os.link)
+        package = made.damaged / repository.place(BEFORE).name
+        package.unlink()
+        os.link(repository.place(), package)
+        yield made
+    finally:
+        made.remove()
+
+
+def sign(folder: Path, repository: Repository, home: Path) -> None:
+    """A folder as `scripts/release` leaves it, with the package of one architecture."""
+    folder.mkdir(parents=True)
+    os.link(repository.place(BEFORE), folder / repository.place(BEFORE).name)
+    signer = Signer(home)
+    signer.make()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("GNUPGHOME", str(home))
+        install_script(folder, signer.name)
+        finish(folder, signer.name)
+    signer.stop()

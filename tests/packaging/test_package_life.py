@@ -11,18 +11,21 @@ from aks_flex_node.lab import snapshots
 from aks_flex_node.lab.machines.bases import System
 from tests.agents import facts, flex
 from tests.followed import Followed
+from tests.packaging import installing
 from tests.packaging.conftest import BEFORE
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from aks_flex_node.lab.lab import Lab
     from aks_flex_node.lab.machines.machine import Machine
     from aks_flex_node.lab.processes import Result
-    from tests.packaging.conftest import Repository
+    from tests.packaging.conftest import Releases, Repository
 
 ENVIRONMENTS = "/usr/lib/aks-flex-node/env"
+WHEELS = "/usr/lib/aks-flex-node/wheels"
 SOURCE = "/etc/apt/sources.list.d/aks-flex-node.sources"
 OTHER_KEY = "/usr/share/keyrings/debian-archive-keyring.gpg"
 EXAMPLE = "/etc/aks-flex-node/config.yaml.example"
@@ -38,10 +41,9 @@ RECORDS = (
 )
 
 
-def apt(machine: Machine, *words: str, check: bool = True) -> Result:
-    done = machine.run(
-        "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y", *words, check=False, timeout=200
-    )
+def apt(machine: Machine, *words: str, check: bool = True, setting: str = "DEBIAN_PRIORITY=critical") -> Result:
+    environment = ("env", "DEBIAN_FRONTEND=noninteractive", setting)
+    done = machine.run(*environment, "apt-get", "-q", "-y", *words, check=False, timeout=200)
     assert done.ok or not check, done.out + done.err
     return done
 
@@ -71,34 +73,38 @@ def leftovers(before: snapshots.Snapshot, machine: Machine) -> list[str]:
     return [str(one) for one in differences if not any(fnmatch.fnmatch(one.key, record) for record in RECORDS)]
 
 
+def test_a_second_build_gives_the_same_bytes(packages: dict[str, Path], repository: Repository) -> None:
+    """The one that the command for repositories makes."""
+    assert repository.place().read_bytes() == packages[repository.arch].read_bytes()
+
+
 def test_the_package_comes_serves_and_goes(
-    lab: Lab, add_machine: Callable[..., Machine], repository: Repository
+    lab: Lab, add_machine: Callable[..., Machine], repository: Repository, releases: Releases
 ) -> None:
     """On all systems at once: each waits more than it works."""
     machines = [add_machine(f"deb-{system.value}", system) for system in System]
     with ThreadPoolExecutor() as pool:
-        lives = [pool.submit(life, lab, machine, repository) for machine in machines]
+        lives = [pool.submit(life, lab, machine, repository, releases) for machine in machines]
     for lived in lives:
         lived.result()
 
 
-def life(lab: Lab, machine: Machine, repository: Repository) -> None:
+def life(lab: Lab, machine: Machine, repository: Repository, releases: Releases) -> None:
     introduce(machine, repository)
     before = machine.snapshot()
 
     is_refused_with_another_key(machine, repository)
-    install_the_version_before(machine, repository)
+    install_the_version_before(machine, releases)
     is_made_ready_for_another_python(machine)
     node = join(lab, machine)
     upgrades_under_the_running_node(node)
     refuses_to_go_back(machine)
     refuses_to_leave_a_node_alone(machine)
+    if machine.record.system is System.TRIXIE:
+        is_taken_from_the_node_by_force_and_comes_back(machine)
 
     flex(machine, "unbootstrap", "--yes")
-    apt(machine, "remove", "aks-flex-node")
-    assert machine.run("ls", EXAMPLE).ok, "a file of the administrator stays until the purge"
-    assert not machine.run("ls", ENVIRONMENTS, check=False).ok
-    apt(machine, "purge", "aks-flex-node")
+    installing.takes_all_away(machine)
     assert leftovers(before, machine) == []
 
 
@@ -110,32 +116,47 @@ def is_refused_with_another_key(machine: Machine, repository: Repository) -> Non
     machine.run("tee", SOURCE, input=repository.source)
 
 
-def install_the_version_before(machine: Machine, repository: Repository) -> None:
-    """On one system from a file, on the other from the repository."""
-    if machine.record.system is System.BOOKWORM:
-        machine.run("curl", "-fsS", "-o", "/root/old.deb", repository.package(BEFORE))
-        apt(machine, "install", "/root/old.deb")
-        machine.run("rm", "/root/old.deb")
-    apt(machine, "update")
-    apt(machine, "install", f"aks-flex-node={BEFORE}")
-    assert flex(machine, "version").out.strip() == BEFORE
+def install_the_version_before(machine: Machine, releases: Releases) -> None:
+    """By the script, on a machine that has nothing yet."""
+    installing.bring(machine, releases)
+    installing.looks_and_changes_nothing(machine)
+    installing.refuses_what_is_not_ours(machine, releases)
+    installing.installs(machine)
     assert machine.run("systemctl", "is-enabled", "aks-flex-node", check=False).code != 0
 
 
 def is_made_ready_for_another_python(machine: Machine) -> None:
     """What the machine has was made for another Python; dpkg tells the package when that changes."""
-    machine.run(
-        "sh", "-c", f"cd {ENVIRONMENTS} && mv {BEFORE}-* {BEFORE}-old-cp39 && ln -sfn {BEFORE}-old-cp39 current"
-    )
+    present = machine.run("readlink", f"{ENVIRONMENTS}/current").out.strip()
+    other = f"{BEFORE}-old-cp39"
+    machine.run("sh", "-c", f"cd {ENVIRONMENTS} && mv {present} {other} && ln -sfn {other} current")
     said = flex(machine, "version", check=False)
     assert said.code == 1
     assert "dpkg-reconfigure aks-flex-node" in said.err
 
     machine.run("dpkg-trigger", "--by-package=python3-minimal", "/usr/bin/python3")
-    machine.run("dpkg", "--triggers-only", "--pending")
+    if machine.record.system is System.TRIXIE:
+        stops_at_a_wheel_that_was_changed(machine)
+        machine.run("mv", f"{ENVIRONMENTS}/{other}", f"{ENVIRONMENTS}/{present}")
+        machine.run("dpkg", "--configure", "-a")
+    else:
+        machine.run("dpkg", "--triggers-only", "--pending")
 
     assert flex(machine, "version").out.strip() == BEFORE
-    assert f"{BEFORE}-old-cp39" not in environments(machine)
+    assert environments(machine) == [present, "current"]
+
+
+def stops_at_a_wheel_that_was_changed(machine: Machine) -> None:
+    """Before anything is made or taken away, so all can be put back."""
+    wheel = machine.run("sh", "-c", f"ls {WHEELS}/pyyaml-*-cp313-*.whl").out.strip()
+    machine.run("sh", "-c", f"cp -p {wheel} /root/right.whl && echo >>{wheel}")
+    before = environments(machine)
+    said = machine.run("dpkg", "--triggers-only", "--pending", check=False)
+    assert said.code != 0
+    assert f"aks-flex-node: {wheel} was changed" in said.err
+    assert "sudo apt install --reinstall aks-flex-node" in said.err
+    assert environments(machine) == before
+    machine.run("mv", "/root/right.whl", wheel)
 
 
 def join(lab: Lab, machine: Machine) -> Followed:
@@ -148,10 +169,13 @@ def join(lab: Lab, machine: Machine) -> Followed:
 
 def upgrades_under_the_running_node(node: Followed) -> None:
     machine = node.machine
+    # As if the version before had come with another text: then both have changed it, and dpkg has to choose.
+    machine.run("sed", "-i", f"s#^ {EXAMPLE} [0-9a-f]*#&0#;s#^ {EXAMPLE} .# {EXAMPLE} #", "/var/lib/dpkg/status")
     machine.run("sh", "-c", f"echo '# mine' >>{EXAMPLE}")
     running = processes(machine)
 
-    said = apt(machine, "upgrade").out
+    apt(machine, "update")
+    said = apt(machine, "-o", "Dpkg::Options::=--force-confold", "upgrade").out
 
     assert installed(machine) == f"installed {__version__}"
     assert flex(machine, "version").out.strip() == __version__
@@ -159,6 +183,7 @@ def upgrades_under_the_running_node(node: Followed) -> None:
     assert processes(machine) == running, "nothing of the node was restarted"
     assert len(environments(machine)) == 3, "both versions and the link: the old one is still run from"
     assert machine.run("tail", "-n1", EXAMPLE).out == "# mine\n"
+    assert machine.run("tail", "-n1", f"{EXAMPLE}.dpkg-dist").out != "# mine\n"
     node.follows(
         node.update(nodeConfig={"labels": {"after": "the-upgrade"}})
     )  # by the old agent, with modules it had not loaded yet
@@ -181,4 +206,18 @@ def refuses_to_leave_a_node_alone(machine: Machine) -> None:
     assert said.code != 0
     assert "sudo aks-flex-node unbootstrap" in said.out + said.err
     assert installed(machine) == f"installed {__version__}"
+    assert flex(machine, "version").out.strip() == __version__
+
+
+def is_taken_from_the_node_by_force_and_comes_back(machine: Machine) -> None:
+    """The node goes on, and what says how to undo it outlives even the purge."""
+    node = machine.run("systemctl", "show", "--property=MainPID", "kubelet", "containerd").out
+    apt(machine, "remove", "aks-flex-node", setting="AKS_FLEX_NODE_REMOVE=force")
+    assert not machine.run("ls", ENVIRONMENTS, check=False).ok
+    said = apt(machine, "purge", "aks-flex-node")
+    assert "sudo aks-flex-node unbootstrap" in said.out + said.err
+    assert not machine.run("ls", "/etc/aks-flex-node", check=False).ok
+    assert machine.run("ls", "/var/lib/aks-flex-node").out
+    assert machine.run("systemctl", "show", "--property=MainPID", "kubelet", "containerd").out == node
+    apt(machine, "install", "aks-flex-node")
     assert flex(machine, "version").out.strip() == __version__

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import compileall
 import fcntl
+import hashlib
 import json
 import os
 import py_compile
@@ -25,6 +26,10 @@ class NotSupportedError(Exception):
     """The package has no wheels for this Python."""
 
 
+class DamagedError(Exception):
+    """A file of the package is not what the package came with."""
+
+
 def build(home: Path, tag: str) -> Path:
     """The environment of the package's version for a Python, made unless it is there, and current from now on."""
     index = json.loads((home / "wheels" / "index.json").read_text())
@@ -35,6 +40,7 @@ def build(home: Path, tag: str) -> Path:
     place = environments / f"{index['version']}-{index['digest']}-{tag}"
     wheels = [home / "wheels" / name for name in index["wheels"][tag]]
     if not _whole(wheels, place):
+        _check(wheels, index["sha256"])
         _unpack(wheels, place)
     _point(environments / "current", place.name)
     _tidy(environments, place)
@@ -43,23 +49,45 @@ def build(home: Path, tag: str) -> Path:
 
 def _whole(wheels: list[Path], place: Path) -> bool:
     """Whether every file is there; so installing the package again repairs what somebody deleted."""
+    if not place.exists():
+        return False
     for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
-            if not all((place / name).exists() for name in archive.namelist()):
-                return False
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                if not all((place / name).exists() for name in archive.namelist()):
+                    return False
+        except (FileNotFoundError, zipfile.BadZipFile):
+            return False  # and is named by the check that follows
     return True
+
+
+def _check(wheels: list[Path], sums: dict[str, str]) -> None:
+    """Before anything is made of them."""
+    for wheel in wheels:
+        try:
+            found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        except FileNotFoundError:
+            raise DamagedError(f"{wheel} is missing") from None
+        if found != sums[wheel.name]:
+            raise DamagedError(f"{wheel} was changed: it is not what the package came with")
 
 
 def _unpack(wheels: list[Path], place: Path) -> None:
     partial = place.with_name(f".{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(mode=0o755)
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(partial)
-    # Nobody changes these files, so nothing needs to compare them with their sources at each start.
-    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    compileall.compile_dir(partial, quiet=2, workers=0, stripdir=partial, prependdir=place, invalidation_mode=mode)
+    try:
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(partial)
+        # Nobody changes these files, so nothing needs to compare them with their sources at each start.
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        compileall.compile_dir(
+            partial, quiet=2, workers=0, stripdir=partial, prependdir=place, invalidation_mode=mode
+        )
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)  # a full disk is not left fuller
+        raise
     if place.exists():
         place.rename(place.with_name(f".{place.name}.damaged"))
     partial.rename(place)
@@ -95,3 +123,10 @@ if __name__ == "__main__":
         build(HOME, TAG)
     except NotSupportedError as error:
         sys.exit(f"aks-flex-node: {error}")
+    except DamagedError as error:
+        sys.exit(f"aks-flex-node: {error}.\nRepair it with: sudo apt install --reinstall aks-flex-node")
+    except OSError as error:
+        sys.exit(
+            f"aks-flex-node: its environment could not be made: {error}.\n"
+            "What was there before stays as it was. When that is mended: sudo dpkg --configure -a"
+        )

@@ -48,6 +48,7 @@ class Refusal(FlexError):  # noqa: N818 - an answer
 
 HINTS = {
     "InvalidRequestContent": "Correct what is listed; nothing was changed.",
+    "InvalidResourceName": "Correct the name; nothing was changed.",
     "ResourceNotFound": "`aks-flex-rp node list` shows which there are, and `node create` makes one.",
     "ParentResourceNotFound": "See which clusters there are with `aks-flex-rp cluster list`.",
     "PreconditionFailed": "Look at it with `aks-flex-rp node show`.",

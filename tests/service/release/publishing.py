@@ -19,14 +19,22 @@ Architecture: {arch}
 Maintainer: Nobody <nobody@example.com>
 Description: stand-in
 """
+EXAMPLE = "etc/aks-flex-node/config.yaml.example"
 # What install.sh asks of apt, done by the real dpkg in a root of its own.
 APT_GET = """#!/bin/sh
 set -eu
-verb=$1
-for last; do :; done
+options=
+for word; do
+    case $word in
+        install | remove | purge) verb=$word ;;
+        Dpkg::Options::=*) options="$options ${{word#*=}}" ;;
+        -* | Dpkg::*) ;;
+        *) what=$word ;;
+    esac
+done
 case $verb in
-    install) dpkg --root={root} --log={root}/log --install "$last" ;;
-    remove | purge) dpkg --root={root} --log={root}/log "--$verb" "$last" ;;
+    install) dpkg --root={root} --log={root}/log $options --install "$what" ;;
+    *) dpkg --root={root} --log={root}/log "--$verb" "$what" ;;
 esac
 """
 DPKG_QUERY = """#!/bin/sh
@@ -59,9 +67,13 @@ class Signer:
 
 def deb(folder: Path, version: str) -> Path:
     arch = run("dpkg", "--print-architecture").out.strip()
+    debian = version.replace("rc", "~rc")
     tree = folder / f"tree-{version}"
     (tree / "DEBIAN").mkdir(parents=True)
-    (tree / "DEBIAN" / "control").write_text(CONTROL.format(version=version, arch=arch))
+    (tree / "DEBIAN" / "control").write_text(CONTROL.format(version=debian, arch=arch))
+    (tree / "DEBIAN" / "conffiles").write_text(f"/{EXAMPLE}\n")
+    (tree / EXAMPLE).parent.mkdir(parents=True)
+    (tree / EXAMPLE).write_text(f"# of {version}\n")
     (tree / "usr" / "bin").mkdir(parents=True)
     (tree / "usr" / "bin" / "aks-flex-node").write_text(f"#!/bin/sh\necho {version}\n")
     made = folder / f"aks-flex-node_{version}_{arch}.deb"

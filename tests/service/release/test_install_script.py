@@ -11,7 +11,7 @@ import pytest
 from aks_flex_node.lab.processes import run
 from release.checkout import HOME
 from release.sums import INSTALLER
-from tests.service.release.publishing import Signer, Site, deb, publish
+from tests.service.release.publishing import EXAMPLE, Signer, Site, deb, publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +61,51 @@ def test_an_upgrade_says_what_was_there(site: Site, signer: Signer, tmp_path: Pa
     assert site.install("--yes").ok
     newer = publish(tmp_path / "newer", "1.3.0", signer.name)
     assert "install aks-flex-node 1.3.0, where 1.2.3 is installed" in site.install(base=f"file://{newer}").out
+
+
+def test_a_second_time_there_is_nothing_to_do(site: Site) -> None:
+    assert site.install("--yes").ok
+    done = site.install()  # and so nothing is asked
+    assert done.ok, done.err
+    assert "aks-flex-node 1.2.3 is installed already; there is nothing to do." in done.out
+    assert "This will" not in done.out
+
+
+def test_an_older_version_is_refused_before_anything_is_asked(site: Site, signer: Signer, tmp_path: Path) -> None:
+    assert site.install("--yes").ok
+    older = publish(tmp_path / "older", "1.2.3rc1", signer.name)
+    done = site.install("--yes", base=f"file://{older}")
+    assert "1.2.3 is installed, and 1.2.3rc1 is older." in done.err
+    assert (done.ok, "1.2.3\n" in site.command.read_text()) == (False, True)
+
+
+def test_a_version_before_the_final_one_is_upgraded_to_it(site: Site, signer: Signer, tmp_path: Path) -> None:
+    early = publish(tmp_path / "early", "1.2.3rc1", signer.name)
+    assert site.install("--yes", base=f"file://{early}").ok
+    assert "installed already" in site.install(base=f"file://{early}").out
+    done = site.install("--yes")
+    assert done.ok, done.err
+    assert "install aks-flex-node 1.2.3, where 1.2.3~rc1 is installed" in done.out
+
+
+def test_an_upgrade_keeps_what_an_administrator_changed_and_asks_nothing(
+    site: Site, signer: Signer, tmp_path: Path
+) -> None:
+    assert site.install("--yes").ok
+    example = site.root / EXAMPLE
+    example.write_text("# mine\n")
+    newer = publish(tmp_path / "newer", "1.3.0", signer.name)
+    done = site.install("--yes", base=f"file://{newer}")
+    assert done.ok, done.err
+    assert example.read_text() == "# mine\n"
+    assert example.with_name(f"{example.name}.dpkg-dist").read_text() == "# of 1.3.0\n"
+
+
+def test_a_package_that_is_there_half_way_can_be_removed(site: Site) -> None:
+    assert site.install("--yes").ok
+    status = site.root / "var" / "lib" / "dpkg" / "status"
+    status.write_text(status.read_text().replace("install ok installed", "install ok half-configured"))
+    assert "remove aks-flex-node 1.2.3" in site.sh("--uninstall", "--dry-run").out
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_done(site: Site) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deb.archives import ar_members, control_of, read
-from deb.contents import Build, package
+from deb.contents import Build, control, package
 from deb.wheels import PYTHONS
 
 CHECKOUT = Path(__file__).parents[3]
@@ -33,8 +34,8 @@ def files(made: bytes) -> dict[str, bytes]:
     return read(ar_members(made)["data.tar.gz"])
 
 
-@pytest.fixture(scope="module")
-def control(made: bytes) -> dict[str, bytes]:
+@pytest.fixture(scope="module", name="told")
+def control_archive(made: bytes) -> dict[str, bytes]:
     return read(ar_members(made)["control.tar.gz"])
 
 
@@ -49,20 +50,32 @@ def test_dpkg_is_told_the_version_and_the_architecture(build: Build, made: bytes
     assert build.file_name == "aks-flex-node_1.2.3_arm64.deb"
 
 
-def test_only_an_example_is_configuration(files: dict[str, bytes], control: dict[str, bytes]) -> None:
-    assert control["conffiles"] == b"/etc/aks-flex-node/config.yaml.example\n"
+@pytest.mark.parametrize(
+    ("version", "ordered"),
+    [("1.2.3", "1.2.3"), ("1.3.0rc1", "1.3.0~rc1"), ("1.3.0b2", "1.3.0~b2"), ("1.3.0a1", "1.3.0~a1")],
+)
+def test_a_version_before_the_final_one_is_older_than_it_to_dpkg(build: Build, version: str, ordered: str) -> None:
+    early = replace(build, version=version)
+    told = control(early, {})
+    assert f"Version: {ordered}\n".encode() in told["control"].content
+    assert f'dpkg --compare-versions "{ordered}" lt "$2"'.encode() in told["preinst"].content
+    assert early.file_name == f"aks-flex-node_{version}_arm64.deb"
+
+
+def test_only_an_example_is_configuration(files: dict[str, bytes], told: dict[str, bytes]) -> None:
+    assert told["conffiles"] == b"/etc/aks-flex-node/config.yaml.example\n"
     assert [path for path in files if path.startswith("etc/")] == ["etc/aks-flex-node/config.yaml.example"]
 
 
-def test_nothing_is_started_or_enabled(files: dict[str, bytes], control: dict[str, bytes]) -> None:
+def test_nothing_is_started_or_enabled(files: dict[str, bytes], told: dict[str, bytes]) -> None:
     assert not [path for path in files if "systemd" in path]
-    scripts = b"".join(control[name] for name in ("preinst", "postinst", "prerm", "postrm"))
+    scripts = b"".join(told[name] for name in ("preinst", "postinst", "prerm", "postrm"))
     assert not [word for word in (b"deb-systemd", b"systemctl start", b"systemctl enable") if word in scripts]
 
 
-def test_scripts_know_their_version(control: dict[str, bytes]) -> None:
-    assert b'dpkg --compare-versions "1.2.3" lt "$2"' in control["preinst"]
-    assert not [name for name, content in control.items() if b"@VERSION@" in content]
+def test_scripts_know_their_version(told: dict[str, bytes]) -> None:
+    assert b'dpkg --compare-versions "1.2.3" lt "$2"' in told["preinst"]
+    assert not [name for name, content in told.items() if b"@VERSION@" in content]
 
 
 def test_every_command_has_a_manual_page(files: dict[str, bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import sys
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deb.machine.environments import NotSupportedError, build
+from deb.machine.environments import DamagedError, NotSupportedError, build
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 TAG = "cp{}{}".format(*sys.version_info[:2])
@@ -25,7 +27,9 @@ def ship(home: Path, version: str, tags: tuple[str, ...] = (TAG,)) -> None:
     shelf.mkdir(exist_ok=True)
     with zipfile.ZipFile(shelf / f"one-{version}.whl", "w") as wheel:
         wheel.writestr("one/__init__.py", f"VERSION = {version!r}\n")
-    index = {"version": version, "digest": "d", "wheels": {tag: [f"one-{version}.whl"] for tag in tags}}
+    name = f"one-{version}.whl"
+    sums = {name: hashlib.sha256((shelf / name).read_bytes()).hexdigest()}
+    index = {"version": version, "digest": "d", "wheels": {tag: [name] for tag in tags}, "sha256": sums}
     (shelf / "index.json").write_text(json.dumps(index))
 
 
@@ -96,3 +100,47 @@ def test_a_python_without_wheels_is_named(tmp_path: Path) -> None:
     ship(tmp_path, "1")
     with pytest.raises(NotSupportedError, match=f"no wheels for cp27; there are: {TAG}"):
         build(tmp_path, "cp27")
+
+
+def other_wheel(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel, "w") as changed:
+        changed.writestr("one/__init__.py", "VERSION = 'somebody else'\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (other_wheel, "one-2.whl was changed"),
+        (lambda wheel: wheel.write_bytes(wheel.read_bytes()[:-9]), "one-2.whl was changed"),
+        (lambda wheel: wheel.unlink(), "one-2.whl is missing"),
+    ],
+    ids=["another", "cut off", "missing"],
+)
+def test_a_wheel_that_is_not_the_packages_own_is_named_and_nothing_changes(
+    tmp_path: Path, spoil: Callable[[Path], None], words: str
+) -> None:
+    ship(tmp_path, "1")
+    before = build(tmp_path, TAG)
+    ship(tmp_path, "2")
+    spoil(tmp_path / "wheels/one-2.whl")
+    with pytest.raises(DamagedError, match=words):
+        build(tmp_path, TAG)
+    assert (tmp_path / "env/current").resolve() == before
+    assert environments(tmp_path) == [before.name]
+
+
+def test_what_cannot_be_unpacked_leaves_nothing_half_made(tmp_path: Path) -> None:
+    ship(tmp_path, "1")
+    before = build(tmp_path, TAG)
+    ship(tmp_path, "2")
+    shelf = tmp_path / "wheels"
+    with zipfile.ZipFile(shelf / "one-2.whl", "w") as wheel:  # a file below a file: no disk takes that
+        wheel.writestr("one", "")
+        wheel.writestr("one/__init__.py", "")
+    index = json.loads((shelf / "index.json").read_text())
+    index["sha256"]["one-2.whl"] = hashlib.sha256((shelf / "one-2.whl").read_bytes()).hexdigest()
+    (shelf / "index.json").write_text(json.dumps(index))
+    with pytest.raises(OSError, match="one"):
+        build(tmp_path, TAG)
+    assert (tmp_path / "env/current").resolve() == before
+    assert environments(tmp_path) == [before.name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -80,6 +81,18 @@ def test_a_bill_is_the_same_each_time_and_another_for_other_packages() -> None:
     assert made == bill("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0)
     other = bill("aks-flex-node", "1.2.3", FOUND[:1], PINNED, moment=0)
     assert json.loads(other)["serialNumber"] != json.loads(made)["serialNumber"]
+
+
+def test_a_bill_has_what_the_format_demands() -> None:
+    """What its schema cannot say, too: every name stands once, and every need is one of the names."""
+    made = json.loads(bill("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0))
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", made["serialNumber"])
+    parts = [made["metadata"]["component"], *made["components"]]
+    assert all({"type", "name", "version", "bom-ref", "purl", "licenses"} <= part.keys() for part in parts)
+    names = [part["bom-ref"] for part in parts]
+    assert len(set(names)) == len(names)
+    assert [item["ref"] for item in made["dependencies"]] == names
+    assert {need for item in made["dependencies"] for need in item["dependsOn"]} <= set(names)
 
 
 def test_the_list_of_licences_has_a_line_for_each_package() -> None:

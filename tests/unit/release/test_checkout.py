@@ -12,7 +12,7 @@ CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 1.2.3 (2026-11-15)\n\n- Somethin
 
 
 def test_a_clean_checkout_of_the_version_in_the_changelog_is_ready() -> None:
-    assert problems("1.2.3", present="1.2.3", changelog=CHANGELOG, status="") == []
+    assert problems("1.2.3", present="1.2.3", changelog=CHANGELOG, status="", tested=True) == []
 
 
 @pytest.mark.parametrize(
@@ -26,15 +26,21 @@ def test_a_clean_checkout_of_the_version_in_the_changelog_is_ready() -> None:
     ],
 )
 def test_whatever_stands_in_the_way_is_named(wanted: str, present: str, status: str, words: str) -> None:
-    assert words in "\n".join(problems(wanted, present=present, changelog=CHANGELOG, status=status))
+    assert words in "\n".join(problems(wanted, present=present, changelog=CHANGELOG, status=status, tested=True))
 
 
 def test_a_longer_version_in_the_changelog_is_not_taken_for_this_one() -> None:
-    assert problems("1.2.3", present="1.2.3", changelog="## 1.2.30\n", status="")
+    assert problems("1.2.3", present="1.2.3", changelog="## 1.2.30\n", status="", tested=True)
 
 
 def test_all_problems_are_said_at_once() -> None:
-    assert len(problems("9", present="1.2.3", changelog="", status="?? x\n")) == 4
+    assert len(problems("9", present="1.2.3", changelog="", status="?? x\n", tested=False)) == 5
+
+
+@pytest.mark.parametrize(("wanted", "refused"), [("1.2.3", True), ("1.2.3rc1", False), ("1.2.3b2", False)])
+def test_only_a_version_before_the_final_one_is_made_without_tests(wanted: str, refused: bool) -> None:
+    found = problems(wanted, present=wanted, changelog=f"## {wanted}\n", status="", tested=False)
+    assert [line.partition(".")[0] for line in found] == ["A final version is made with all tests"] * refused
 
 
 def test_the_version_stands_in_one_place() -> None:

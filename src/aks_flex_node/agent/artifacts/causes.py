@@ -35,7 +35,9 @@ def tell(error: BaseException, who: str, stall: float) -> Interrupted | None:
         return Interrupted(f"{who} refused to connect us ({error})", again="failed: 4" not in str(error))
     for kinds, sentence, again in meanings():
         if isinstance(error, kinds):
-            return Interrupted(sentence.format(who=who, error=error, stall=stall), again=again)
+            return Interrupted(
+                sentence.format(who=who, name=who.rpartition(":")[0] or who, error=error, stall=stall), again=again
+            )
     if isinstance(error, OSError) and error.strerror:
         return Interrupted(f"{who} cannot be reached ({error.strerror})")
     return None
@@ -50,7 +52,7 @@ def meanings() -> Iterator[tuple[Kinds, str, bool]]:
 
     untrusted = "the TLS certificate of {who} is not trusted ({error.verify_message})"
     yield (ssl.SSLCertVerificationError,), untrusted, False
-    yield (urllib3.NameResolutionError, socket.gaierror), "the name {who} cannot be looked up (DNS)", True
+    yield (urllib3.NameResolutionError, socket.gaierror), "the name {name} cannot be looked up (DNS)", True
     yield (urllib3.ConnectTimeoutError,), "{who} did not answer in time (timed out while connecting)", True
     yield (urllib3.ReadTimeoutError, TimeoutError), "{who} went silent for {stall:g} s (timed out)", True
     yield (ConnectionRefusedError,), "{who} refused the connection", True

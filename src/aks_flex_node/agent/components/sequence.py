@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.engine.component import Component
     from aks_flex_node.agent.engine.ledger import Ledger
 
-SEQUENCE: tuple[Component, ...] = tuple(
-    room.COMPONENT for room in (vpn, system, runc, containerd, kubernetes, cni, npd, credentials, kubelet)
+# A kubelet registers for a second or so: what it does not need is fetched and placed meanwhile, and comes last.
+SEQUENCE: tuple[Component, ...] = (
+    *(room.COMPONENT for room in (vpn, system, runc, containerd, kubernetes, cni, credentials, kubelet, npd)),
+    kubernetes.PERSONS,
 )
 AFTER: tuple[Component, ...] = (service.RELEASE, service.COMPONENT)  # the agent itself, once the machine is a node
 ALL = SEQUENCE + AFTER
@@ -53,8 +55,8 @@ STEPS = (
     Step(4, "System configuration", "system", "kernel modules, settings, swap"),
     Step(5, "runc", "runc", "the low-level runtime"),
     Step(6, "containerd", "containerd", "configuration, unit, started at once"),
-    Step(7, "Kubernetes components", "kubernetes", "kubelet, kubectl, kubeadm"),
-    Step(8, "CNI", "cni", "plugins; the node's network once the cluster gave it addresses; then npd"),
+    Step(7, "Kubernetes components", "kubernetes, tools", "the kubelet's program; kubectl and kubeadm at the end"),
+    Step(8, "CNI", "cni, npd", "plugins; the node's network once the cluster gave it addresses; npd at the end"),
     Step(9, "Cluster credentials", "credentials", "the cluster's CA and the bootstrap credentials"),
     Step(10, "Kubelet configuration", "kubelet", "configuration, unit, started at once"),
     Step(11, "Service start", "proof", "containerd runs, the kubelet is well, the Node is registered and Ready"),

@@ -55,7 +55,8 @@ def missing(path: Path) -> ConfigError:
     return ConfigError(
         "config-missing",
         f"There is no configuration at {path}.",
-        f"Make one with `aks-flex-node config init {path}`, or name another with `--config`.",
+        f"Make one with `aks-flex-node config init {path}`, or name another with `--config`. "
+        "With a URL of a resource provider none is needed: `aks-flex-node agent --config-url 'https://…'`.",
     )
 
 

@@ -159,7 +159,9 @@ class Artifacts(Settings):
         default=None, description="An offline bundle (directory or tar); nothing is fetched then."
     )
     ca_file: Path | None = Field(default=None, description="Trust this CA for downloads, besides the system's.")
-    parallel: Annotated[int, Field(ge=1, le=32)] = Field(default=8, description="Downloads at a time.")
+    parallel: Annotated[int, Field(ge=1, le=32)] = Field(
+        default=4, description="Downloads at a time; what a node needs first is fetched first."
+    )
     attempts: Annotated[int, Field(ge=1, le=20)] = Field(default=5, description="How often a download is tried.")
     stall_seconds: Annotated[float, Field(gt=0)] = Field(
         default=30.0, description="Silence after which it is tried again."

@@ -18,6 +18,7 @@ from aks_flex_node.api.kubernetes_rules import bootstrap_token
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config.secret import Secret
     from aks_flex_node.agent.preflight.situations import Situation
 
@@ -40,7 +41,8 @@ REVIEW = {
     },
 }
 NEW_TOKEN = (
-    "Get a new token (`aks-flex-rp node join-command`, or `kubeadm token create`), and put it into the configuration."  # noqa: S105
+    "Get a new one: run here the line that `aks-flex-rp node join-command` prints, "  # noqa: S105
+    "or put what `kubeadm token create` prints into the configuration."
 )
 SEE = "See what the check api-server says."
 
@@ -225,7 +227,7 @@ def token(situation: Situation) -> Iterator[Finding]:
     elif derived.kubelet_auth(situation.config) != "bootstrapToken":
         yield fine("none: the node shows the cluster its Azure identity")
     elif secret is None:
-        yield error("The configuration has no bootstrap token, nor another way to join.", NEW_TOKEN)
+        yield error(_no_token(situation.config), NEW_TOKEN)
     elif bootstrap_token(secret.reveal()):
         shape = "6 characters, a dot and 16 characters, all of a-z and 0-9"
         yield error(f"azure.bootstrapToken.token is not a bootstrap token: {shape}. It is not shown here.", NEW_TOKEN)
@@ -235,6 +237,13 @@ def token(situation: Situation) -> Iterator[Finding]:
         yield _tried(situation, secret)
     else:
         yield warning("The bootstrap token is well-formed, but there is no API server to try it on.", SEE)
+
+
+def _no_token(config: NodeConfig) -> str:
+    named = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
+    if named:
+        return f"azure.bootstrapToken.tokenFile names {named}, which is not there."
+    return "The configuration has no bootstrap token, nor another way to join."
 
 
 def _tried(situation: Situation, secret: Secret) -> Finding:

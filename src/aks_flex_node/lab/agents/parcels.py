@@ -36,7 +36,7 @@ def install(machine: Machine) -> None:
     root = Path(f"/proc/{machine.init()}/root")
     made, place = tree(machine), root / PLACE
     shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(made, place, symlinks=True)
+    _copy(made, place)
     command = root / COMMAND
     command.write_text(SCRIPT)
     command.chmod(0o755)
@@ -111,7 +111,12 @@ def _compile(machine: Machine, parcel: Path) -> None:
     root = Path(f"/proc/{machine.init()}/root")
     inside = root / PLACE
     shutil.rmtree(inside, ignore_errors=True)
-    shutil.copytree(parcel, inside, symlinks=True)
+    _copy(parcel, inside)
     machine.run("python3", "-m", "compileall", "-q", "-j2", "--invalidation-mode", "unchecked-hash", f"/{PLACE}")
     shutil.rmtree(parcel)
-    shutil.copytree(inside, parcel, symlinks=True)
+    _copy(inside, parcel)
+
+
+def _copy(tree: Path, place: Path) -> None:
+    """Three thousand files: `cp` takes a third of the time that Python would."""
+    run("cp", "--archive", "--no-target-directory", tree, place, timeout=120)

@@ -1,11 +1,13 @@
-"""`aks-flex-lab up | down | status | logs | kubectl | rp | kubeconfig | token`: the lab as a whole, its cluster."""
+"""`aks-flex-lab up | down | status | logs | kubectl | rp | kubeconfig | token | principal`: the lab, its cluster."""
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path  # noqa: TC003 - typer reads it
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -16,14 +18,12 @@ from aks_flex_node.lab.cli.options import Json, this_lab
 from aks_flex_node.lab.cli.progress import ScreenProgress
 from aks_flex_node.lab.demo import Demo
 from aks_flex_node.lab.errors import LabError, PartError, UsageError
+from aks_flex_node.lab.files import write_atomically
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.parts.part import PART_NAMES
 from aks_flex_node.lab.parts.provider import PROGRAM
 from aks_flex_node.lab.requirements import require_root
 from aks_flex_node.lab.suggestions import suggest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def attach(app: typer.Typer) -> None:
@@ -41,6 +41,7 @@ def attach(app: typer.Typer) -> None:
     app.command(context_settings=words)(rp)
     app.command()(kubeconfig)
     app.command()(token)
+    app.command()(principal)
     app.command()(demo)
 
 
@@ -186,6 +187,23 @@ def token(
 ) -> None:
     """Make a bootstrap token, by which a kubelet may join the lab's cluster."""
     screen.out.print(Lab(this_lab(ctx)).cluster.bootstrap_token(int(hours * 3600)))
+
+
+def principal(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="What it is called.")],
+    secret_file: Annotated[Path, typer.Option(help="Where its secret is written, mode 0600.")],
+) -> None:
+    """Make a service principal in the lab's Entra ID, by which a node can be followed. Prints its client id.
+
+    Example: aks-flex-lab principal edge-1 --secret-file edge-1.secret
+    """
+    lab = Lab(this_lab(ctx))
+    if lab.supervisor.process("azure") is None:
+        raise PartError("lab-not-up", "The lab's Azure is not running.", f"Run `{lab.command} up`.")
+    secret = secrets.token_urlsafe(24)
+    write_atomically(secret_file, secret, 0o600)
+    screen.out.print(lab.azure.directory.service_principal(name, secret).client_id)
 
 
 def demo(

@@ -89,7 +89,11 @@ def _facts(machine: Machine) -> dict[str, str | int]:
 
 
 @app.command()
-def agent(ctx: typer.Context, name: Name) -> None:
+def agent(
+    ctx: typer.Context,
+    name: Name,
+    bare: Annotated[bool, typer.Option("--bare", help="No configuration: it is to join by a URL.")] = False,
+) -> None:
     """Put the agent of this checkout into a machine, and a configuration for this lab's cluster beside it.
 
     Example: aks-flex-lab machine agent edge-1
@@ -98,6 +102,8 @@ def agent(ctx: typer.Context, name: Name) -> None:
     machine = lab.inventory.find(name)
     with screen.step(f"the agent comes to {name}"):
         agents.install(machine)
+        if bare:
+            return
         agents.give(machine, agents.configuration(lab))
     screen.say(f"Make it a node with `{lab.command} machine exec {name} -- aks-flex-node bootstrap`.")
 

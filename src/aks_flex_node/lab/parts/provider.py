@@ -138,6 +138,7 @@ class ResourceProvider:
             "AKS_FLEX_RP_CA": str(self.authority),
             "AKS_FLEX_RP_TOKEN_FILE": str(self.key_file),
             "AKS_FLEX_RP_CLUSTER": CLUSTER,
+            "AKS_FLEX_RP_STATE": str(self.state),
         }
 
     def ask(self, *words: str) -> Result:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Clusters that nodes can be made for.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="CLUSTER-ID", help="Its ARM id, or its name where that is enough.")]
+OnlyOne = Annotated[
+    str,
+    typer.Argument(metavar="[CLUSTER-ID]", help="Its ARM id or its name; may be left out where there is one only."),
+]
 HIDDEN = {"ca_cert_data", "given", "ways"}  # from people, who can have them as JSON
 
 
@@ -97,7 +101,7 @@ def show_all(config: Config = None, state: State = None, json: Json = False) -> 
 
 
 @app.command()
-def show(id: Id, config: Config = None, state: State = None, json: Json = False) -> None:
+def show(id: OnlyOne = "", config: Config = None, state: State = None, json: Json = False) -> None:
     """Show what the service knows of a cluster."""
     from aks_flex_node.rp.cli import showing
 
@@ -107,7 +111,7 @@ def show(id: Id, config: Config = None, state: State = None, json: Json = False)
 
 
 @app.command()
-def check(id: Id, config: Config = None, state: State = None, json: Json = False) -> None:
+def check(id: OnlyOne = "", config: Config = None, state: State = None, json: Json = False) -> None:
     """See whether a cluster is ready for flex nodes: its objects, and what the service may do there."""
     settings = options.load(config, state)
     findings = asyncio.run(_check(settings, id))

@@ -185,7 +185,12 @@ def _tell(verb: str, cluster: ClusterId, written: Document, *, join_command: boo
         say_command(properties, json)
         return
     screen.say(f"{name} {verb}d, configVersion {version}", written, json)
-    if properties["status"].get("joinState") != "Joined" and not json:
+    if json:
+        return
+    if properties["status"].get("joinState") == "Joined":
+        if not properties.get("continuousMonitoring"):
+            screen.note(f"{name} is not monitored: the machine hears of it by a new line of `node join-command`")
+    else:
         screen.note(f"to join: aks-flex-rp node join-command --cluster {cluster.name} --name {name}")
 
 

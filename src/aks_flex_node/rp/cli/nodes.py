@@ -82,6 +82,8 @@ def delete(
         screen.confirm(f"Delete the node {name} of {target.name}?")
     gone = reached.client().delete_node(target, name)
     screen.say(f"{name} deleted" if gone else f"there is no node {name}", gone or {}, json)
+    if gone and not json:
+        screen.note("a machine that is not monitored stays a node until `aks-flex-node unbootstrap` is run on it")
 
 
 @app.command("regenerate-token")

@@ -186,7 +186,8 @@ def _downgrade(place: str, text: str, earlier: str) -> Iterator[Problem]:
     if wanted and now and wanted < now:
         yield Problem(
             place,
-            f"{quoted(text)} is older than the node's {now}. If that is meant, add allowDowngrade=true to the query.",
+            f"{quoted(text)} is older than the node's {now}. If that is meant, say so: --allow-downgrade, or "
+            "allowDowngrade=true in the query.",
         )
 
 

@@ -165,10 +165,19 @@ def test_lists_are_whole_over_all_pages(person: Person) -> None:
     assert [each["name"] for each in found] == [f"edge-{number}" for number in range(5)]
 
 
+def test_a_cluster_that_is_not_named_must_be_the_only_one(person: Person) -> None:
+    said = person.types("cluster", "show")
+
+    assert said.code == 3
+    assert "No cluster is named, and there are several" in said.err
+
+
 def test_deleting_says_whether_there_was_anything(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1")
 
-    assert person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes").out == "edge-1 deleted\n"
+    deleted = person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
+    assert deleted.out == "edge-1 deleted\n"
+    assert "`aks-flex-node unbootstrap`" in deleted.err
     assert person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes").out == "there is no node edge-1\n"
     assert person.types("node", "show", *ON_PLANT, "--name", "edge-1").code == 5
 

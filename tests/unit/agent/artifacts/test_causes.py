@@ -59,6 +59,12 @@ def test_the_cause_is_told_in_plain_words(words: str) -> None:
     assert told.again is again
 
 
+def test_a_name_that_cannot_be_looked_up_is_told_without_its_port() -> None:
+    error = NameResolutionError("publisher.example", HERE, socket.gaierror(-2, "x"))
+    told = explain(error, "https://publisher.example:8443/kubelet", None, 30.0)
+    assert told.cause == "the name publisher.example cannot be looked up (DNS)"
+
+
 def test_a_proxy_is_named_in_its_own_words() -> None:
     refused = OSError("Tunnel connection failed: 407 Proxy Authentication Required")
     told = explain(

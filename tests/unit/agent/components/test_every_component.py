@@ -122,7 +122,7 @@ def test_the_first_design_names_eleven_steps() -> None:
         ((), "", NAMES),
         (("kubelet",), "", ("kubelet",)),
         (("kubelet", "runc"), "", ("runc", "kubelet")),
-        ((), "npd", ("npd", "credentials", "kubelet")),
+        ((), "kubelet", ("kubelet", "npd", "tools")),
         ((), "vpn", NAMES),
         ((), "system", NAMES[1:]),
     ],

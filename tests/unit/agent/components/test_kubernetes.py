@@ -11,6 +11,7 @@ import yaml
 
 from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes, npd
 from aks_flex_node.agent.components.kubelet.configuration import CIPHERS, configuration, settings
+from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.engine.resources import Spec
 from tests.unit.agent.config.samples import CLUSTER_ID, PEM, TOKEN
 from tests.unit.agent.given import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
@@ -198,17 +199,18 @@ def test_proxies_of_the_kubelet_are_in_its_environment_file() -> None:
     assert file.secret
 
 
+PROGRAMS = ("kubelet", "kubectl", "kubeadm")
 RELEASES = [
     (
         "https://dl.k8s.io/v%s/bin/linux/%s/%s",
-        [f"https://dl.k8s.io/v1.34.4/bin/linux/amd64/{name}" for name in kubernetes.PROGRAMS],
+        [f"https://dl.k8s.io/v1.34.4/bin/linux/amd64/{name}" for name in PROGRAMS],
     ),
     (
         "https://mirror.example/v%s/%s/",
-        [f"https://mirror.example/v1.34.4/amd64/{name}" for name in kubernetes.PROGRAMS],
+        [f"https://mirror.example/v1.34.4/amd64/{name}" for name in PROGRAMS],
     ),
-    ("https://mirror.example/v%s", [f"https://mirror.example/v1.34.4/{name}" for name in kubernetes.PROGRAMS]),
-    ("https://mirror.example/k8s", [f"https://mirror.example/k8s/{name}" for name in kubernetes.PROGRAMS]),
+    ("https://mirror.example/v%s", [f"https://mirror.example/v1.34.4/{name}" for name in PROGRAMS]),
+    ("https://mirror.example/k8s", [f"https://mirror.example/k8s/{name}" for name in PROGRAMS]),
     (
         "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz",
         ["https://dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz"],
@@ -220,11 +222,20 @@ RELEASES = [
 def test_programs_come_as_single_files_or_in_a_tarball(template: str, urls: list[str]) -> None:
     plain = config_of()
     config = plain.model_copy(update={"kubernetes": plain.kubernetes.model_copy(update={"url_template": template})})
-    (program,) = kubernetes.desired(config, MACHINE).programs
-    assert [one.url for one in program.artifacts] == urls
-    wanted = [file for one in program.artifacts for file in one.files]
+    specs = kubernetes.desired(config, MACHINE), kubernetes.desired_tools(config, MACHINE)
+    artifacts = [one for spec in specs for program in spec.programs for one in program.artifacts]
+    assert [one.url for one in artifacts] == urls
+    assert [*links_of(specs[0]), *links_of(specs[1])] == [f"/usr/local/bin/{name}" for name in PROGRAMS]
+    wanted = [file for one in artifacts for file in one.files]
     assert [file.path for file in wanted] == ["bin/kubelet", "bin/kubectl", "bin/kubeadm"]
     assert all(file.is_whole_file is (len(urls) == 3) for file in wanted)
+
+
+def test_a_kubelet_does_not_wait_for_what_a_person_needs() -> None:
+    (program,) = kubernetes.desired(config_of(), MACHINE).programs
+    assert [file.path for one in program.artifacts for file in one.files] == ["bin/kubelet"]
+    names = [component.name for component in SEQUENCE]
+    assert names[names.index("kubelet") :] == ["kubelet", "npd", "tools"]
 
 
 def test_links_lead_to_the_version_that_is_asked_for() -> None:

@@ -216,7 +216,7 @@ def test_what_is_wanted_is_watched() -> None:
 
 
 def test_the_agent_is_the_last_to_be_applied() -> None:
-    assert [component.name for component in ALL[-3:]] == ["kubelet", "release", "service"]
+    assert [component.name for component in ALL[-3:]] == ["tools", "release", "service"]
 
 
 def test_what_systemd_says_of_several_units_is_read() -> None:

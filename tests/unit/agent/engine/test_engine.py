@@ -90,7 +90,7 @@ def test_only_what_is_missing_is_prepared_and_there_is_room_for_it() -> None:
     workshop = engine.workshop = Ready(host)
     engine.apply(runc.COMPONENT)
     engine.prepare(SEQUENCE)
-    assert workshop.prepared == ["containerd", "kubernetes", "cni", "npd"]
+    assert workshop.prepared == ["containerd", "kubernetes", "cni", "npd", "kubernetes"]
     assert host.look("/opt/aks-flex-node/kubernetes") is not None
 
 
@@ -122,6 +122,6 @@ def test_a_removal_that_fails_goes_on_and_is_not_forgotten() -> None:
 def test_the_workshop_is_told_where_programs_come_from() -> None:
     config = config_of({"artifacts.baseURL": "http://mirror:8080", "proxy.https": "http://proxy:3128"})
     told = sources(config)
-    assert (told.base_url, told.https_proxy, told.parallel) == ("http://mirror:8080", "http://proxy:3128", 8)
+    assert (told.base_url, told.https_proxy, told.parallel) == ("http://mirror:8080", "http://proxy:3128", 4)
     (program,) = runc.desired(config, MACHINE).programs
     assert str(tree(program).staging) == "/opt/aks-flex-node/runc/.1.5.2.flex-new"

@@ -167,6 +167,12 @@ def test_a_node_that_works_needs_no_token_and_one_that_signs_in_to_azure_neither
     assert severities(fit(config=config({"azure": {"bootstrapToken": None}})), "token") == ["error"]
 
 
+def test_a_token_file_that_is_not_there_is_named() -> None:
+    situation = fit(config=config({"azure": {"bootstrapToken": {"token": None, "tokenFile": "/etc/token"}}}))
+    assert severities(situation, "token") == ["error"]
+    assert "tokenFile names /etc/token, which is not there" in told(situation, "token")
+
+
 @pytest.mark.parametrize("check", ["dns", "api-server", "clock", "token", "artifacts"])
 def test_a_node_that_has_a_certificate_can_be_repaired_while_all_others_are_away(check: str) -> None:
     changes = {"network": RecordedNetwork(), "owned_services": NODE, "now": lambda: 0.0}
@@ -252,7 +258,8 @@ def test_what_is_installed_or_fetched_already_is_not_asked_for() -> None:
     runc = missing(fit())[0]
     folder = f"/var/lib/aks-flex-node/artifacts/sha256-{'0' * 64}"
     fetched = {f"{folder}/{runc.name}": "x", f"{folder}/.origin.json": json.dumps({"urls": [runc.url]})}
-    installed = {"/opt/aks-flex-node/kubernetes/1.34.4/.manifest.json": "{}"}
+    homes = ("kubernetes", "kubernetes-tools")
+    installed = {f"/opt/aks-flex-node/{home}/1.34.4/.manifest.json": "{}" for home in homes}
 
     left = [artifact.component for artifact in missing(fit(host=host({**fetched, **installed})))]
     assert left == ["containerd", "cni", "npd"]

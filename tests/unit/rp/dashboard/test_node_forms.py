@@ -138,7 +138,10 @@ def test_the_taint_that_is_wrong_is_named() -> None:
 
 
 def test_an_older_version_is_asked_about_in_the_words_of_the_form() -> None:
-    said = "'1.33.1' is older than the node's 1.34.4. If that is meant, add allowDowngrade=true to the query."
+    said = (
+        "'1.33.1' is older than the node's 1.34.4. If that is meant, say so: --allow-downgrade, or "
+        "allowDowngrade=true in the query."
+    )
     [wrong] = node_forms.located([Problem("properties.versions.kubernetes", said)])
     assert wrong.message == "'1.33.1' is older than the node's 1.34.4. If that is meant, tick so below."
 

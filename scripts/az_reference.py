@@ -1,0 +1,90 @@
+"""Writes docs/az-reference.md: every command and option of `az aks flex-node`, as the real az has loaded them.
+
+usage: PYTHONPATH=. python scripts/az_reference.py (the tests know how to get at az)
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from aks_flex_node.lab.processes import run
+from tests.az_extension.warm import python_of
+from tests.azure_cli import Az, build_extension, program
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/az-reference.md"
+DESCRIBING = ROOT / "tests/az_extension/describing.py"
+OWN = "aks flex-node"
+HEAD = """# Options of az aks flex-node
+
+Every command and option of [the extension](az-extension.md), as az has loaded them; `--help` says the same in a
+terminal.
+`scripts/docs references` writes this page. az's own options work everywhere (`--output`, `--query`, `--subscription`,
+`--debug`, …).
+"""
+
+
+def written() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        return page(described(Path(folder)))
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """What az says of the extension, which lies unpacked where az looks for it."""
+    az = Az(program(), folder, "")
+    with zipfile.ZipFile(build_extension(folder)) as wheel:
+        wheel.extractall(folder / "cliextensions/az-aks-flex-node")
+    environment = {**az.environment, "REQUESTS_CA_BUNDLE": ""}
+    found: dict[str, Any] = json.loads(
+        run(python_of(az), "-I", DESCRIBING, az.program.parent / "packages", env=environment).out
+    )
+    return found
+
+
+def page(commands: dict[str, Any]) -> str:
+    parts = [HEAD]
+    for name, command in sorted(commands.items()):
+        said = command["help"]
+        options = sorted(command["arguments"].values(), key=order)
+        parts += [f"## {name.removeprefix(f'{OWN} ')}\n", prose(said)]
+        parts += ["| option | |", "|---|---|", *map(row, options), ""]
+        parts += [example(each) for each in said["examples"]]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def order(option: dict[str, Any]) -> tuple[bool, str, str]:
+    """What must be said comes first, and then what belongs together."""
+    return not option["required"], option["group"] or "", longest(option)
+
+
+def longest(option: dict[str, Any]) -> str:
+    return str(max(option["options"], key=len))
+
+
+def prose(said: dict[str, Any]) -> str:
+    more = " ".join(str(said.get("long-summary") or "").split())
+    return f"{said['short-summary']} {more}".strip() + "\n"
+
+
+def row(option: dict[str, Any]) -> str:
+    names = ", ".join(f"`{each}`" for each in sorted(option["options"], key=len, reverse=True))
+    said = " ".join(option["help"].split())
+    if "true" in option["choices"]:
+        said += " `true` when nothing follows it."
+    elif option["choices"]:
+        said += f" One of {', '.join(f'`{each}`' for each in option['choices'])}."
+    needed = "**Needed.** " if option["required"] else ""
+    return f"| {names} | {needed}{said.replace('|', ' or ')} |"
+
+
+def example(said: dict[str, str]) -> str:
+    lines = "\n".join(line.rstrip() for line in said["text"].strip().splitlines())
+    return f"{said['name']}:\n\n```bash\n{lines}\n```\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written())

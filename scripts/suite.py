@@ -1,0 +1,247 @@
+"""The suite, and one clear result at its end: `suite.py [all|unit|long]`. Nothing is left running in any case."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as Xml
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+BIN = Path(".venv/bin")
+LANES = 3  # on two cores, because most tests wait more than they work
+BEAT = 60.0  # seconds between two lines of progress
+PATIENCE = 120.0  # seconds that an interrupted stage has for taking its lab away
+
+
+@dataclass
+class Stage:
+    """One command of the suite, the labs that are its own (the first by name), and what became of it."""
+
+    name: str
+    command: list[str]
+    labs: tuple[str, ...] = ()
+    report: Path | None = None
+    output: Path | None = None
+    process: subprocess.Popen[bytes] | None = None
+    began: float = 0.0
+    ended: float = 0.0
+    failed: bool = False
+
+    def start(self, output: Path | None) -> None:
+        """Begin, in a group of its own, so that a Ctrl-C reaches it once, through us."""
+        self.began, self.output = time.monotonic(), output
+        environment = {**os.environ, **({"AKS_FLEX_TEST_LAB": self.labs[0]} if self.labs else {})}
+        stream = output.open("wb") if output else None
+        try:
+            self.process = subprocess.Popen(
+                self.command, stdout=stream, stderr=stream, env=environment, start_new_session=True
+            )
+        finally:
+            if stream:
+                stream.close()
+
+    def wait(self) -> None:
+        assert self.process  # noqa: S101 - it was started
+        self.failed = self.process.wait() != 0
+        self.ended = time.monotonic()
+
+    def interrupt(self) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> None:
+        """Wait for it to end, and take it away when it does not."""
+        if not self.process:
+            return
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    @property
+    def result(self) -> str:
+        return f"== {self.name}: {'FAILED' if self.failed else 'ok'} ({self.ended - self.began:.0f} s)"
+
+    @property
+    def progress(self) -> str:
+        """How far it is, as pytest tells at the end of each of its lines."""
+        text = self.output.read_text(errors="replace") if self.output and self.output.exists() else ""
+        told = re.findall(r"\[ *(\d+)%\]", text)
+        return f"{self.name} {told[-1]}%" if told else self.name
+
+
+@dataclass
+class Suite:
+    """Stages that run one after another or beside one another, and what they came to."""
+
+    title: str
+    reports: Path
+    began: float = field(default_factory=time.monotonic)
+    done: list[Stage] = field(default_factory=list)
+    running: list[Stage] = field(default_factory=list)
+    told: threading.Lock = field(default_factory=threading.Lock)
+    lanes: list[threading.Thread] = field(default_factory=list)
+    labs: set[str] = field(default_factory=set)
+    stopped: bool = False
+
+    def tests(self, name: str, *words: str, marked: str = "not long", labs: tuple[str, ...] = ()) -> Stage:
+        report = self.reports / f"{name}.xml"
+        command = [str(BIN / "pytest"), "-q", "--durations=12", f"--junitxml={report}", "-m", marked, *words]
+        return Stage(f"{name} tests", command, labs, report)
+
+    def alone(self, stage: Stage) -> None:
+        """Run one stage, and show what it says as it says it."""
+        print(f"\n== {stage.name}", flush=True)
+        self._run(stage, None)
+        print(stage.result, flush=True)
+
+    def beside(self, stages: list[Stage]) -> None:
+        """Run stages in lanes that take one after another, so the longest belong first. Each is shown at its end."""
+        queue = deque(stages)
+        self.lanes = [threading.Thread(target=self._lane, args=(queue,)) for _ in range(LANES)]
+        for lane in self.lanes:
+            lane.start()
+        beat = time.monotonic() + BEAT
+        while any(lane.is_alive() for lane in self.lanes):
+            time.sleep(0.2)
+            if time.monotonic() >= beat:
+                beat += BEAT
+                self._tell_progress()
+
+    def _lane(self, queue: deque[Stage]) -> None:
+        while queue and not self.stopped:
+            stage = queue.popleft()
+            output = self.reports / f"{stage.name}.log"
+            self._run(stage, output)
+            with self.told:
+                print(f"\n== {stage.name}\n{output.read_text(errors='replace')}{stage.result}", flush=True)
+
+    def _run(self, stage: Stage, output: Path | None) -> None:
+        self.labs.update(stage.labs)
+        stage.start(output)
+        self.running.append(stage)
+        stage.wait()
+        self.running.remove(stage)
+        self.done.append(stage)
+
+    def _tell_progress(self) -> None:
+        now = ", ".join(stage.progress for stage in list(self.running))
+        with self.told:
+            print(f"   {(time.monotonic() - self.began) / 60:.0f} min: {now}", flush=True)
+
+    def interrupt(self) -> None:
+        """End what runs, and what a lane may have begun just now."""
+        self.stopped = True
+        while self.running or any(lane.is_alive() for lane in self.lanes):
+            stages = list(self.running)
+            for stage in stages:
+                stage.interrupt()
+            for stage in stages:
+                stage.end()
+            if not self.lanes:
+                return
+            time.sleep(0.2)
+
+    def finish(self) -> int:
+        """Take the labs away, and say what became of it all."""
+        for lab in sorted(self.labs):
+            subprocess.run([BIN / "aks-flex-lab", "--lab", lab, "down"], capture_output=True, check=False)
+        total = sum((_counts(stage) for stage in self.done), Counter[str]())
+        print(f"\n{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+        failed = [stage.name for stage in self.done if stage.failed]
+        if self.stopped:
+            print(f"{self.title}: INTERRUPTED")
+            return 130
+        seconds = f"{time.monotonic() - self.began:.0f} s"
+        what = f"FAILED in {seconds}: {', '.join(failed)}" if failed else f"PASSED in {seconds}"
+        print(f"{self.title}: {what}")
+        return 1 if failed else 0
+
+
+def _counts(stage: Stage) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    if stage.report and stage.report.exists():
+        for suite in Xml.parse(stage.report).getroot().iter("testsuite"):  # noqa: S314 - pytest wrote it just now
+            failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped = int(suite.get("skipped", 0))
+            passed = int(suite.get("tests", 0)) - failed - skipped
+            counts.update(passed=passed, failed=failed, skipped=skipped)
+    return counts
+
+
+def everything(suite: Suite) -> None:
+    """All of `make test`: cheap checks beside the unit tests, then the rest, the longest first."""
+    # Tools first, in a stage of their own: cold, they are most of the time, and they show their progress.
+    suite.alone(TOOLS)
+    suite.beside([suite.tests("unit", "tests/unit"), *CHECKS])
+    suite.beside(
+        [
+            suite.tests("following", *FOLLOWING, labs=("test-follow",)),
+            suite.tests("service", "tests/service"),
+            suite.tests("azure", "tests/azure", labs=("test-azure",)),
+            suite.tests("join", "tests/e2e", *(f"--ignore={path}" for path in FOLLOWING), labs=("test-e2e",)),
+            suite.tests("lab", "tests/lab", labs=("test", "test-b")),
+            suite.tests("browser", "tests/browser"),
+            suite.tests("az-extension", "tests/az_extension"),
+            suite.tests("packaging", "tests/packaging", labs=("test-pkg",)),
+            suite.tests("documents", "tests/docs", labs=("test-docs",)),
+            suite.tests("crash", "tests/crash"),
+            suite.tests("fuzz", "tests/fuzz"),
+        ]
+    )
+
+
+def unit(suite: Suite) -> None:
+    suite.alone(suite.tests("unit", "tests/unit"))
+
+
+def long(suite: Suite) -> None:
+    """What is too long for every change: the sweeps, and what is marked `long` elsewhere."""
+    suite.alone(TOOLS)
+    suite.alone(suite.tests("long", "tests/long", labs=("test", "test-b")))
+    suite.alone(suite.tests("marked", "tests", "--ignore=tests/long", marked="long", labs=("test", "test-b")))
+
+
+FOLLOWING = [*map(str, sorted(Path("tests/e2e").glob("test_following*.py"))), "tests/e2e/test_dashboard.py"]
+TOOLS = Stage("tools", [str(BIN / "aks-flex-lab"), "tools", "install"])
+CHECKS = [
+    Stage("types", [str(BIN / "mypy")]),
+    Stage("formatting", [str(BIN / "ruff"), "format", "--check", "--quiet", "."]),
+    Stage("lint", [str(BIN / "ruff"), "check", "--quiet", "."]),
+    Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
+    Stage("audit", [str(BIN / "python"), "scripts/audit.py"]),
+]
+KINDS = {"all": ("make test", everything), "unit": ("make test-unit", unit), "long": ("make test-long", long)}
+
+
+def main() -> int:
+    os.chdir(Path(__file__).parents[1])
+    title, work = KINDS[sys.argv[1] if len(sys.argv) > 1 else "all"]
+    with tempfile.TemporaryDirectory() as reports:
+        suite = Suite(title, Path(reports))
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGTERM, stop)
+        try:
+            work(suite)
+        except KeyboardInterrupt:
+            suite.interrupt()
+        return suite.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

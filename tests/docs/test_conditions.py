@@ -1,0 +1,49 @@
+"""Every condition that a node can show, and every reason that the code gives for one, can be looked up."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src/aks_flex_node"
+PAGE = (ROOT / "docs/troubleshooting.md").read_text()
+WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
+# Which arguments of a call are names that people see: a condition's type and reason, an outcome's reason.
+NAMES = {"_condition": (0, 2), "_cause": (1,), "_outcome": (1,), "Verdict": (1,), "Outcome": (2,)}
+ROOMS = ("agent/following", "agent/updating", "agent/drifting", "rp/resource", "rp/nodes")
+FILES = sorted(file for room in ROOMS for file in (SOURCES / room).rglob("*.py"))
+
+
+def words_in(node: ast.AST) -> set[str]:
+    found = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return {each for each in found if WORD.fullmatch(each)}
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            for place in NAMES.get(node.func.id, ()):
+                found |= words_in(node.args[place]) if place < len(node.args) else set()
+        elif isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            found |= {name for key, value in pairs if is_reason(key) for name in words_in(value)}
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(to, ast.Name) and to.id == "REASONS" for to in node.targets
+        ):
+            found |= words_in(node.value)
+    return found
+
+
+def is_reason(key: ast.expr | None) -> bool:
+    return isinstance(key, ast.Constant) and key.value == "reason"
+
+
+def test_every_condition_and_reason_can_be_looked_up() -> None:
+    names = set().union(*(names_in(ast.parse(file.read_text())) for file in FILES))
+
+    assert {"Ready", "NodeSilent", "DrainTimedOut", "MaintenanceWindowClosed", "NoFailure"} <= names
+    headings = set(re.findall(r"^### (\w+)$", PAGE, re.MULTILINE))
+    assert sorted(name for name in names if f"`{name}`" not in PAGE and name not in headings) == []

@@ -1,0 +1,52 @@
+"""The component of the development guide is made of names that there are, and wants what the guide says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pydantic import Field
+
+from aks_flex_node.agent.components import sequence
+from aks_flex_node.agent.config.settings import Settings
+from aks_flex_node.agent.engine.component import Component
+from tests.unit.agent.given import MACHINE, config_of, files_of
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs/development.md").read_text().partition("## Adding a component")[2].partition("\n## ")[0]
+SETTING, COMPONENT, CASE = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def names_of(text: str, **known: Any) -> dict[str, Any]:
+    names = {"__name__": "guide", **known}
+    exec(compile(text, "docs/development.md", "exec", dont_inherit=True), names)  # noqa: S102 - the guide is ours
+    return names
+
+
+def test_the_component_of_the_guide_passes_the_case_of_the_guide() -> None:
+    setting = names_of(SETTING, Settings=Settings, Field=Field)
+    component = names_of(COMPONENT)
+
+    def config(values: dict[str, object]) -> SimpleNamespace:
+        text = values.pop("banner.text")
+        return SimpleNamespace(banner=setting["Banner"](text=text), node=config_of(values).node)
+
+    banner = SimpleNamespace(desired=component["desired"])
+    case = names_of(CASE, banner=banner, config_of=config, files_of=files_of, MACHINE=MACHINE)
+    case["test_the_screen_names_the_node"]()
+
+    assert isinstance(component["COMPONENT"], Component)
+    assert setting["NodeConfig"]().banner.text == ""
+
+
+def test_the_guide_names_files_that_there_are() -> None:
+    agent = ROOT / "src/aks_flex_node/agent"
+    named = set(re.findall(r"`((?:components|config|engine|updating)/[a-z_/]+\.py)`", GUIDE)) - {
+        "components/banner/__init__.py"
+    }
+    assert {"components/sequence.py", "config/models.py", "engine/resources.py"} <= named
+    assert [name for name in named if not (agent / name).exists()] == []
+    assert "vpn, system, runc, containerd" in (agent / "components/sequence.py").read_text()
+    assert {"runc", "npd"} <= set(sequence.NAMES)

@@ -1,0 +1,88 @@
+"""The archives of a release on machines of each system: what agents update themselves with, and the provider."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node import __version__
+from aks_flex_node.lab.machines.bases import System
+from release import archives
+from release.checkout import changed_at
+from tests.agents import flex
+from tests.followed import Followed
+from tests.packaging.conftest import BEFORE, PUBLISHER
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+    from tests.packaging.conftest import Repository
+
+pytestmark = pytest.mark.long  # a minute of compressing
+PLACE = f"releases/download/v{__version__}"
+PROVIDER = "/opt/aks-flex-rp"
+
+
+@pytest.fixture
+def published(repository: Repository) -> Iterator[Path]:
+    """The archives of this architecture, where the publisher has those of this version."""
+    folder = repository.folder.parent / PLACE
+    folder.mkdir(parents=True)
+    try:
+        for program in archives.PROGRAMS:
+            archives.build(program, __version__, repository.arch, folder, moment=changed_at())
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_the_archives_of_a_release_run_on_every_system(
+    lab: Lab, add_machine: Callable[..., Machine], repository: Repository, published: Path
+) -> None:
+    machines = [add_machine(f"tar-{system.value}", system) for system in System]
+    with ThreadPoolExecutor() as pool:
+        done = [pool.submit(use, lab, machine, repository) for machine in machines]
+    for used in done:
+        used.result()
+
+
+def use(lab: Lab, machine: Machine, repository: Repository) -> None:
+    until(lambda: machine.run("getent", "ahosts", "github.com", check=False).ok, "the machine resolves names")
+    the_provider_is_unpacked_and_runs(machine, repository.arch)
+    the_agent_of_the_package_becomes_that_of_the_release(lab, machine, repository)
+
+
+def the_provider_is_unpacked_and_runs(machine: Machine, arch: str) -> None:
+    """By the commands of docs/install.md."""
+    archive = archives.PROVIDER.archive(__version__, arch)
+    for name in (archive, f"{archive}.sha256"):
+        machine.run("curl", "-fsS", "-o", f"/root/{name}", f"https://{PUBLISHER}/{PLACE}/{name}")
+    machine.run("sh", "-c", f"cd /root && sha256sum --check {archive}.sha256")
+    machine.run("sh", "-c", f"mkdir {PROVIDER} && tar -xzf /root/{archive} -C {PROVIDER}")
+    machine.run("python3", "-m", "compileall", "-q", f"{PROVIDER}/lib", check=False)
+    machine.run(f"{PROVIDER}/bin/aks-flex-rp", "init", "--state", "/root/state")
+    assert machine.run("test", "-s", "/root/state/flex.db").ok
+
+
+def the_agent_of_the_package_becomes_that_of_the_release(lab: Lab, machine: Machine, repository: Repository) -> None:
+    machine.run("curl", "-fsS", "-o", "/root/old.deb", repository.package(BEFORE))
+    machine.run("dpkg", "--install", "/root/old.deb")
+    node = Followed(lab, machine, lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}"))
+    node.join()
+    until(lambda: agent(node) == BEFORE, "the package's agent reports itself")
+    node.update(versions={"agent": __version__})
+    until(lambda: agent(node) == __version__, "the agent of the release reports itself", 120)
+    node.follows(node.update(nodeConfig={"labels": {"by": "the-release"}}))
+    assert flex(machine, "version").out.strip() == BEFORE, "the command stays the package's"
+    flex(machine, "unbootstrap", "--yes")
+
+
+def agent(node: Followed) -> str:
+    return str(node.provider.get(node.name).get("status", {}).get("agentVersion", ""))

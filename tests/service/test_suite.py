@@ -1,0 +1,71 @@
+"""The program behind `make test`: what it says of stages that pass, fail and are interrupted."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from scripts.suite import Stage, Suite
+
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REPORT = '<testsuites><testsuite tests="{tests}" failures="{failures}" errors="0" skipped="1"/></testsuites>'
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    return Suite("make test", tmp_path)
+
+
+def shell(name: str, script: str, report: Path | None = None) -> Stage:
+    return Stage(name, ["sh", "-c", script], (), report)
+
+
+def test_every_stage_is_run_and_shown_whole(suite: Suite, capsys: pytest.CaptureFixture[str]) -> None:
+    suite.beside([shell(f"part {number}", f"echo begins {number}; echo ends {number}") for number in range(8)])
+
+    assert suite.finish() == 0
+    said = capsys.readouterr().out
+    for number in range(8):
+        assert f"== part {number}\nbegins {number}\nends {number}\n== part {number}: ok (0 s)" in said
+    assert said.splitlines()[-1].startswith("make test: PASSED in ")
+
+
+def test_a_stage_that_fails_is_named_and_the_others_run(
+    suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = [tmp_path / "a.xml", tmp_path / "b.xml"]
+    reports[0].write_text(REPORT.format(tests=10, failures=2))
+    reports[1].write_text(REPORT.format(tests=5, failures=0))
+    suite.alone(shell("first", "exit 3", reports[0]))
+    suite.beside([shell("second", "true", reports[1])])
+
+    assert suite.finish() == 1
+    counts, result = capsys.readouterr().out.splitlines()[-2:]
+    assert counts == "11 passed, 2 failed, 2 skipped"
+    assert result.startswith("make test: FAILED in ")
+    assert result.endswith(": first")
+
+
+def test_an_interruption_ends_what_runs_and_begins_nothing(
+    suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mark = tmp_path / "began"
+    waits = [shell(f"waits {number}", f"echo $$ >>{mark}; exec sleep 600") for number in range(3)]
+    work = threading.Thread(target=suite.beside, args=([*waits, shell("later", f"echo later >>{mark}")],))
+    work.start()
+    until(lambda: mark.exists() and len(mark.read_text().split()) == 3, "three stages have begun")
+
+    suite.interrupt()
+    work.join()
+
+    assert suite.finish() == 130
+    assert capsys.readouterr().out.splitlines()[-1] == "make test: INTERRUPTED"
+    begun = mark.read_text().split()
+    assert "later" not in begun
+    assert [pid for pid in begun if os.path.exists(f"/proc/{pid}")] == []  # noqa: PTH110 - a process, not a file
