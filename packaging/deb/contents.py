@@ -86,6 +86,7 @@ def contents(build: Build) -> dict[str, Entry]:
         EXAMPLE: Entry(starter().encode()),
         f"{DOC}/copyright": Entry(_copyright(build).encode()),
         f"{DOC}/changelog.gz": Entry(_gzip(_changelog(build).encode())),
+        f"{DOC}/troubleshooting.md": Entry((build.checkout / "docs/troubleshooting.md").read_bytes()),
     }
 
 

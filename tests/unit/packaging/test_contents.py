@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aks_flex_node.errors import DOCS
 from deb.archives import ar_members, control_of, read
 from deb.contents import Build, control, package
 from deb.wheels import PYTHONS
@@ -84,6 +85,11 @@ def test_every_command_has_a_manual_page(files: dict[str, bytes]) -> None:
     text = gzip.decompress(files["usr/share/man/man1/aks-flex-node-bootstrap.1.gz"]).decode()
     assert ".B aks\\-flex\\-node bootstrap [OPTIONS]\n" in text
     assert "\\fB\\-\\-dry\\-run\\fR\n" in text
+
+
+def test_what_errors_point_to_is_on_the_machine(files: dict[str, bytes]) -> None:
+    assert DOCS == "docs/troubleshooting.md"
+    assert b"\n### preflight-failed\n" in files["usr/share/doc/aks-flex-node/troubleshooting.md"]
 
 
 def test_a_line_of_a_manual_page_is_never_taken_for_a_request(files: dict[str, bytes]) -> None:
