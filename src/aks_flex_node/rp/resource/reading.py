@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 20  # bytes of a body: a hundred times what any node needs
 DEEPEST = 32
+MOST = 5_000  # values: each that is wrong is told, which costs more than it did to send it
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,11 @@ def parse(body: bytes) -> dict[str, Any] | Problem:
         return Problem("", f"The body is not JSON: {error}.")
     if not isinstance(document, dict):
         return Problem("", "The body must be a JSON object.")
-    if _depth(document) > DEEPEST:
+    deepest, values = _measure(document)
+    if deepest > DEEPEST:
         return Problem("", f"The body is nested more than {DEEPEST} levels deep.")
+    if values > MOST:
+        return Problem("", f"The body has {values} values, and may have {MOST}.")
     return document
 
 
@@ -147,14 +151,15 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-def _depth(value: Any) -> int:
-    deepest, todo = 0, [(value, 1)]
+def _measure(value: Any) -> tuple[int, int]:
+    """How deep it is, and how many values are in it."""
+    deepest, count, todo = 0, 0, [(value, 1)]
     while todo:
         each, depth = todo.pop()
-        deepest = max(deepest, depth)
+        deepest, count = max(deepest, depth), count + 1
         below = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
         todo += [(child, depth + 1) for child in below]
-    return deepest
+    return deepest, count
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""What is refused before anybody looks at what it means."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aks_flex_node.rp.arm.problems import Problem
+from aks_flex_node.rp.resource.reading import DEEPEST, LARGEST, MOST, parse
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * (levels - 1) + b"1" + b"}" * (levels - 1)
+
+
+def labels(count: int) -> bytes:
+    """So many values in all: the body, and what is in it."""
+    return json.dumps({str(number): number for number in range(count - 1)}).encode()
+
+
+@pytest.mark.parametrize("body", [nested(DEEPEST), labels(MOST), b"\xef\xbb\xbf{}", b" " * (LARGEST - 2) + b"{}"])
+def test_what_is_just_right_is_taken(body: bytes) -> None:
+    assert isinstance(parse(body), dict)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (nested(DEEPEST + 1), "nested more than 32 levels"),
+        (labels(MOST + 1), "has 5001 values, and may have 5000"),
+        (b" " * (LARGEST - 1) + b"{}", "more than 1048576 bytes"),
+        (b'{"a": 1, "a": 2}', "'a' is there twice"),
+        (b'{"a": NaN}', "NaN is no JSON number"),
+        (b'{"a": "\\ud800"}', "is not JSON"),
+        (b"[]", "must be a JSON object"),
+        (b"{", "is not JSON"),
+    ],
+)
+def test_what_is_not_is_told(body: bytes, words: str) -> None:
+    said = parse(body)
+    assert isinstance(said, Problem)
+    assert words in said.message
