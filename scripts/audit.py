@@ -1,7 +1,8 @@
 """Looks for what should not be in the tree: secrets, rules switched off wholesale, dependencies nobody has reviewed.
 
-It needs no network and nothing but Python. What was found and is meant to be there (a made-up token of a test) stands
-in scripts/audit-allowed by its fingerprint, with a reason; `scripts/audit.py --fingerprints` prints lines for it.
+It needs no network, and nothing but Python and git. What was found and is meant to be there (a made-up token of a
+test) stands in scripts/audit-allowed by its fingerprint, with a reason; `scripts/audit.py --fingerprints` prints
+lines for it.
 """
 
 from __future__ import annotations

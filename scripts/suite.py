@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 BIN = Path(".venv/bin")
 LANES = 3  # on two cores, because most tests wait more than they work
 BEAT = 60.0  # seconds between two lines of progress
+HEARING = ("env", "--default-signal=INT")  # what runs in a shell's background was told to ignore a Ctrl-C
 PATIENCE = 120.0  # seconds that an interrupted stage has for taking its lab away
 
 
@@ -37,7 +38,7 @@ class Stage:
     process: subprocess.Popen[bytes] | None = None
     began: float = 0.0
     ended: float = 0.0
-    failed: bool = False
+    failed: bool = True  # until it has ended well
 
     def start(self, output: Path | None) -> None:
         """Begin, in a group of its own, so that a Ctrl-C reaches it once, through us."""
@@ -46,7 +47,7 @@ class Stage:
         stream = output.open("wb") if output else None
         try:
             self.process = subprocess.Popen(
-                self.command, stdout=stream, stderr=stream, env=environment, start_new_session=True
+                (*HEARING, *self.command), stdout=stream, stderr=stream, env=environment, start_new_session=True
             )
         finally:
             if stream:
@@ -76,10 +77,10 @@ class Stage:
 
     @property
     def progress(self) -> str:
-        """How far it is, as pytest tells at the end of each of its lines."""
+        """How far it is: pytest writes a letter for each test that is over."""
         text = self.output.read_text(errors="replace") if self.output and self.output.exists() else ""
-        told = re.findall(r"\[ *(\d+)%\]", text)
-        return f"{self.name} {told[-1]}%" if told else self.name
+        over = sum(map(len, re.findall(r"^[.FEsxX]+(?= *(?:\[|$))", text, re.MULTILINE)))
+        return f"{self.name} ({over})" if over else self.name
 
 
 @dataclass
@@ -121,8 +122,11 @@ class Suite:
                 self._tell_progress()
 
     def _lane(self, queue: deque[Stage]) -> None:
-        while queue and not self.stopped:
-            stage = queue.popleft()
+        while not self.stopped:
+            try:
+                stage = queue.popleft()
+            except IndexError:  # another lane took the last one
+                return
             output = self.reports / f"{stage.name}.log"
             self._run(stage, output)
             with self.told:
@@ -130,16 +134,21 @@ class Suite:
 
     def _run(self, stage: Stage, output: Path | None) -> None:
         self.labs.update(stage.labs)
-        stage.start(output)
-        self.running.append(stage)
-        stage.wait()
+        self.running.append(stage)  # before it begins, so that an interruption finds it
+        try:
+            stage.start(output)
+        except OSError as error:
+            stage.ended = stage.began
+            print(f"{stage.name}: {error}", flush=True)
+        else:
+            stage.wait()
         self.running.remove(stage)
         self.done.append(stage)
 
     def _tell_progress(self) -> None:
         now = ", ".join(stage.progress for stage in list(self.running))
         with self.told:
-            print(f"   {(time.monotonic() - self.began) / 60:.0f} min: {now}", flush=True)
+            print(f"   {(time.monotonic() - self.began) / 60:.0f} min: under way {now}", flush=True)
 
     def interrupt(self) -> None:
         """End what runs, and what a lane may have begun just now."""
@@ -235,7 +244,8 @@ def main() -> int:
         def stop(_number: int, _frame: FrameType | None) -> None:
             raise KeyboardInterrupt
 
-        signal.signal(signal.SIGTERM, stop)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
         try:
             work(suite)
         except KeyboardInterrupt:

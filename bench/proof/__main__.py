@@ -1,8 +1,9 @@
 """Runs all benchmarks, one after another, and writes the page `docs/proof.md` with its pictures.
 
 Every bench's last line is one JSON object; all of them are kept beside the page, so that it can be made again without
-measuring (`--render`). A bench that fails is said so, and the page is not written. `--quick` is to see that all of
-them work: its figures mean nothing, and go elsewhere.
+measuring (`--render`). A bench that fails is said so, and the page is not written; what was measured before it is
+kept, and `--only` measures the rest. `--quick` is to see that all of them work: its figures mean nothing, and go
+elsewhere.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from aks_flex_node.lab.files import write_atomically
 from bench.proof import pages
 from bench.proof.parts import PARTS, Part
 
@@ -43,8 +45,6 @@ def machine() -> dict[str, str]:
         "memory": f"{memory:.0f} GiB",
         "kernel": platform.release(),
         "Python": platform.python_version(),
-        "commit": _git("rev-parse", "--short", "HEAD"),
-        "day": time.strftime("%Y-%m-%d"),
     }
 
 
@@ -64,7 +64,13 @@ def measured(part: Part, *, quick: bool) -> dict[str, Any]:
     if process.returncode:
         raise SystemExit(f"bench.{part.name} ended with exit code {process.returncode}. The page was not written.")
     seconds = round(time.monotonic() - began)
-    return {"command": part.command(quick=quick), "seconds": seconds, "found": json.loads(last)}
+    return {
+        "command": part.command(quick=quick),
+        "seconds": seconds,
+        "commit": _git("rev-parse", "--short", "HEAD"),
+        "day": time.strftime("%Y-%m-%d"),
+        "found": json.loads(last),
+    }
 
 
 def main() -> None:
@@ -74,10 +80,10 @@ def main() -> None:
     kept = folder / RESULTS
     found: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"parts": {}}
     if not told.render:
-        chosen = [part for part in PARTS if not told.only or part.name in told.only]
-        found["parts"] |= {part.name: measured(part, quick=bool(told.quick)) for part in chosen}
         found |= {"machine": machine(), "command": "make bench"}
-        kept.write_text(json.dumps(found, indent=1) + "\n")
+        for part in [part for part in PARTS if not told.only or part.name in told.only]:
+            found["parts"][part.name] = measured(part, quick=bool(told.quick))
+            write_atomically(kept, json.dumps(found, indent=1) + "\n", 0o644)
     pages.write(folder, found)
     print(f"\n{folder / 'proof.md'} is written.")
 

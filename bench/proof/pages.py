@@ -32,7 +32,8 @@ def write(folder: Path, found: dict[str, Any]) -> None:
 
 
 def _section(part: Part, told: dict[str, Any], pictures: Path) -> str:
-    lines = [f"## {part.title}", "", f"{part.tells} `{told['command']}`, {told['seconds']:.0f} s."]
+    measured = f"`{told['command']}`, {told['seconds']:.0f} s, commit {told['commit']}, {told['day']}."
+    lines = [f"## {part.title}", "", f"{part.tells} {measured}"]
     lines += [f"Target: {each}." for each in part.targets]
     lines += ["", part.table(told["found"]).markdown(), ""]
     if part.picture:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +59,14 @@ class Soak:
         self._over = threading.Event()
 
     def run(self, seconds: float) -> None:
-        weather = threading.Thread(target=self._weather)
-        weather.start()
-        try:
-            under_way = self._operations(seconds)
-        finally:
-            self._over.set()
-            weather.join()
+        with ThreadPoolExecutor(1) as pool:
+            weather = pool.submit(self._weather)
+            try:
+                under_way = self._operations(seconds)
+            finally:
+                self._over.set()
+        if error := weather.exception():
+            self.troubles.append(f"a fault could not be made or lifted: {error!r}")
         for each in under_way:
             if error := each.exception():
                 self.troubles.append(f"an operation failed: {error}")

@@ -48,8 +48,15 @@ class Readiness(threading.Thread):
     def __init__(self, ready: Callable[[], bool]) -> None:
         super().__init__(daemon=True)
         self._ready, self._stopping, self.seconds = ready, threading.Event(), 0.0
+        self._error: Exception | None = None
 
     def run(self) -> None:
+        try:
+            self._count()
+        except Exception as error:  # told by `stop`: what was not looked at is not zero
+            self._error = error
+
+    def _count(self) -> None:
         before = time.monotonic()
         while not self._stopping.wait(0.1):
             now = time.monotonic()
@@ -60,6 +67,8 @@ class Readiness(threading.Thread):
     def stop(self) -> float:
         self._stopping.set()
         self.join()
+        if self._error:
+            raise self._error
         return self.seconds
 
 
@@ -79,8 +88,9 @@ def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
         node.follows(version, 180)
         applied = time.time() - began
         time.sleep(2)  # what comes after the last proof would be seen, too
+        ended = time.time()
         moments = [float(line) for line in machine.run("cat", "/run/answers").out.split()]
-        return {"applied": applied, "gap": longest(moments, began), "not_ready": readiness.stop()}
+        return {"applied": applied, "gap": longest(moments, began, ended), "not_ready": readiness.stop()}
     finally:
         machine.run("systemctl", "stop", "probe", check=False)
         node.delete()
@@ -90,9 +100,10 @@ def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
             lab.inventory.remove(machine)
 
 
-def longest(moments: list[float], began: float) -> float:
-    during = [each for each in moments if each >= began - 1]
-    return max(after - before for before, after in itertools.pairwise(during))
+def longest(moments: list[float], began: float, ended: float) -> float:
+    """The longest time without an answer; a pod that never answered again was away until the end."""
+    during = [*(each for each in moments if began - 1 <= each < ended), ended]
+    return max((after - before for before, after in itertools.pairwise(during)), default=ended - began)
 
 
 def measured(lab: Lab, rounds: int) -> dict[str, Any]:

@@ -49,7 +49,8 @@ def carried(folder: Path, source: Path, version: str, when: int) -> dict[str, by
     files = {own: own_wheel(source, version, when)}
     index: dict[str, list[str]] = {}
     for python in PYTHONS:
-        found = sorted((folder / python).glob("*.whl"))
+        # Not by a pattern, which would find nothing where a Python has no folder, and call that a package.
+        found = sorted(path for path in (folder / python).iterdir() if path.suffix == ".whl")
         files |= {wheel.name: wheel.read_bytes() for wheel in found}
         index["cp" + python.replace(".", "")] = [*(wheel.name for wheel in found), own]
     sums = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}

@@ -107,6 +107,8 @@ need_machine() {
 need_key() {
     if [ -n "$key_file" ]; then
         [ -r "$key_file" ] || fail "The key $key_file cannot be read."
+        ! grep -q '^-----BEGIN PGP' "$key_file" || fail "The key $key_file is written as text." \
+            "gpgv reads the other form: gpg --dearmor $key_file makes $key_file.gpg."
         cp "$key_file" "$work/key.gpg"
         return
     fi
@@ -229,7 +231,9 @@ uninstall() {
     need_root
     has apt-get || fail "This machine has no apt."
     look
-    [ -n "$before" ] || [ -n "$purge" ] || { say "$package is not installed." && exit 0; }
+    case $state${purge:+ purge} in
+        not-installed* | config-files) say "$package is not installed." && exit 0 ;;
+    esac
     verb=remove
     [ -z "$purge" ] || verb=purge
     say "This will${dry:+ (but --dry-run changes nothing)}:"

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deb.wheels import LEFT_OUT, PYTHONS
 from release.checkout import HOME, REQUIREMENTS, SOURCES
-from release.trees import PYTHONS, fetched, merged, own_sources
+from release.trees import fetched, merged, own_sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +53,7 @@ class Program:
         return f"{self.name}-{version}-linux-{arch}.tar.gz"
 
 
-AGENT = Program("aks-flex-node", "aks_flex_node.agent.cli", REQUIREMENTS / "base.txt", frozenset({"lab", "rp"}), {})
+AGENT = Program("aks-flex-node", "aks_flex_node.agent.cli", REQUIREMENTS / "base.txt", frozenset(LEFT_OUT), {})
 # What the lab needs is what the provider needs.
 PROVIDER = Program(
     "aks-flex-rp",

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aks_flex_node.lab.processes import run
+from deb.wheels import PYTHONS
 
-PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 # What glibc the oldest of the supported systems has is newer than this.
 PLATFORMS = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
 # Notes of the installer about itself, which differ for no reason, and programs that belong to other packages.

@@ -52,6 +52,18 @@ def test_a_stage_that_fails_is_named_and_the_others_run(
     assert result.endswith(": first")
 
 
+def test_a_stage_that_cannot_even_begin_has_failed(
+    suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite.beside([Stage("lost", [str(tmp_path / "no-such-program")]), shell("other", "true")])
+
+    assert suite.finish() == 1
+    said = capsys.readouterr().out
+    assert "== other: ok" in said
+    assert "no-such-program" in said
+    assert said.splitlines()[-1].endswith(": lost")
+
+
 def test_an_interruption_ends_what_runs_and_begins_nothing(
     suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from scripts import audit
+
+from release.licences import ACCEPTED
 
 PAGE = """
 | Package | Version | Licence | Part | Why | Maintained by |
@@ -15,6 +19,7 @@ SECRETS = {
     "private key": "-----BEGIN " + "PRIVATE KEY-----\n" + "A" * 64,
     "Entra client secret": "Ab1" + "8Q~" + "x" * 31,
     "storage key": "AccountKey" + "=" + "A1b2" * 21 + "==",
+    "AWS key": "AKI" + "A" + "Q7ZP2LX9VB4NM1KD",
     "token of a code host": "ghp" + "_" + "a1B2" * 9,
     "signed token": ".".join(("ey" + "J" + "a" * 12, "ey" + "J" + "b" * 12, "c" * 12)),
     "bootstrap token": "abc123" + "." + "0123456789abcdef",
@@ -22,6 +27,10 @@ SECRETS = {
     "password in a URL": "https://me:" + "hunter2hunter2" + "@host.example/",
     "something secret": "password" + ' = "' + "q7Zp2Lx9Vb4Nm1Kd8Rt3" + '"',
 }
+
+
+def test_every_kind_of_secret_is_tried() -> None:
+    assert set(SECRETS) == set(audit.SECRETS)
 
 
 @pytest.mark.parametrize("what", SECRETS)
@@ -81,3 +90,8 @@ def test_what_is_pinned_and_what_was_reviewed_are_the_same(pins: str, told: str)
 
 def test_a_licence_that_nobody_has_thought_about_is_found() -> None:
     assert audit.review(PAGE.replace("MIT", "AGPL-3.0"), ["thing==1.0"])
+
+
+def test_whatever_is_let_in_may_be_released() -> None:
+    licences = {each for expression in audit.LICENCES for each in re.split(r" AND | OR ", expression)}
+    assert licences <= ACCEPTED

@@ -17,6 +17,10 @@ import shutil
 import sys
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HOME = Path("/usr/lib/aks-flex-node")
 TAG = "cp{}{}".format(*sys.version_info[:2])
@@ -30,7 +34,7 @@ class DamagedError(Exception):
     """A file of the package is not what the package came with."""
 
 
-def build(home: Path, tag: str) -> Path:
+def build(home: Path, tag: str, sync: Callable[[], None] = os.sync) -> Path:
     """The environment of the package's version for a Python, made unless it is there, and current from now on."""
     index = json.loads((home / "wheels" / "index.json").read_text())
     if tag not in index["wheels"]:
@@ -41,7 +45,7 @@ def build(home: Path, tag: str) -> Path:
     wheels = [home / "wheels" / name for name in index["wheels"][tag]]
     if not _whole(wheels, place):
         _check(wheels, index["sha256"])
-        _unpack(wheels, place)
+        _unpack(wheels, place, sync)
     _point(environments / "current", place.name)
     _tidy(environments, place)
     return place
@@ -72,7 +76,7 @@ def _check(wheels: list[Path], sums: dict[str, str]) -> None:
             raise DamagedError(f"{wheel} was changed: it is not what the package came with")
 
 
-def _unpack(wheels: list[Path], place: Path) -> None:
+def _unpack(wheels: list[Path], place: Path, sync: Callable[[], None]) -> None:
     partial = place.with_name(f".{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(mode=0o755)
@@ -85,6 +89,7 @@ def _unpack(wheels: list[Path], place: Path) -> None:
         compileall.compile_dir(
             partial, quiet=2, workers=0, stripdir=partial, prependdir=place, invalidation_mode=mode
         )
+        sync()  # a power cut right after the rename must not find empty files
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)  # a full disk is not left fuller
         raise

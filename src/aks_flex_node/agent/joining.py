@@ -94,7 +94,9 @@ class Join:
 
     def _provable(self, components: Sequence[Component]) -> bool:
         """Some components alone make no node, and there would be nothing to wait for."""
-        return self.proof is not None and components[-1] is SEQUENCE[-1]
+        makes_it = kubelet.COMPONENT in components
+        ends_it = components[-1] is SEQUENCE[-1] and bool(self.engine.ledger.owned(kubelet.COMPONENT.name).services)
+        return self.proof is not None and (makes_it or ends_it)
 
     def _prove(self, components: Sequence[Component]) -> Node:
         """Wait for the cluster to know the node, give it its network, and wait until it is Ready."""

@@ -172,7 +172,7 @@ def _unpack(source: Path, room: Path) -> Manifest:
                 _write(room / name, _content(archive, entries[name]))
                 if _sum(room / name) != manifest.sums[name]:
                     raise ValueError(name)
-    except (OSError, tarfile.TarError, KeyError, TypeError, ValueError) as error:
+    except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is none of ours, or damaged"
         hint = "Check the path; an earlier backup may be whole."
         raise ConfigError("backup-unreadable", f"{source} is no backup that can be used: {why}.", hint) from None

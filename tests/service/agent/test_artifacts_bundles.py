@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import tarfile
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts import clean, listing, make_bundle
+from aks_flex_node.agent.artifacts import Wanted, clean, listing, make_bundle
 from aks_flex_node.errors import ArtifactError
 from tests.service.agent.publishers import refusal
 
@@ -43,6 +44,14 @@ def test_a_bundle_serves_everything_without_a_network(publisher: Publisher, tree
     assert offline.wait(again, 60).files == expected.files
     assert publisher.mirror.requests() == {}
     assert all(each.cached for each in offline.transfers())
+
+
+def test_what_two_trees_take_from_one_artifact_is_bundled_once(publisher: Publisher, tree: Tree) -> None:
+    other = publisher.tree(replace(publisher.tools(), files=(Wanted("bin/tool", "bin/renamed"),)), component="other")
+    made = make_bundle([tree, other], publisher.sources, publisher.room / "cache", publisher.room / "b.tar", "amd64")
+    assert [entry.url for entry in made.artifacts] == [publisher.url("kubelet"), publisher.url("tools.tar.gz")]
+    offline = publisher.store(bundle=str(publisher.room / "b.tar"), cache="elsewhere")
+    assert list(offline.wait(other, 60).files) == ["bin/renamed"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

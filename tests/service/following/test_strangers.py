@@ -154,7 +154,7 @@ def test_a_name_that_nobody_knows_is_told_as_such(tmp_path: Path, authority: Aut
     text = bundle_for("https://provider.invalid:8443", authority.certificate.read_bytes())
     verdict = agent_on(tmp_path / "root", text, "edge-1", program).asks()
     assert verdict.standing is Standing.UNREACHABLE
-    assert "provider.invalid:8443 cannot be looked up" in verdict.message
+    assert "the name provider.invalid cannot be looked up" in verdict.message
 
 
 def proxy_login() -> str:

@@ -43,7 +43,9 @@ def test_a_signed_package_is_installed_and_removed_again(site: Site) -> None:
     assert site.command.exists()
     assert "is not installed" not in site.sh("--uninstall", "--purge", "--yes").out
     assert not site.command.exists()
-    assert "aks-flex-node is not installed." in site.sh("--uninstall", "--yes").out
+    for words in ((), ("--purge",)):
+        again = site.sh("--uninstall", "--yes", *words)
+        assert (again.ok, again.out) == (True, "aks-flex-node is not installed.\n")
 
 
 def test_a_dry_run_checks_everything_and_changes_nothing(site: Site) -> None:
@@ -159,6 +161,13 @@ def test_a_release_of_ones_own_is_checked_with_ones_own_key(site: Site, tmp_path
     words = ("--base-url", f"file://{site.release}", "--yes", "--key", str(tmp_path / "key.gpg"))
     assert site.sh(*words, script=INSTALLER).ok
     assert site.command.exists()
+
+
+def test_a_key_that_gpgv_cannot_read_is_named_as_such(site: Site, tmp_path: Path) -> None:
+    run("gpg", "--batch", "--armor", "--output", tmp_path / "key.asc", "--export")
+    done = site.install("--yes", "--key", str(tmp_path / "key.asc"))
+    assert f"The key {tmp_path}/key.asc is written as text." in done.err
+    assert (done.ok, site.command.exists()) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_node.agent import pods
 from aks_flex_node.agent.cluster.nodes import Node
-from aks_flex_node.agent.components.sequence import AFTER, SEQUENCE
+from aks_flex_node.agent.components.sequence import AFTER, SEQUENCE, choose
 from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.engine.state import Phase
 from aks_flex_node.agent.joining import Join, Stage, differences
@@ -257,6 +257,30 @@ def test_a_reset_twice_is_the_same_as_once() -> None:
     once = snapshot(host)
     assert leave(host) == []
     assert snapshot(host) == once
+
+
+@pytest.mark.parametrize(
+    ("only", "is_node", "proven"),
+    [
+        (("runc",), False, False),
+        (("tools",), False, False),
+        (("kubelet",), False, True),
+        (("runc",), True, False),
+        (("tools",), True, True),  # as one goes on where a join has stopped
+    ],
+)
+def test_a_node_is_waited_for_only_where_there_can_be_one(only: tuple[str, ...], is_node: bool, proven: bool) -> None:
+    host = empty_host()
+    if is_node:
+        join(host)
+    engine = engine_on(host)
+    engine.workshop = Ready(host)
+    before = state.read(host, STATE).phase
+
+    node = Join(engine, Proven(host, engine.config)).run(choose(only))
+
+    assert (node is not None) is proven
+    assert state.read(host, STATE).phase == (Phase.NODE_JOINED.value if proven else before)
 
 
 def test_a_reset_of_a_machine_that_never_was_a_node_leaves_the_containers_of_others_alone() -> None:

@@ -18,10 +18,9 @@ FOUND = {"seconds": {"fetch": {"median": 0.8, "min": 0.7, "max": 0.9}, "node <b>
 
 
 def told(**parts: Any) -> dict[str, Any]:
-    each = {
-        name: {"command": f"python -m bench.{name}", "seconds": 12, "found": found} for name, found in parts.items()
-    }
-    return {"machine": {"cores": "2", "day": "2026-11-15"}, "command": "make bench", "parts": each}
+    when = {"seconds": 12, "commit": "abc1234", "day": "2026-11-15"}
+    each = {name: {"command": f"python -m bench.{name}", **when, "found": found} for name, found in parts.items()}
+    return {"machine": {"cores": "2", "memory": "4 GiB"}, "command": "make bench", "parts": each}
 
 
 def test_a_table_is_a_table() -> None:
@@ -32,9 +31,9 @@ def test_a_table_is_a_table() -> None:
 def test_every_figure_comes_with_its_command_its_spread_and_the_machine(tmp_path: Path) -> None:
     pages.write(tmp_path, told(floor=FOUND))
     page = (tmp_path / "proof.md").read_text()
-    assert "`python -m bench.floor`, 12 s." in page
+    assert "`python -m bench.floor`, 12 s, commit abc1234, 2026-11-15." in page
     assert "| fetch | 0.8 s | 0.7 to 0.9 |" in page
-    assert "cores 2 · day 2026-11-15" in page
+    assert "cores 2 · memory 4 GiB" in page
     assert (tmp_path / "images" / "proof" / "floor.svg").exists()
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deb.machine.environments import DamagedError, NotSupportedError, build
+from deb.machine import environments as made
+from deb.machine.environments import DamagedError, NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,10 @@ def ship(home: Path, version: str, tags: tuple[str, ...] = (TAG,)) -> None:
     (shelf / "index.json").write_text(json.dumps(index))
 
 
+def build(home: Path, tag: str) -> Path:
+    return made.build(home, tag, sync=lambda: None)
+
+
 def environments(home: Path) -> list[str]:
     return sorted(path.name for path in (home / "env").iterdir() if not path.is_symlink())
 
@@ -43,6 +48,13 @@ def test_wheels_become_an_environment_that_is_current(tmp_path: Path) -> None:
     assert (tmp_path / "env/current").resolve() == place
     assert (place / "one/__init__.py").read_text() == "VERSION = '1'\n"
     assert list((place / "one/__pycache__").glob("__init__.*.pyc"))
+
+
+def test_all_of_it_is_on_the_disk_before_it_gets_its_name(tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+    ship(tmp_path, "1")
+    made.build(tmp_path, TAG, sync=lambda: seen.append(environments(tmp_path)))
+    assert seen == [[f".1-d-{TAG}.partial"]]
 
 
 def test_a_second_time_changes_nothing(tmp_path: Path) -> None:

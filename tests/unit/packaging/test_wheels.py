@@ -71,3 +71,10 @@ def test_a_wheel_for_several_pythons_is_carried_once(tmp_path: Path) -> None:
     wheels = json.loads(files["index.json"])["wheels"]
     assert wheels["cp310"] == ["pure-1-py3-none-any.whl", own]
     assert wheels["cp313"] == ["native-1-cp313-cp313-x.whl", "pure-1-py3-none-any.whl", own]
+
+
+def test_a_python_without_wheels_makes_no_package(tmp_path: Path) -> None:
+    for python in PYTHONS[1:]:
+        (tmp_path / python).mkdir()
+    with pytest.raises(FileNotFoundError, match=PYTHONS[0]):
+        carried(tmp_path, SOURCE, "1.2.3", 0)

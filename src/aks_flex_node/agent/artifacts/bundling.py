@@ -42,7 +42,8 @@ def make_bundle(
 ) -> BundleManifest:
     """A directory, or a tar when the target is named like one, with every artifact of the trees."""
     require_free(target)
-    blobs = fetch_all([artifact for tree in trees for artifact in tree.artifacts], sources, Cache(cache), observe)
+    needed = {identity(artifact.url): artifact for tree in trees for artifact in tree.artifacts}
+    blobs = fetch_all(list(needed.values()), sources, Cache(cache), observe)
     manifest = BundleManifest(arch, tuple(entry_of(artifact, blob) for artifact, blob in blobs.items()))
     partial = target.with_name(f"{target.name}.partial")
     remove_tree(partial)
@@ -63,17 +64,16 @@ def fetch_all(
     stopped, network = threading.Event(), Network(sources)
     bundle = Bundle.at(sources.bundle, cache) if sources.bundle else None
     fetching = Fetching(cache, sources, network, Persistence(sources.attempts, Pace(), stopped), bundle)
-    wanted = list(dict.fromkeys(artifacts))
     with ThreadPoolExecutor(sources.parallel) as pool:
         try:
-            futures = [pool.submit(fetching.obtain, each, Progress(each, observe)) for each in wanted]
+            futures = [pool.submit(fetching.obtain, each, Progress(each, observe)) for each in artifacts]
             failed = next((each for each in as_completed(futures) if each.exception()), None)
             if failed:
                 failed.result()
         finally:
             stopped.set()  # when one failed, the others need not go on
             network.close()
-    return {artifact: future.result() for artifact, future in zip(wanted, futures, strict=True)}
+    return {artifact: future.result() for artifact, future in zip(artifacts, futures, strict=True)}
 
 
 def entry_of(artifact: Artifact, blob: Blob) -> BundleEntry:

@@ -1,4 +1,4 @@
-"""All components, in the order of the eleven steps that the first design names."""
+"""All components, in the order in which a node needs them, and the eleven steps of the first design."""
 
 from __future__ import annotations
 

@@ -139,8 +139,8 @@ def sightings(host: Host, place: str) -> dict[str, int]:
     """When each installed file was last changed: as long as that stays, so does its content."""
     text = host.read(f"{place}/{MANIFEST}")
     try:
-        names = json.loads(text or b"{}").get("files", {})
-    except ValueError:
+        names = list(json.loads(text or b"{}").get("files", {}))
+    except (ValueError, TypeError, AttributeError):
         return {}
     entries = {name: host.look(f"{place}/{name}") for name in names}
     return {name: entry.changed for name, entry in entries.items() if entry}

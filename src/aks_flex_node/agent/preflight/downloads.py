@@ -47,11 +47,12 @@ def artifacts(situation: Situation) -> Iterator[Finding]:
 
 
 def missing(situation: Situation) -> list[Artifact]:
-    """What is neither installed nor fetched already."""
+    """What is neither installed nor fetched already; each file once, whoever needs something of it."""
     programs = [program for spec in situation.specs for program in spec.programs]
     wanted = [program for program in programs if not situation.exists(f"{program.place}/.manifest.json")]
+    needed = {artifact.url: artifact for program in wanted for artifact in program.artifacts}
     here = cached(situation)
-    return [artifact for program in wanted for artifact in program.artifacts if not _fetched(artifact, here)]
+    return [artifact for artifact in needed.values() if not _fetched(artifact, here)]
 
 
 def _fetched(artifact: Artifact, here: dict[str, set[str]]) -> bool:
@@ -159,7 +160,7 @@ def _in_bundle(situation: Situation, bundle: str, needed: list[Artifact]) -> Ite
 def read_manifest(situation: Situation, bundle: str) -> BundleManifest | None:
     try:
         return BundleManifest.parse(situation.text(f"{bundle}/manifest.json"))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -185,6 +185,6 @@ def read_date(text: str) -> float | None:
 def read_document(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

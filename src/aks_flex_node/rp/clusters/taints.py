@@ -87,10 +87,10 @@ def _note(node: Object) -> str | None:
 
 
 def _brought(node: Object) -> frozenset[Place] | None:
-    """None when nothing stands there, or nothing that we have written."""
+    """None when nothing stands there, or nothing that we have written: a machine may write on its own Node."""
     try:
         return frozenset(place(one) for one in json.loads(_note(node) or ""))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

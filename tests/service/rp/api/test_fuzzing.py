@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.service.rp.api.fuzzing import fuzz
 
 if TYPE_CHECKING:
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
     from tests.service.rp.api.running import Running
 
 
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True, scope="session"
+)
 def test_whatever_is_asked_is_answered_as_the_contract_says(service: Running, tmp_path: Path) -> None:
     said = fuzz(service, tmp_path, examples=3)
 

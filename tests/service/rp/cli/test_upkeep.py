@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sqlite3
 import stat
 import tarfile
@@ -155,6 +156,18 @@ def test_a_backup_that_is_damaged_changes_nothing(
 
     assert worked.types("restore", str(file), "--yes").code == 3
     assert made.sqlite_file.read_bytes() == before
+
+
+@pytest.mark.parametrize("manifest", [b"[]", b"[" * 100_000, b'{"made": ""}'], ids=["a list", "deep", "half of one"])
+def test_an_archive_that_is_no_backup_is_refused_in_words(worked: Person, tmp_path: Path, manifest: bytes) -> None:
+    with tarfile.open(tmp_path / "other.tar", "w") as archive:
+        entry = tarfile.TarInfo("manifest.json")
+        entry.size = len(manifest)
+        archive.addfile(entry, io.BytesIO(manifest))
+
+    refused = worked.types("restore", str(tmp_path / "other.tar"), "--yes")
+
+    assert (refused.code, "is no backup that can be used" in refused.err) == (3, True)
 
 
 def test_after_rotation_the_old_key_is_needed_for_nothing(

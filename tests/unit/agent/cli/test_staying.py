@@ -196,7 +196,7 @@ def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
 @pytest.mark.parametrize(
     "identity", [{**PRINCIPAL, SECRET: "s"}, {"azure.managedIdentity": {}}, {"azure.managedIdentity.clientId": "c"}]
 )
-def test_what_can_be_followed_is_not(identity: dict[str, object]) -> None:
+def test_what_can_be_followed_is_not_refused(identity: dict[str, object]) -> None:
     stays.check_following(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
 
 

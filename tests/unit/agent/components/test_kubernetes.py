@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -15,6 +16,12 @@ from aks_flex_node.agent.components.sequence import SEQUENCE
 from aks_flex_node.agent.engine.resources import Spec
 from tests.unit.agent.config.samples import CLUSTER_ID, PEM, TOKEN
 from tests.unit.agent.given import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
 
 CONFIG, DEFAULTS = "/var/lib/kubelet/config.yaml", "/etc/default/kubelet"
 REGISTRATION = "/etc/default/kubelet-node"
@@ -213,7 +220,7 @@ RELEASES = [
     ("https://mirror.example/k8s", [f"https://mirror.example/k8s/{name}" for name in PROGRAMS]),
     (
         "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz",
-        ["https://dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz"],
+        ["https://dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz"] * 2,  # for the kubelet, and for the others
     ),
 ]
 
@@ -231,11 +238,24 @@ def test_programs_come_as_single_files_or_in_a_tarball(template: str, urls: list
     assert all(file.is_whole_file is (len(urls) == 3) for file in wanted)
 
 
-def test_a_kubelet_does_not_wait_for_what_a_person_needs() -> None:
-    (program,) = kubernetes.desired(config_of(), MACHINE).programs
+@pytest.mark.parametrize("template", [RELEASES[0][0], RELEASES[-1][0]])
+def test_a_kubelet_does_not_wait_for_what_a_person_needs(template: str) -> None:
+    (program,) = kubernetes.desired(config_of({"kubernetes.urlTemplate": template}), MACHINE).programs
     assert [file.path for one in program.artifacts for file in one.files] == ["bin/kubelet"]
     names = [component.name for component in SEQUENCE]
     assert names[names.index("kubelet") :] == ["kubelet", "npd", "tools"]
+
+
+@pytest.mark.parametrize("desired", [kubernetes.desired, kubernetes.desired_tools])
+def test_single_files_and_a_tarball_stand_in_the_same_places(
+    desired: Callable[[NodeConfig, Machine], Spec],
+) -> None:
+    """Or a node that changes from one to the other would have links that lead nowhere."""
+    singles, tarball = (
+        desired(config_of({"kubernetes.urlTemplate": template}), MACHINE)
+        for template in (RELEASES[0][0], RELEASES[-1][0])
+    )
+    assert (singles.paths, links_of(singles)) == (tarball.paths, links_of(tarball))
 
 
 def test_links_lead_to_the_version_that_is_asked_for() -> None:

@@ -120,7 +120,8 @@ def test_a_file_is_hashed_unless_it_reached_the_disk_and_was_not_touched_since(
 
 
 def test_sightings_of_a_damaged_manifest_are_none() -> None:
-    assert sightings(RecordedHost({f"{PLACE}/.manifest.json": "{"}), PLACE) == {}
+    for damaged in ("{", "[]", '{"files": null}'):
+        assert sightings(RecordedHost({f"{PLACE}/.manifest.json": damaged}), PLACE) == {}
     assert sightings(RecordedHost(), PLACE) == {}
 
 

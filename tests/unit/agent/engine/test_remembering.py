@@ -137,7 +137,7 @@ def test_a_journal_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
         sink, start = Journal(str(tmp_path / "journal"), 0.05), time.monotonic()
         for _ in range(2000):  # more than any queue takes, and nobody reads
             sink("info", "{}", "x" * 1000)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60  # to wait for each of them would take a hundred
 
 
 def test_a_machine_without_a_journal_goes_on(tmp_path: Path) -> None:

@@ -267,6 +267,12 @@ def test_what_is_installed_or_fetched_already_is_not_asked_for() -> None:
     assert runc in missing(fit(host=host(partial)))
 
 
+def test_a_tarball_that_several_components_need_something_of_is_asked_for_once() -> None:
+    template = "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz"
+    needed = missing(fit(config=config({"kubernetes": {"urlTemplate": template}})))
+    assert [each.component for each in needed] == ["runc", "containerd", "kubernetes", "cni", "npd"]
+
+
 def test_a_bundle_is_looked_into_and_nobody_is_asked() -> None:
     needed = missing(fit())
     entries = [
@@ -280,7 +286,9 @@ def test_a_bundle_is_looked_into_and_nobody_is_asked() -> None:
     assert severities(fit(config=settings, host=host(whole)), "artifacts") == ["ok"]
     lacking = fit(config=settings, host=host(whole, without=(f"/bundle/x/{needed[0].name}",)))
     assert f"does not hold {needed[0].name}" in told(lacking, "artifacts")
-    assert "makes no sense" in told(fit(config=settings, host=host({"/bundle/manifest.json": "{"})), "artifacts")
+    for nonsense in ("{", "[]", "[" * 100_000):
+        spoiled = fit(config=settings, host=host({"/bundle/manifest.json": nonsense}))
+        assert "makes no sense" in told(spoiled, "artifacts")
     assert "There is no bundle" in told(fit(config=settings), "artifacts")
     assert severities(fit(config=settings, host=host({"/bundle": "tar"})), "artifacts") == ["ok"]
 
@@ -289,7 +297,7 @@ def test_dates_and_documents_are_read_and_nonsense_is_nothing() -> None:
     assert read_date("Sun, 15 Nov 2026 06:14:49 GMT") == 1794723289.0
     assert read_date("soon") is None
     assert read_document(b'{"a": 1}') == {"a": 1}
-    assert read_document(b"<html>") == read_document(b"[1]") == {}
+    assert read_document(b"<html>") == read_document(b"[1]") == read_document(b"[" * 100_000) == {}
 
 
 def test_a_ca_that_is_none_is_told_as_such() -> None:

@@ -95,7 +95,19 @@ def test_a_node_cannot_get_rid_of_anothers_taint_by_claiming_that_it_was_ours() 
     assert after(liar, wanted()) == [UNREACHABLE, OPERATORS]
 
 
-@pytest.mark.parametrize("garbage", ["", "{", "7", "[7]", '[{"key": 7}]', '{"a": 1}'])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "",
+        "{",
+        "7",
+        "[7]",
+        '[{"key": 7}]',
+        '{"a": 1}',
+        '[{"key": [], "effect": 1}]',
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
 def test_a_mark_that_nobody_can_read_is_none(garbage: str) -> None:
     assert after(node(OPERATORS, brought=garbage), wanted(taint("a"))) == [OPERATORS, taint("a")]
 

@@ -20,49 +20,37 @@ INSIDE = "kubernetes/node/bin"
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
-    template = address(config, machine)
-    if is_tarball(template):
-        return spec(config, "kubernetes", NEEDED + TOOLS, (tarball(config, machine, template),))
-    return spec(config, "kubernetes", NEEDED, singles(config, machine, template, NEEDED))
+    return spec(config, machine, "kubernetes", NEEDED)
 
 
 def desired_tools(config: NodeConfig, machine: Machine) -> Spec:
-    """What a person needs and the kubelet does not: fetched last, while the node is registering already."""
-    template = address(config, machine)
-    if is_tarball(template):
-        return Spec()  # they came with the kubelet
-    return spec(config, "kubernetes-tools", TOOLS, singles(config, machine, template, TOOLS))
+    """What a person needs and the kubelet does not: placed last, while the node is registering already."""
+    return spec(config, machine, "kubernetes-tools", TOOLS)
 
 
-def spec(config: NodeConfig, home: str, programs: tuple[str, ...], artifacts: tuple[Artifact, ...]) -> Spec:
+def spec(config: NodeConfig, machine: Machine, home: str, programs: tuple[str, ...]) -> Spec:
     version, paths = plain(config.kubernetes.version or ""), config.paths
     place = f"{paths.install_dir}/{home}/{version}"
     return Spec(
         (
             Directory(f"{paths.install_dir}/{home}", ours=True),
-            Program(place, "kubernetes", version, artifacts),
+            Program(place, "kubernetes", version, releases(config, machine, version, programs)),
             *(Link(f"{paths.bin_dir}/{name}", f"{place}/bin/{name}") for name in programs),
         )
     )
 
 
-def address(config: NodeConfig, machine: Machine) -> str:
-    template = config.kubernetes.url_template
-    return template if "{name}" in template else named(template, plain(config.kubernetes.version or ""), machine.arch)
+def releases(config: NodeConfig, machine: Machine, version: str, programs: tuple[str, ...]) -> tuple[Artifact, ...]:
+    """Each by itself, or all out of one tarball, which is fetched once for whoever needs something of it.
 
-
-def is_tarball(template: str) -> bool:
-    return template.endswith((".tar.gz", ".tgz"))
-
-
-def tarball(config: NodeConfig, machine: Machine, template: str) -> Artifact:
-    version, hashes = plain(config.kubernetes.version or ""), config.kubernetes.sha256
-    wanted = tuple(Wanted(f"{INSIDE}/{name}", f"bin/{name}") for name in NEEDED + TOOLS)
-    return artifact("kubernetes", version, filled(template, version, machine.arch), wanted, hashes)
-
-
-def singles(config: NodeConfig, machine: Machine, template: str, programs: tuple[str, ...]) -> tuple[Artifact, ...]:
-    version, hashes = plain(config.kubernetes.version or ""), config.kubernetes.sha256
+    The places are the same either way, so that a node can change from one to the other.
+    """
+    template, hashes = config.kubernetes.url_template, config.kubernetes.sha256
+    if "{name}" not in template:
+        template = named(template, version, machine.arch)
+    if template.endswith((".tar.gz", ".tgz")):
+        wanted = tuple(Wanted(f"{INSIDE}/{name}", f"bin/{name}") for name in programs)
+        return (artifact("kubernetes", version, filled(template, version, machine.arch), wanted, hashes),)
     if template.count("%s") < 3 and "{name}" not in template:
         template = template.rstrip("/") + "/%s"  # an address of the directory that holds them
     return tuple(

@@ -1,0 +1,44 @@
+"""kubelet, kubectl and kubeadm out of one tarball: the same places, and a node can change from single files to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.lab import agents
+from tests.agents import differences, facts, flex, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
+    from aks_flex_node.lab.machines.machine import Machine
+
+TARBALL = "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz"
+PROGRAMS = "for one in kubelet kubectl kubeadm; do readlink -e /usr/local/bin/$one; done"
+
+
+def test_a_tarball_brings_what_single_files_bring(lab: Lab, add_machine: Callable[..., Machine]) -> None:
+    machine = add_machine("tarball")
+    prepare(lab, machine)
+    before = machine.snapshot()
+    by_tarball = agents.configuration(lab, changes={"kubernetes": {"urlTemplate": TARBALL}})
+
+    flex(machine, "bootstrap")
+    places = machine.run("sh", "-c", PROGRAMS).out
+    kubelet = machine.run("pidof", "kubelet").out
+    agents.give(machine, by_tarball)
+    flex(machine, "bootstrap")
+    assert machine.run("sh", "-c", PROGRAMS).out == places
+    assert machine.run("pidof", "kubelet").out == kubelet
+    flex(machine, "unbootstrap", "--yes", "--drain-timeout", "5")
+
+    flex(machine, "bootstrap")
+    assert machine.run("sh", "-c", PROGRAMS).out == places
+    assert facts(machine, "verify") == {"clean": True, "differences": []}
+    assert lab.cluster.node_ready(machine.name)
+    flex(machine, "unbootstrap", "--yes", "--drain-timeout", "5")
+    flex(machine, "bootstrap", "--only", "tools")
+    assert machine.run("kubectl", "version", "--client").ok
+    flex(machine, "unbootstrap", "--yes", "--drain-timeout", "5")
+    agents.give(machine, agents.configuration(lab))
+    assert [one for one in differences(before, machine) if "/etc/aks-flex-node/config.json" not in one] == []
