@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-PROGRAM = Path("/usr/bin/chromium")
+PROGRAM = Path("/usr/bin/chromium-headless-shell")
 # Without these it asks its maker for lists and news, which a closed network refuses many times over.
 QUIET = (
     "--disable-background-networking",
