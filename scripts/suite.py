@@ -204,8 +204,7 @@ def everything(suite: Suite) -> None:
             suite.tests("lab", "tests/lab", labs=("test", "test-b")),
             suite.tests("browser", "tests/browser"),
             suite.tests("az-extension", "tests/az_extension"),
-            suite.tests("packaging", "tests/packaging", labs=("test-pkg",)),
-            suite.tests("documents", "tests/docs", labs=("test-docs",)),
+            suite.tests("packages and documents", "tests/packaging", "tests/docs", labs=("test-docs",)),
             suite.tests("crash", "tests/crash"),
             suite.tests("fuzz", "tests/fuzz"),
         ]

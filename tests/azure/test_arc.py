@@ -292,6 +292,7 @@ def test_a_machine_that_is_connected_elsewhere_stays_there(lab: Lab, machine: Ma
     tell(lab, machine, operator)
 
 
+@pytest.mark.long
 def test_without_azure_the_machine_is_cleared_and_the_rest_is_told(lab: Lab, machine: Machine) -> None:
     flex(machine, "arc", "register")
     there = known(lab, machine)

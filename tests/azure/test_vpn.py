@@ -174,6 +174,7 @@ def test_two_machines_share_a_gateway(lab: Lab, site: Callable[..., Machine]) ->
     assert lab.vpn.resources.find(GATEWAY) is None
 
 
+@pytest.mark.long
 def test_a_gateway_with_other_settings_is_not_touched(lab: Lab, site: Callable[..., Machine]) -> None:
     machine = site("vpn-6", autoProvision=True)
     flex(machine, "bootstrap-vpn")
@@ -206,6 +207,7 @@ def test_an_operation_that_fails_is_told_and_mended(lab: Lab, site: Callable[...
     assert reaches(machine)
 
 
+@pytest.mark.long
 def test_a_gateway_that_is_being_made_is_waited_for_by_the_next_run(lab: Lab, site: Callable[..., Machine]) -> None:
     machine = site("vpn-8", autoProvision=True)
     lab.vpn.resources.go_at(Pace(seconds=12))

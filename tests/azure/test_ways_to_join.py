@@ -113,6 +113,7 @@ def test_by_service_principal_with_tokens_and_with_a_certificate(lab: Lab, make:
             done.result()
 
 
+@pytest.mark.long
 def test_by_managed_identity_and_from_tokens_to_a_certificate_while_it_runs(
     lab: Lab, make: Callable[..., Followed]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: nothing is downloaded, and nothing is trusted but our own key."""
+"""Debian's Chromium without windows, driven by Playwright: nothing is downloaded, and nothing trusted but our key."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def running_browser(trusted: Path, authority: Path) -> Iterator[Browser]:
     Chromium reads authorities from a database that is changed with a tool of its own. The fingerprint of a key is as
     good for us, and better than to ignore all errors: a page that comes from anywhere else is still refused.
     """
-    assert PROGRAM.exists(), "Debian's package chromium is not installed; `make setup` installs it."
+    assert PROGRAM.exists(), "Debian's package chromium-headless-shell is not installed; `make test` installs it."
     trust = f"--ignore-certificate-errors-spki-list={fingerprint(trusted)}"
     # Its sandbox makes namespaces, which it refuses to do as root.
     sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.machines.machine import Machine
 
 
-@pytest.mark.parametrize(
-    "mix", [pytest.param("bookworm-1", marks=pytest.mark.long), "trixie-2"]
-)  # two more are in tests/long
+# Two more are in tests/long.
+@pytest.mark.parametrize("mix", ["bookworm-1", pytest.param("trixie-2", marks=pytest.mark.long)])
 def test_a_machine_joins_survives_and_leaves_without_a_trace(
     lab: Lab, add_machine: Callable[..., Machine], mix: str
 ) -> None:

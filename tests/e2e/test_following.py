@@ -114,8 +114,8 @@ def test_what_somebody_changes_by_hand_is_brought_back_and_told(lab: Lab, follow
     machine.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kubelet")
     machine.run("systemctl", "mask", "--now", "--runtime", "node-problem-detector")
 
-    until(lambda: flex(machine, "verify", check=False).code == 0, "it is repaired")
     until(lambda: int(node.provider.get("drift-1")["status"].get("driftCount", 0)) >= 2, "the provider is told")
+    until(lambda: flex(machine, "verify", check=False).code == 0, "it is repaired")
     said = machine.run("cat", "/var/log/aks-flex-node/agent.log").out
     seen = [one for one in map(json.loads, said.splitlines()) if one["event"] == "drift"]
     assert any("config.toml" in one["message"] and "+# was here" in one["diff"] for one in seen)
@@ -189,6 +189,7 @@ def secret_in(node: Followed) -> str:
     return str(json.loads(text)["config"]["azure"]["servicePrincipal"]["clientSecret"])
 
 
+@pytest.mark.long
 def test_a_new_authority_of_the_cluster_is_trusted_beside_the_old_one(
     lab: Lab, follow: Callable[..., Followed], tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.chaos.cutting import cut_upgrades
 from tests.chaos.seeds import seeded
 from tests.chaos.storms import joined, storm
@@ -26,6 +28,7 @@ def test_an_upgrade_whose_power_is_cut_goes_on_and_the_node_works(lab: Lab, add_
         cut_upgrades(node, chance, CUTS)
 
 
+@pytest.mark.long
 def test_three_nodes_end_as_they_were_asked_for_whatever_happens_to_them(lab: Lab, add_machine: Add) -> None:
     chance = seeded(1)
     machines = [add_machine(f"storm-{number}") for number in (1, 2, 3)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.agents import differences
 from tests.followed import Followed
 from tests.releases import published
@@ -24,6 +26,7 @@ def agent(node: Followed) -> str:
     return str(node.provider.get(node.name).get("status", {}).get("agentVersion", ""))
 
 
+@pytest.mark.long
 def test_an_agent_becomes_another_version_or_stays_what_it_was(lab: Lab, add_machine: Add) -> None:
     node = Followed.make(lab, add_machine("self-1"))
     machine = node.machine

@@ -117,6 +117,7 @@ def test_the_agent_accepts_the_bundle_and_fetching_it_is_recorded(provider: Prov
     assert answer.document["configVersion"] == provider.get("bundle-1")["configVersion"]
 
 
+@pytest.mark.long
 def test_of_two_machines_with_the_same_bundle_one_gets_in_and_a_new_token_lets_the_other(
     lab: Lab, add_machine: Add, provider: Provider
 ) -> None:

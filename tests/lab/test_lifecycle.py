@@ -85,6 +85,7 @@ def test_a_lab_killed_while_it_comes_up_can_be_taken_away(before: Listing) -> No
         assert look().since(before) == {}, f"killed after {moment:.2f} s"
 
 
+@pytest.mark.long
 def test_a_lab_whose_every_process_was_killed_comes_up_again_with_its_cluster_and_machines(before: Listing) -> None:
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
@@ -127,6 +128,7 @@ def test_a_taken_port_is_named_and_nothing_is_left_half_made(before: Listing) ->
     assert look().since(before) == {}
 
 
+@pytest.mark.long
 def test_a_lab_that_never_came_up_whole_is_not_called_well(before: Listing) -> None:
     other = Lab(layout(OTHER))
     command(OTHER, "up")
@@ -142,6 +144,7 @@ def test_a_lab_that_never_came_up_whole_is_not_called_well(before: Listing) -> N
     assert any(line.split()[:2] == ["kube-scheduler", "down"] for line in said.out.splitlines())
 
 
+@pytest.mark.long
 def test_a_port_that_was_taken_meanwhile_is_named(before: Listing) -> None:
     other = Lab(layout(OTHER))
     command(OTHER, "up")
@@ -158,6 +161,7 @@ def test_a_port_that_was_taken_meanwhile_is_named(before: Listing) -> None:
     assert command(OTHER, "status").ok
 
 
+@pytest.mark.long
 def test_a_network_that_a_killed_command_left_half_made_is_finished(before: Listing) -> None:
     other = Lab(layout(OTHER))
     command(OTHER, "up")
@@ -171,6 +175,7 @@ def test_a_network_that_a_killed_command_left_half_made_is_finished(before: List
     assert other.inventory.find("edge-1").run("curl", "-sSf", "https://api.flex.internal/version").ok
 
 
+@pytest.mark.long
 def test_neither_a_proxy_nor_the_callers_directory_reaches_the_parts(before: Listing, tmp_path: Path) -> None:
     (tmp_path / "argparse.py").write_text("raise SystemExit('a stranger in the current directory')")
     proxy = {"HTTPS_PROXY": "http://192.0.2.1:1", "https_proxy": "http://192.0.2.1:1", "CANARY": "secret"}

@@ -246,6 +246,7 @@ def test_an_expression_that_is_unknown_is_named(owner: Az, tmp_path: Path) -> No
     assert "'[guid('x')]': the function 'guid' is unknown" in refused.err
 
 
+@pytest.mark.long
 def test_a_deployment_that_hangs_is_cancelled(authority: Authority, tmp_path: Path) -> None:
     """Behind a provider that takes calls and never answers."""
     with (

@@ -166,6 +166,7 @@ def test_the_server_follows_the_gateway(owner: ArmSender, resources: NetworkReso
     assert (found.pool, len(found.roots)) == ("192.168.100.0/24", 1)
 
 
+@pytest.mark.long
 def test_az_shows_lists_and_changes_gateways(cloud: Cloud, owner: ArmSender, tmp_path: Path) -> None:
     whole(owner)
     az = Az.at(cloud, tmp_path / "azure")
