@@ -153,13 +153,13 @@ class Suite:
     def interrupt(self) -> None:
         """End what runs, and what a lane may have begun just now."""
         self.stopped = True
-        while self.running or any(lane.is_alive() for lane in self.lanes):
+        while True:
             stages = list(self.running)
             for stage in stages:
                 stage.interrupt()
             for stage in stages:
                 stage.end()
-            if not self.lanes:
+            if not any(lane.is_alive() for lane in self.lanes):
                 return
             time.sleep(0.2)
 
