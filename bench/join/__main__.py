@@ -81,9 +81,9 @@ def agent(lab: Lab, machine: Machine, settings: Settings) -> dict[str, float]:
 
 def timed(machine: Machine, *words: str) -> tuple[float, str]:
     """The most memory that a command of the agent took, and what it said."""
-    said = machine.run(*TIMED, MEASURE, "aks-flex-node", *words, timeout=240).out
-    found = re.search(r"peak (\d+) KiB", said)
-    return (int(found[1]) / 1024 if found else 0.0), said
+    done = machine.run(*TIMED, MEASURE, "aks-flex-node", *words, timeout=240)
+    found = re.search(r"peak (\d+) KiB", done.out)
+    return (int(found[1]) / 1024 if found else 0.0), done.out + done.err
 
 
 def phases(said: str, over: float) -> dict[str, float]:

@@ -1,0 +1,41 @@
+"""A repository for apt keeps the key that machines know."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.lab.processes import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "apt-repo"
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+    """Two of one person."""
+    home = tmp_path / "gnupg"
+    home.mkdir(mode=0o700)
+    monkeypatch.setenv("GNUPGHOME", str(home))
+    for name in ("first@example.com", "second@example.com"):
+        run("gpg", "--batch", "--quiet", "--passphrase", "", "--quick-generate-key", name, "ed25519", "sign", "never")
+    yield "first@example.com", "second@example.com"
+    run("gpgconf", "--kill", "all")
+
+
+def test_another_key_is_refused_before_anything_is_made(tmp_path: Path, keys: tuple[str, str]) -> None:
+    folder, (first, second) = tmp_path / "apt", keys
+    folder.mkdir()
+    (folder / "aks-flex-node.asc").write_text(run("gpg", "--batch", "--armor", "--export", first).out)
+
+    said = subprocess.run([SCRIPT, "--key", second, folder], capture_output=True, text=True, check=False)
+
+    assert said.returncode == 1
+    assert f"was signed with another key than {second}" in said.stderr
+    assert "--new-key" in said.stderr
+    assert [path.name for path in folder.iterdir()] == ["aks-flex-node.asc"]
