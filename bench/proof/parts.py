@@ -54,24 +54,31 @@ def _floor_picture(found: Found) -> str:
     )
 
 
+PHASE = "phase: "
+VISIBLE = 0.03  # seconds
 JOINED = {
     "join": "join through the agent, to Node Ready",
     "join_returns": "the same, until the command returns",
     "floor": "join by hand (the floor)",
     "again": "bootstrap again",
+    "verify": "verify",
+    "reset": "unbootstrap",
 }
-JOINED |= {"verify": "verify", "reset": "unbootstrap"}
 
 
 def _join(found: Found) -> Table:
     times = [(word, *spread(found["spread"][key])) for key, word in JOINED.items()]
     ratio = ("agent over floor", *spread(found["spread"]["ratio"], "times"))
-    phases = [(key, *spread(one)) for key, one in found["spread"].items() if key.startswith("phase: ")]
+    phases = [(key, *spread(one)) for key, one in found["spread"].items() if key.startswith(PHASE)]
     return Table(("what", "median", "spread"), (*times, ratio, *phases))
 
 
 def _join_picture(found: Found) -> str:
-    return bars("To Node Ready", {word: found["median"][key] for key, word in JOINED.items()}, "s")
+    """The whole beside the floor, and the phases that can be seen at all."""
+    medians = found["median"]
+    whole = {JOINED[key]: medians[key] for key in ("floor", "join", "join_returns")}
+    phases = {key: value for key, value in medians.items() if key.startswith(PHASE) and value >= VISIBLE}
+    return bars("A join, its phases, and the floor", {**whole, **phases}, "s")
 
 
 def _upgrade(found: Found) -> Table:
@@ -87,10 +94,20 @@ def _steps(one: Found) -> tuple[Found, ...]:
     return one["applied"], one["gap"], one["not_ready"]
 
 
+ASKED = {
+    "ours": "a poll of the provider",
+    "api_server": "a GET of kube-apiserver and etcd",
+    "from_cache": "the same GET out of its memory",
+}
+
+
 def _polls(found: Found) -> Table:
-    rows = tuple((key.replace("_", " "), f"{value:,.2f}") for key, value in found["median"].items())
+    medians = found["median"]
+    kinds = (("", ",.0f"), ("_a_second", ",.0f"), ("_p99_ms", ".1f"))
+    rows = [(what, *(format(medians[f"{name}{key}"], form) for key, form in kinds)) for name, what in ASKED.items()]
     ratios = " ".join(f"{each:g}" for each in found["ratios"])
-    return Table(("median of the rounds", ""), (*rows, ("ratio, round by round", ratios)))
+    rows.append(("provider over kube-apiserver", f"{medians['ratio']:g} times", f"round by round: {ratios}", ""))
+    return Table(("median of the rounds", "a processor second", "a second", "p99, ms"), tuple(rows))
 
 
 def _scale(found: Found) -> Table:
@@ -129,12 +146,13 @@ def _held(found: Found) -> Table:
     return Table(("store", "one change: p50, ms", "p99, ms", "all at once: p50, ms", "p99, ms"), tuple(rows))
 
 
-def _medians(found: Found) -> Table:
-    rows = []
-    for name, one in found["median"].items():
-        values = one.items() if isinstance(one, dict) else (("", one),)
-        rows += [(name, key.replace("_", " "), f"{value:,.2f}") for key, value in values]
-    return Table(("", "", "median"), tuple(rows))
+def _writes(found: Found) -> Table:
+    forms = {"ours": ",.0f", "p99_ms": ".0f", "cpu_ms": ".2f", "bare": ",.0f", "ratio": ".2f"}
+    rows = [
+        (store, *(format(one[key], form) for key, form in forms.items())) for store, one in found["median"].items()
+    ]
+    head = ("store, medians", "PUTs a second", "p99, ms", "processor time of one, ms", "rows a second, bare", "ratio")
+    return Table(head, tuple(rows))
 
 
 def _agent(found: Found) -> Table:
@@ -239,7 +257,7 @@ PARTS = (
         "PUTs to the service, and rows by the bare driver, in turn; a write is on the disk when it is answered.",
         ("--rounds", "3"),
         ("--rounds", "1", "--seconds", "1"),
-        _medians,
+        _writes,
     ),
     Part(
         "agent",

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-WIDTH, ROW, LEFT, RIGHT, TOP = 720, 26, 220, 110, 40
+WIDTH, ROW, LEFT, RIGHT, TOP = 720, 26, 300, 110, 40
 STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#24292f}.title{font-weight:600}.bar{fill:#2f6fde}"
     ".line{fill:none;stroke:#2f6fde;stroke-width:2}.axis{stroke:#8c959f}"
