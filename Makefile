@@ -26,7 +26,7 @@ test-long: ## run the exhaustive sweeps
 lint: setup ## check formatting, rules, types, layers and secrets
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports --no-cache && .venv/bin/python scripts/audit.py
 
-bench: setup ## measure everything on this machine, and write docs/proof.md (an hour, and best nothing beside it)
+bench: setup ## measure everything on this machine, and write docs/proof.md (half an hour, and best nothing beside it)
 	@.venv/bin/python -m bench.proof
 
 bench-rp: setup ## measure the resource provider beside a real API server and bare databases (half an hour)

@@ -236,7 +236,11 @@ KINDS = {"all": ("make test", everything), "unit": ("make test-unit", unit), "lo
 
 def main() -> int:
     os.chdir(Path(__file__).parents[1])
-    title, work = KINDS[sys.argv[1] if len(sys.argv) > 1 else "all"]
+    kind = sys.argv[1] if len(sys.argv) > 1 else "all"
+    if kind not in KINDS:
+        print(f"suite.py: there is no kind {kind!r}; there are {', '.join(KINDS)}.", file=sys.stderr)
+        return 2
+    title, work = KINDS[kind]
     with tempfile.TemporaryDirectory() as reports:
         suite = Suite(title, Path(reports))
 

@@ -83,7 +83,9 @@ def programs(options: argparse.Namespace) -> None:
 def parsed(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts")
     commands = parser.add_subparsers(required=True)
-    made = commands.add_parser("release", help="check everything, then build, describe, sum up and sign a release")
+    made = commands.add_parser(
+        "release", prog="scripts/release", help="check everything, then build, describe, sum up and sign a release"
+    )
     made.add_argument("version", metavar="VERSION", help="as src/aks_flex_node/__init__.py has it")
     made.add_argument("--key", help="sign with this key of your gpg keyring")
     made.add_argument("--skip-tests", action="store_true", help="for a version before the final one (rc1)")
@@ -91,7 +93,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     made.add_argument("--dist", type=Path, default=HOME / "dist", help="where to; what is in it goes")
     made.set_defaults(do=release)
     for name, does in (("sbom", bills), ("programs", programs)):
-        part = commands.add_parser(name)
+        part = commands.add_parser(name, prog=f"scripts/{name}")
         part.add_argument("dist", type=Path, nargs="?", default=HOME / "dist")
         part.set_defaults(do=does)
     return parser.parse_args(words)

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from scripts.suite import Stage, Suite
+from scripts.suite import Stage, Suite, main
 
 from tests.waiting import until
 
@@ -81,3 +81,12 @@ def test_an_interruption_ends_what_runs_and_begins_nothing(
     begun = mark.read_text().split()
     assert "later" not in begun
     assert [pid for pid in begun if os.path.exists(f"/proc/{pid}")] == []  # noqa: PTH110 - a process, not a file
+
+
+def test_a_kind_that_there_is_not_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["suite.py", "nonsense"])
+
+    assert main() == 2
+    assert "there is no kind 'nonsense'; there are all, unit, long." in capsys.readouterr().err

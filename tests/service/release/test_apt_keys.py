@@ -39,3 +39,14 @@ def test_another_key_is_refused_before_anything_is_made(tmp_path: Path, keys: tu
     assert f"was signed with another key than {second}" in said.stderr
     assert "--new-key" in said.stderr
     assert [path.name for path in folder.iterdir()] == ["aks-flex-node.asc"]
+
+
+def test_a_key_that_nobody_has_is_named_before_anything_is_made(tmp_path: Path, keys: tuple[str, str]) -> None:
+    assert keys
+    folder = tmp_path / "apt"
+
+    said = subprocess.run([SCRIPT, "--key", "lost@example.com", folder], capture_output=True, text=True, check=False)
+
+    assert said.returncode == 1
+    assert "no secret key lost@example.com" in said.stderr
+    assert not folder.exists()
