@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab.cli.progress import ScreenProgress
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.machines.bases import System
+from bench.labs import standing
 from tests.followed import Followed
 from tests.waiting import until
 
@@ -84,10 +83,7 @@ def hurried(machine: Machine, polls: int) -> dict[str, Any]:
 
 def main() -> None:
     told = arguments()
-    lab = Lab(layout(told.lab))
-    was_up = lab.exists
-    try:
-        lab.up(ScreenProgress())
+    with standing(told.lab) as lab:
         with lab.alone():
             machine = lab.inventory.add("agent-1", System(told.os), "bench", ScreenProgress())
         node = Followed.make(lab, machine)
@@ -97,9 +93,6 @@ def main() -> None:
         print(f"in peace: {steady}", flush=True)
         many = hurried(machine, told.polls)
         node.delete()
-    finally:
-        if not was_up:
-            lab.down()
     print(json.dumps({"bench": "agent", "os": told.os, "in_peace": steady, "hurried": many}))
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.cli.progress import ScreenProgress
 from aks_flex_node.lab.floor.join import Joined, Settings, Versions, join
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.machines.bases import System
+from bench.labs import standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from aks_flex_node.lab.lab import Lab
 
 
 def arguments() -> argparse.Namespace:
@@ -63,19 +64,13 @@ def main() -> None:
         node_ip=not told.no_node_ip,
         systemd_cgroup=not told.cgroupfs,
     )
-    lab = Lab(layout(told.lab))
-    was_up = lab.exists
     rounds = []
-    try:
-        lab.up(ScreenProgress())
+    with standing(told.lab) as lab:
         for number in range(1, told.rounds + 1):
             joined = measure(lab, System(told.os), settings, number)
             rounds.append(joined)
             phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in joined.phases.items())
             print(f"round {number}:  {phases}  =  ready in {joined.ready:.2f} s", flush=True)
-    finally:
-        if not was_up:
-            lab.down()
     print(json.dumps({"bench": "floor", "rounds": len(rounds), "os": told.os, "seconds": summary(rounds)}))
 
 

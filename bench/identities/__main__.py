@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab.cli.progress import ScreenProgress
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.machines.bases import System
 from bench.agent.__main__ import in_peace
+from bench.labs import standing
 from tests.followed import Followed
 from tests.waiting import until
 from tests.ways import CERTIFICATE, EXEC, by_arc, by_managed_identity
 
 if TYPE_CHECKING:
+    from aks_flex_node.lab.lab import Lab
     from aks_flex_node.lab.machines.machine import Machine
 
 KUBELET = "/var/lib/kubelet"
@@ -69,15 +69,9 @@ def measured(lab: Lab, name: str, told: argparse.Namespace, auth: dict[str, Any]
 
 def main() -> None:
     told = arguments()
-    lab = Lab(layout(told.lab))
-    was_up = lab.exists
     ways = {"token": None, "principal": EXEC, "certificate": CERTIFICATE, "managed-identity": EXEC, "arc": EXEC}
-    try:
-        lab.up(ScreenProgress())
+    with standing(told.lab) as lab:
         found = {name: measured(lab, name, told, auth) for name, auth in ways.items()}
-    finally:
-        if not was_up:
-            lab.down()
     print(json.dumps({"bench": "identities", **found}))
 
 

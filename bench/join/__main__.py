@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from aks_flex_node.lab import agents
 from aks_flex_node.lab.cli.progress import ScreenProgress
 from aks_flex_node.lab.floor.join import Settings, Versions, Watch, join
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.machines.bases import System
+from bench.labs import standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.lab.lab import Lab
     from aks_flex_node.lab.machines.machine import Machine
 
 PHASE = "phase: "
@@ -97,11 +97,8 @@ def phases(said: str, over: float) -> dict[str, float]:
 def main() -> None:
     told = arguments()
     settings = Settings(Versions(containerd=told.containerd))
-    lab = Lab(layout(told.lab))
-    was_up = lab.exists
     rounds: list[dict[str, float]] = []
-    try:
-        lab.up(ScreenProgress())
+    with standing(told.lab) as lab:
         for number in range(1, told.rounds + 1):
             system = System(told.os)
             bare = with_machine(lab, f"floor-{number}", system, lambda one: floor(lab, one, settings))
@@ -112,9 +109,6 @@ def main() -> None:
                 + "  ".join(f"{key} {value:.2f}" for key, value in rounds[-1].items() if not key.startswith(PHASE)),
                 flush=True,
             )
-    finally:
-        if not was_up:
-            lab.down()
     medians = {key: round(statistics.median(one[key] for one in rounds), 3) for key in rounds[0]}
     around = {key: [round(pick(one[key] for one in rounds), 3) for pick in (min, max)] for key in rounds[0]}
     spread = {key: {"median": medians[key], "min": around[key][0], "max": around[key][1]} for key in medians}

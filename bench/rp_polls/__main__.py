@@ -14,18 +14,19 @@ import json
 import statistics
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab import network
-from aks_flex_node.lab.cli.progress import ScreenProgress
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.pki import Authority
+from bench.labs import standing
 from bench.rp_load.client import Task
 from bench.rp_load.connections import Server
 from bench.rp_load.nodes import fill, polls
 from bench.rp_load.services import Running, measure, running, sqlite
 from tests.service.rp.api.tenants import running_tenant
+
+if TYPE_CHECKING:
+    from aks_flex_node.lab.lab import Lab
 
 NAME = "poll"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{NAME}"
@@ -102,15 +103,8 @@ def measured(lab: Lab, told: argparse.Namespace, room: Path) -> list[dict[str, f
 
 def main() -> None:
     told = arguments()
-    lab = Lab(layout(told.lab))
-    was_up = lab.exists
-    try:
-        lab.up(ScreenProgress())
-        with tempfile.TemporaryDirectory() as room:
-            rounds = measured(lab, told, Path(room))
-    finally:
-        if not was_up:
-            lab.down()
+    with standing(told.lab) as lab, tempfile.TemporaryDirectory() as room:
+        rounds = measured(lab, told, Path(room))
     medians = {key: round(statistics.median(one[key] for one in rounds), 2) for key in rounds[0]}
     ratios = [round(one["ratio"], 2) for one in rounds]
     print(json.dumps({"bench": "rp_polls", "rounds": len(rounds), "median": medians, "ratios": ratios}))

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab.cli.progress import ScreenProgress
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.machines.bases import System
+from bench.labs import standing
 from bench.soak.happenings import FAULTS, LONGEST_FAULT, any_operation
 from bench.soak.measuring import Memory
 from bench.soak.nodes import join_all, left_over
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
+    from aks_flex_node.lab.lab import Lab
     from bench.soak.happenings import Fault
     from tests.chaos.tried import Tried
 
@@ -148,10 +148,7 @@ def main() -> int:
     told = arguments()
     seed = told.seed if told.seed is not None else secrets.randbelow(10**6)
     print(f"seed {seed}; the same again: python -m bench.soak --minutes {told.minutes:g} --seed {seed}", flush=True)
-    lab = Lab(layout(told.lab))
-    was_up = lab.exists
-    try:
-        lab.up(ScreenProgress())
+    with standing(told.lab) as lab:
         with lab.alone():
             names = [f"soak-{number}" for number in range(1, told.machines + 1)]
             machines = [lab.inventory.add(name, System.BOOKWORM, "site-1", ScreenProgress()) for name in names]
@@ -160,9 +157,6 @@ def main() -> int:
             soak = Soak(lab, nodes, seed)
             soak.run(60 * told.minutes)
         result = soak.result(memory)
-    finally:
-        if not was_up:
-            lab.down()
     tell(result)
     if told.json:
         told.json.write_text(json.dumps(result, indent=1) + "\n")

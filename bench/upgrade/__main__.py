@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab.cli.progress import ScreenProgress
 from aks_flex_node.lab.floor.join import test_pod
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.machines.bases import System
+from bench.labs import standing
 from tests.followed import Followed
 from tests.waiting import answers, pod, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from aks_flex_node.lab.lab import Lab
 
 OLD = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
 STEPS = {
@@ -133,14 +134,8 @@ def summary(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     told = arguments()
-    lab = Lab(layout(told.lab))
-    was_up = lab.exists
-    try:
-        lab.up(ScreenProgress())
+    with standing(told.lab) as lab:
         found = measured(lab, told.rounds)
-    finally:
-        if not was_up:
-            lab.down()
     print(json.dumps({"bench": "upgrade", "rounds": told.rounds, "seconds": found}))
 
 
