@@ -90,3 +90,13 @@ def test_a_kind_that_there_is_not_is_told(
 
     assert main() == 2
     assert "there is no kind 'nonsense'; there are all, unit, long." in capsys.readouterr().err
+
+
+def test_a_stage_that_the_system_refuses_to_start_has_failed(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("scripts.suite.HEARING", ("no-such-program",))
+    suite.alone(shell("refused", "true"))
+
+    assert suite.finish() == 1
+    assert capsys.readouterr().out.splitlines()[-1].endswith(": refused")
