@@ -24,6 +24,8 @@ LANES = 3  # on two cores, because most tests wait more than they work
 BEAT = 60.0  # seconds between two lines of progress
 HEARING = ("env", "--default-signal=INT")  # what runs in a shell's background was told to ignore a Ctrl-C
 PATIENCE = 120.0  # seconds that an interrupted stage has for taking its lab away
+SOME_FAILED = 1  # what pytest ends with then
+MOST = 3  # as many failures as may be no fault of the code: they are tried once more, alone
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Stage:
     began: float = 0.0
     ended: float = 0.0
     failed: bool = True  # until it has ended well
+    unsteady: list[str] = field(default_factory=list)  # tests that passed only when they were run again
 
     def start(self, output: Path | None) -> None:
         """Begin, in a group of its own, so that a Ctrl-C reaches it once, through us."""
@@ -72,6 +75,12 @@ class Stage:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     @property
+    def tests_failed(self) -> bool:
+        """Some of its tests, and not all of it."""
+        ended = self.process.returncode if self.process else None
+        return self.failed and ended == SOME_FAILED and bool(_failures(self))
+
+    @property
     def result(self) -> str:
         return f"== {self.name}: {'FAILED' if self.failed else 'ok'} ({self.ended - self.began:.0f} s)"
 
@@ -99,14 +108,14 @@ class Suite:
 
     def tests(self, name: str, *words: str, marked: str = "not long", labs: tuple[str, ...] = ()) -> Stage:
         report = self.reports / f"{name}.xml"
-        command = [str(BIN / "pytest"), "-q", "--durations=12", f"--junitxml={report}", "-m", marked, *words]
+        own = (f"--junitxml={report}", "-o", f"cache_dir={self.reports / name}")
+        command = [str(BIN / "pytest"), "-q", "--durations=12", *own, "-m", marked, *words]
         return Stage(f"{name} tests", command, labs, report)
 
     def alone(self, stage: Stage) -> None:
         """Run one stage, and show what it says as it says it."""
-        print(f"\n== {stage.name}", flush=True)
-        self._run(stage, None)
-        print(stage.result, flush=True)
+        self._show(stage)
+        self.done.append(stage)
 
     def beside(self, stages: list[Stage]) -> None:
         """Run stages in lanes that take one after another, so the longest belong first. Each is shown at its end."""
@@ -121,6 +130,29 @@ class Suite:
                 beat += BEAT
                 self._tell_progress()
 
+    def again(self) -> None:
+        """Run the tests that failed once more, with nothing beside them, when they are few.
+
+        The lanes are a heavy load, and a test that fails under it alone says more of the machine than of the code. It
+        is named at the end all the same, because it is something to mend.
+        """
+        failed = [stage for stage in self.done if stage.tests_failed]
+        if sum(len(_failures(stage)) for stage in failed) > MOST:
+            return
+        for stage in failed:
+            assert stage.report  # noqa: S101 - or none of its tests could have failed
+            report = stage.report.with_suffix(".again.xml")
+            words = ("--last-failed", "--last-failed-no-failures=none", f"--junitxml={report}")
+            once_more = Stage(f"{stage.name} again, alone", [*stage.command, *words], stage.labs, report)
+            self._show(once_more)
+            if not once_more.failed:
+                stage.failed, stage.unsteady = False, _failures(stage)
+
+    def _show(self, stage: Stage) -> None:
+        print(f"\n== {stage.name}", flush=True)
+        self._run(stage, None)
+        print(stage.result, flush=True)
+
     def _lane(self, queue: deque[Stage]) -> None:
         while not self.stopped:
             try:
@@ -129,6 +161,7 @@ class Suite:
                 return
             output = self.reports / f"{stage.name}.log"
             self._run(stage, output)
+            self.done.append(stage)
             with self.told:
                 print(f"\n== {stage.name}\n{output.read_text(errors='replace')}{stage.result}", flush=True)
 
@@ -143,7 +176,6 @@ class Suite:
         else:
             stage.wait()
         self.running.remove(stage)
-        self.done.append(stage)
 
     def _tell_progress(self) -> None:
         now = ", ".join(stage.progress for stage in list(self.running))
@@ -169,6 +201,8 @@ class Suite:
             subprocess.run([BIN / "aks-flex-lab", "--lab", lab, "down"], capture_output=True, check=False)
         total = sum((_counts(stage) for stage in self.done), Counter[str]())
         print(f"\n{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+        for test in (test for stage in self.done for test in stage.unsteady):
+            print(f"UNSTEADY: {test} failed beside the others, and passed alone")
         failed = [stage.name for stage in self.done if stage.failed]
         if self.stopped:
             print(f"{self.title}: INTERRUPTED")
@@ -187,7 +221,18 @@ def _counts(stage: Stage) -> Counter[str]:
             skipped = int(suite.get("skipped", 0))
             passed = int(suite.get("tests", 0)) - failed - skipped
             counts.update(passed=passed, failed=failed, skipped=skipped)
+    if stage.unsteady:
+        counts.update(passed=counts.pop("failed"))
     return counts
+
+
+def _failures(stage: Stage) -> list[str]:
+    """The names of its tests that failed."""
+    if not stage.report or not stage.report.exists():
+        return []
+    cases = Xml.parse(stage.report).getroot().iter("testcase")  # noqa: S314 - pytest wrote it just now
+    bad = (each for each in cases if each.find("failure") is not None or each.find("error") is not None)
+    return sorted({f"{each.get('classname')}::{each.get('name')}" for each in bad})
 
 
 def everything(suite: Suite) -> None:
@@ -209,6 +254,7 @@ def everything(suite: Suite) -> None:
             suite.tests("fuzz", "tests/fuzz"),
         ]
     )
+    suite.again()
 
 
 def unit(suite: Suite) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import ssl
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import urllib3
+
+from tests.service.listening import Handler, listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +40,7 @@ class Between:
 def standing_between(service: str, ca: str, pair: Pair) -> Iterator[Between]:
     between, pool = Between(), urllib3.PoolManager(ca_certs=ca, retries=False)
 
-    class Passing(BaseHTTPRequestHandler):
+    class Passing(Handler):
         protocol_version = "HTTP/1.1"
 
         def _pass(self) -> None:
@@ -72,21 +71,5 @@ def standing_between(service: str, ca: str, pair: Pair) -> Iterator[Between]:
 
         do_GET = do_PUT = do_POST = do_DELETE = _pass  # noqa: N815 - http.server's names
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Passing)
-    server.daemon_threads = True
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(pair.certificate, pair.key)
-    server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    between.url = f"https://localhost:{server.server_port}"
-    try:
+    with pool, listening(Passing, pair) as between.url:
         yield between
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        pool.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import time
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.lab.processes import Process
+
+GIVEN_TO_NOBODY = range(15_000, 32_000)  # below the range that Linux gives to whoever connects somewhere
 
 
 def wait_until(holds: Callable[[], bool], process: Process, log: Path) -> None:
@@ -23,9 +26,16 @@ def wait_until(holds: Callable[[], bool], process: Process, log: Path) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that the system gives to nobody who asks for any: before it is used, somebody else could get it."""
+    for port in random.sample(GIVEN_TO_NOBODY, 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("a hundred ports are taken")
 
 
 def accepts(port: int) -> bool:

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from scripts.suite import Stage, Suite, main
+from scripts.suite import MOST, Stage, Suite, main
 
 from tests.waiting import until
 
@@ -81,6 +81,75 @@ def test_an_interruption_ends_what_runs_and_begins_nothing(
     begun = mark.read_text().split()
     assert "later" not in begun
     assert [pid for pid in begun if os.path.exists(f"/proc/{pid}")] == []  # noqa: PTH110 - a process, not a file
+
+
+ONCE = """
+from pathlib import Path
+import pytest
+
+def test_passes(): ...
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_fails_at_first(number):
+    mark = Path({mark!r} + str(number))
+    seen = mark.exists()
+    mark.touch()
+    assert seen and {luck}
+"""
+
+
+def pytest_stage(suite: Suite, room: Path, tests: int, *, luck: bool) -> Stage:
+    file = room / "test_unsteady.py"
+    file.write_text(ONCE.format(tests=tests, mark=str(room / "mark"), luck=luck))
+    return suite.tests("some", str(file))
+
+
+def test_the_few_that_fail_beside_others_and_pass_alone_are_named(
+    suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    suite.beside([pytest_stage(suite, tmp_path, 2, luck=True)])
+    suite.again()
+
+    assert suite.finish() == 0
+    said = capfd.readouterr().out
+    assert "== some tests: FAILED" in said
+    assert "== some tests again, alone: ok" in said
+    assert "2 passed" in said.partition("again, alone")[2]
+    for number in range(2):
+        assert f"UNSTEADY: test_unsteady::test_fails_at_first[{number}] failed beside the others" in said
+    assert "\n3 passed, 0 failed, 0 skipped\n" in said
+    assert said.splitlines()[-1].startswith("make test: PASSED")
+
+
+def test_what_fails_alone_too_has_failed(suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    suite.beside([pytest_stage(suite, tmp_path, 1, luck=False)])
+    suite.again()
+
+    assert suite.finish() == 1
+    said = capfd.readouterr().out
+    assert "== some tests again, alone: FAILED" in said
+    assert "UNSTEADY" not in said
+    assert "\n1 passed, 1 failed, 0 skipped\n" in said
+
+
+def test_many_failures_are_no_bad_luck(suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    suite.beside([pytest_stage(suite, tmp_path, MOST + 1, luck=True)])
+    suite.again()
+
+    assert suite.finish() == 1
+    assert "again, alone" not in capfd.readouterr().out
+
+
+def test_a_stage_that_was_ended_is_not_tried_again(
+    suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "ended.xml"
+    report.write_text(REPORT.format(tests=3, failures=1))
+    suite.beside([shell("ended", "exit 2", report)])
+    suite.again()
+
+    assert suite.finish() == 1
+    assert "again, alone" not in capfd.readouterr().out
 
 
 def test_a_kind_that_there_is_not_is_told(

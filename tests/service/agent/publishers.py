@@ -101,8 +101,12 @@ class Publisher:
     def sent(self, name: str) -> int:
         return self.mirror.requests()[f"localhost/v1/{name}"].bytes
 
-    def ranges(self, name: str) -> list[str]:
-        """The ranges that were asked for, in order, in this test."""
+    def ranges(self, name: str, count: int) -> list[str]:
+        """The ranges that were asked for in this test, when so many answers have ended, in the order of their ends."""
+        until(lambda: len(self._logged_ranges(name)) >= count)
+        return self._logged_ranges(name)
+
+    def _logged_ranges(self, name: str) -> list[str]:
         words = [line.split() for line in self.log.read_text().splitlines() if f" localhost/v1/{name} " in line]
         return [word.removeprefix("range=") for line in words for word in line if word.startswith("range=")]
 

@@ -108,14 +108,14 @@ def test_a_stalled_download_is_resumed(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, Stall(), times=1)
     assert publisher.store(stall_seconds=0.3).wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.sent("kubelet") < 2 * WHOLE
-    assert publisher.ranges("kubelet")[1].startswith("bytes=")
+    assert any(each.startswith("bytes=") for each in publisher.ranges("kubelet", 2))
 
 
 def test_a_download_that_is_cut_is_resumed_again_and_again(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, Cut(), times=5)  # more often than there are attempts, but each got further
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.sent("kubelet") < 2 * WHOLE
-    first, *others = publisher.ranges("kubelet")
+    first, *others = publisher.ranges("kubelet", 6)
     assert first == "-"
     assert len(others) == 5
     assert all(each.startswith("bytes=") for each in others)
@@ -134,7 +134,7 @@ def test_what_was_fetched_before_the_store_was_closed_is_kept(publisher: Publish
     assert not tree.staging.with_name(f"{tree.staging.name}.partial").exists()
     publisher.mirror.reset()
     publisher.store().wait(tree, 60)
-    assert publisher.ranges("kubelet")[-1].startswith("bytes=")
+    assert any(each.startswith("bytes=") for each in publisher.ranges("kubelet", 2))
     assert publisher.sent("kubelet") < WHOLE
 
 
@@ -310,7 +310,7 @@ def test_what_was_fetched_before_the_program_was_killed_is_kept(publisher: Publi
     until(lambda: not process.alive)
     publisher.mirror.reset()
     assert sorted(publisher.store().wait(tree, 60).files) == ["bin/kubelet", "bin/runc"]
-    assert publisher.ranges("kubelet")[-1].startswith("bytes=")
+    assert any(each.startswith("bytes=") for each in publisher.ranges("kubelet", 2))
     assert publisher.sent("kubelet") < WHOLE
     assert list(tree.staging.parent.iterdir()) == [tree.staging]
 

@@ -7,13 +7,13 @@ import socket
 import threading
 from base64 import b64encode
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_node.agent.artifacts import Wanted
 from tests.service.agent.publishers import KUBELET, refusal
+from tests.service.listening import Handler, listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 LOGIN = "Basic " + b64encode(b"joe:s3cret").decode()
 
 
-class Quiet(BaseHTTPRequestHandler):
+class Quiet(Handler):
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Silent."""
 
 
 class Proxy(Quiet):
@@ -35,7 +32,7 @@ class Proxy(Quiet):
 
     seen: list[str]
 
-    def do_CONNECT(self) -> None:
+    def do_CONNECT(self) -> None:  # noqa: N802 - http.server's name
         self.seen.append(self.path)
         self.close_connection = True
         if self.headers.get("Proxy-Authorization") != LOGIN:
@@ -61,17 +58,10 @@ def pump(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def serving(handler: type[Handler]) -> Iterator[str]:
     """The address of a server on loopback, while it runs."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(handler) as url:
+        yield url.removeprefix("http://")
 
 
 @pytest.fixture

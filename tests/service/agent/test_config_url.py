@@ -10,7 +10,6 @@ import socketserver
 import threading
 import time
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +20,7 @@ from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.rp.tls.own import Own, make_authority, sign_server
 from tests.service.agent.bundle_servers import Answer, bundle_server
+from tests.service.listening import Handler, listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,22 +219,17 @@ def test_the_services_own_certificate_files_make_such_a_server(tmp_path: Path) -
         assert fetched(server.url(PATH, host="127.0.0.1")).version == "1708123456"
 
 
-class Plain(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+class Plain(Handler):
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
         body = json.dumps(BUNDLE).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None: ...
-
 
 @pytest.mark.parametrize("end", ["", f"#ca=sha256:{'ab' * 32}"])
 def test_a_tunnel_that_ends_on_this_machine_may_speak_http(end: str) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as plain:
-        threading.Thread(target=plain.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{plain.server_address[1]}{PATH}{end}"
-        got = fetch(config_urls.parse(address, plain=True), Sources(attempts=1), QUICK)
-        plain.shutdown()
+    with listening(Plain) as url:
+        got = fetch(config_urls.parse(f"{url}{PATH}{end}", plain=True), Sources(attempts=1), QUICK)
     assert json.loads(got.text) == BUNDLE

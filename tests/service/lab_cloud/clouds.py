@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import ssl
 import sys
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.arm.assignments import Assignments
 from aks_flex_node.lab.arm.resources import SUBSCRIPTION, ManagedCluster, Resources
@@ -17,6 +14,7 @@ from aks_flex_node.lab.entra.directory import TENANT, Directory
 from aks_flex_node.lab.entra.given import Given
 from aks_flex_node.lab.entra.signing import SigningKeys
 from aks_flex_node.lab.processes import spawn
+from tests.service.listening import Handler, listening
 from tests.service.ports import accepts, free_port, wait_until
 
 if TYPE_CHECKING:
@@ -120,7 +118,7 @@ def running_metadata(cloud: Cloud, room: Path, *identities: Principal) -> Iterat
     assert "Traceback" not in log.read_text()
 
 
-class Repeats(BaseHTTPRequestHandler):
+class Repeats(Handler):
     """A provider that answers with what it was asked, and fails when told to."""
 
     protocol_version = "HTTP/1.1"
@@ -148,22 +146,8 @@ class Repeats(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = _repeat  # noqa: N815 - http.server's names
 
-    def log_message(self, *_: Any) -> None:
-        return
-
 
 @contextmanager
 def running_provider(pair: Pair) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Repeats)
-    server.daemon_threads = True
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(pair.certificate, pair.key)
-    server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"https://localhost:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Repeats, pair) as url:
+        yield url

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import ssl
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.rp.auth.settings import TenantSettings
+from tests.service.listening import Handler, listening
 from tests.unit.rp.auth.issuing import JWKS, TENANT, Issuer, bearer
 
 if TYPE_CHECKING:
@@ -44,8 +42,8 @@ class Tenant:
 def running_tenant(authority: Authority) -> Iterator[Tenant]:
     issuer, pair = Issuer(), authority.issue("localhost", "localhost", names=("localhost",))
 
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Answers(Handler):
+        def do_GET(self) -> None:  # noqa: N802 - http.server's name
             shown = issuer.fetch(JWKS) if self.path == KEYS else None
             if self.path == METADATA:
                 shown = {**issuer.fetch(METADATA), "jwks_uri": f"{url}{KEYS}"}
@@ -55,20 +53,5 @@ def running_tenant(authority: Authority) -> Iterator[Tenant]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    server.daemon_threads = True
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(pair.certificate, pair.key)
-    server.socket = tls.wrap_socket(server.socket, server_side=True)
-    url = f"https://localhost:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with listening(Answers, pair) as url:
         yield Tenant(issuer, url, authority.certificate)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

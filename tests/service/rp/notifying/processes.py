@@ -42,7 +42,9 @@ class Program:
         paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
         process = spawn((*dies_with_us(), sys.executable, *words), log=self._log, env=paths)
         try:
-            yield self._api()
+            api = self._api()
+            yield api
+            api.connection.pool.clear()
         finally:
             process.kill(signal.SIGKILL)
             process.wait(SOON)
@@ -70,6 +72,7 @@ class Program:
                 api = Api(connection, f"Bearer {(state / 'admin.key').read_text().strip()}")
                 if api.ask("GET", "/readyz", query={}).status == 200:
                     return api
+                connection.pool.clear()
             except (OSError, urllib3.exceptions.HTTPError):
                 assert time.monotonic() < end, self._log.read_text()
                 time.sleep(0.05)

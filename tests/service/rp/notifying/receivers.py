@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-import ssl
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+
+from tests.service.listening import Handler, listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,8 +80,8 @@ def receiving(pair: Pair | None = None, port: int = 0) -> Iterator[Receiver]:
     receiver = Receiver()
     receiver.hold.set()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Receives(Handler):
+        def do_POST(self) -> None:  # noqa: N802 - http.server's name
             body = self.rfile.read(int(self.headers["content-length"]))
             received = Received({name.lower(): value for name, value in self.headers.items()}, body)
             receiver.received.append(received)
@@ -96,24 +96,9 @@ def receiving(pair: Pair | None = None, port: int = 0) -> Iterator[Receiver]:
 
         do_GET = do_POST  # noqa: N815 - so that a redirect that is followed is seen
 
-        def log_message(self, *_: object) -> None: ...
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:
-            """Of somebody who hung up, or does not trust us."""
-
-    server = Server(("127.0.0.1", port), Handler)
-    if pair:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(pair.certificate, pair.key)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    receiver.url = f"{'https' if pair else 'http'}://127.0.0.1:{server.server_port}/hook/secret-path"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield receiver
-    finally:
-        receiver.hold.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(Receives, pair, port) as url:
+        receiver.url = f"{url}/hook/secret-path"
+        try:
+            yield receiver
+        finally:
+            receiver.hold.set()

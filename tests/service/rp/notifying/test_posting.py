@@ -72,7 +72,7 @@ def test_who_does_not_answer_is_not_waited_for(receiver: Receiver, secret_file: 
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_certificate_is_verified(authority: Authority, secret_file: Path, trusted: bool) -> None:
-    pair = authority.issue("receiver", "receiver", names=("127.0.0.1",))
+    pair = authority.issue("receiver", "receiver", names=("localhost",))
     with receiving(pair) as receiver:
         outcome = send(receiver.url, secret_file, authority.certificate if trusted else None)
     assert outcome.verdict == ("sent" if trusted else "failed")

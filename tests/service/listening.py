@@ -1,0 +1,45 @@
+"""Small HTTP servers on loopback, in a thread of the tests."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.lab.pki import Pair
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+class Listening(ThreadingHTTPServer):
+    daemon_threads = True  # a caller may keep its connection for longer than there is a server
+    request_queue_size = 128  # with the five of its maker, many callers at once are turned away on a busy machine
+
+    def handle_error(self, *_: Any) -> None:
+        """Of somebody who hung up, or does not trust us."""
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler], pair: Pair | None = None, port: int = 0) -> Iterator[str]:
+    """Its address, while it answers; over TLS when there is a certificate."""
+    server = Listening(("127.0.0.1", port), handler)
+    if pair:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(pair.certificate, pair.key)
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"{'https://localhost' if pair else 'http://127.0.0.1'}:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
