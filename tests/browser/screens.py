@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from playwright.sync_api import expect
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
 HEIGHTS = {360: 740, 768: 1024, 1280: 800}
+PATIENCE = 60_000  # milliseconds: a bound, on a machine that has much else to do
 ABANDONED = "net::ERR_ABORTED"  # what a page had asked for when it was left
 
 
@@ -47,8 +49,9 @@ class Opened:
             **{"viewport": size, "color_scheme": screen.scheme, "reduced_motion": "reduce", **options}
         )
         context.on("page", self._watch)
+        context.set_default_timeout(PATIENCE)
+        expect.set_options(timeout=PATIENCE)
         page = context.new_page()
-        page.set_default_timeout(15_000)
         self.pages.append(page)
         return page
 

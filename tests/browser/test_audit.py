@@ -15,7 +15,7 @@ from tests.browser.fleets import HOSTILE
 from tests.browser.judging import judge_on_every_screen
 from tests.browser.providers import running_pages
 from tests.browser.screens import Screen
-from tests.browser.visiting import sign_in, sign_in_by_entra
+from tests.browser.visiting import follow, sign_in, sign_in_by_entra
 from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def rows(page: Page) -> list[str]:
 
 
 def apply(page: Page) -> None:
-    page.get_by_role("button", name="Apply").click()
+    follow(page, page.get_by_role("button", name="Apply"))
 
 
 def test_everybody_can_read_it(provider: Provider, open_page: Opened) -> None:
@@ -79,7 +79,7 @@ def test_filters_leave_what_is_looked_for(provider: Provider, open_page: Opened)
     [only] = rows(page)
     assert "Changing it was refused" in only
     assert "bob@example.com" in only
-    page.get_by_role("link", name="Clear").click()
+    follow(page, page.get_by_role("link", name="Clear"))
     page.get_by_label("Who").fill("ann@example.com")
     page.get_by_label("What").select_option("Deleted")
     apply(page)
@@ -99,12 +99,12 @@ def test_older_events_are_on_further_pages(provider: Provider, open_page: Opened
     seen = []
     for _ in range(2):
         seen += rows(page)
-        page.get_by_role("link", name="Older").click()
+        follow(page, page.get_by_role("link", name="Older"))
     seen += rows(page)
     assert len(seen) >= MANY
     assert len(set(page.locator("tbody details").evaluate_all("all => all.map(each => each.id)"))) == len(rows(page))
     assert "many-119" in seen[0]
-    page.get_by_role("link", name="Newest").click()
+    follow(page, page.get_by_role("link", name="Newest"))
     assert "many-119" in rows(page)[0]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.judging import judge, judge_on_every_screen
 from tests.browser.test_node_page import address
-from tests.browser.visiting import sign_in, sign_in_by_entra
+from tests.browser.visiting import follow, sign_in, sign_in_by_entra
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -35,7 +36,7 @@ def edited(page: Page, provider: Provider, name: str) -> None:
 
 
 def save(page: Page) -> None:
-    page.get_by_role("button", name="Save").click()
+    follow(page, page.get_by_role("button", name="Save"))
 
 
 def test_everybody_can_use_the_forms(provider: Provider, open_page: Opened) -> None:
@@ -93,14 +94,14 @@ def test_what_is_wrong_is_told_at_the_field_and_what_was_typed_stays(provider: P
     save(page)
     summary = page.get_by_role("alert")
     assert "2 things" in summary.inner_text()
-    assert page.evaluate("document.activeElement.getAttribute('role')") == "alert"
+    expect(summary).to_be_focused()
     labels, version = page.get_by_label("Labels"), page.get_by_label("Kubernetes", exact=True)
     assert labels.input_value() == "site=hall 9"
     assert labels.get_attribute("aria-invalid") == version.get_attribute("aria-invalid") == "true"
     described = (version.get_attribute("aria-describedby") or "").split()
     assert "newer than the cluster's API server" in page.locator(f"#{described[-1]}").inner_text()
     summary.get_by_role("link").first.click()
-    assert page.evaluate("document.activeElement.id") in {"labels", "version-kubernetes"}
+    expect(page.locator("#labels:focus, #version-kubernetes:focus")).to_be_visible()
     assert "typed-and-not-to-be-sent-back" not in page.content()
     assert "Type it again" in page.content()
 
@@ -147,7 +148,7 @@ def test_a_new_command_is_shown_once_and_ends_the_earlier(provider: Provider, op
     sign_in(page, provider, address(name, "/token"))
     assert "stops working" in page.get_by_role("main").inner_text()
     judge_on_every_screen(page, "token")
-    page.get_by_role("button", name="Make the command").click()
+    follow(page, page.get_by_role("button", name="Make the command"))
     page.get_by_text("aks-flex-node agent --config-url").wait_for()
     command = page.get_by_text("aks-flex-node agent --config-url").inner_text()
     url = command.split("'")[1]
@@ -166,11 +167,11 @@ def test_a_form_that_is_sent_twice_makes_one_command(provider: Provider, open_pa
     sign_in(one, provider, address("oven-twice", "/token"))
     two = one.context.new_page()
     two.goto(provider.url + address("oven-twice", "/token"))
-    one.get_by_role("button", name="Make the command").click()
+    follow(one, one.get_by_role("button", name="Make the command"))
     one.get_by_text("aks-flex-node agent --config-url").wait_for()
     version = properties(provider, "oven-twice")["configVersion"]
     open_page.expect("status of 409")
-    two.get_by_role("button", name="Make the command").click()
+    follow(two, two.get_by_role("button", name="Make the command"))
     assert "none was made now" in two.get_by_role("alert").inner_text()
     assert properties(provider, "oven-twice")["configVersion"] == version
 
@@ -183,11 +184,11 @@ def test_a_node_is_deleted_by_its_name_and_its_page_says_so(provider: Provider, 
     assert "evicted" in page.get_by_role("main").inner_text()
     open_page.expect("status of 400")
     page.get_by_label("Type the node's name").fill("press-1")
-    page.get_by_role("button", name=f"Delete {name}").click()
+    follow(page, page.get_by_role("button", name=f"Delete {name}"))
     assert "not the name of this node" in page.get_by_role("alert").inner_text()
     judge_on_every_screen(page, "delete-wrong-name")
     page.get_by_label("Type the node's name").fill(name)
-    page.get_by_role("button", name=f"Delete {name}").click()
+    follow(page, page.get_by_role("button", name=f"Delete {name}"))
     page.wait_for_url(f"**{address(name)}")
     assert "Its machine leaves the cluster by itself" in page.get_by_role("main").inner_text()
     judge_on_every_screen(page, "deleted")
@@ -202,7 +203,7 @@ def test_what_changed_meanwhile_is_not_deleted_unseen(provider: Provider, open_p
     provider.running.admin.put(name, principal(secret=None, nodeConfig={"maxPods": 9}))
     open_page.expect("status of 409")
     page.get_by_label("Type the node's name").fill(name)
-    page.get_by_role("button", name=f"Delete {name}").click()
+    follow(page, page.get_by_role("button", name=f"Delete {name}"))
     assert "nothing was deleted" in page.get_by_role("alert").inner_text()
     assert provider.running.admin.get(name).status == 200
 

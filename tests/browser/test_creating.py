@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.fleets import HOSTILE
 from tests.browser.judging import judge_on_every_screen
 from tests.browser.providers import running_pages
 from tests.browser.screens import Screen
-from tests.browser.visiting import sign_in, sign_in_by_entra
+from tests.browser.visiting import follow, sign_in, sign_in_by_entra
 from tests.browser.wizard import CANARY, CLIENT, begin, choose_principal, command_on, create, go_on
 from tests.service.rp.api.bodies import token
 from tests.service.rp.api.fake_clusters import PLANT
@@ -84,16 +85,16 @@ def test_it_works_without_scripts_and_going_back_loses_nothing(provider: Provide
     go_on(page)
     page.get_by_label("Key of label 1").fill("site")
     page.get_by_label("Value of label 1").fill("hall-1")
-    page.get_by_role("button", name="Add a label").click()
+    follow(page, page.get_by_role("button", name="Add a label"))
     page.get_by_label("Key of label 2").fill("gone")
-    page.get_by_role("button", name="Add a label").click()
+    follow(page, page.get_by_role("button", name="Add a label"))
     page.get_by_label("Key of label 3").fill("line")
     page.get_by_label("Value of label 3").fill("3")
-    page.get_by_role("button", name="Remove label 2").click()
+    follow(page, page.get_by_role("button", name="Remove label 2"))
     page.get_by_label("Key of taint 1").fill("dedicated")
     page.get_by_label("Effect of taint 1").select_option("NoExecute")
     for _ in range(3):
-        page.get_by_role("button", name="Back").click()
+        follow(page, page.get_by_role("button", name="Back"))
     assert page.get_by_label("Name of the node").input_value() == name
     go_on(page)
     assert page.get_by_label("Managed identity", exact=True).is_checked()
@@ -123,9 +124,10 @@ def test_what_is_wrong_is_said_at_its_field_and_all_else_is_kept(provider: Provi
     assert step(page) == "Cluster and name"
     assert "lower-case letters" in problem_at(page, "Name of the node")
     assert page.get_by_label("Name of the node").input_value() == "Press_1"
-    assert page.evaluate("document.activeElement.getAttribute('role')") == "alert"
+    expect(page.get_by_role("alert")).to_be_focused()
     page.get_by_label("Name of the node").fill("press-1")
-    page.get_by_label("Name of the node").press("Enter")
+    with page.expect_navigation():
+        page.get_by_label("Name of the node").press("Enter")
     assert "already" in problem_at(page, "Name of the node")
     page.get_by_label("Name of the node").fill("wrong-1")
     go_on(page)

@@ -12,6 +12,7 @@ import pytest
 from aks_flex_node.lab.entra.directory import TENANT
 from tests.browser.judging import judge
 from tests.browser.screens import WIDE
+from tests.browser.visiting import follow
 from tests.service.lab_cloud.clouds import running_provider
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def application(cloud: Cloud, certificate: Pair) -> Iterator[Application]:
 def sign_in(page: Page, password: str) -> None:
     page.get_by_label("User name").fill("page@flex.internal")
     page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
+    follow(page, page.get_by_role("button", name="Sign in"))
 
 
 def test_everybody_can_use_it(application: Application, open_page: Opened) -> None:
@@ -77,7 +78,7 @@ def test_it_leads_back_with_a_code(application: Application, open_page: Opened, 
     application.ask(page, response_mode=mode)
     sign_in(page, "pass word")
     if mode == "form_post" and not scripts:
-        page.get_by_role("button", name="Continue").click()
+        follow(page, page.get_by_role("button", name="Continue"))
     told = application.heard(page)
     assert told["state"] == ["s&s"]
     assert len(told["code"][0]) > 40
@@ -87,5 +88,5 @@ def test_whoever_would_rather_not_goes_back_without_one(application: Application
     page = open_page()
     application.ask(page, login_hint="page@flex.internal")
     assert page.get_by_label("User name").input_value() == "page@flex.internal"
-    page.get_by_role("button", name="Cancel").click()
+    follow(page, page.get_by_role("button", name="Cancel"))
     assert application.heard(page)["error"] == ["access_denied"]

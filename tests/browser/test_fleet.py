@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 from tests.browser.judging import judge_on_every_screen
+from tests.browser.visiting import follow, give_key
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -18,14 +19,19 @@ if TYPE_CHECKING:
 def fleet(open_page: Opened, provider: Provider, query: str = "") -> Page:
     page = open_page()
     page.goto(f"{provider.url}/{query}")
-    page.get_by_label("Admin key").fill(provider.key)
-    page.get_by_role("button", name="Sign in").click()
+    give_key(page, provider.key)
     expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
     return page
 
 
 def names(page: Page) -> list[str]:
-    return [each.inner_text() for each in page.locator("tbody th").all()]
+    return page.locator("tbody th").all_inner_texts()
+
+
+def search(page: Page, words: str) -> None:
+    with page.expect_navigation():
+        page.get_by_label("Search").fill(words)
+    page.wait_for_url("**/?search=*")
 
 
 def test_the_fleet_is_readable_on_every_screen(open_page: Opened, provider: Provider) -> None:
@@ -50,15 +56,16 @@ def test_every_state_has_its_word_and_its_cause(open_page: Opened, provider: Pro
 
 def test_nodes_are_searched_filtered_and_sorted_without_a_button(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider)
-    page.get_by_label("Search").fill("press line=3")
-    page.wait_for_url("**/?search=*")
+    search(page, "press line=3")
     assert names(page) == ["press-3"]
-    page.get_by_role("link", name="Clear").click()
-    page.get_by_label("State").select_option("Failed")
+    follow(page, page.get_by_role("link", name="Clear"))
+    search(page, "oven")
+    with page.expect_navigation():
+        page.get_by_label("State").select_option("Failed")
     page.wait_for_url("**state=Failed*")
     assert names(page) == ["oven-failed"]
-    page.get_by_role("link", name="Clear").click()
-    page.get_by_role("link", name="Node", exact=True).click()
+    follow(page, page.get_by_role("link", name="Clear"))
+    follow(page, page.get_by_role("link", name="Node", exact=True))
     page.wait_for_url("**order=desc*")
     shown = names(page)
     assert shown == sorted(shown, reverse=True)
@@ -100,8 +107,7 @@ def test_hostile_words_in_an_address_are_only_words(open_page: Opened, provider:
 def test_the_page_works_without_scripts(open_page: Opened, provider: Provider) -> None:
     page = open_page(java_script_enabled=False)
     page.goto(f"{provider.url}/?search=press")
-    page.get_by_label("Admin key").fill(provider.key)
-    page.get_by_role("button", name="Sign in").click()
+    give_key(page, provider.key)
     page.get_by_label("Search").fill("press-2")
-    page.get_by_role("button", name="Apply").click()
+    follow(page, page.get_by_role("button", name="Apply"))
     assert names(page) == ["press-2"]

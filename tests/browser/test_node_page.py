@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.fleets import HOSTILE, NEW, NO_ROUTE, OLD, RUNTIME
 from tests.browser.judging import judge, judge_on_every_screen
-from tests.browser.visiting import sign_in, sign_in_by_entra
+from tests.browser.visiting import follow, sign_in, sign_in_by_entra
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -50,10 +50,10 @@ def test_a_join_that_failed_shows_the_step_and_the_way_on(provider: Provider, op
     page = open_page()
     look_at(page, provider, "oven-failed")
     step = page.locator("[aria-current=step]")
-    judge_on_every_screen(page, "node-failed")
     assert "Asked to join" in step.inner_text()
     assert NO_ROUTE in step.inner_text()
-    page.get_by_role("link", name="Make a new join command").click()
+    judge_on_every_screen(page, "node-failed")
+    follow(page, page.get_by_role("link", name="Make a new join command"))
     page.wait_for_url(f"**{address('oven-failed', '/token')}")
 
 
@@ -125,7 +125,7 @@ def test_a_reader_sees_all_of_it_and_no_button(entra_provider: EntraProvider, op
 def test_all_events_of_the_node_are_a_link_away(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     look_at(page, provider, "press-2")
-    page.get_by_role("link", name="All events of this node").click()
+    follow(page, page.get_by_role("link", name="All events of this node"))
     page.wait_for_url("**/ui/audit?resource=**")
     text = page.get_by_role("main").inner_text()
     assert "press-2" in text

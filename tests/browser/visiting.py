@@ -8,12 +8,18 @@ from urllib.parse import quote
 from tests.browser.providers import PASSWORD
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
     from aks_flex_node.lab.entra.directory import Principal
     from tests.browser.providers import EntraProvider, Provider
 
 SESSION = "__Host-aks-flex"
+
+
+def follow(page: Page, way: Locator) -> None:
+    """A click that leads to another page, until that is wholly there: a click alone does not wait for it."""
+    with page.expect_navigation():
+        way.click()
 
 
 def sign_in(page: Page, provider: Provider, after: str = "/") -> None:
@@ -25,7 +31,7 @@ def sign_in(page: Page, provider: Provider, after: str = "/") -> None:
 
 def give_key(page: Page, key: str) -> None:
     page.get_by_label("Admin key").fill(key)
-    page.get_by_role("button", name="Sign in", exact=True).click()
+    follow(page, page.get_by_role("button", name="Sign in", exact=True))
 
 
 def sign_in_by_entra(page: Page, provider: EntraProvider, who: Principal, after: str = "/") -> None:
@@ -36,17 +42,19 @@ def sign_in_by_entra(page: Page, provider: EntraProvider, who: Principal, after:
 
 
 def to_entra(page: Page) -> None:
-    page.get_by_role("link", name="Entra ID").click()
+    follow(page, page.get_by_role("link", name="Entra ID"))
 
 
 def give_password(page: Page, who: Principal) -> None:
     page.get_by_label("User name").fill(who.name)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    follow(page, page.get_by_role("button", name="Sign in"))
 
 
 def sign_out(page: Page) -> None:
-    page.get_by_role("button", name="Sign out").click()
+    """From a page that asks for nothing by itself: one that does may hear of the end first, and load again."""
+    assert page.locator("[data-live]").count() == 0
+    follow(page, page.get_by_role("button", name="Sign out"))
     page.wait_for_url("**/ui/sign-in")
 
 

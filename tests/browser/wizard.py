@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.browser.visiting import sign_in
+from tests.browser.visiting import follow, sign_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -23,11 +23,11 @@ def begin(page: Page, provider: Provider, name: str) -> None:
 
 
 def go_on(page: Page) -> None:
-    page.get_by_role("button", name="Next", exact=True).click()
+    follow(page, page.get_by_role("button", name="Next", exact=True))
 
 
 def create(page: Page) -> None:
-    page.get_by_role("button", name="Create the node").click()
+    follow(page, page.get_by_role("button", name="Create the node"))
 
 
 def command_on(page: Page) -> str:

@@ -16,7 +16,8 @@ from aks_flex_node.lab import agents
 from tests.browser.browsers import running_browser
 from tests.browser.judging import judge
 from tests.browser.screens import Opened
-from tests.browser.visiting import give_key
+from tests.browser.visiting import follow, give_key
+from tests.browser.wizard import create, go_on
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -43,15 +44,11 @@ def open_page(lab: Lab, tmp_path: Path) -> Iterator[Opened]:
         opened.close()
 
 
-def go_on(page: Page) -> None:
-    page.get_by_role("button", name="Next", exact=True).click()
-
-
 def describe(page: Page, lab: Lab) -> None:
     """The wizard, from its first step to the command for the machine."""
     secret = secrets.token_urlsafe(24)
     identity = lab.azure.directory.service_principal(NAME, secret)
-    page.get_by_role("link", name="Create node").click()
+    follow(page, page.get_by_role("link", name="Create node"))
     page.get_by_label("Name of the node").fill(NAME)
     go_on(page)
     page.get_by_label("Service principal").check()
@@ -64,7 +61,7 @@ def describe(page: Page, lab: Lab) -> None:
     page.get_by_role("group", name="Label 1").get_by_label("Value").fill("factory")
     go_on(page)
     page.get_by_label("Secret of the service principal").fill(secret)
-    page.get_by_role("button", name="Create the node").click()
+    create(page)
 
 
 def label_of(lab: Lab, name: str) -> str | None:
@@ -85,26 +82,26 @@ def test_a_nodes_whole_life_in_a_browser(lab: Lab, add_machine: Callable[..., Ma
     expect(page.get_by_role("status").filter(has_text=f"{NAME} is Ready.")).to_be_visible(timeout=LONG)
     judge(page, "e2e-joined")
 
-    page.get_by_role("link", name="Show the node").first.click()
+    follow(page, page.get_by_role("link", name="Show the node").first)
     expect(page.locator(".state").first).to_have_text("Ready", timeout=LONG)
     judge(page, "e2e-node")
-    page.get_by_role("link", name="Edit").click()
+    follow(page, page.get_by_role("link", name="Edit"))
     labels = page.get_by_label("Labels")
     labels.fill(re.sub("factory", "hall-2", labels.input_value()))
-    page.get_by_role("button", name=re.compile("Save")).click()
+    follow(page, page.get_by_role("button", name=re.compile("Save")))
     until(lambda: label_of(lab, "site") == "hall-2", "the Node has the label")
 
     machine.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
     changed = page.get_by_role("row").filter(has_text="Was it changed by hand?")
     expect(changed).to_contain_text("/etc/containerd/config.toml", timeout=LONG)
-    page.get_by_role("link", name="Edit").click()
+    follow(page, page.get_by_role("link", name="Edit"))
     page.get_by_label(re.compile("changes? .*by hand", re.IGNORECASE)).select_option("repair")
-    page.get_by_role("button", name=re.compile("Save")).click()
+    follow(page, page.get_by_role("button", name=re.compile("Save")))
     expect(changed).to_contain_text("No", timeout=LONG)
 
-    page.get_by_role("link", name="Delete").click()
+    follow(page, page.get_by_role("link", name="Delete"))
     page.get_by_label(re.compile("Type the node's name")).fill(NAME)
-    page.get_by_role("button", name=f"Delete {NAME}").click()
+    follow(page, page.get_by_role("button", name=f"Delete {NAME}"))
     expect(page.get_by_text(re.compile("deleted", re.IGNORECASE)).first).to_be_visible()
     gone = ("test", "-e", "/var/lib/aks-flex-node")
     until(lambda: not machine.run(*gone, check=False).ok, "the machine has left", 120)

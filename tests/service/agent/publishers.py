@@ -102,7 +102,7 @@ class Publisher:
         return self.mirror.requests()[f"localhost/v1/{name}"].bytes
 
     def ranges(self, name: str, count: int) -> list[str]:
-        """The ranges that were asked for in this test, when so many answers have ended, in the order of their ends."""
+        """The ranges that were asked for in this test, when so many answers have ended, as they ended."""
         until(lambda: len(self._logged_ranges(name)) >= count)
         return self._logged_ranges(name)
 
