@@ -102,7 +102,7 @@ def test_a_disruption_budget_keeps_a_node_as_it_is_until_it_lets_the_pod_go(lab:
     lab.cluster.apply(web_pod("web-faults-1", node.name))
     lab.cluster.apply(budget())
     until(lambda: lab.cluster.get("pod", "web-faults-1")["status"].get("phase") == "Running", "the pod runs")
-    time.sleep(1)  # for the budget to count it
+    until(lambda: counted(lab) == 1, "the budget has counted it")
     versions = {**node.properties["versions"], "kubernetes": "1.34.4"}
 
     node.update(versions=versions, nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 3}})
@@ -124,6 +124,10 @@ def budget() -> dict[str, Any]:
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
     metadata = {"name": "web-budget", "namespace": "default"}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+
+
+def counted(lab: Lab) -> int:
+    return int(lab.cluster.get("poddisruptionbudget", "web-budget").get("status", {}).get("currentHealthy", 0))
 
 
 def test_upgrades_wait_for_their_window_and_everything_for_the_end_of_a_pause(node: Followed) -> None:

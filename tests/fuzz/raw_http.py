@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from tests.service.rp.api.running import Running
 
-PATIENCE = 20.0  # seconds: a bound for what takes a moment
+PATIENCE = 60.0  # seconds: a bound for what takes a moment
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 MISTAKES = ("A request failed", "A page failed", "Traceback")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.service.rp.api.calling import Api
     from tests.service.rp.api.running import Running
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def stranger(service: Running) -> ssl.SSLSocket:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.service.rp.api.running import Running
     from tests.service.rp.api.tenants import Tenant
 
-SOON = 10.0  # a bound for what takes milliseconds
+SOON = 40.0  # a bound for what takes milliseconds
 LONG = "wait=50"
 
 

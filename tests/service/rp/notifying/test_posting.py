@@ -10,7 +10,7 @@ import pytest
 from aks_flex_node.rp.notifying.hooks import Hook
 from aks_flex_node.rp.notifying.posting import Outcome, Post
 from tests.service.ports import free_port
-from tests.service.rp.notifying.receivers import SECRET, receiving, write_secrets
+from tests.service.rp.notifying.receivers import SECRET, SOON, receiving, write_secrets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 BODY = '{"text": "käse"}'
 
 
-def send(url: str, secret_file: Path, ca_file: Path | None = None) -> Outcome:
-    return Post(Hook("key", url, secret_file, ca_file), seconds=1.0).send("id-1", BODY)
+def send(url: str, secret_file: Path, ca_file: Path | None = None, seconds: float = SOON) -> Outcome:
+    return Post(Hook("key", url, secret_file, ca_file), seconds).send("id-1", BODY)
 
 
 def test_a_message_arrives_signed_as_it_was_written(receiver: Receiver, secret_file: Path) -> None:
@@ -67,7 +67,7 @@ def test_no_redirect_is_followed(receiver: Receiver, secret_file: Path) -> None:
 
 def test_who_does_not_answer_is_not_waited_for(receiver: Receiver, secret_file: Path) -> None:
     receiver.hold.clear()
-    assert send(receiver.url, secret_file) == Outcome("failed", "It did not answer in time.")
+    assert send(receiver.url, secret_file, seconds=1.0) == Outcome("failed", "It did not answer in time.")
 
 
 @pytest.mark.parametrize("trusted", [True, False])
