@@ -62,7 +62,7 @@ def test_the_next_run_finishes_one_that_was_killed(
 ) -> None:
     """What it ends with is what an update without a crash ends with, in every file and on the Node."""
     _, expected = end(updates.update, waiting(case))
-    killed = points(updates.update, waiting(case), room / f"killed-{case}")
+    killed = points(updates.update, waiting(case), room / f"killed-{case}-{every}")
     assert list(mistakes(pool, killed[::every], updates.update, expected)) == []
 
 

@@ -59,7 +59,8 @@ def engine_on(host: RecordedHost, config: NodeConfig | None = None, machine: Mac
 
 def install(host: RecordedHost, program: Program, contents: dict[str, bytes] | None = None) -> None:
     """Let a program's files stand at its staging place, as the workshop leaves them."""
-    files = contents or {"bin/program": b"program"}
+    wanted = [file.path for each in program.artifacts for file in each.files if not file.is_prefix]
+    files = contents or dict.fromkeys(wanted or ("bin/program",), b"program")
     for folder in (program.place.rpartition("/")[0], program.staging, f"{program.staging}/bin"):
         if host.look(folder) is None:
             host.do(MakeDirectory(folder))

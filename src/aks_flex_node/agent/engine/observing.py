@@ -90,7 +90,7 @@ def damage(host: Host, program: Program, owned: Owned) -> str:
             for name, expected in files.items()
             if (wrong := _wrong(host, f"{program.place}/{name}", expected, seen.get(name)))
         )
-        return next(chain(wrong_files, _open_folders(host, program.place, files)), "")
+        return next(chain(_left_out(program, files), wrong_files, _open_folders(host, program.place, files)), "")
     except (ValueError, KeyError, TypeError, AttributeError):
         return "its manifest is damaged"
 
@@ -100,6 +100,12 @@ def _other_artifact(program: Program, manifest: dict[str, Any]) -> str:
     digests = {str(one["digest"]) for one in manifest.get("artifacts", [])}
     pinned = [one.digest for one in program.artifacts if one.digest]
     return "is not what the configuration pins" if any(digest not in digests for digest in pinned) else ""
+
+
+def _left_out(program: Program, files: Iterable[str]) -> Iterator[str]:
+    """What an agent before this one did not want of the same version."""
+    wanted = (file.path for one in program.artifacts for file in one.files if not file.is_prefix)
+    yield from (f"{path} is missing" for path in wanted if path not in files)
 
 
 def _open_folders(host: Host, place: str, files: Iterable[str]) -> Iterator[str]:

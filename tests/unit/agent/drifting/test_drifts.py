@@ -79,9 +79,9 @@ def test_a_machine_that_is_as_it_should_be_has_no_drift() -> None:
         ),
         (Remove("/usr/local/bin/kubelet"), "kubernetes", "/usr/local/bin/kubelet is missing"),
         (
-            WriteFile(f"{KUBELET}/bin/program", b"PROGRAM", 0o755),
+            WriteFile(f"{KUBELET}/bin/kubelet", b"PROGRAM", 0o755),
             "kubernetes",
-            f"{KUBELET} is damaged: bin/program has other content",
+            f"{KUBELET} is damaged: bin/kubelet has other content",
         ),
         (StopUnit("containerd.service"), "containerd", "containerd.service is inactive"),
         (DisableUnit("kubelet.service"), "kubelet", "kubelet.service is disabled"),
@@ -175,7 +175,7 @@ def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
             raise ArtifactError("download-failed", "The mirror is away.", "Wait.", again=True)
 
     engine.workshop = Away(empty_host())
-    engine.host.do(Remove(f"{KUBELET}/bin/program"))
+    engine.host.do(Remove(f"{KUBELET}/bin/kubelet"))
     outcome = repair(engine, compared)
     assert (outcome.result, outcome.reason, outcome.message, outcome.again) == (
         "failed",
@@ -206,7 +206,7 @@ def test_what_is_wanted_is_watched() -> None:
         TOML,
         UNIT,
         "/usr/local/bin/kubelet",
-        f"{KUBELET}/bin/program",
+        f"{KUBELET}/bin/kubelet",
         f"{KUBELET}/bin",
         "/etc/systemd/system/aks-flex-node.service",
         "/etc/systemd/system/multi-user.target.wants/kubelet.service",

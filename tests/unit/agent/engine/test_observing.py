@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_node.agent.artifacts import Artifact, Wanted
 from aks_flex_node.agent.engine.ledger import Owned
 from aks_flex_node.agent.engine.observing import damage, loaded_modules, observe, sightings, swaps
 from aks_flex_node.agent.engine.resources import Program, Service, Spec, Sysctl
@@ -87,6 +88,14 @@ class Otherwise(RecordedHost):
 )
 def test_a_program_that_others_could_change_is_damaged(path: str, changes: dict[str, int], expected: str) -> None:
     assert damage(Otherwise(path, **changes), PROGRAM, Owned()) == expected
+
+
+def test_a_file_that_an_agent_before_this_one_did_not_want_is_missing() -> None:
+    wanted = (Wanted("tool", "bin/tool"), Wanted("config/", "config/"), Wanted("other", "bin/other"))
+    program = replace(PROGRAM, artifacts=(Artifact("x", "1", "https://x.test/x.tar.gz", wanted),))
+    assert damage(installed(), program, Owned()) == "bin/other is missing"
+    without = replace(program.artifacts[0], files=wanted[:2])
+    assert damage(installed(), replace(program, artifacts=(without,)), Owned()) == ""
 
 
 def test_a_link_that_leads_where_it_should_is_whole() -> None:
