@@ -60,7 +60,9 @@ class Bounded(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._in_body and self._rest_timer is None and not self.transport.is_closing():
+        # What comes may be the next request already, sent before this one was answered.
+        unheard = self._in_body and self.cycle.response_complete
+        if unheard and self._rest_timer is None and not self.transport.is_closing():
             self._rest_timer = self.loop.call_later(REST_SECONDS, self.transport.abort)
 
     def _wait_for_head(self) -> None:

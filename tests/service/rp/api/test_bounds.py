@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.rp.serving import protocol
 from aks_flex_node.rp.store.store import Event
+from tests.service.rp.api.calling import API_VERSION
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
@@ -53,6 +54,24 @@ def test_who_never_finishes_a_request_is_not_waited_for(service: Running, monkey
     with stranger(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
         assert is_hung_up_on(connection)
+
+
+def test_a_request_sent_before_the_last_one_was_answered_has_its_own_time(
+    service: Running, admin: Api, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "REST_SECONDS", 0.1)
+    body = b'{"properties":{}}'
+    path = f"{admin.path(name)}?api-version={API_VERSION}"
+    headers = f"Host: x\r\nAuthorization: {admin.authorization}\r\nContent-Length: {len(body)}"
+    with stranger(service) as connection:
+        both = f"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nPUT {path} HTTP/1.1\r\n{headers}\r\n\r\n"
+        connection.sendall(both.encode() + body[:5])
+        answers = b""
+        while not answers.endswith(b"\r\n\r\nok\n"):
+            answers += connection.recv(65536)
+        time.sleep(0.5)  # five times as long as whoever was answered may take
+        connection.sendall(body[5:])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
 
 
 def test_a_number_that_json_does_not_know_is_refused(admin: Api, name: str) -> None:
