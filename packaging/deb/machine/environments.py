@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HOME = Path("/usr/lib/aks-flex-node")
+COMPILERS = 0  # as many as there are processors
 TAG = "cp{}{}".format(*sys.version_info[:2])
 
 
@@ -87,7 +88,7 @@ def _unpack(wheels: list[Path], place: Path, sync: Callable[[], None]) -> None:
         # Nobody changes these files, so nothing needs to compare them with their sources at each start.
         mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
         compileall.compile_dir(
-            partial, quiet=2, workers=0, stripdir=partial, prependdir=place, invalidation_mode=mode
+            partial, quiet=2, workers=COMPILERS, stripdir=partial, prependdir=place, invalidation_mode=mode
         )
         sync()  # a power cut right after the rename must not find empty files
     except BaseException:

@@ -34,6 +34,11 @@ def ship(home: Path, version: str, tags: tuple[str, ...] = (TAG,)) -> None:
     (shelf / "index.json").write_text(json.dumps(index))
 
 
+@pytest.fixture(autouse=True)
+def _no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made, "COMPILERS", 1)
+
+
 def build(home: Path, tag: str) -> Path:
     return made.build(home, tag, sync=lambda: None)
 
