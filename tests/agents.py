@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab import agents, snapshots
-from tests.waiting import until
+from tests.waiting import until_named
 
 if TYPE_CHECKING:
     from aks_flex_node.lab.floor.join import Versions
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 def prepare(lab: Lab, machine: Machine, versions: Versions | None = None, **changes: Any) -> None:
     """Bring the agent and a configuration into a machine whose network is there."""
-    ask = ("getent", "ahosts", "api.flex.internal")
-    until(lambda: machine.run(*ask, check=False, timeout=30).ok, f"{machine.name} resolves names")
+    until_named(machine, "api.flex.internal")
     agents.install(machine)
     agents.give(machine, agents.configuration(lab, versions, changes))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.lab import agents
 from tests.agents import facts, flex
 from tests.providers import VERSION, Provider
-from tests.waiting import until
+from tests.waiting import until, until_named
 
 if TYPE_CHECKING:
     from aks_flex_node.lab.entra.directory import Principal
@@ -28,8 +28,7 @@ class Followed:
     @classmethod
     def make(cls, lab: Lab, machine: Machine, **properties: Any) -> Followed:
         """Describe it; nothing has joined yet. The agent is in the machine."""
-        ask = ("getent", "ahosts", "provider.flex.internal")
-        until(lambda: machine.run(*ask, check=False, timeout=30).ok, f"{machine.name} resolves names")
+        until_named(machine, "provider.flex.internal")
         agents.install(machine)
         principal = lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}")
         return cls(lab, machine, principal, properties)
@@ -62,8 +61,8 @@ class Followed:
     def applied(self) -> str:
         return str(self.provider.get(self.name).get("status", {}).get("appliedConfigVersion", ""))
 
-    def follows(self, version: str, seconds: float = 90) -> None:
-        until(lambda: self.applied() == version, f"{self.name} applies {version}", seconds)
+    def follows(self, version: str) -> None:
+        until(lambda: self.applied() == version, f"{self.name} applies {version}")
 
     def condition(self, kind: str) -> dict[str, str]:
         conditions = self.provider.get(self.name).get("status", {}).get("conditions", ())

@@ -1,4 +1,7 @@
-"""Waiting for the cluster to say what a test expects, with a bound and the name of what did not come."""
+"""Waiting for the cluster to say what a test expects, with a bound and the name of what did not come.
+
+The bound is for a machine that is busy with much else, and costs nothing where it is not.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,17 @@ def boot_id(lab: Lab, name: str) -> str:
     return str(lab.cluster.get("node", name)["status"]["nodeInfo"]["bootID"])
 
 
-def until(true: Callable[[], bool], what: str, seconds: float = 90) -> None:
+def until(true: Callable[[], bool], what: str, seconds: float = 240) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, f"{what}: not within {seconds} s"
         time.sleep(0.2)
+
+
+def until_named(machine: Machine, name: str) -> None:
+    """Until a machine that was booted just now can resolve a name."""
+    ask = ("getent", "ahosts", name)
+    until(lambda: machine.run(*ask, check=False, timeout=60).ok, f"{machine.name} resolves {name}")
 
 
 def pod(lab: Lab, name: str) -> dict[str, object]:

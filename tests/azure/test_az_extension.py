@@ -15,7 +15,7 @@ from aks_flex_node.lab.machines.machine import LENT
 from aks_flex_node.lab.parts.provider import GROUP, OWNER
 from aks_flex_node.lab.tools import catalog
 from tests.azure_cli import build_extension
-from tests.waiting import until
+from tests.waiting import until, until_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,8 +72,7 @@ def machine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mach
     folder = lab.toolbox.folder(tool.name, tool.version)
     with lab.alone():
         machine = lab.inventory.add(NAME, System.BOOKWORM, "site-1", lent=(folder,))
-    ask = ("getent", "ahosts", "provider.flex.internal")
-    until(lambda: machine.run(*ask, check=False, timeout=30).ok, f"{machine.name} resolves names")
+    until_named(machine, "provider.flex.internal")
     agents.install(machine)
     machine.run("ln", "-s", f"{LENT}/{folder.name}/az", "/usr/local/bin/az")
     install_extension(machine, tmp_path_factory.mktemp("extension"))
@@ -125,5 +124,5 @@ def test_from_signing_in_to_ready_and_gone(lab: Lab, machine: Machine) -> None:
     assert labels(lab)["shown"] == "yes"
 
     typed(machine, f"az aks flex-node delete {ON_NODE} --yes")
-    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, f"{NAME} leaves", 120)
+    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, f"{NAME} leaves")
     assert lab.cluster.get("node", NAME) is None

@@ -65,7 +65,9 @@ def token_by_secret(machine: Machine, principal: Principal, audience: str = KUBE
 def reviewed(machine: Machine, token: str) -> dict[str, Any]:
     """Who the API server says that the token's bearer is."""
     headers = ("-H", f"Authorization: Bearer {token}", "-H", "Content-Type: application/json")
-    told: dict[str, Any] = json.loads(curl(machine, *headers, "-d", WHO_AM_I, REVIEW).out)
+    answer = curl(machine, *headers, "-d", WHO_AM_I, REVIEW)
+    assert answer.ok, answer.err
+    told: dict[str, Any] = json.loads(answer.out)
     return told
 
 

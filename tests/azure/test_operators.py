@@ -18,7 +18,7 @@ from aks_flex_node.lab.machines.machine import LENT
 from aks_flex_node.lab.parts.provider import CLUSTER, GROUP
 from aks_flex_node.lab.tools import catalog
 from tests.agents import differences
-from tests.waiting import until
+from tests.waiting import until_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +43,7 @@ def machine(lab: Lab) -> Iterator[Machine]:
     folder = lab.toolbox.folder(tool.name, tool.version)
     with lab.alone():
         machine = lab.inventory.add("op-1", System.BOOKWORM, "site-1", lent=(folder,))
-    ask = ("getent", "ahosts", "api.flex.internal")
-    until(lambda: machine.run(*ask, check=False, timeout=30).ok, f"{machine.name} resolves names")
+    until_named(machine, "api.flex.internal")
     agents.install(machine)
     machine.run("ln", "-s", f"{LENT}/{folder.name}/az", "/usr/local/bin/az")
     machine.run("useradd", "--create-home", "alice")

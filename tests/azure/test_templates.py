@@ -15,7 +15,7 @@ from aks_flex_node.lab.parts.part import RESOLVING
 from aks_flex_node.lab.parts.provider import CLUSTER, GROUP, OWNER, resolver
 from tests.azure_cli import Az, program
 from tests.providers import Provider
-from tests.waiting import until
+from tests.waiting import until_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,8 +52,7 @@ def deploy(az: Az, node: str, *parameters: str) -> None:
 
 def prepare(machine: Machine) -> None:
     """An image with the agent, in a network that is there."""
-    ask = ("getent", "ahosts", network.PROVIDER_NAME)
-    until(lambda: machine.run(*ask, check=False, timeout=30).ok, f"{machine.name} resolves names")
+    until_named(machine, network.PROVIDER_NAME)
     agents.install(machine)
 
 

@@ -121,19 +121,19 @@ def test_a_tunnel_that_is_cut_comes_back_alone(lab: Lab, site: Callable[..., Mac
     assert reaches(machine)
 
     lab.faults.switch("vpn", on=False)
-    until(lambda: status(machine) == "Connecting", "the cut is seen", 60)
+    until(lambda: status(machine) == "Connecting", "the cut is seen")
     assert not reaches(machine)
     lab.faults.clear("vpn")
-    until(lambda: status(machine) == "Connected", "the tunnel is back", 90)
+    until(lambda: status(machine) == "Connected", "the tunnel is back")
     assert reaches(machine)
 
     server = next(pid for pid in lab.network.cloud.pids() if _is_server(pid))
     Process.of(server).kill()
     until(lambda: not Process.of(server).alive, "the server ended")
-    until(lambda: reaches(machine), "the tunnel is back after the server's restart", 90)
+    until(lambda: reaches(machine), "the tunnel is back after the server's restart")
 
     machine.reboot()
-    until(lambda: reaches(machine), "the tunnel is back after the machine's restart", 60)
+    until(lambda: reaches(machine), "the tunnel is back after the machine's restart")
 
 
 def _is_server(pid: int) -> bool:
@@ -160,13 +160,13 @@ def test_two_machines_share_a_gateway(lab: Lab, site: Callable[..., Machine]) ->
     flex(one, "bootstrap-vpn")
     flex(other, "bootstrap-vpn")
     assert len(roots(lab)) == 2
-    until(lambda: reaches(one), "the one has its tunnel", 60)
-    until(lambda: reaches(other), "the other has its tunnel", 60)
+    until(lambda: reaches(one), "the one has its tunnel")
+    until(lambda: reaches(other), "the other has its tunnel")
 
     flex(other, "vpn", "remove", "--yes")
 
     assert len(roots(lab)) == 1
-    until(lambda: reaches(one), "the other keeps its tunnel", 60)
+    until(lambda: reaches(one), "the other keeps its tunnel")
     assert not reaches(other)
     refused = flex(other, "vpn", "remove", "--yes", "--gateway", check=False)
     assert "vpn-gateway-not-ours" in refused.err
@@ -212,7 +212,7 @@ def test_a_gateway_that_is_being_made_is_waited_for_by_the_next_run(lab: Lab, si
     machine = site("vpn-8", autoProvision=True)
     lab.vpn.resources.go_at(Pace(seconds=12))
     machine.run("sh", "-c", "aks-flex-node bootstrap-vpn >/tmp/first 2>&1 & echo $! >/tmp/first.pid")
-    until(lambda: lab.vpn.resources.find(GATEWAY) is not None, "the gateway is being made", 60)
+    until(lambda: lab.vpn.resources.find(GATEWAY) is not None, "the gateway is being made")
     machine.run("sh", "-c", "kill -9 $(cat /tmp/first.pid)")
     begun = lab.vpn.resources.find(GATEWAY)
     assert begun

@@ -59,7 +59,7 @@ def lives(node: Followed, renew: Callable[[Followed], None], *words: str) -> Non
     renew(node)
     until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is Ready with what is new")
     node.delete()
-    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, f"{node.name} leaves", 120)
+    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, f"{node.name} leaves")
     until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-work", check=False).ok, "and is done")
     assert node.node() is None
     assert [one for one in differences(before, machine) if not any(f"key='{copy}'" in one for copy in COPIES)] == []
@@ -102,7 +102,7 @@ def another_certificate(node: Followed) -> None:
     """The kubelet's certificate is lost, and it gets another by its Azure identity."""
     own = f"{KUBELET}/pki/kubelet-client-current.pem"
     node.machine.run("sh", "-c", f"rm {KUBELET}/pki/kubelet-client-*; systemctl restart kubelet")
-    until(lambda: node.machine.run("test", "-e", own, check=False).ok, f"{node.name} gets a certificate", 120)
+    until(lambda: node.machine.run("test", "-e", own, check=False).ok, f"{node.name} gets a certificate")
 
 
 def test_by_service_principal_with_tokens_and_with_a_certificate(lab: Lab, make: Callable[..., Followed]) -> None:

@@ -122,8 +122,8 @@ def test_leaving_with_pods_that_do_not_go_leaves_no_trace_and_nothing_of_others(
         "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}},
     }
     lab.cluster.apply(*pods, budget)
-    words = ("wait", "--for=condition=Ready", *(f"pod/stays-{number}" for number in range(3)), "--timeout=90s")
-    lab.cluster.run(*words, timeout=120)
+    words = ("wait", "--for=condition=Ready", *(f"pod/stays-{number}" for number in range(3)), "--timeout=240s")
+    lab.cluster.run(*words, timeout=300)
     try:
         shown = flex(machine, "unbootstrap", "--dry-run").out
         said = flex(machine, "unbootstrap", "--yes", "--drain-timeout", "2").err

@@ -78,7 +78,7 @@ def test_a_nodes_whole_life_in_a_browser(lab: Lab, add_machine: Callable[..., Ma
     describe(page, lab)
 
     line = page.locator(".command code").inner_text()
-    machine.run(*shlex.split(line), timeout=180)
+    machine.run(*shlex.split(line), timeout=400)
     expect(page.get_by_role("status").filter(has_text=f"{NAME} is Ready.")).to_be_visible(timeout=LONG)
     judge(page, "e2e-joined")
 
@@ -104,4 +104,4 @@ def test_a_nodes_whole_life_in_a_browser(lab: Lab, add_machine: Callable[..., Ma
     follow(page, page.get_by_role("button", name=f"Delete {NAME}"))
     expect(page.get_by_text(re.compile("deleted", re.IGNORECASE)).first).to_be_visible()
     gone = ("test", "-e", "/var/lib/aks-flex-node")
-    until(lambda: not machine.run(*gone, check=False).ok, "the machine has left", 120)
+    until(lambda: not machine.run(*gone, check=False).ok, "the machine has left")

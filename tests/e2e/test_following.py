@@ -85,7 +85,7 @@ def test_one_command_and_then_the_node_follows_its_resource_until_that_is_delete
     # Everything newer, with a pod that may be moved.
     lab.cluster.apply(web_pod("web-life-1", "life-1"))
     until(lambda: pod_runs(lab, "web-life-1"), "a pod runs")
-    node.follows(node.update(versions=NEWER), 180)
+    node.follows(node.update(versions=NEWER))
     info = node.node()["status"]["nodeInfo"]
     assert (info["kubeletVersion"], info["containerRuntimeVersion"]) == ("v1.34.4", "containerd://2.4.2")
     assert node.status()["versions"]["runc"] == "1.5.2"
@@ -148,11 +148,11 @@ def test_a_node_that_lost_its_certificate_its_kubeconfig_or_its_node_comes_back_
     until(lambda: node.condition("Ready").get("status") == "True", "it is Ready")
 
     lab.cluster.run("delete", "node", "lost-1")
-    until(lambda: bool(node.node()) and ready(node), "its Node is back", 180)
+    until(lambda: bool(node.node()) and ready(node), "its Node is back")
 
     kubeconfig = "/var/lib/kubelet/kubeconfig"
     machine.run("sh", "-c", f"rm {kubeconfig} /var/lib/kubelet/pki/kubelet-client-*; systemctl restart kubelet")
-    until(lambda: machine.run("test", "-e", kubeconfig, check=False).ok, "its kubeconfig is back", 180)
+    until(lambda: machine.run("test", "-e", kubeconfig, check=False).ok, "its kubeconfig is back")
     until(lambda: node.condition("Ready").get("status") == "True", "it is Ready again")
     until(lambda: node.provider.join_state("lost-1") == "Joined", "the cluster has seen it join again")
 
@@ -177,7 +177,7 @@ def test_a_new_secret_reaches_the_node_with_the_old_one_and_is_tried_before_the_
     assert node.condition("CredentialsRefused")["status"] == "True"
 
     node.principal = directory.change(node.principal, secret="a-new-secret")
-    until(lambda: secret_in(node) == "a-new-secret", "the new one is taken", 120)
+    until(lambda: secret_in(node) == "a-new-secret", "the new one is taken")
     node.follows(node.update(nodeConfig={"labels": {"rotated": "yes"}}))
     said = node.machine.run("sh", "-c", "journalctl --no-pager; cat /var/log/aks-flex-node/agent.log").out
     assert "a-new-secret" not in said

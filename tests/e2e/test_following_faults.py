@@ -79,7 +79,7 @@ def test_a_kubelet_that_does_not_run_is_gone_back_from_and_reported_with_its_own
 
     node.update(versions={**node.properties["versions"], "kubernetes": broken})
 
-    until(lambda: node.condition("UpgradeFailed").get("status") == "True", "the failure is reported", 180)
+    until(lambda: node.condition("UpgradeFailed").get("status") == "True", "the failure is reported")
     assert "this one was built to fail" in node.condition("UpgradeFailed")["message"]
     until(lambda: reason(node) == "ServiceFailed", "the configuration is reported as not applied")
     assert node.applied() == before
@@ -116,7 +116,7 @@ def test_a_disruption_budget_keeps_a_node_as_it_is_until_it_lets_the_pod_go(lab:
     assert lab.cluster.get("pod", "web-faults-1")["status"]["phase"] == "Running"
 
     lab.cluster.run("delete", "pdb", "web-budget")
-    node.follows(node.update(nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 60}}), 180)
+    node.follows(node.update(nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 60}}))
     assert kubelet(node) == "v1.34.4"
 
 
@@ -144,7 +144,7 @@ def test_upgrades_wait_for_their_window_and_everything_for_the_end_of_a_pause(no
     assert f"{opens:%H:%M}" in node.condition("ConfigApplied")["message"]
     assert node.node()["metadata"]["labels"]["early"] == "yes"
     assert node.status()["versions"]["runc"] == "1.4.0"
-    node.follows(node.update(nodeConfig={}), 120)
+    node.follows(node.update(nodeConfig={}))
     assert node.status()["versions"]["runc"] == "1.5.2"
 
     node.update(nodeConfig={"labels": {"late": "yes"}, "updatePolicy": {"paused": True}})
@@ -195,7 +195,7 @@ def test_an_api_server_that_goes_away_during_an_upgrade_is_waited_for(lab: Lab, 
     finally:
         lab.faults.clear("api")
 
-    node.follows(version, 180)
+    node.follows(version)
     assert not node.node()["spec"].get("unschedulable")
 
 
@@ -227,7 +227,7 @@ def test_a_certificate_that_ended_while_the_machine_was_off_is_replaced(lab: Lab
 
     machine.run("systemctl", "start", "kubelet", "aks-flex-node")
 
-    until(lambda: good(node), "it has a certificate that is valid", 120)
+    until(lambda: good(node), "it has a certificate that is valid")
     until(lambda: node.condition("Ready").get("status") == "True", "and is Ready")
     flex(machine, "health")
 

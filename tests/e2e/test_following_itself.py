@@ -37,20 +37,20 @@ def test_an_agent_becomes_another_version_or_stays_what_it_was(lab: Lab, add_mac
 
     with published(lab, machine, "0.2.0", works=True):
         node.update(versions={"agent": "0.2.0"})
-        until(lambda: agent(node) == "0.2.0", "it is another version", 120)
+        until(lambda: agent(node) == "0.2.0", "it is another version")
         node.update(versions={})
-        until(lambda: agent(node) == first, "it is what the machine came with", 120)
+        until(lambda: agent(node) == first, "it is what the machine came with")
         until(lambda: not machine.run("test", "-e", "/opt/aks-flex-node/agent", check=False).ok, "and nothing else")
         until(lambda: not machine.run("systemctl", "is-active", WORK, check=False).ok, "the work has ended")
         assert node.status()["following"]["lastWork"]["result"] == "done"
         node.update(versions={"agent": "0.2.0"})
-        until(lambda: agent(node) == "0.2.0", "and becomes the other again", 120)
+        until(lambda: agent(node) == "0.2.0", "and becomes the other again")
     node.follows(node.update(nodeConfig={"labels": {"by": "the-new-one"}}))
     assert node.node()["metadata"]["labels"]["by"] == "the-new-one"
 
     with published(lab, machine, "0.3.0", works=False):
         node.update(versions={"agent": "0.3.0"})
-        until(lambda: node.condition("AgentUpdateFailed").get("status") == "True", "it went back", 120)
+        until(lambda: node.condition("AgentUpdateFailed").get("status") == "True", "it went back")
     assert "built to fail" in node.condition("AgentUpdateFailed")["message"]
     assert agent(node) == "0.2.0" != first
     node.follows(node.update(nodeConfig={"labels": {"by": "the-same"}}))

@@ -15,7 +15,7 @@ from aks_flex_node.lab.parts.provider import CLUSTER, GROUP
 from tests.agents import differences, flex
 from tests.providers import VERSION, InAzure, Provider
 from tests.running import Lines
-from tests.waiting import until
+from tests.waiting import until, until_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,8 +39,7 @@ def provider(lab: Lab) -> Iterator[Provider]:
 
 def with_agent(add_machine: Add, name: str) -> Machine:
     machine = add_machine(name)
-    ask = ("getent", "ahosts", "provider.flex.internal")
-    until(lambda: machine.run(*ask, check=False, timeout=30).ok, f"{name} resolves names")
+    until_named(machine, "provider.flex.internal")
     agents.install(machine)
     return machine
 

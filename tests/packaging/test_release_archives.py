@@ -78,7 +78,7 @@ def the_agent_of_the_package_becomes_that_of_the_release(lab: Lab, machine: Mach
     node.join()
     until(lambda: agent(node) == BEFORE, "the package's agent reports itself")
     node.update(versions={"agent": __version__})
-    until(lambda: agent(node) == __version__, "the agent of the release reports itself", 120)
+    until(lambda: agent(node) == __version__, "the agent of the release reports itself")
     node.follows(node.update(nodeConfig={"labels": {"by": "the-release"}}))
     assert flex(machine, "version").out.strip() == BEFORE, "the command stays the package's"
     flex(machine, "unbootstrap", "--yes")
