@@ -86,7 +86,7 @@ def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
         readiness.start()
         began = time.time()
         version = node.update(versions=versions)
-        node.follows(version, 180)
+        node.follows(version)
         applied = time.time() - began
         time.sleep(2)  # what comes after the last proof would be seen, too
         ended = time.time()
