@@ -49,11 +49,12 @@ def changes(before: Document, after: Document, above: Path = ()) -> dict[Path, C
     found: dict[Path, Change] = {}
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
+        path = (*above, key)
         trees = [each for each in (old, new) if isinstance(each, dict) and each]
         if trees and all(each is None or isinstance(each, dict) for each in (old, new)):
-            found |= changes(old or {}, new or {}, (*above, key))
+            found |= changes(old or {}, new or {}, path)
         elif old != new:
-            found[(*above, key)] = (old, new)
+            found[path] = (old, new)
     return found
 
 

@@ -97,7 +97,7 @@ def number(value: int) -> str:
 
 
 def asset(name: str) -> bytes:
-    return files("aks_flex_node.rp.dashboard").joinpath("assets", name).read_bytes()
+    return (files("aks_flex_node.rp.dashboard") / "assets" / name).read_bytes()
 
 
 def asset_url(name: str) -> str:
