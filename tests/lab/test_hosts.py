@@ -33,7 +33,7 @@ def test_the_suite_of_host_tests_passes_on_a_real_machine(add_machine: Add) -> N
 
     words = ("-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-W", "error", "-rs")
     env = ("env", f"--chdir=/{PLACE}", f"PYTHONPATH=/{PLACE}", "AKS_FLEX_MAY_CHANGE_THIS_MACHINE=1")
-    done = machine.run(*env, "python3", "-m", "pytest", *words, "tests/hosts/real.py", check=False)
+    done = machine.run(*env, "python3", "-m", "pytest", *words, "tests/hosts/real.py", check=False, timeout=400)
 
     passed = re.search(r"(\d+) passed", done.out)
     assert done.ok, done.out + done.err
