@@ -25,7 +25,7 @@ BEAT = 60.0  # seconds between two lines of progress
 HEARING = ("env", "--default-signal=INT")  # what runs in a shell's background was told to ignore a Ctrl-C
 PATIENCE = 120.0  # seconds that an interrupted stage has for taking its lab away
 SOME_FAILED = 1  # what pytest ends with then
-MOST = 3  # as many failures as may be no fault of the code: they are tried once more, alone
+MOST = 5  # as many failures as may be no fault of the code: they are tried once more, alone
 
 
 @dataclass
