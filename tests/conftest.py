@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,7 @@ from aks_flex_node.lab.kernel import sysctls
 from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.machines.bases import System
-from tests.running import Lines
+from tests.running import LAB, Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """One lab for the whole run; another name lets two runs stand side by side."""
-    shared = Lab(layout(os.environ.get("AKS_FLEX_TEST_LAB", "test")))
+    shared = Lab(layout(LAB))
     shared.down()
     others = shared.layout.homes.exists()  # whose settings are not the machine's own
     settings = sysctls.read()

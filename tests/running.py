@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+LAB = os.environ.get("AKS_FLEX_TEST_LAB", "test")  # which all tests share
 COMMAND = Path(sys.executable).parent / "aks-flex-lab"
 
 

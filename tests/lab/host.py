@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aks_flex_node.lab.processes import run, start_ticks
+from tests.running import LAB
 
-OTHER = "test-b"  # the lab that tests bring up and down beside the one they share
+OTHER = f"{LAB}-b"  # the lab that tests bring up and down beside the one they share
 # What belongs to yet another lab, which a person may have up and change meanwhile.
 FOREIGN = re.compile(rf"(?:aks-flex-lab[./]|\bfl\.)(?!{OTHER}\b|lock\b)[a-z0-9-]+(?:[./]|$)")
 

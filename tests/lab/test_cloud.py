@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.lab.machines.bases import System
-from tests.running import command
+from tests.running import LAB, command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,21 +85,21 @@ def test_images_are_served_under_the_publishers_name(edge: Machine) -> None:
 
 
 def test_slow_makes_a_download_last(lab: Lab, edge: Machine) -> None:
-    command("test", "mirror", "slow", RUNC_GLOB, "--rate", "100k")
+    command(LAB, "mirror", "slow", RUNC_GLOB, "--rate", "100k")
 
     assert fetch(edge, "--max-time", "5").code == 28  # nine megabytes would take a minute and a half
     assert size_of(edge) < lab.toolbox.path("runc", "runc").stat().st_size
 
 
 def test_stall_sends_a_part_and_then_nothing(edge: Machine) -> None:
-    command("test", "mirror", "stall", RUNC_GLOB, "--after", "100k")
+    command(LAB, "mirror", "stall", RUNC_GLOB, "--after", "100k")
 
     assert fetch(edge, "--max-time", "5").code == 28
     assert size_of(edge) == 100 << 10
 
 
 def test_cut_ends_half_way_and_the_rest_can_be_resumed(lab: Lab, edge: Machine) -> None:
-    command("test", "mirror", "cut", RUNC_GLOB, "--times", "1")
+    command(LAB, "mirror", "cut", RUNC_GLOB, "--times", "1")
 
     assert fetch(edge).code in {18, 56}
     assert size_of(edge) == lab.toolbox.path("runc", "runc").stat().st_size // 2
@@ -109,7 +109,7 @@ def test_cut_ends_half_way_and_the_rest_can_be_resumed(lab: Lab, edge: Machine) 
 
 
 def test_corrupt_sends_wrong_bytes_of_the_right_length(lab: Lab, edge: Machine) -> None:
-    command("test", "mirror", "corrupt", RUNC_GLOB)
+    command(LAB, "mirror", "corrupt", RUNC_GLOB)
 
     assert fetch(edge).ok
     assert size_of(edge) == lab.toolbox.path("runc", "runc").stat().st_size
@@ -117,16 +117,16 @@ def test_corrupt_sends_wrong_bytes_of_the_right_length(lab: Lab, edge: Machine) 
 
 
 def test_missing_and_unavailable_answer_with_their_status(edge: Machine) -> None:
-    command("test", "mirror", "missing", RUNC_GLOB, "--times", "1")
+    command(LAB, "mirror", "missing", RUNC_GLOB, "--times", "1")
     assert "404" in fetch(edge).err
-    command("test", "mirror", "unavailable", RUNC_GLOB, "--times", "1")
+    command(LAB, "mirror", "unavailable", RUNC_GLOB, "--times", "1")
     assert "503" in fetch(edge).err
     assert fetch(edge).ok
 
 
 def test_a_wrong_checksum_does_not_touch_the_artifact(lab: Lab, edge: Machine) -> None:
     before = curl(edge, f"{RUNC}/runc.sha256sum").out
-    command("test", "mirror", "checksum", RUNC_GLOB)
+    command(LAB, "mirror", "checksum", RUNC_GLOB)
 
     assert fetch(edge).ok
     assert edge.run("sha256sum", "/root/runc").out.split()[0] in before
@@ -134,14 +134,14 @@ def test_a_wrong_checksum_does_not_touch_the_artifact(lab: Lab, edge: Machine) -
 
 
 def test_requests_are_counted_and_one_call_resets_everything(lab: Lab, edge: Machine) -> None:
-    command("test", "mirror", "missing", RUNC_GLOB)
+    command(LAB, "mirror", "missing", RUNC_GLOB)
     fetch(edge)
     fetch(edge)
     path = f"github.com/opencontainers/runc/releases/download/v1.5.2/runc.{arch(edge)}"
 
     assert lab.mirror.requests()[path].requests == 2
     assert [rule.hits for rule in lab.mirror.rules()] == [2]
-    command("test", "mirror", "reset")
+    command(LAB, "mirror", "reset")
     assert lab.mirror.rules() == ()
     assert lab.mirror.requests() == {}
     assert fetch(edge).ok
@@ -149,16 +149,16 @@ def test_requests_are_counted_and_one_call_resets_everything(lab: Lab, edge: Mac
 
 def test_a_fault_stands_before_the_api_server_until_it_is_cleared(lab: Lab, edge: Machine) -> None:
     try:
-        command("test", "fault", "add", "api", "timeout", "timeout=0")
+        command(LAB, "fault", "add", "api", "timeout", "timeout=0")
         assert curl(edge, "--max-time", "2", API).code == 28
         assert lab.cluster.run("get", "--raw", "/readyz").out == "ok"  # a person on this machine is not concerned
-        command("test", "fault", "clear", "api")
+        command(LAB, "fault", "clear", "api")
         assert curl(edge, "--max-time", "10", API).ok
 
-        command("test", "fault", "refuse", "api")
+        command(LAB, "fault", "refuse", "api")
         assert curl(edge, "--max-time", "2", API).code == 7
     finally:
-        command("test", "fault", "clear")
+        command(LAB, "fault", "clear")
     assert curl(edge, "--max-time", "10", API).ok
 
 
@@ -187,11 +187,11 @@ def test_a_connection_that_is_open_already_does_not_escape_a_fault(lab: Lab, edg
     asking.start()
     edge.run("sh", "-c", "for _ in $(seq 200); do [ -e /root/asked ] && exit 0; sleep 0.05; done; exit 1")
     try:
-        command("test", "fault", "add", "api", "latency", "latency=1")
+        command(LAB, "fault", "add", "api", "latency", "latency=1")
         edge.run("touch", "/root/go")
         asking.join(30)
     finally:
-        command("test", "fault", "clear")
+        command(LAB, "fault", "clear")
 
     assert said == ["broken"]
 

@@ -18,7 +18,7 @@ from aks_flex_node.lab.lab import Lab
 from aks_flex_node.lab.layout import layout
 from aks_flex_node.lab.processes import run
 from tests.lab.host import OTHER, look
-from tests.running import COMMAND, Lines, command, kill_while_coming_up
+from tests.running import COMMAND, LAB, Lines, command, kill_while_coming_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def pids(lab: Lab) -> dict[str, int | None]:
 def test_up_twice_changes_nothing(lab: Lab) -> None:
     first = pids(lab)
 
-    said = command("test", "up")
+    said = command(LAB, "up")
 
     assert pids(lab) == first
     assert "What to type next" in said.err
@@ -70,7 +70,7 @@ def test_two_labs_stand_side_by_side_and_one_goes_without_the_other(lab: Lab, be
     lab.cluster.run("delete", "namespace", "only-here", "--wait=false")
 
     command(OTHER, "down")
-    assert command("test", "status").ok
+    assert command(LAB, "status").ok
     assert look().since(before) == {}
 
 
@@ -108,14 +108,14 @@ def test_a_dead_part_is_named_with_its_last_words_and_up_repairs_it(lab: Lab) ->
     scheduler.kill(signal.SIGKILL)
     scheduler.wait(5)
 
-    said = command("test", "status", check=False)
-    facts = json.loads(command("test", "status", "--json", check=False).out)
+    said = command(LAB, "status", check=False)
+    facts = json.loads(command(LAB, "status", "--json", check=False).out)
 
     assert said.code == 1
     assert "kube-scheduler: " in said.out
     assert [part["name"] for part in facts["parts"] if not part["up"]] == ["kube-scheduler"]
-    command("test", "up")
-    assert command("test", "status").ok
+    command(LAB, "up")
+    assert command(LAB, "status").ok
 
 
 def test_a_taken_port_is_named_and_nothing_is_left_half_made(before: Listing) -> None:
@@ -217,17 +217,17 @@ def test_a_disk_that_is_too_small_is_named_and_nothing_is_left_half_made(
 
 def test_two_commands_do_not_change_one_lab_at_a_time(lab: Lab) -> None:
     with lab.alone():
-        said = command("test", "machine", "add", "late", check=False)
+        said = command(LAB, "machine", "add", "late", check=False)
 
     assert said.code == 1
     assert "lab-busy" in said.err
 
 
 def test_logs_and_kubeconfig_can_be_had(lab: Lab) -> None:
-    assert "etcd" in command("test", "logs", "etcd", "-n", "5").out
-    assert '"verb"' in command("test", "logs", "audit", "-n", "1").out
-    assert "There are: " in command("test", "logs", "nobody", check=False).err
-    kubeconfig = command("test", "kubeconfig", "--path").out.strip()
-    nodes = command("test", "kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz")
+    assert "etcd" in command(LAB, "logs", "etcd", "-n", "5").out
+    assert '"verb"' in command(LAB, "logs", "audit", "-n", "1").out
+    assert "There are: " in command(LAB, "logs", "nobody", check=False).err
+    kubeconfig = command(LAB, "kubeconfig", "--path").out.strip()
+    nodes = command(LAB, "kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz")
     assert nodes.out == "ok"
     assert (lab.admin_kubeconfig.stat().st_mode & 0o777) == 0o600

@@ -13,7 +13,7 @@ from aks_flex_node.lab import snapshots
 from aks_flex_node.lab.machines.bases import System
 from aks_flex_node.lab.machines.machine import TRACES
 from aks_flex_node.lab.processes import run
-from tests.running import command
+from tests.running import LAB, command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,7 @@ def test_two_commands_cannot_boot_one_machine_twice(lab: Lab, add_machine: Add) 
     machine = add_machine("alpha")
     machine.stop()
     with ThreadPoolExecutor() as both:
-        said = list(both.map(lambda _: command("test", "machine", "start", "alpha", check=False), range(2)))
+        said = list(both.map(lambda _: command(LAB, "machine", "start", "alpha", check=False), range(2)))
 
     assert sorted(one.code for one in said) in ([0, 0], [0, 1])
     runners = machine.groups.pids("runner-alpha")
@@ -155,7 +155,7 @@ def test_removing_a_machine_leaves_one_whose_name_starts_alike_alone(lab: Lab, a
 
 @pytest.mark.parametrize("name", ["api", "etcd", "Upper", "a/b", "-a"])
 def test_a_name_that_a_machine_cannot_have_is_refused(lab: Lab, name: str) -> None:
-    said = command("test", "machine", "add", "--", name, check=False)
+    said = command(LAB, "machine", "add", "--", name, check=False)
 
     assert said.code == 2
     assert "machine-name-invalid" in said.err
@@ -168,10 +168,10 @@ def test_a_machine_that_was_turned_off_inside_can_be_started(lab: Lab, add_machi
     machine.run("systemctl", "poweroff", check=False)
     assert runner.wait(20)
 
-    said = command("test", "machine", "exec", "alpha", "--", "true", check=False)
+    said = command(LAB, "machine", "exec", "alpha", "--", "true", check=False)
     assert said.code == 5
     assert "machine start alpha" in said.err
-    command("test", "machine", "start", "alpha")
+    command(LAB, "machine", "start", "alpha")
     assert machine.run("systemctl", "is-system-running").out.strip() == "running"
 
 
@@ -195,9 +195,7 @@ def test_a_copy_has_the_others_disk_and_its_own_identity(lab: Lab, add_machine: 
 def test_exec_passes_output_input_and_exit_code(add_machine: Add) -> None:
     add_machine("alpha")
 
-    said = command(
-        "test", "machine", "exec", "alpha", "--", "sh", "-c", "echo out; echo err >&2; exit 7", check=False
-    )
+    said = command(LAB, "machine", "exec", "alpha", "--", "sh", "-c", "echo out; echo err >&2; exit 7", check=False)
 
     assert (said.out, said.err, said.code) == ("out\n", "err\n", 7)
 
@@ -205,19 +203,19 @@ def test_exec_passes_output_input_and_exit_code(add_machine: Add) -> None:
 def test_the_environment_of_the_caller_does_not_reach_the_machine(add_machine: Add) -> None:
     add_machine("alpha")
 
-    said = command("test", "machine", "exec", "alpha", "env", env={"CANARY": "outside"})
+    said = command(LAB, "machine", "exec", "alpha", "env", env={"CANARY": "outside"})
 
     assert "CANARY" not in said.out
 
 
 def test_a_machine_that_is_removed_is_forgotten(lab: Lab) -> None:
-    command("test", "machine", "add", "brief")
-    command("test", "machine", "rm", "brief")
+    command(LAB, "machine", "add", "brief")
+    command(LAB, "machine", "rm", "brief")
 
-    said = command("test", "machine", "exec", "brief", "true", check=False)
+    said = command(LAB, "machine", "exec", "brief", "true", check=False)
     assert said.code == 2
     assert "machine-unknown" in said.err
-    assert "brief" not in command("test", "machine", "list").out
+    assert "brief" not in command(LAB, "machine", "list").out
 
 
 def test_a_machine_whose_maker_was_killed_half_way_does_not_stand_in_the_way(lab: Lab, add_machine: Add) -> None:
@@ -226,9 +224,9 @@ def test_a_machine_whose_maker_was_killed_half_way_does_not_stand_in_the_way(lab
     machine.made.unlink()  # as if its disk had never been finished
     (machine.disk.root / "etc" / "machine-id").unlink()
 
-    command("test", "up")
-    assert "alpha" not in command("test", "machine", "list").out
-    command("test", "machine", "add", "alpha")
+    command(LAB, "up")
+    assert "alpha" not in command(LAB, "machine", "list").out
+    command(LAB, "machine", "add", "alpha")
     assert machine.run("systemctl", "is-system-running").out.strip() == "running"
 
 
@@ -287,11 +285,11 @@ def test_every_kind_of_change_shows_by_itself(add_machine: Add) -> None:
 def test_diff_without_a_snapshot_says_what_to_do_and_with_one_exits_by_what_it_finds(add_machine: Add) -> None:
     machine = add_machine("alpha")
 
-    assert "machine snapshot alpha" in command("test", "machine", "diff", "alpha", check=False).err
-    command("test", "machine", "snapshot", "alpha")
-    assert command("test", "machine", "diff", "alpha").out == ""
+    assert "machine snapshot alpha" in command(LAB, "machine", "diff", "alpha", check=False).err
+    command(LAB, "machine", "snapshot", "alpha")
+    assert command(LAB, "machine", "diff", "alpha").out == ""
     machine.run("chmod", "0600", "/etc/hosts")
-    said = command("test", "machine", "diff", "alpha", check=False)
+    said = command(LAB, "machine", "diff", "alpha", check=False)
     assert said.code == 1
     assert said.out.split() == ["file", "/etc/hosts", "changed", "mode", "0644", "->", "0600"]
 
