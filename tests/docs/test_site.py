@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import http.server
 import os
-import threading
 from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from aks_flex_node.lab.processes import run
 from tests.browser.browsers import PROGRAM, QUIET
+from tests.service.listening import Handler, listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,8 @@ DRAWN = "() => document.querySelectorAll('div.mermaid').length"
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name the standard library gave it
-        pass
+class Files(Handler, SimpleHTTPRequestHandler):
+    """Those of a folder."""
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +42,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with listening(partial(Files, directory=str(site))) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from aks_flex_node.lab.pki import Pair
 
@@ -28,7 +28,9 @@ class Listening(ThreadingHTTPServer):
 
 
 @contextmanager
-def listening(handler: type[BaseHTTPRequestHandler], pair: Pair | None = None, port: int = 0) -> Iterator[str]:
+def listening(
+    handler: Callable[..., BaseHTTPRequestHandler], pair: Pair | None = None, port: int = 0
+) -> Iterator[str]:
     """Its address, while it answers; over TLS when there is a certificate."""
     server = Listening(("127.0.0.1", port), handler)
     if pair:

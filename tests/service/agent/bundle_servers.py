@@ -6,11 +6,11 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aks_flex_node.rp.tls.own import Own
 from aks_flex_node.rp.tls.serving import Serving
+from tests.service.listening import Handler, Listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,10 +26,10 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class Handler(BaseHTTPRequestHandler):
+class Answers(Handler):
     server: BundleServer
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
         self.server.asked.append(self.path)
         answers = self.server.answers.get(self.path, [Answer(404)])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -40,21 +40,14 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.body)
 
-    def log_message(self, *_: Any) -> None: ...
 
-
-class BundleServer(ThreadingHTTPServer):
-    daemon_threads = True
-
+class BundleServer(Listening):
     def __init__(self, serving: Serving) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), Answers)
         self.serving = serving
         self.answers: dict[str, list[Answer]] = {}
         self.asked: list[str] = []
         self.socket = serving.context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-
-    def handle_error(self, *_: Any) -> None:
-        """A client that does not trust us goes away, which is what many of these tests are about."""
 
     def url(self, path: str, host: str = "localhost", pin: str | None = None) -> str:
         fragment = self.serving.pin if pin is None else pin
