@@ -88,13 +88,14 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def repository(lab: Lab) -> Iterator[Repository]:
-    arch = lab.toolbox.arch
+def repository(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
+    """Made as on a machine that has never made one, and has no wheels yet."""
+    arch, cache = lab.toolbox.arch, {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
     made = Repository(artifact_tree(lab.toolbox) / PUBLISHER / "apt", arch)
     shutil.rmtree(made.folder, ignore_errors=True)
     try:
         build(arch, made.place().parent, "--version", BEFORE)
-        run(SCRIPTS / "apt-repo", "--arch", arch, "--url", made.url, made.folder, timeout=600)
+        run(SCRIPTS / "apt-repo", "--arch", arch, "--url", made.url, made.folder, env=cache, timeout=600)
         yield made
     finally:
         shutil.rmtree(made.folder, ignore_errors=True)

@@ -74,7 +74,7 @@ def leftovers(before: snapshots.Snapshot, machine: Machine) -> list[str]:
 
 
 def test_a_second_build_gives_the_same_bytes(packages: dict[str, Path], repository: Repository) -> None:
-    """The one that the command for repositories makes."""
+    """The one that the command for repositories makes, from wheels that it fetched itself."""
     assert repository.place().read_bytes() == packages[repository.arch].read_bytes()
 
 
