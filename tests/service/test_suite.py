@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from scripts.suite import MOST, Stage, Suite, main
+from scripts.suite import LANES, MOST, Stage, Suite, main
 
 from tests.waiting import until
 
@@ -68,13 +68,14 @@ def test_an_interruption_ends_what_runs_and_begins_nothing(
     suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mark = tmp_path / "began"
-    waits = [shell(f"waits {number}", f"echo $$ >>{mark}; exec sleep 600") for number in range(3)]
+    waits = [shell(f"waits {number}", f"echo $$ >>{mark}; exec sleep 600") for number in range(LANES)]
     work = threading.Thread(target=suite.beside, args=([*waits, shell("later", f"echo later >>{mark}")],))
     work.start()
-    until(lambda: mark.exists() and len(mark.read_text().split()) == 3, "three stages have begun")
-
-    suite.interrupt()
-    work.join()
+    try:
+        until(lambda: mark.exists() and len(mark.read_text().split()) == LANES, "each lane has begun a stage")
+    finally:
+        suite.interrupt()
+        work.join()
 
     assert suite.finish() == 130
     assert capsys.readouterr().out.splitlines()[-1] == "make test: INTERRUPTED"
