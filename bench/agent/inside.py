@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, "/usr/lib/aks-flex-node")
 sys.argv[0] = "/usr/bin/aks-flex-node"
 
-from aks_flex_node.agent.cli import sites  # noqa: E402 - the machine's own agent, found by the path above
-from aks_flex_node.agent.following.follower import Follower  # noqa: E402
-from aks_flex_node.agent.following.notify import Notifier  # noqa: E402
+from aks_flex_node.agent.daemon import managed_node  # noqa: E402 - the machine's own agent, found by the path above
+from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier  # noqa: E402
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.following.site import Site
-    from aks_flex_node.agent.following.verdicts import Verdict
+    from aks_flex_node.agent.daemon.managed_node import ManagedNode
+    from aks_flex_node.agent.provider.poll_result import PollResult
 
 PAUSE = 0.04  # seconds between two polls, give or take a third: the provider takes 25 a second of one caller
 
@@ -40,16 +39,16 @@ class Counted:
         self.polls = 0
         self.standings: dict[str, int] = {}
         self.seen: list[dict[str, float]] = []
-        self.follower: Follower
+        self.follower: Controller
 
-    def open_site(self) -> Site:
-        site = sites.open_site()
+    def open_site(self) -> ManagedNode:
+        site = managed_node.open_managed_node()
         hurried = site.config.provider.model_copy(update={"poll_seconds": PAUSE, "wait_seconds": 0})
         # The machine's own service rests meanwhile, and is not to be brought back.
         site.engine.config = site.config.model_copy(update={"provider": hurried, "drift_policy": "log"})
         ask = site.provider.poll
 
-        def poll(version: str, wait: int) -> Verdict:
+        def poll(version: str, wait: int) -> PollResult:
             verdict = ask(version, wait)
             self.note(verdict)
             return verdict
@@ -57,9 +56,9 @@ class Counted:
         site.provider.poll = poll  # type: ignore[method-assign]
         return site
 
-    def note(self, verdict: Verdict) -> None:
+    def note(self, verdict: PollResult) -> None:
         self.polls += 1
-        name = verdict.standing.value
+        name = verdict.state.value
         self.standings[name] = self.standings.get(name, 0) + 1
         if self.polls % self.every == 0:
             self.seen.append({"polls": self.polls, "kib": memory(), "cpu": time.process_time()})
@@ -70,7 +69,7 @@ class Counted:
 def main() -> None:
     counted = Counted(int(sys.argv[1]), int(sys.argv[2]))
     start = time.monotonic()
-    counted.follower = Follower(counted.open_site, Notifier(""))
+    counted.follower = Controller(counted.open_site, SystemdNotifier(""))
     counted.follower.run()
     found = {"seconds": time.monotonic() - start, "standings": counted.standings, "seen": counted.seen}
     print(json.dumps({**found, "threads": threading.active_count()}))

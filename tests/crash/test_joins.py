@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.joining import differences
+from aks_flex_node.agent.bootstrap.join import pending_actions
 from tests.crash import world
 from tests.crash.crashing import Crash, CrashingHost, SimulatedHost
 from tests.crash.sweeps import mistakes, points
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_a_join_leaves_nothing_to_do(joined: Path) -> None:
-    assert differences(world.engine(SimulatedHost(joined))) == []
+    assert pending_actions(world.engine(SimulatedHost(joined))) == []
 
 
 def test_a_second_join_changes_nothing_but_what_it_remembers_of_itself(fresh: Path, copy: Copy) -> None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from aks_flex_node.agent.components.agent import CURRENT, NEXT, UPDATE, VERSION
+from aks_flex_node.agent import stored_config
+from aks_flex_node.agent.bootstrap.join import pending_actions
+from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.fetching.bundles import read_bundle
-from aks_flex_node.agent.joining import differences
-from aks_flex_node.agent.updating import configurations
-from aks_flex_node.agent.updating.update import Update
-from aks_flex_node.agent.updating.workbench import Workbench
-from aks_flex_node.agent.watching import Watcher
+from aks_flex_node.agent.jobs.update.job import UpdateJob
+from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
+from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.host.actions import Run, WriteFile
 from tests.crash import world
 from tests.unit.agent.config.samples import settings
 from tests.unit.agent.updating.clusters import Cluster, pod
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.cluster.api import Api
-    from aks_flex_node.agent.works import Outcome
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.jobs.job_result import JobResult
     from tests.crash.crashing import SimulatedHost
 
 BROKEN = "1.34.9"  # a version of the kubelet that does not work
@@ -65,21 +65,21 @@ def follow(host: SimulatedHost) -> None:
 
 
 def wait(host: SimulatedHost, values: dict[str, object]) -> None:
-    host.do(WriteFile(NEXT, bundle(values, "2"), 0o600, secret=True))
+    host.do(WriteFile(NEXT_CONFIG, bundle(values, "2"), 0o600, secret=True))
 
 
-def run(host: SimulatedHost) -> Outcome:
+def run(host: SimulatedHost) -> JobResult:
     """One whole run of an update, as a new process makes it."""
     cluster = LastingCluster(host)
-    bench = Workbench(
+    bench = NodeOperations(
         host,
         lambda config: world.engine(host, config),
-        Watcher(),
-        lambda _: cast("Api", cluster),
+        ProgressReporter(),
+        lambda _: cast("ApiClient", cluster),
         lambda _: world.StagingWorkshop(host),
         cluster.world,
     )
-    return Update(bench).run()
+    return UpdateJob(bench).run()
 
 
 def update(host: SimulatedHost) -> list[str]:
@@ -90,12 +90,12 @@ def update(host: SimulatedHost) -> list[str]:
 
 def flaws(host: SimulatedHost) -> list[str]:
     """What a machine and its Node must not be like when nobody is at work on them."""
-    current = configurations.read(host, CURRENT, {})
+    current = stored_config.read_stored(host, CURRENT_CONFIG, {})
     assert current
-    found = [f"{name}: {action}" for name, action in differences(world.engine(host, current.config))]
-    if (host.read(VERSION) or b"").decode().strip() != current.version:
+    found = [f"{name}: {action}" for name, action in pending_actions(world.engine(host, current.config))]
+    if (host.read(CONFIG_VERSION_FILE) or b"").decode().strip() != current.version:
         found.append("the version is not that of the configuration")
-    found += [path for path in (UPDATE, keeping.TOGETHER) if host.look(path)]
+    found += [path for path in (UPDATE_JOURNAL, keeping.TOGETHER) if host.look(path)]
     if LastingCluster(host).cordoned:
         found.append("the node is cordoned")
     return found
@@ -103,5 +103,5 @@ def flaws(host: SimulatedHost) -> list[str]:
 
 def overtaken(host: SimulatedHost) -> list[str]:
     """A newer configuration has come, and pauses the node; what is not whole when that is known."""
-    host.do(WriteFile(NEXT, bundle({**UPGRADE, "updatePolicy.paused": True}, "3"), 0o600, secret=True))
+    host.do(WriteFile(NEXT_CONFIG, bundle({**UPGRADE, "updatePolicy.paused": True}, "3"), 0o600, secret=True))
     return update(host)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.bootstrap.join import initialize
+from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, UNIT, client_file
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.joining import begin
-from aks_flex_node.agent.leaving import Leave
+from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.vpn.connection import Connection
-from aks_flex_node.agent.watching import Watcher
 from tests.crash import traces, world
 from tests.unit.agent.config.samples import CLUSTER_ID, settings
 from tests.unit.agent.vpn import azures
@@ -54,7 +54,7 @@ def _save(file: Path, known: FakeAzure) -> None:
 
 def connection(host: SimulatedHost, **words: bool) -> Connection:
     engine = world.engine(host, CONFIG)
-    begin(engine, Watcher())
+    initialize(engine, ProgressReporter())
     return Connection(engine, lambda _: None, azures.world(azure(host), Clock()), **words)
 
 
@@ -74,4 +74,4 @@ def leave(host: SimulatedHost) -> list[str]:
     problems: list[str] = []
     engine.remove(COMPONENT, problems.append)
     to_type = Connection(engine, lambda _: None, azures.world(azure(host), Clock())).take_back()
-    return [*problems, *to_type, *Leave(engine, None, Watcher()).run()]
+    return [*problems, *to_type, *Unbootstrap(engine, None, ProgressReporter()).run()]

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aks_flex_node.agent.artifacts.digests import hash_file
 from aks_flex_node.agent.artifacts.manifests import Manifest, StagedFile
-from aks_flex_node.agent.cli.door import ledger_places
+from aks_flex_node.agent.bootstrap.join import NodeJoin, pending_actions
+from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.cluster.nodes import Node
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.engine import state
-from aks_flex_node.agent.engine.engine import Engine
-from aks_flex_node.agent.engine.events import Events
-from aks_flex_node.agent.engine.ledger import Ledger
-from aks_flex_node.agent.joining import Join, differences
-from aks_flex_node.agent.leaving import Leave
+from aks_flex_node.agent.context import ledger_paths
+from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.machine import Machine
-from aks_flex_node.agent.watching import Watcher
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.engine import Engine
+from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.host.actions import PlaceTree
 from tests.crash.simulated import STATE
 from tests.crash.traces import RULES
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.resources import Program
+    from aks_flex_node.agent.reconcile.resources import ProgramTree
     from tests.crash.crashing import SimulatedHost
 
 Item: TypeAlias = tuple[str, int, object]
@@ -94,19 +94,19 @@ class StagingWorkshop:
     def __init__(self, host: SimulatedHost) -> None:
         self._host = host
 
-    def prepare(self, programs: Sequence[Program]) -> None:
+    def prepare(self, programs: Sequence[ProgramTree]) -> None:
         for program in programs:
             self.finish(program, 1)
 
-    def finish(self, program: Program, seconds: float) -> None:  # noqa: ARG002
-        if self._host.look(program.staging) is None:
-            partial = f"{program.staging}.partial"
+    def finish(self, program: ProgramTree, seconds: float) -> None:  # noqa: ARG002
+        if self._host.look(program.staging_path) is None:
+            partial = f"{program.staging_path}.partial"
             self._fill(self._host.disk.at(partial), program)
-            self._host.do(PlaceTree(partial, program.staging))
+            self._host.do(PlaceTree(partial, program.staging_path))
 
     def close(self) -> None: ...
 
-    def _fill(self, place: Path, program: Program) -> None:
+    def _fill(self, place: Path, program: ProgramTree) -> None:
         shutil.rmtree(place, ignore_errors=True)
         files = {}
         for wanted in (wanted for artifact in program.artifacts for wanted in artifact.files):
@@ -121,16 +121,16 @@ class StagingWorkshop:
 class GivingProof:
     """A cluster that knows the node at once, and gives it its addresses a moment later."""
 
-    def stuck(self) -> bool:
+    def needs_kubelet_restart(self) -> bool:
         return False
 
-    def label(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+    def sync_labels(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
         pass
 
-    def registered(self) -> Node:
+    def wait_registered(self) -> Node:
         return _node("")
 
-    def ready(self, seen: Callable[[Node], None]) -> Node:
+    def wait_ready(self, seen: Callable[[Node], None]) -> Node:
         seen(_node(""))
         seen(_node("10.244.7.0/24"))
         return _node("10.244.7.0/24")
@@ -143,14 +143,14 @@ def _node(cidr: str) -> Node:
 
 def engine(host: SimulatedHost, config: NodeConfig = CONFIG) -> Engine:
     """What a new process makes: it knows nothing but what is on the disk."""
-    known = state.read(host, f"{config.paths.data_dir}/state.json")
+    known = node_state.read(host, f"{config.paths.data_dir}/state.json")
     machine = Machine(hostname=MACHINE.hostname, pod_cidr=known.pod_cidr)
     return Engine(
         host,
         config,
         machine,
-        Ledger(host, ledger_places(config)),
-        Events(),
+        Ledger(host, ledger_paths(config)),
+        EventLog(),
         StagingWorkshop(host),
         sync=lambda: None,
     )
@@ -158,8 +158,8 @@ def engine(host: SimulatedHost, config: NodeConfig = CONFIG) -> Engine:
 
 def join(host: SimulatedHost) -> list[str]:
     """Become a node; what is not as it should be then."""
-    Join(engine(host), GivingProof()).run()
-    return [f"{component}: {action}" for component, action in differences(engine(host))]
+    NodeJoin(engine(host), GivingProof()).run()
+    return [f"{component}: {action}" for component, action in pending_actions(engine(host))]
 
 
 def join_and_reset(host: SimulatedHost) -> list[str]:
@@ -168,7 +168,7 @@ def join_and_reset(host: SimulatedHost) -> list[str]:
 
 def reset(host: SimulatedHost) -> list[str]:
     """Become a machine again; what is still there."""
-    return Leave(engine(host), None, Watcher()).run()
+    return Unbootstrap(engine(host), None, ProgressReporter()).run()
 
 
 def tree(root: Path) -> Tree:

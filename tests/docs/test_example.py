@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
-from aks_flex_node.agent.components import sequence
+from aks_flex_node.agent.components import catalog
 from aks_flex_node.agent.config.settings import Settings
-from aks_flex_node.agent.engine.component import Component
+from aks_flex_node.agent.reconcile.component import Component
 from tests.unit.agent.given import MACHINE, config_of, files_of
 
 ROOT = Path(__file__).parents[2]
@@ -49,4 +49,4 @@ def test_the_guide_names_files_that_there_are() -> None:
     assert {"components/sequence.py", "config/models.py", "engine/resources.py"} <= named
     assert [name for name in named if not (agent / name).exists()] == []
     assert "vpn, system, runc, containerd" in (agent / "components/sequence.py").read_text()
-    assert {"runc", "npd"} <= set(sequence.NAMES)
+    assert {"runc", "npd"} <= set(catalog.COMPONENT_NAMES)

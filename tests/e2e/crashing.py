@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, "/usr/lib/aks-flex-node")
 
-from aks_flex_node.agent.cli import door
-from aks_flex_node.agent.cli.progress import Lines
-from aks_flex_node.agent.cluster.farewell import Farewell
-from aks_flex_node.agent.cluster.own import node_api
-from aks_flex_node.agent.cluster.proof import LiveProof
-from aks_flex_node.agent.engine.locking import alone
-from aks_flex_node.agent.engine.workshop import StoreWorkshop
-from aks_flex_node.agent.joining import Join
-from aks_flex_node.agent.leaving import Leave
+from aks_flex_node.agent import context
+from aks_flex_node.agent.bootstrap.join import NodeJoin
+from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
+from aks_flex_node.agent.cluster.client import node_api
+from aks_flex_node.agent.cluster.nodes import NodeRemoval
+from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
+from aks_flex_node.agent.reconcile.lock import exclusive
+from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.terminal_progress import TerminalProgress
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
@@ -47,16 +47,16 @@ class DyingHost(RealHost):
 
 
 def main(what: str, point: int) -> None:
-    config = door.load(door.Given()).config
+    config = context.load_config(context.ConfigSelection()).config
     host = DyingHost(point)
-    with alone():
-        engine = door.engine(config, host)
+    with exclusive():
+        engine = context.make_engine(config, host)
         name = engine.machine.node_name(config)
         if what == "join":
-            engine.workshop = StoreWorkshop(config)
-            Join(engine, LiveProof(host, config, name, print)).run()
+            engine.stager = StoreProgramStager(config)
+            NodeJoin(engine, LiveNodeReadiness(host, config, name, print)).run()
         else:
-            Leave(engine, Farewell(node_api(config), name, 5), Lines()).run()
+            Unbootstrap(engine, NodeRemoval(node_api(config), name, 5), TerminalProgress()).run()
     print(f"points {host.count}")
 
 

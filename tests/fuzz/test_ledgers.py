@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.ledger import Ledger, Owned
-from aks_flex_node.agent.engine.resources import Directory, File, Link, Service, Spec
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.ledger import Ledger, OwnedResources
+from aks_flex_node.agent.reconcile.resources import Directory, File, Service, Spec, Symlink
 from aks_flex_node.host.actions import WriteFile
 from tests.fuzz.damaging import damaged, json_values
 from tests.unit.agent.given import empty_host, engine_on
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FILE = File("/etc/thing/file", b"content")
 SPEC = Spec(
-    (Directory("/etc/thing"), FILE, Link("/etc/link", "/there"), Service("thing.service", (FILE.path,), "print"))
+    (Directory("/etc/thing"), FILE, Symlink("/etc/link", "/there"), Service("thing.service", (FILE.path,), "print"))
 )
 THING = Component("thing", "the thing", lambda _config, _machine: SPEC)
 
@@ -97,4 +97,4 @@ def test_what_is_json_and_still_no_ledger_is_told_as_damaged(content: bytes) -> 
     ledger = Ledger(host, places)
 
     assert ledger.damaged == places[:1]
-    assert ledger.components["thing"] != Owned()
+    assert ledger.components["thing"] != OwnedResources()

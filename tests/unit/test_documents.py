@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from aks_flex_node.agent.following.verdicts import Standing
+from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.lab.requirements import PROGRAMS
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def test_every_error_can_be_looked_up_by_its_name() -> None:
 def test_every_state_of_the_agent_that_stays_can_be_looked_up() -> None:
     headings = set(re.findall(r"^### ([A-Z]\w+)$", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE))
 
-    assert {each.value for each in Standing} <= headings
+    assert {each.value for each in ProviderState} <= headings
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -1,4 +1,4 @@
-"""How long a certificate is valid, read from its bytes: the one thing that we want of it does not need a library."""
+"""Reads the validity period of a PEM certificate without a cryptography library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What this machine is: looked up once, and no matter of ours to change."""
+"""Facts about this machine that the agent does not change: architecture, OS, kernel, systemd, addresses, its own
+program.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64
 CAP_SYS_RESOURCE = 24
 RESOLVED = "/run/systemd/resolve/resolv.conf"
 PROGRAM = "aks-flex-node"
-PROGRAM_PLACES = (f"/usr/bin/{PROGRAM}", f"/usr/local/bin/{PROGRAM}")
-UNIT = f"/etc/systemd/system/{PROGRAM}.service"  # of the agent that stays
-KEPT = "# Program: "  # how the line starts that says what program the machine has, there and in our launcher
+PROGRAM_PATHS = (f"/usr/bin/{PROGRAM}", f"/usr/local/bin/{PROGRAM}")
+UNIT_FILE = f"/etc/systemd/system/{PROGRAM}.service"  # of the agent that stays
+PROGRAM_COMMENT = (
+    "# Program: "  # how the line starts that says what program the machine has, there and in our launcher
+)
 PLAIN_PATH = r"/[\w.+@:/-]+"  # one that means the same to systemd and to a shell
 LIBRARIES = ("/usr/lib/systemd", "/usr/lib/x86_64-linux-gnu/systemd", "/usr/lib/aarch64-linux-gnu/systemd")
 
@@ -37,12 +41,12 @@ class Machine:
     cgroups: int = 2
     systemd: bool = True  # it is what started the machine
     systemd_version: int = 0  # 0 when it cannot be told
-    may_raise: bool = True  # CAP_SYS_RESOURCE: may raise limits and lower out-of-memory scores
+    can_raise_limits: bool = True  # CAP_SYS_RESOURCE: may raise limits and lower out-of-memory scores
     resolv_conf: str = "/etc/resolv.conf"
     address: str = ""  # by which it reaches the API server
     pod_cidr: str = ""  # what the cluster gave this node, once it has
     fstab: bytes = b""
-    program: str = PROGRAM_PLACES[0]  # the agent that the machine had before any that it fetched for itself
+    program: str = PROGRAM_PATHS[0]  # the agent that the machine had before any that it fetched for itself
 
     def node_name(self, config: NodeConfig) -> str:
         """Kubernetes knows lower case alone, and a kubelet makes its host's name so by itself."""
@@ -56,7 +60,7 @@ class Machine:
         return "systemd" if self.systemd else "cgroupfs"
 
 
-def survey(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
+def read_machine(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
     release = os_release(_text(host, "/etc/os-release"))
     return Machine(
         arch=ARCHITECTURES.get(platform.machine(), platform.machine()),
@@ -66,7 +70,9 @@ def survey(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
         kernel=_text(host, "/proc/sys/kernel/osrelease").strip(),
         cgroups=2 if host.look("/sys/fs/cgroup/cgroup.controllers") else 1,
         systemd=not host.live or host.look("/run/systemd/system") is not None,
-        may_raise=may_raise(_text(host, "/proc/1/status")),  # of the machine: a process may have been confined
+        can_raise_limits=can_raise_limits(
+            _text(host, "/proc/1/status")
+        ),  # of the machine: a process may have been confined
         systemd_version=systemd_version(host),
         resolv_conf=RESOLVED if host.look(RESOLVED) else "/etc/resolv.conf",
         address=config.node.ip or address_towards(host, config.node.kubelet.server_url),
@@ -89,10 +95,10 @@ def own_program(host: Host, install_dir: str, running: str) -> str:
     A version that the agent fetched for itself is none: it goes away with everything else that is ours.
     """
     fetched = f"{install_dir}/agent/"
-    texts = (_text(host, UNIT), _text(host, f"{fetched}launch"))
-    places = (*re.findall(rf"(?m)^{KEPT}(.+)$", "\n".join(texts)), running, *PROGRAM_PLACES)
+    texts = (_text(host, UNIT_FILE), _text(host, f"{fetched}launch"))
+    places = (*re.findall(rf"(?m)^{PROGRAM_COMMENT}(.+)$", "\n".join(texts)), running, *PROGRAM_PATHS)
     fit = (path for path in places if re.fullmatch(PLAIN_PATH, path) and not path.startswith(fetched))
-    return next((path for path in fit if host.look(path)), PROGRAM_PLACES[0])
+    return next((path for path in fit if host.look(path)), PROGRAM_PATHS[0])
 
 
 def systemd_version(host: Host) -> int:
@@ -110,7 +116,7 @@ def os_release(text: str) -> dict[str, str]:
     return {found[1]: found[2].strip("\"'") for found in re.finditer(r"^(\w+)=(.*)$", text, re.MULTILINE)}
 
 
-def may_raise(status: str) -> bool:
+def can_raise_limits(status: str) -> bool:
     found = re.search(r"^CapBnd:\s*([0-9a-f]+)", status, re.MULTILINE)
     return found is None or bool(int(found[1], 16) >> CAP_SYS_RESOURCE & 1)
 

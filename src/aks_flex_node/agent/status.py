@@ -1,4 +1,4 @@
-"""How this node is, as data: the keys of the first release (arc, vpn, node, timestamp), and more."""
+"""The status of this node as data: phase, Arc, VPN, Node, versions, services, certificate, daemon, drift, events."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent import certificates, renewing, works
+from aks_flex_node.agent import certificates, event_log, stored_config
 from aks_flex_node.agent.arc import looking as arc
 from aks_flex_node.agent.cluster import nodes
-from aks_flex_node.agent.cluster.api import Refused
-from aks_flex_node.agent.cluster.own import node_api
-from aks_flex_node.agent.components.agent import CURRENT, FOLLOWING, FOLLOWS, NEXT, WORK
+from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG
 from aks_flex_node.agent.config.derived import joined_file, kubelet_auth, log_file
-from aks_flex_node.agent.engine import events, state
-from aks_flex_node.agent.engine.engine import distinct
-from aks_flex_node.agent.engine.locking import is_held
-from aks_flex_node.agent.following import nexts, notes
-from aks_flex_node.agent.machine import UNIT
-from aks_flex_node.agent.updating import journals
+from aks_flex_node.agent.daemon import daemon_state
+from aks_flex_node.agent.jobs import job_result, self_update
+from aks_flex_node.agent.jobs.update import update_journal
+from aks_flex_node.agent.machine import UNIT_FILE
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.engine import distinct_actions
+from aks_flex_node.agent.reconcile.lock import is_held
 from aks_flex_node.agent.vpn import looking as vpn
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree
@@ -27,67 +27,69 @@ from aks_flex_node.host.actions import MakeLink, PlaceTree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_node.agent.cluster.api import Api
-    from aks_flex_node.agent.engine.engine import Engine, Plan
-    from aks_flex_node.agent.updating.journals import Failure
-    from aks_flex_node.agent.works import Outcome
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.jobs.job_result import JobResult
+    from aks_flex_node.agent.jobs.update.update_journal import FailedUpdate
+    from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.host.actions import Action
 
 DAYS_LEFT = 3  # a kubelet renews its certificate long before
 TUNNEL_DAYS_LEFT = 14  # and the agent that stays that of the tunnel, where there is one that may
-FINE = frozenset(("disabled", "Connected"))  # of Azure Arc, and of the tunnel
+HEALTHY_STATES = frozenset(("disabled", "Connected"))  # of Azure Arc, and of the tunnel
 SERVICES = ("containerd", "kubelet", "node-problem-detector")
 
 
-def status(engine: Engine, api: Api | None = None) -> dict[str, Any]:
+def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     config = engine.config
-    known = state.read(engine.host, f"{config.paths.data_dir}/state.json")
-    joined = known.phase == state.Phase.NODE_JOINED.value
-    known_well = joined and engine.complete
-    plans = [engine.plan(component) for component in renewing.compared(engine)] if known_well else None
+    known = node_state.read(engine.host, f"{config.paths.data_dir}/state.json")
+    joined = known.phase == node_state.Phase.NODE_JOINED.value
+    known_well = joined and engine.config_complete
+    plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
     return {
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "phase": known.phase,
         "error": {"name": known.error, "message": known.message, "step": known.step} if known.error else None,
         "arc": arc.status(engine.host, config),
         "vpn": vpn.status(engine.host, config),
-        "node": {**node(engine, api), "auth": kubelet_auth(config)},
-        "versions": versions(engine),
-        "services": {name: service(engine, name) for name in SERVICES},
-        "certificate": certificate(engine),
-        "following": following(engine),
-        "drift": None if plans is None else drift(plans),  # nobody knows how a machine should be that is no node
-        "damaged": None if plans is None else damaged(plans),
-        "events": events.last(log_file(config), 5),
+        "node": {**node_status(engine, api), "auth": kubelet_auth(config)},
+        "versions": installed_versions(engine),
+        "services": {name: service_status(engine, name) for name in SERVICES},
+        "certificate": certificate_status(engine),
+        "following": daemon_status(engine),
+        "drift": None
+        if plans is None
+        else drift_lines(plans),  # nobody knows how a machine should be that is no node
+        "damaged": None if plans is None else damage_lines(plans),
+        "events": event_log.read_last(log_file(config), 5),
     }
 
 
-def following(engine: Engine) -> dict[str, Any] | None:
+def daemon_status(engine: Engine) -> dict[str, Any] | None:
     """How the agent that stays is doing; nothing when none does."""
     host = engine.host
-    known = notes.read(host, FOLLOWING)
-    unit = host.unit(UNIT.rpartition("/")[2])
-    if host.look(FOLLOWING) is None and not unit.exists:
+    known = daemon_state.read(host, DAEMON_STATE)
+    unit = host.unit(UNIT_FILE.rpartition("/")[2])
+    if host.look(DAEMON_STATE) is None and not unit.exists:
         return None
-    current, wanted = ((host.read(path) or b"").decode(errors="replace") for path in (CURRENT, NEXT))
-    outcome, failed = works.read(host, WORK), journals.failure(host)
-    waits = nexts.version_of(wanted)
+    current, wanted = ((host.read(path) or b"").decode(errors="replace") for path in (CURRENT_CONFIG, NEXT_CONFIG))
+    outcome, failed = job_result.read_result(host, JOB_RESULT), update_journal.read_failure(host)
+    waits = stored_config.parse_version(wanted)
     return {
-        "agent": "running" if is_held(FOLLOWS) else unit.active,
+        "agent": "running" if is_held(DAEMON_LOCK) else unit.active,
         "standing": known.standing,
         "message": known.message,
         "since": known.since,
         "lastAnswer": known.asked,
-        "configVersion": nexts.version_of(current),
-        "waiting": _waiting(waits, outcome, failed) if waits else None,
+        "configVersion": stored_config.parse_version(current),
+        "waiting": _pending_update(waits, outcome, failed) if waits else None,
         "credentials": known.credentials or None,
         "lastWork": None if outcome is None else asdict(outcome),
         "driftFound": known.drifts,
-        "agentUpdate": renewing.failure(host, engine.config) or None,
+        "agentUpdate": self_update.failure_reason(host, engine.config) or None,
     }
 
 
-def _waiting(version: str, outcome: Outcome | None, failed: Failure | None) -> dict[str, str]:
+def _pending_update(version: str, outcome: JobResult | None, failed: FailedUpdate | None) -> dict[str, str]:
     """What is wanted and not in effect, and why."""
     if failed and failed.version == version:
         return {"configVersion": version, "reason": failed.reason, "message": failed.message}
@@ -96,17 +98,17 @@ def _waiting(version: str, outcome: Outcome | None, failed: Failure | None) -> d
     return {"configVersion": version, "reason": "InProgress", "message": "It is being applied."}
 
 
-def node(engine: Engine, api: Api | None = None) -> dict[str, Any]:
+def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     """What the cluster says of this node."""
     config = engine.config
-    known = state.read(engine.host, f"{config.paths.data_dir}/state.json").node
+    known = node_state.read(engine.host, f"{config.paths.data_dir}/state.json").node
     name = known or engine.machine.node_name(config)
     found: dict[str, Any] = {"name": name, "status": "NotJoined"}
     if engine.host.look(joined_file(config)) is None:
         return found
     try:
         seen = nodes.find(api or node_api(config), name)
-    except (ClusterError, Refused) as error:
+    except (ClusterError, ApiStatusError) as error:
         return {**found, "status": "Unknown", "message": str(error)}
     if seen is None:
         return {**found, "status": "NotRegistered"}
@@ -120,7 +122,7 @@ def node(engine: Engine, api: Api | None = None) -> dict[str, Any]:
     }
 
 
-def versions(engine: Engine) -> dict[str, str]:
+def installed_versions(engine: Engine) -> dict[str, str]:
     """What is installed, by where the links lead."""
     paths = engine.config.paths
     links = {
@@ -139,12 +141,12 @@ def versions(engine: Engine) -> dict[str, str]:
     }
 
 
-def service(engine: Engine, name: str) -> dict[str, Any]:
+def service_status(engine: Engine, name: str) -> dict[str, Any]:
     unit = engine.host.unit(f"{name}.service")
     return {"active": unit.active, "enabled": unit.enabled, "restarts": unit.restarts}
 
 
-def certificate(engine: Engine) -> dict[str, Any] | None:
+def certificate_status(engine: Engine) -> dict[str, Any] | None:
     path = f"{engine.config.paths.kubernetes.kubelet_dir}/pki/kubelet-client-current.pem"
     end = certificates.expiry(engine.host.read(path) or b"")
     if end is None:
@@ -153,16 +155,16 @@ def certificate(engine: Engine) -> dict[str, Any] | None:
     return {"expires": end.strftime("%Y-%m-%dT%H:%M:%SZ"), "days": round(left.total_seconds() / 86400, 1)}
 
 
-def drift(plans: Sequence[Plan]) -> list[str]:
-    return [f"{plan.component}: {action}" for plan, action in distinct(plans)]
+def drift_lines(plans: Sequence[ComponentPlan]) -> list[str]:
+    return [f"{plan.component}: {action}" for plan, action in distinct_actions(plans)]
 
 
-def damaged(plans: Sequence[Plan]) -> list[str]:
+def damage_lines(plans: Sequence[ComponentPlan]) -> list[str]:
     """What of the drift keeps programs from running, or lets others run: in sentences."""
-    return [said for plan in plans for action in plan.actions if (said := _damage(plan, action))]
+    return [said for plan in plans for action in plan.actions if (said := _describe_damage(plan, action))]
 
 
-def _damage(plan: Plan, action: Action) -> str:
+def _describe_damage(plan: ComponentPlan, action: Action) -> str:
     match action:
         case PlaceTree(_, path):
             return f"the programs at {path} are damaged ({plan.facts.damage[path]})"
@@ -171,10 +173,10 @@ def _damage(plan: Plan, action: Action) -> str:
     return ""
 
 
-def complaints(found: dict[str, Any]) -> list[str]:
+def health_problems(found: dict[str, Any]) -> list[str]:
     """What is not as it should be on a node, in sentences; nothing when it is healthy."""
     wrong = []
-    if found["phase"] != state.Phase.NODE_JOINED.value:
+    if found["phase"] != node_state.Phase.NODE_JOINED.value:
         wrong.append(f"the machine is in phase {found['phase']}, not NodeJoined")
     if found["node"]["status"] != "Ready":
         wrong.append(f"node {found['node']['name']} is {found['node']['status']}")
@@ -184,15 +186,15 @@ def complaints(found: dict[str, Any]) -> list[str]:
         elif unit["active"] == "active" and not unit["enabled"]:
             wrong.append(f"{name} is disabled, and would not start with the machine")
     for name, what in (("arc", "Azure Arc"), ("vpn", "the tunnel to the cluster's network")):
-        if found[name]["status"] not in FINE:
+        if found[name]["status"] not in HEALTHY_STATES:
             wrong.append(f"{what} is {found[name]['status']}")
     wrong += found["damaged"] or ()
-    wrong += _about_certificate("the node's certificate", found["certificate"], DAYS_LEFT)
-    wrong += _about_certificate("the tunnel's certificate", found["vpn"].get("certificate"), TUNNEL_DAYS_LEFT)
+    wrong += _certificate_problems("the node's certificate", found["certificate"], DAYS_LEFT)
+    wrong += _certificate_problems("the tunnel's certificate", found["vpn"].get("certificate"), TUNNEL_DAYS_LEFT)
     return wrong
 
 
-def _about_certificate(what: str, end: dict[str, Any] | None, days: int) -> list[str]:
+def _certificate_problems(what: str, end: dict[str, Any] | None, days: int) -> list[str]:
     if end is None or end["days"] >= days:
         return []
     if end["days"] <= 0:

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import VERSION
-from aks_flex_node.agent.components.sequence import AFTER
-from aks_flex_node.agent.components.service import COMPONENT, NAME
-from aks_flex_node.agent.engine.engine import Engine
-from aks_flex_node.agent.engine.events import Events
-from aks_flex_node.agent.engine.ledger import Ledger
-from aks_flex_node.agent.machine import UNIT
-from aks_flex_node.agent.renewing import trials
-from aks_flex_node.agent.renewing.renewals import Renewal
+from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE
+from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
+from aks_flex_node.agent.components.service import COMPONENT, UNIT_NAME
+from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.jobs.self_update import SelfUpdate
+from aks_flex_node.agent.machine import UNIT_FILE
+from aks_flex_node.agent.reconcile.engine import Engine
+from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import RestartUnit, StartUnit, WriteFile
 from aks_flex_node.host.host import Answer
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.resources import Program
-    from aks_flex_node.agent.works import Outcome
+    from aks_flex_node.agent.jobs.job_result import JobResult
+    from aks_flex_node.agent.reconcile.resources import ProgramTree
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Entry, UnitState
 
@@ -72,7 +72,7 @@ class Bench:
         self.set_configuration("7")
 
     def set_configuration(self, version: str) -> None:
-        self.notes.do(WriteFile(VERSION, f"{version}\n".encode()))
+        self.notes.do(WriteFile(CONFIG_VERSION_FILE, f"{version}\n".encode()))
 
     def _at(self, path: str) -> RootedHost:
         return self.real if path.startswith(str(self.root)) else self.notes  # type: ignore[return-value]
@@ -102,7 +102,7 @@ class Bench:
         self.cut_at -= 1
         if self.cut_at == -1 and not self.cut_after:
             raise Cut
-        if isinstance(action, StartUnit | RestartUnit) and action.name == NAME:
+        if isinstance(action, StartUnit | RestartUnit) and action.name == UNIT_NAME:
             self.notes.do(action)
             self.start()
         elif hasattr(action, "path"):
@@ -114,24 +114,24 @@ class Bench:
 
     def start(self) -> None:
         """Start the agent as its unit says, once."""
-        lines = re.findall(r"(?m)^(ExecStart(?:Pre)?)=[-+]*(.*)$", (self.read(UNIT) or b"").decode())
+        lines = re.findall(r"(?m)^(ExecStart(?:Pre)?)=[-+]*(.*)$", (self.read(UNIT_FILE) or b"").decode())
         self.running = ""
         for _, words in lines:
             answer = run(words.split(), seconds=30)
         program = answer.out.strip()
         self.journal += ["Starting the agent...", *answer.err.splitlines()]
         if answer.code not in {READY_AND_PROVEN, READY}:
-            raise MachineError("action-failed", f"Could not start {NAME}.")
+            raise MachineError("action-failed", f"Could not start {UNIT_NAME}.")
         self.running = program
         if answer.code == READY_AND_PROVEN:
             package = program.replace("/bin/aks-flex-node", "/lib/aks_flex_node")
-            trials.prove(self, self.config, package)
+            self_update.confirm_trial(self, self.config, package)
 
     def boot(self) -> None:
         """systemd starts what is enabled, and starts it again when it fails, or hangs and its watchdog ends it."""
         self.cut_at = -1
         for _ in range(6):
-            if self.unit(NAME).enabled and (not self.running or trials.read(self, self.config)):
+            if self.unit(UNIT_NAME).enabled and (not self.running or self_update.read_trial(self, self.config)):
                 with suppress(MachineError):
                     self.start()
 
@@ -150,26 +150,26 @@ class Bench:
     def engine(self) -> Engine:
         paths, machine = self.config.paths, replace(MACHINE, program=self.home)
         places = (f"{paths.data_dir}/ledger.json", f"{paths.install_dir}/ledger.json")
-        engine = Engine(self, self.config, machine, Ledger(self, places), Events(), sync=lambda: None)
-        engine.workshop = Publisher(self)
+        engine = Engine(self, self.config, machine, Ledger(self, places), EventLog(), sync=lambda: None)
+        engine.stager = Publisher(self)
         return engine
 
     def install(self) -> None:
         """The agent that the machine had becomes a service."""
         self.settings("")
         engine = self.engine()
-        for component in AFTER:
+        for component in AGENT_COMPONENTS:
             engine.apply(component)
 
-    def renew(self) -> Outcome:
+    def renew(self) -> JobResult:
         ticks = iter(range(10_000))
-        return Renewal(self.engine(), clock=lambda: float(next(ticks) * 10), sleep=lambda _: None).run()
+        return SelfUpdate(self.engine(), clock=lambda: float(next(ticks) * 10), sleep=lambda _: None).run()
 
     def repair(self) -> None:
         """What the agent has done when its unit is not as it should be."""
         engine = self.engine()
         with suppress(MachineError):
-            for component in AFTER:
+            for component in AGENT_COMPONENTS:
                 engine.apply(component)
 
     @property
@@ -181,9 +181,9 @@ class Bench:
 class Publisher:
     bench: Bench
 
-    def prepare(self, programs: Sequence[Program]) -> None: ...
+    def prepare(self, programs: Sequence[ProgramTree]) -> None: ...
 
-    def finish(self, program: Program, seconds: float) -> None:
+    def finish(self, program: ProgramTree, seconds: float) -> None:
         assert seconds > 0
         install(self.bench, program, {"bin/aks-flex-node": self.bench.versions[program.version]})  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ from pathlib import Path  # noqa: TC003 - pytest looks at it
 
 import pytest
 
-from aks_flex_node.agent.cluster.own import azure_token
+from aks_flex_node.agent.cluster.client import azure_token
 from aks_flex_node.agent.identities.handing import KEPT, Handed, keep
 from aks_flex_node.errors import ClusterError
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.components.sequence import AFTER
+from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
 from aks_flex_node.agent.components.service import release
-from aks_flex_node.agent.renewing import due, failure, trials
-from aks_flex_node.agent.tidying import old
+from aks_flex_node.agent.garbage_collection import unused_versions
+from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.jobs.self_update import failure_reason, is_due
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.service.agent.agents_on_trial import DEAD, GOOD, MUTE, Bench, Cut, script
@@ -32,19 +33,19 @@ def program(bench: Bench, version: str) -> str:
 
 def files(bench: Bench) -> list[str]:
     """What of a trial is there."""
-    paths = [release.trial(bench.config), release.failed(bench.config)]
+    paths = [release.trial_file(bench.config), release.failed_file(bench.config)]
     return [path.rpartition("/")[2] for path in paths if bench.look(path)]
 
 
 def test_a_version_that_works_takes_over(bench: Bench) -> None:
     bench.settings("0.2.0")
-    assert due(bench, bench.config)
+    assert is_due(bench, bench.config)
 
     outcome = bench.renew()
 
     assert (outcome.result, outcome.message) == ("done", "The agent is at version 0.2.0.")
     assert (bench.running, files(bench), bench.as_wanted) == (program(bench, "0.2.0"), [], True)
-    assert not due(bench, bench.config)
+    assert not is_due(bench, bench.config)
     assert bench.renew().result == "done"
 
 
@@ -53,7 +54,7 @@ def test_the_version_before_stays_until_somebody_tidies_up(bench: Bench) -> None
         bench.settings(version)
         bench.renew()
     assert bench.running == program(bench, "0.3.0")
-    assert old(bench.engine()) == [release.place(bench.config).replace("0.3.0", "0.2.0")]
+    assert unused_versions(bench.engine()) == [release.release_path(bench.config).replace("0.3.0", "0.2.0")]
 
 
 @pytest.mark.parametrize("first", ["", "0.2.0"])
@@ -73,7 +74,7 @@ def test_a_version_that_does_not_work_is_gone_back_from(bench: Bench, first: str
     assert (outcome.result, outcome.reason) == ("rolled-back", "AgentUpdateFailed")
     assert why in outcome.message
     assert (bench.running, files(bench)) == (before, ["agent-failed"])
-    assert outcome.message == failure(bench, bench.config)
+    assert outcome.message == failure_reason(bench, bench.config)
 
 
 def test_a_version_that_failed_is_tried_again_with_another_configuration_alone(bench: Bench) -> None:
@@ -81,11 +82,11 @@ def test_a_version_that_failed_is_tried_again_with_another_configuration_alone(b
     bench.settings("0.2.0")
     bench.renew()
 
-    assert not due(bench, bench.config)
+    assert not is_due(bench, bench.config)
     assert bench.renew().result == "failed"
     bench.set_configuration("8")
-    assert failure(bench, bench.config) == ""
-    assert due(bench, bench.config)
+    assert failure_reason(bench, bench.config) == ""
+    assert is_due(bench, bench.config)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +105,8 @@ def test_a_version_that_is_not_what_it_should_be_is_never_started(bench: Bench, 
 
     assert (outcome.result, outcome.reason) == ("failed", "agent-refused")
     assert why in outcome.message
-    assert (bench.running, bench.look(release.current(bench.config))) == (bench.home, None)
-    assert not due(bench, bench.config)
+    assert (bench.running, bench.look(release.current_link(bench.config))) == (bench.home, None)
+    assert not is_due(bench, bench.config)
 
 
 @pytest.mark.parametrize(("answer", "started"), [("exit 2", False), ("exit 1", True), ("exit 0", True)])
@@ -129,16 +130,16 @@ def test_the_launcher_alone_goes_back_after_three_starts(bench: Bench) -> None:
     bench.settings("0.2.0")
     bench.repair()
     assert bench.running == bench.home
-    trials.begin(bench, bench.config)
+    self_update.begin_trial(bench, bench.config)
     for _ in range(3):
         with pytest.raises(MachineError):
             bench.start()
-    assert trials.read(bench, bench.config)
+    assert self_update.read_trial(bench, bench.config)
 
     bench.start()
 
     assert (bench.running, files(bench)) == (bench.home, ["agent-failed"])
-    assert "started 3 times" in failure(bench, bench.config)
+    assert "started 3 times" in failure_reason(bench, bench.config)
 
 
 def test_a_version_that_is_gone_is_stood_in_for_by_the_machines_own(bench: Bench) -> None:
@@ -162,7 +163,7 @@ def test_a_trial_that_nobody_waits_for_any_more_is_waited_for_again(bench: Bench
     bench.versions["0.2.0"] = script("0.2.0", MUTE)
     bench.settings("0.2.0")
     bench.repair()
-    trials.begin(bench, bench.config)
+    self_update.begin_trial(bench, bench.config)
     bench.start()
     assert bench.running == program(bench, "0.2.0")
 
@@ -173,8 +174,8 @@ def test_a_trial_that_nobody_waits_for_any_more_is_waited_for_again(bench: Bench
 def test_an_agent_that_is_not_on_trial_proves_nothing(bench: Bench) -> None:
     bench.settings("0.2.0")
     bench.repair()
-    trials.begin(bench, bench.config)
-    trials.prove(bench, bench.config, f"{bench.root}/home/lib/aks_flex_node")
+    self_update.begin_trial(bench, bench.config)
+    self_update.confirm_trial(bench, bench.config, f"{bench.root}/home/lib/aks_flex_node")
     assert files(bench) == ["agent-trial"]
 
 
@@ -186,7 +187,7 @@ def test_nothing_is_left_when_it_goes(bench: Bench, version: str) -> None:
     bench.repair()
     engine = bench.engine()
     if version:
-        for component in reversed(AFTER):
+        for component in reversed(AGENT_COMPONENTS):
             engine.remove(component, pytest.fail)
     assert bench.names(f"{bench.root}/opt/flex") == ("ledger.json",)
     assert bench.names(f"{bench.root}/data/flex") == ("ledger.json",)

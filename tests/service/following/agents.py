@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.components.agent import CURRENT, HOME, NEXT
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG, STATE_DIR
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.following.accepting import Accepting
-from aks_flex_node.agent.following.endpoints import endpoint
-from aks_flex_node.agent.following.pace import Pace
-from aks_flex_node.agent.following.polling import Poller
-from aks_flex_node.agent.following.provider import Provider
-from aks_flex_node.agent.following.tokens import Tokens
+from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
+from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
+from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.real import RootedHost
 from tests.unit.agent.config.samples import CA, CLUSTER_ID
@@ -25,7 +23,7 @@ from tests.unit.agent.config.samples import CA, CLUSTER_ID
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.following.verdicts import Standing, Verdict
+    from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
     from aks_flex_node.rp.arm.ids import ClusterId
     from tests.service.rp.api.calling import Api
 
@@ -36,17 +34,19 @@ SOON = 20.0  # a bound for what takes a second
 @dataclass
 class Agent:
     host: RootedHost
-    provider: Provider
-    heard: list[Verdict] = field(default_factory=list)
+    provider: ProviderClient
+    heard: list[PollResult] = field(default_factory=list)
     refused: str = ""
 
     def __post_init__(self) -> None:
-        self.accepting = Accepting(self.host, self.provider, self._hear, self._try_way, self.version(CURRENT))
+        self.accepting = ConfigReceiver(
+            self.host, self.provider, self._hear, self._try_way, self.version(CURRENT_CONFIG)
+        )
 
-    def _try_way(self, _: str) -> Verdict:
+    def _try_way(self, _: str) -> PollResult:
         return self.provider.poll("", 0)
 
-    def _hear(self, verdict: Verdict, refused: str) -> None:
+    def _hear(self, verdict: PollResult, refused: str) -> None:
         self.heard.append(verdict)
         self.refused = refused
 
@@ -54,41 +54,41 @@ class Agent:
         accepting = self.accepting
         return Poller(
             self.provider,
-            Pace(interval),
-            lambda: 0 if accepting.waits else wait,
-            lambda: accepting.seen,
-            accepting.take,
+            PollBackoff(interval),
+            lambda: 0 if accepting.has_pending_credentials else wait,
+            lambda: accepting.newest_version,
+            accepting.handle,
             lambda verdict: self._hear(verdict, ""),
         )
 
-    def asks(self) -> Verdict:
+    def asks(self) -> PollResult:
         """Once, without being held."""
-        self.accepting.take(self.provider.poll(self.accepting.seen, 0))
+        self.accepting.handle(self.provider.poll(self.accepting.newest_version, 0))
         return self.heard[-1]
 
-    def standing(self) -> Standing | None:
-        return self.heard[-1].standing if self.heard else None
+    def standing(self) -> ProviderState | None:
+        return self.heard[-1].state if self.heard else None
 
-    def kept(self, path: str = NEXT) -> dict[str, Any] | None:
+    def kept(self, path: str = NEXT_CONFIG) -> dict[str, Any] | None:
         content = self.host.read(path)
         return None if content is None else dict(json.loads(content))
 
-    def version(self, path: str = NEXT) -> str:
+    def version(self, path: str = NEXT_CONFIG) -> str:
         return str((self.kept(path) or {}).get("configVersion", ""))
 
-    def secret(self, path: str = NEXT) -> str:
+    def secret(self, path: str = NEXT_CONFIG) -> str:
         return str((self.kept(path) or {})["config"]["azure"]["servicePrincipal"].get("clientSecret", ""))
 
 
 def agent_on(room: Path, bundle: str, node: str, program: str = PROGRAM) -> Agent:
     """An agent whose node has joined with this bundle."""
     host = RootedHost(room)
-    (room / HOME.lstrip("/")).mkdir(parents=True, exist_ok=True)
-    host.do(WriteFile(CURRENT, bundle.encode(), 0o600, secret=True))
+    (room / STATE_DIR.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    host.do(WriteFile(CURRENT_CONFIG, bundle.encode(), 0o600, secret=True))
     config = load_text(bundle, "test", {}, {}).config
     text: Callable[[str], str] = lambda path: (host.read(path) or b"").decode()  # noqa: E731
-    tokens = Tokens(program, lambda: text(CURRENT), lambda: text(NEXT))
-    return Agent(host, Provider(endpoint(config, node), config, tokens, grace=2.0))
+    tokens = ProviderTokens(program, lambda: text(CURRENT_CONFIG), lambda: text(NEXT_CONFIG))
+    return Agent(host, ProviderClient(provider_endpoint(config, node), config, tokens, grace=2.0))
 
 
 def joined(api: Api, node: str, body: dict[str, Any]) -> str:

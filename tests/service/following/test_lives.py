@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.agent.components.agent import CURRENT, FOLLOWING, NEXT
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.following.endpoints import endpoint
-from aks_flex_node.agent.following.follower import Follower
-from aks_flex_node.agent.following.notify import Notifier
-from aks_flex_node.agent.following.provider import Provider
-from aks_flex_node.agent.following.tokens import Tokens
-from aks_flex_node.agent.works import Outcome
+from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
+from aks_flex_node.agent.jobs.job_result import JobResult
+from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.host.actions import Remove
 from tests.service.following.agents import PROGRAM, eventually, joined
 from tests.service.following.conftest import OLD
@@ -26,7 +24,7 @@ from tests.unit.agent.given import engine_on
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.agent.cluster.api import Api
+    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.host.host import Answer
     from tests.service.rp.api.running import Running
 
@@ -36,25 +34,25 @@ class Machine(FakeHost):
 
     def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
         if argv[0] == "systemd-run" and argv[argv.index("work") + 1] == "update":
-            taken = self.read(NEXT) or b""
-            put(self, CURRENT, taken)
-            self.do(Remove(NEXT))
-            self.outcomes = [Outcome("update", "done", version=json.loads(taken)["configVersion"])]
+            taken = self.read(NEXT_CONFIG) or b""
+            put(self, CURRENT_CONFIG, taken)
+            self.do(Remove(NEXT_CONFIG))
+            self.outcomes = [JobResult("update", "done", version=json.loads(taken)["configVersion"])]
         return super().ask(*argv, seconds=seconds)
 
 
 def site_of(host: FakeHost, name: str) -> StillSite:
     def text() -> str:
-        return (host.read(CURRENT) or b"").decode()
+        return (host.read(CURRENT_CONFIG) or b"").decode()
 
-    config = load_text(text(), CURRENT, {}, {}).config
-    provider = Provider(endpoint(config, name), config, Tokens(PROGRAM, text))
-    return StillSite(engine_on(host, config), cast("Api", Quiet()), name, provider)
+    config = load_text(text(), CURRENT_CONFIG, {}, {}).config
+    provider = ProviderClient(provider_endpoint(config, name), config, ProviderTokens(PROGRAM, text))
+    return StillSite(engine_on(host, config), cast("ApiClient", Quiet()), name, provider)
 
 
 @contextmanager
-def living(host: FakeHost, name: str) -> Iterator[Follower]:
-    follower = Follower(lambda: site_of(host, name), Notifier(""), is_busy=lambda: False)
+def living(host: FakeHost, name: str) -> Iterator[Controller]:
+    follower = Controller(lambda: site_of(host, name), SystemdNotifier(""), is_busy=lambda: False)
     thread = threading.Thread(target=follower.run)
     thread.start()
     try:
@@ -70,12 +68,12 @@ def host(service: Running, body: Callable[..., dict[str, Any]], name: str) -> Ma
     bundle = json.loads(joined(service.admin, name, body()))
     bundle["config"]["provider"] |= {"pollSeconds": 1, "waitSeconds": 50}
     machine = Machine()
-    put(machine, CURRENT, json.dumps(bundle).encode())
+    put(machine, CURRENT_CONFIG, json.dumps(bundle).encode())
     return machine
 
 
 def standing(host: FakeHost) -> str:
-    return str((kept(host, FOLLOWING) or {}).get("standing"))
+    return str((kept(host, DAEMON_STATE) or {}).get("standing"))
 
 
 def status(service: Running, name: str) -> dict[str, Any]:
@@ -110,9 +108,9 @@ def test_nothing_that_it_wrote_for_others_holds_a_secret(
     with living(host, name):
         eventually(lambda: standing(host) == "Following")
         service.admin.put(name, body("canary-wrong", maxPods=23))
-        eventually(lambda: (kept(host, FOLLOWING) or {}).get("credentials"))
+        eventually(lambda: (kept(host, DAEMON_STATE) or {}).get("credentials"))
         eventually(lambda: "CredentialsRefused" in str(status(service, name)))
         service.release()
-    assert "canary" not in str(host.read(FOLLOWING))
+    assert "canary" not in str(host.read(DAEMON_STATE))
     assert "canary" not in str(status(service, name))
-    assert OLD in str(host.read(CURRENT))
+    assert OLD in str(host.read(CURRENT_CONFIG))

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.agent.cli.door import ledger_places
-from aks_flex_node.agent.components.agent import CURRENT, NEXT
-from aks_flex_node.agent.engine.engine import Engine
-from aks_flex_node.agent.engine.events import Events
-from aks_flex_node.agent.engine.ledger import Ledger
-from aks_flex_node.agent.following.provider import Unanswered
-from aks_flex_node.agent.following.recovery import Recovery
-from aks_flex_node.agent.following.sights import Sight
-from aks_flex_node.agent.following.verdicts import Standing
+from aks_flex_node.agent.cluster.node_health import NodeHealth
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.context import ledger_paths
+from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.jobs.recovery import CredentialRecovery
+from aks_flex_node.agent.provider.poll_result import ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from aks_flex_node.agent.reconcile.engine import Engine
+from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.host.actions import MakeDirectory
 from tests.service.following.agents import agent_on, eventually, joined
 from tests.service.following.conftest import NEW, OLD
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.agent.cluster.proof import Proof
+    from aks_flex_node.agent.cluster.readiness import NodeReadiness
     from aks_flex_node.lab.entra.directory import Principal
     from aks_flex_node.rp.settings import ServiceSettings
     from tests.service.following.agents import Agent
@@ -43,7 +43,7 @@ def agent(service: Running, body: Callable[..., dict[str, Any]], name: str, tmp_
 
 
 def test_a_node_that_has_the_newest_configuration_hears_that_nothing_is_new(agent: Agent) -> None:
-    assert agent.asks().standing is Standing.FOLLOWING
+    assert agent.asks().state is ProviderState.FOLLOWING
     assert agent.kept() is None
 
 
@@ -99,10 +99,10 @@ def test_a_provider_that_is_away_for_a_while_is_followed_again(
         poller = agent.poller(interval=0.05, wait=50)
         poller.start()
         eventually(lambda: first.service.cards.held)
-    eventually(lambda: agent.standing() is Standing.UNREACHABLE)
+    eventually(lambda: agent.standing() is ProviderState.UNREACHABLE)
     assert "refused the connection" in agent.heard[-1].message
     with running(made, clusters, Recording()) as second:
-        eventually(lambda: agent.standing() is Standing.FOLLOWING)
+        eventually(lambda: agent.standing() is ProviderState.FOLLOWING)
         assert agent.kept() is None
         second.admin.put(name, body(maxPods=19))
         eventually(lambda: agent.version() > "1")
@@ -115,7 +115,7 @@ def test_a_deleted_resource_is_told_as_such_and_changes_nothing_by_itself(
 ) -> None:
     service.admin.delete(name)
     verdict = agent.asks()
-    assert verdict.standing is Standing.DELETED
+    assert verdict.state is ProviderState.DELETED
     assert "ResourceNotFound" in verdict.message
     assert agent.kept() is None
 
@@ -132,8 +132,8 @@ def test_a_cluster_that_is_gone_is_no_deleted_resource(
         agent = agent_on(tmp_path, joined(first.admin, name, body()), name)
     empty = type(clusters)({})
     with running(made, empty, Recording()):
-        assert agent.provider.poll("", 0).standing is Standing.NO_CLUSTER
-        assert agent.asks().standing is not Standing.DELETED
+        assert agent.provider.poll("", 0).state is ProviderState.NO_CLUSTER
+        assert agent.asks().state is not ProviderState.DELETED
     assert agent.kept() is None
 
 
@@ -144,27 +144,27 @@ def test_a_resource_of_another_identity_is_not_shown_to_this_one(
     told = body(NEW)
     told["properties"]["azureAuth"]["servicePrincipal"]["clientId"] = other.client_id
     service.admin.put(name, told)
-    assert agent.asks().standing is Standing.NOT_AUTHORIZED
+    assert agent.asks().state is ProviderState.NOT_AUTHORIZED
     assert agent.kept() is None
 
 
 def test_an_identity_that_was_disabled_cannot_sign_in(agent: Agent, cloud: Cloud, identity: Principal) -> None:
     cloud.directory.change(identity, enabled=False)
-    assert agent.asks().standing is Standing.SIGN_IN_FAILED
+    assert agent.asks().state is ProviderState.SIGN_IN_FAILED
     assert OLD not in str(agent.heard)
 
 
 def test_a_new_secret_is_fetched_with_the_old_one_and_proven(
     agent: Agent, service: Running, cloud: Cloud, identity: Principal, body: Callable[..., dict[str, Any]], name: str
 ) -> None:
-    assert agent.asks().good
+    assert agent.asks().is_ok
     cloud.directory.change(identity, secret=NEW, older_secrets=(OLD,))
     service.admin.put(name, body(NEW))
     assert agent.asks().changed
     assert (agent.secret(), agent.refused) == (NEW, "")
     cloud.directory.change(identity, secret=NEW)
-    agent.provider.tokens.forget()
-    assert agent.asks().good, "the secret that waits works while the one in effect does not"
+    agent.provider.tokens.invalidate()
+    assert agent.asks().is_ok, "the secret that waits works while the one in effect does not"
 
 
 def test_a_new_secret_that_entra_does_not_know_yet_waits_for_it(
@@ -182,36 +182,36 @@ def test_a_new_secret_that_entra_does_not_know_yet_waits_for_it(
 
 def test_what_the_node_reports_is_taken(agent: Agent, service: Running, name: str) -> None:
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
-    agent.provider.act("reportStatus", {"conditions": [ready], "agentVersion": "0.1.0", "driftCount": 3})
+    agent.provider.post_action("reportStatus", {"conditions": [ready], "agentVersion": "0.1.0", "driftCount": 3})
     shown = service.admin.get(name).properties["status"]
     assert [(one["type"], one["status"]) for one in shown["conditions"]] == [("Ready", "True")]
 
 
 def test_what_a_node_may_not_do_is_refused_with_its_standing(agent: Agent) -> None:
-    with pytest.raises(Unanswered) as caught:
-        agent.provider.act("conquer")
-    assert not caught.value.verdict.good
+    with pytest.raises(ProviderRequestError) as caught:
+        agent.provider.post_action("conquer")
+    assert not caught.value.result.is_ok
 
 
 class Came:
     """A kubelet that comes back when it has a token."""
 
-    def registered(self) -> None: ...
+    def wait_registered(self) -> None: ...
 
-    def ready(self, seen: Callable[[Any], None]) -> None: ...
+    def wait_ready(self, seen: Callable[[Any], None]) -> None: ...
 
 
 def test_a_node_without_a_certificate_gets_itself_a_token(agent: Agent, name: str) -> None:
-    before = agent.kept(CURRENT)
+    before = agent.kept(CURRENT_CONFIG)
     assert before
     for folder in (*SYSTEM_FOLDERS, "/var/lib/kubelet", "/etc/kubernetes"):
         agent.host.do(MakeDirectory(folder))
     config = agent.provider.config
-    engine = Engine(agent.host, config, MACHINE, Ledger(agent.host, ledger_places(config)), Events())
-    lost = lambda: Sight(certificate=False)  # noqa: E731
-    outcome = Recovery(engine, agent.provider, cast("Proof", Came()), lost).run()
+    engine = Engine(agent.host, config, MACHINE, Ledger(agent.host, ledger_paths(config)), EventLog())
+    lost = lambda: NodeHealth(has_certificate=False)  # noqa: E731
+    outcome = CredentialRecovery(engine, agent.provider, cast("NodeReadiness", Came()), lost).run()
     assert (outcome.result, outcome.reason) == ("done", "Recovered"), outcome
-    after = agent.kept(CURRENT)
+    after = agent.kept(CURRENT_CONFIG)
     assert after
     token = after["config"]["azure"]["bootstrapToken"]["token"]
     assert token != before["config"]["azure"].get("bootstrapToken", {}).get("token")
@@ -228,4 +228,4 @@ def test_what_waits_is_for_root_alone(
 ) -> None:
     service.admin.put(name, body(maxPods=22))
     agent.asks()
-    assert agent.host.disk.at(NEXT).stat().st_mode & 0o777 == 0o600
+    assert agent.host.disk.at(NEXT_CONFIG).stat().st_mode & 0o777 == 0o600

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
-from aks_flex_node.agent.following.tokens import SignInError, Tokens
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens, SignInError
 from aks_flex_node.host import processes
 from aks_flex_node.lab.entra.directory import TENANT
 from tests.service.following.agents import PROGRAM, SOON
@@ -49,7 +49,7 @@ def bundle(cloud: Cloud, identity: Principal, secret: str = OLD, *, authority: s
 
 def refusal(text: str) -> FlexError:
     with pytest.raises(SignInError) as caught:
-        Tokens(PROGRAM, lambda: text).value()
+        ProviderTokens(PROGRAM, lambda: text).value()
     assert OLD not in f"{caught.value!r} {caught.value}"
     return caught.value.error
 
@@ -76,8 +76,8 @@ def test_an_expired_secret_is_told_as_such(cloud: Cloud, identity: Principal) ->
 
 def test_a_new_secret_is_good_beside_the_old_one(cloud: Cloud, identity: Principal) -> None:
     cloud.directory.change(identity, secret=NEW, older_secrets=(OLD,))
-    assert Tokens(PROGRAM, lambda: bundle(cloud, identity)).value()
-    assert Tokens(PROGRAM, lambda: bundle(cloud, identity, NEW)).value()
+    assert ProviderTokens(PROGRAM, lambda: bundle(cloud, identity)).value()
+    assert ProviderTokens(PROGRAM, lambda: bundle(cloud, identity, NEW)).value()
 
 
 def test_entra_that_is_away_is_told_as_such_and_may_come_back(cloud: Cloud, identity: Principal) -> None:
@@ -143,7 +143,7 @@ def test_while_it_works_no_secret_is_in_its_words_its_environment_or_a_file(
         hangs(link, over)
 
     with serving(hang, pair) as port:
-        tokens = Tokens(PROGRAM, lambda: bundle(cloud, identity, authority=f"https://localhost:{port}"))
+        tokens = ProviderTokens(PROGRAM, lambda: bundle(cloud, identity, authority=f"https://localhost:{port}"))
         with ThreadPoolExecutor(1) as pool:
             value = pool.submit(tokens.value)
             assert asked.wait(SOON)

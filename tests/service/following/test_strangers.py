@@ -8,21 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.following.provider import Unanswered
-from aks_flex_node.agent.following.verdicts import Standing
+from aks_flex_node.agent.provider.poll_result import ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.lab.pki import Authority
 from tests.service.following.agents import agent_on, bundle_for, script
-from tests.service.following.strangers import (
-    answer,
-    cuts,
-    drips,
-    forwards,
-    hangs,
-    never_ends,
-    refusal,
-    says,
-    serving,
-)
+from tests.service.following.strangers import answer, cuts, drips, forwards, hangs, never_ends, refusal, says, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,26 +54,32 @@ def meet(tmp_path: Path, pair: Pair, authority: Authority, program: str) -> Iter
         server.__exit__(None, None, None)
 
 
-CASES: dict[str, tuple[Any, Standing]] = {
-    "a portal's page": (says(answer("200 OK", HTML, "content-type: text/html")), Standing.NOT_THE_PROVIDER),
-    "a portal's 404": (says(answer("404 Not Found", HTML)), Standing.NOT_THE_PROVIDER),
-    "an empty 404": (says(answer("404 Not Found", b"")), Standing.NOT_THE_PROVIDER),
-    "another's 404 in JSON": (says(answer("404 Not Found", b'{"detail":"Not Found"}')), Standing.NOT_THE_PROVIDER),
-    "a redirect": (says(answer("302 Found", b"", "location: http://portal.example/")), Standing.NOT_THE_PROVIDER),
-    "JSON of somebody else": (says(answer("200 OK", b'{"properties": {}}')), Standing.NOT_THE_PROVIDER),
-    "a page in place of an error": (says(answer("500 Oops", HTML)), Standing.NOT_THE_PROVIDER),
-    "garbage": (says(b"\x00\xff not HTTP at all\r\n\r\n"), Standing.UNREACHABLE),
-    "nothing": (says(b""), Standing.UNREACHABLE),
-    "an answer that is cut": (cuts, Standing.UNREACHABLE),
-    "silence": (hangs, Standing.UNREACHABLE),
-    "a body that never ends": (never_ends, Standing.NOT_THE_PROVIDER),
-    "a body that drips": (drips, Standing.NOT_THE_PROVIDER),
-    "a refusal": (says(refusal("403 Forbidden", "AuthorizationFailed")), Standing.NOT_AUTHORIZED),
-    "an unknown caller": (says(refusal("401 Unauthorized", "AuthenticationFailed")), Standing.NOT_AUTHORIZED),
-    "an error": (says(refusal("500 Oops", "InternalServerError")), Standing.FAILING),
-    "a proxy's error": (says(answer("502 Bad Gateway", HTML)), Standing.NOT_THE_PROVIDER),
-    "no such cluster": (says(refusal("404 Not Found", "ParentResourceNotFound")), Standing.NO_CLUSTER),
-    "too many": (says(refusal("429 Slowly", "TooManyRequests", "retry-after: 17")), Standing.THROTTLED),
+CASES: dict[str, tuple[Any, ProviderState]] = {
+    "a portal's page": (says(answer("200 OK", HTML, "content-type: text/html")), ProviderState.NOT_THE_PROVIDER),
+    "a portal's 404": (says(answer("404 Not Found", HTML)), ProviderState.NOT_THE_PROVIDER),
+    "an empty 404": (says(answer("404 Not Found", b"")), ProviderState.NOT_THE_PROVIDER),
+    "another's 404 in JSON": (
+        says(answer("404 Not Found", b'{"detail":"Not Found"}')),
+        ProviderState.NOT_THE_PROVIDER,
+    ),
+    "a redirect": (
+        says(answer("302 Found", b"", "location: http://portal.example/")),
+        ProviderState.NOT_THE_PROVIDER,
+    ),
+    "JSON of somebody else": (says(answer("200 OK", b'{"properties": {}}')), ProviderState.NOT_THE_PROVIDER),
+    "a page in place of an error": (says(answer("500 Oops", HTML)), ProviderState.NOT_THE_PROVIDER),
+    "garbage": (says(b"\x00\xff not HTTP at all\r\n\r\n"), ProviderState.UNREACHABLE),
+    "nothing": (says(b""), ProviderState.UNREACHABLE),
+    "an answer that is cut": (cuts, ProviderState.UNREACHABLE),
+    "silence": (hangs, ProviderState.UNREACHABLE),
+    "a body that never ends": (never_ends, ProviderState.NOT_THE_PROVIDER),
+    "a body that drips": (drips, ProviderState.NOT_THE_PROVIDER),
+    "a refusal": (says(refusal("403 Forbidden", "AuthorizationFailed")), ProviderState.NOT_AUTHORIZED),
+    "an unknown caller": (says(refusal("401 Unauthorized", "AuthenticationFailed")), ProviderState.NOT_AUTHORIZED),
+    "an error": (says(refusal("500 Oops", "InternalServerError")), ProviderState.FAILING),
+    "a proxy's error": (says(answer("502 Bad Gateway", HTML)), ProviderState.NOT_THE_PROVIDER),
+    "no such cluster": (says(refusal("404 Not Found", "ParentResourceNotFound")), ProviderState.NO_CLUSTER),
+    "too many": (says(refusal("429 Slowly", "TooManyRequests", "retry-after: 17")), ProviderState.THROTTLED),
 }
 
 
@@ -92,9 +88,9 @@ def test_each_has_its_standing_and_nothing_is_written(case: str, meet: Callable[
     does, standing = CASES[case]
     agent = meet(does)
     verdict = agent.asks()
-    assert verdict.standing is standing, verdict
+    assert verdict.state is standing, verdict
     assert verdict.message
-    assert (agent.kept(), agent.accepting.seen) == (None, "1")
+    assert (agent.kept(), agent.accepting.newest_version) == (None, "1")
     assert TOKEN not in repr(agent.heard)
 
 
@@ -102,16 +98,16 @@ def test_each_has_its_standing_and_nothing_is_written(case: str, meet: Callable[
 def test_an_action_ends_in_the_same_way(case: str, meet: Callable[..., Agent]) -> None:
     does, standing = CASES[case]
     agent = meet(does)
-    with pytest.raises(Unanswered) as caught:
-        agent.provider.act("reportStatus", {"conditions": []})
-    assert caught.value.verdict.standing is standing
+    with pytest.raises(ProviderRequestError) as caught:
+        agent.provider.post_action("reportStatus", {"conditions": []})
+    assert caught.value.result.state is standing
 
 
 def test_how_long_to_wait_is_understood_in_whatever_letters(meet: Callable[..., Agent]) -> None:
     """The provider's own server writes the names of headers in small letters."""
     for name in ("retry-after", "Retry-After", "RETRY-AFTER"):
         agent = meet(says(refusal("429 Slowly", "TooManyRequests", f"{name}: 17")))
-        assert agent.asks().after == 17.0
+        assert agent.asks().retry_after == 17.0
 
 
 def test_a_refused_token_is_replaced_once_and_not_more(meet: Callable[..., Agent], tmp_path: Path) -> None:
@@ -129,7 +125,7 @@ def test_a_certificate_of_another_authority_is_a_standing_of_its_own(
     other.ensure()
     agent = meet(says(refusal("404 Not Found", "ResourceNotFound")), trusts=other)
     verdict = agent.asks()
-    assert verdict.standing is Standing.UNTRUSTED
+    assert verdict.state is ProviderState.UNTRUSTED
     assert "is not trusted" in verdict.message
 
 
@@ -138,7 +134,7 @@ def test_a_certificate_for_another_name_is_not_the_provider_s(
 ) -> None:
     shows = authority.issue("elsewhere", "elsewhere", names=("elsewhere.example",))
     agent = meet(says(refusal("404 Not Found", "ResourceNotFound")), shows=shows)
-    assert agent.asks().standing is Standing.UNTRUSTED
+    assert agent.asks().state is ProviderState.UNTRUSTED
 
 
 def test_nobody_there_is_told_as_such(tmp_path: Path, authority: Authority, program: str) -> None:
@@ -146,14 +142,14 @@ def test_nobody_there_is_told_as_such(tmp_path: Path, authority: Authority, prog
         port = gone.getsockname()[1]
     text = bundle_for(f"https://localhost:{port}", authority.certificate.read_bytes())
     verdict = agent_on(tmp_path / "root", text, "edge-1", program).asks()
-    assert verdict.standing is Standing.UNREACHABLE
+    assert verdict.state is ProviderState.UNREACHABLE
     assert f"localhost:{port} refused the connection" in verdict.message
 
 
 def test_a_name_that_nobody_knows_is_told_as_such(tmp_path: Path, authority: Authority, program: str) -> None:
     text = bundle_for("https://provider.invalid:8443", authority.certificate.read_bytes())
     verdict = agent_on(tmp_path / "root", text, "edge-1", program).asks()
-    assert verdict.standing is Standing.UNREACHABLE
+    assert verdict.state is ProviderState.UNREACHABLE
     assert "the name provider.invalid cannot be looked up" in verdict.message
 
 
@@ -166,7 +162,7 @@ def test_a_proxy_with_a_password_leads_to_the_provider(meet: Callable[..., Agent
     with serving(forwards(proxy_login(), seen), None) as proxy:
         way = {"https": f"http://me:{PASSWORD}@127.0.0.1:{proxy}"}
         agent = meet(says(refusal("403 Forbidden", "AuthorizationFailed")), proxy=way)
-        assert agent.asks().standing is Standing.NOT_AUTHORIZED
+        assert agent.asks().state is ProviderState.NOT_AUTHORIZED
     assert seen
     assert all(head.startswith("CONNECT localhost:") for head in seen)
     assert TOKEN not in str(seen)
@@ -177,7 +173,7 @@ def test_a_proxy_that_refuses_is_told_without_the_password(meet: Callable[..., A
         way = {"https": f"http://me:{PASSWORD}@127.0.0.1:{proxy}"}
         agent = meet(says(answer("200 OK", HTML)), proxy=way)
         verdict = agent.asks()
-    assert verdict.standing is Standing.UNREACHABLE
+    assert verdict.state is ProviderState.UNREACHABLE
     assert f"the proxy 127.0.0.1:{proxy}".lower() in verdict.message.lower()
     assert PASSWORD not in repr(agent.heard)
 
@@ -206,4 +202,4 @@ def test_where_the_first_address_does_not_answer_the_next_does(
     stream = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
     found = [(*stream, dead), (*stream, ("127.0.0.1", port))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    assert agent.asks().standing is Standing.NOT_AUTHORIZED
+    assert agent.asks().state is ProviderState.NOT_AUTHORIZED

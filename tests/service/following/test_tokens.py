@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.following.tokens import MARGIN, SignInError, Tokens
+from aks_flex_node.agent.provider.provider_tokens import EXPIRY_MARGIN, ProviderTokens, SignInError
 from tests.service.following.agents import script
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def refuses(name: str = "sign-in-refused") -> str:
 
 def tokens_of(
     room: Path, text: str, now: Callable[[], float] = lambda: 0.0, spare: Callable[[], str] = lambda: ""
-) -> Tokens:
-    return Tokens(script(room, text), lambda: BUNDLE, spare, now)
+) -> ProviderTokens:
+    return ProviderTokens(script(room, text), lambda: BUNDLE, spare, now)
 
 
-def failure(tokens: Tokens) -> SignInError:
+def failure(tokens: ProviderTokens) -> SignInError:
     with pytest.raises(SignInError) as caught:
         tokens.value()
     return caught.value
@@ -41,9 +41,9 @@ def test_a_token_is_used_until_shortly_before_its_end(tmp_path: Path) -> None:
     moment = [0.0]
     tokens = tokens_of(tmp_path, NUMBERED, lambda: moment[0])
     assert {tokens.value(), tokens.value()} == {"token-1"}
-    moment[0] = 3600 - MARGIN - 1
+    moment[0] = 3600 - EXPIRY_MARGIN - 1
     assert tokens.value() == "token-1"
-    moment[0] = 3600 - MARGIN
+    moment[0] = 3600 - EXPIRY_MARGIN
     assert tokens.value() == "token-2"
 
 
@@ -60,7 +60,7 @@ def test_a_token_of_a_few_minutes_is_used_for_half_of_them(tmp_path: Path) -> No
 def test_one_that_is_forgotten_is_fetched_anew(tmp_path: Path) -> None:
     tokens = tokens_of(tmp_path, NUMBERED)
     tokens.value()
-    tokens.forget()
+    tokens.invalidate()
     assert tokens.value() == "token-2"
 
 
@@ -113,12 +113,12 @@ def test_whatever_else_the_child_says_is_a_failure_that_may_pass(tmp_path: Path,
 
 
 def test_a_program_that_is_not_there_is_a_failure_too() -> None:
-    error = failure(Tokens("/nonexistent/aks-flex-node", lambda: BUNDLE))
+    error = failure(ProviderTokens("/nonexistent/aks-flex-node", lambda: BUNDLE))
     assert error.error.name == "sign-in-failed"
 
 
 def test_a_configuration_that_cannot_be_read_is_a_failure_too(tmp_path: Path) -> None:
-    error = failure(Tokens(script(tmp_path, NUMBERED), (tmp_path / "none").read_text))
+    error = failure(ProviderTokens(script(tmp_path, NUMBERED), (tmp_path / "none").read_text))
     assert error.error.name == "sign-in-failed"
 
 
@@ -145,9 +145,9 @@ def test_where_neither_does_the_first_reason_is_told(tmp_path: Path, waiting: st
 
 def test_credentials_are_proven_without_touching_the_token_in_use(tmp_path: Path) -> None:
     tokens = tokens_of(tmp_path, ONLY_THE_NEW)
-    tokens.prove('{"new": 1}')
+    tokens.check_credentials('{"new": 1}')
     with pytest.raises(SignInError):
-        tokens.prove("{}")
+        tokens.check_credentials("{}")
     with pytest.raises(SignInError):
         tokens.value()
 

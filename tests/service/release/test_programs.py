@@ -13,8 +13,8 @@ import pytest
 from aks_flex_node.agent.artifacts.archives import unpack
 from aks_flex_node.agent.artifacts.caches import Blob
 from aks_flex_node.agent.artifacts.digests import find_digest, hash_file
+from aks_flex_node.agent.components.artifact_urls import artifact
 from aks_flex_node.agent.components.service.release import WANTED
-from aks_flex_node.agent.components.sources import artifact
 from aks_flex_node.lab.processes import Result, run
 from release import archives, building
 from release.checkout import HOME, REQUIREMENTS, SOURCES, changed_at, version

@@ -6,13 +6,13 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.cli.door import ledger_places
-from aks_flex_node.agent.cluster.api import PATCH, Refused
-from aks_flex_node.agent.engine.engine import Engine
-from aks_flex_node.agent.engine.events import Events
-from aks_flex_node.agent.engine.ledger import Ledger
-from aks_flex_node.agent.engine.resources import Directory, File, Link, Program, Service
+from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusError
+from aks_flex_node.agent.context import ledger_paths
+from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.machine import Machine
+from aks_flex_node.agent.reconcile.engine import Engine
+from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Service, Symlink
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from aks_flex_node.host.dry import RecordedHost
 from tests.unit.agent.config.samples import CA, TOKEN, load_settings
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.resources import Spec
+    from aks_flex_node.agent.reconcile.resources import Spec
 
 JOIN: dict[str, object] = {
     "node.kubelet.serverURL": "https://cluster.example:443",
@@ -54,19 +54,19 @@ def empty_host() -> RecordedHost:
 
 def engine_on(host: RecordedHost, config: NodeConfig | None = None, machine: Machine = MACHINE) -> Engine:
     config = config or config_of()
-    return Engine(host, config, machine, Ledger(host, ledger_places(config)), Events(), sync=lambda: None)
+    return Engine(host, config, machine, Ledger(host, ledger_paths(config)), EventLog(), sync=lambda: None)
 
 
-def install(host: RecordedHost, program: Program, contents: dict[str, bytes] | None = None) -> None:
+def install(host: RecordedHost, program: ProgramTree, contents: dict[str, bytes] | None = None) -> None:
     """Let a program's files stand at its staging place, as the workshop leaves them."""
     wanted = [file.path for each in program.artifacts for file in each.files if not file.is_prefix]
     files = contents or dict.fromkeys(wanted or ("bin/program",), b"program")
-    for folder in (program.place.rpartition("/")[0], program.staging, f"{program.staging}/bin"):
+    for folder in (program.path.rpartition("/")[0], program.staging_path, f"{program.staging_path}/bin"):
         if host.look(folder) is None:
             host.do(MakeDirectory(folder))
     for name, content in files.items():
-        host.do(WriteFile(f"{program.staging}/{name}", content, 0o755))
-    host.do(WriteFile(f"{program.staging}/.manifest.json", manifest(files)))
+        host.do(WriteFile(f"{program.staging_path}/{name}", content, 0o755))
+    host.do(WriteFile(f"{program.staging_path}/.manifest.json", manifest(files)))
 
 
 def manifest(files: dict[str, bytes]) -> bytes:
@@ -84,10 +84,10 @@ class Ready:
         self.host = host
         self.prepared: list[str] = []
 
-    def prepare(self, programs: Sequence[Program]) -> None:
+    def prepare(self, programs: Sequence[ProgramTree]) -> None:
         self.prepared += [program.component for program in programs]
 
-    def finish(self, program: Program, seconds: float) -> None:
+    def finish(self, program: ProgramTree, seconds: float) -> None:
         assert seconds > 0
         install(self.host, program)
 
@@ -107,7 +107,7 @@ def folders_of(spec: Spec) -> dict[str, Directory]:
 
 
 def links_of(spec: Spec) -> dict[str, str]:
-    return {one.path: one.target for one in spec.resources if isinstance(one, Link)}
+    return {one.path: one.target for one in spec.resources if isinstance(one, Symlink)}
 
 
 def service_of(spec: Spec) -> Service:
@@ -127,10 +127,10 @@ class Answers:
         return self.request("GET", path)
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "") -> Any:
-        assert method != "PATCH" or content_type == PATCH
+        assert method != "PATCH" or content_type == STRATEGIC_MERGE_PATCH
         self.asked.append((method, path))
         self.bodies.append(body)
-        answers = self.answers.get((method, path), [Refused(404, "NotFound", "there is no such thing")])
+        answers = self.answers.get((method, path), [ApiStatusError(404, "NotFound", "there is no such thing")])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
             raise answer

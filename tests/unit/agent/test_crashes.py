@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.joining import differences
+from aks_flex_node.agent.bootstrap.join import pending_actions
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.dry import RecordedHost
 from tests.unit.agent.given import SYSTEM_FOLDERS
@@ -57,7 +57,7 @@ MOMENTS = [0, 1, 2, 3, 5, 8, 11, *range(15, 110, 12)]
 @pytest.mark.parametrize("count", MOMENTS)
 def test_a_join_that_was_cut_off_is_finished_by_the_next(count: int) -> None:
     host = killed_after(count)
-    assert differences(join(host)) == []
+    assert pending_actions(join(host)) == []
 
 
 @pytest.mark.parametrize("count", MOMENTS)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent import discovering
-from aks_flex_node.agent.components.agent import CLUSTER
+from aks_flex_node.agent.bootstrap import cluster_discovery
+from aks_flex_node.agent.components.agent import CLUSTER_FACTS
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.unit.agent.config.samples import CA, CLUSTER_ID
@@ -31,7 +31,7 @@ class Azure:
         self.value = base64.b64encode(json.dumps(kubeconfig).encode()).decode()
 
     def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:  # noqa: ARG002
-        assert path == discovering.cluster_id(config_of(NAMED, without=LEFT_OUT))
+        assert path == cluster_discovery.cluster_id(config_of(NAMED, without=LEFT_OUT))
         network = {"dnsServiceIP": "10.0.0.10"}
         return {"properties": {"currentKubernetesVersion": "1.34.4", "networkProfile": network}}
 
@@ -42,62 +42,67 @@ class Azure:
 
 def test_the_address_and_the_ca_are_taken_and_the_credential_is_dropped() -> None:
     host, config = empty_host(), config_of(NAMED, without=LEFT_OUT)
-    assert discovering.lacks(config)
-    host.do(MakeDirectory(CLUSTER.rpartition("/")[0]))
-    discovering.keep(host, discovering.discover(config, Azure()))
-    assert b"canary" not in (host.read(CLUSTER) or b"")
-    entry = host.look(CLUSTER)
+    assert cluster_discovery.needs_discovery(config)
+    host.do(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
+    cluster_discovery.store_facts(host, cluster_discovery.discover(config, Azure()))
+    assert b"canary" not in (host.read(CLUSTER_FACTS) or b"")
+    entry = host.look(CLUSTER_FACTS)
     assert entry
     assert entry.mode == 0o600
-    complete = discovering.completed(config, discovering.kept(host))
-    assert not discovering.lacks(complete)
+    complete = cluster_discovery.with_facts(config, cluster_discovery.stored_facts(host))
+    assert not cluster_discovery.needs_discovery(complete)
     assert complete.node.kubelet.server_url == "https://c.example:443"
     assert (complete.kubernetes.version, complete.node.kubelet.dns_service_ip) == ("1.34.4", "10.0.0.10")
 
 
 def test_what_the_configuration_says_itself_stays() -> None:
     config = config_of({**NAMED, "kubernetes.version": "1.33.13"}, without=LEFT_OUT)
-    assert discovering.completed(config, discovering.discover(config, Azure())).kubernetes.version == "1.33.13"
+    assert (
+        cluster_discovery.with_facts(config, cluster_discovery.discover(config, Azure())).kubernetes.version
+        == "1.33.13"
+    )
 
 
 def test_what_was_found_of_another_cluster_is_not_used() -> None:
     config = config_of(NAMED, without=LEFT_OUT)
-    found = discovering.discover(config, Azure())
+    found = cluster_discovery.discover(config, Azure())
     other = config_of({**NAMED, "azure.targetCluster.resourceId": f"{CLUSTER_ID}2"}, without=LEFT_OUT)
-    assert discovering.completed(other, found) == other
+    assert cluster_discovery.with_facts(other, found) == other
 
 
 def test_nobody_is_asked_about_a_cluster_that_is_not_named_or_whose_all_is_known() -> None:
-    assert not discovering.lacks(config_of(without=LEFT_OUT))
-    assert not discovering.lacks(config_of(NAMED))
+    assert not cluster_discovery.needs_discovery(config_of(without=LEFT_OUT))
+    assert not cluster_discovery.needs_discovery(config_of(NAMED))
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"cluster": 1}', b"\xff"])
 def test_what_is_kept_and_cannot_be_read_is_not_used(text: bytes) -> None:
     host = empty_host()
-    host.do(MakeDirectory(CLUSTER.rpartition("/")[0]))
-    host.do(WriteFile(CLUSTER, text, 0o600))
-    assert discovering.kept(host) is None
+    host.do(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
+    host.do(WriteFile(CLUSTER_FACTS, text, 0o600))
+    assert cluster_discovery.stored_facts(host) is None
 
 
 @pytest.mark.parametrize("kubeconfig", [{}, [], {"clusters": []}, {"clusters": [{"cluster": {"server": "x"}}]}])
 def test_a_credential_without_an_api_server_is_named(kubeconfig: Any) -> None:
     with pytest.raises(ClusterError, match="names no API server"):
-        discovering.discover(config_of(NAMED, without=LEFT_OUT), Azure(kubeconfig))
+        cluster_discovery.discover(config_of(NAMED, without=LEFT_OUT), Azure(kubeconfig))
 
 
-OLD = discovering.Discovered(CLUSTER_ID, "https://old.example:443", CA, "1.33.1")
+OLD = cluster_discovery.ClusterFacts(CLUSTER_ID, "https://old.example:443", CA, "1.33.1")
 
 
-def asked(config: NodeConfig, before: discovering.Discovered | None, *, joined: bool, azure: Any = None) -> str:
+def asked(
+    config: NodeConfig, before: cluster_discovery.ClusterFacts | None, *, joined: bool, azure: Any = None
+) -> str:
     """Which API server it is, in the end."""
 
-    def ask() -> discovering.Discovered:
+    def ask() -> cluster_discovery.ClusterFacts:
         if azure is None:
             raise FlexError("arm-unreachable", "It cannot be reached.", "", again=True)
-        return discovering.discover(config, azure)
+        return cluster_discovery.discover(config, azure)
 
-    found, _ = discovering.told(config, before, ask, lambda _: None, joined=joined)
+    found, _ = cluster_discovery.complete_from_azure(config, before, ask, lambda _: None, joined=joined)
     return found.node.kubelet.server_url or ""
 
 

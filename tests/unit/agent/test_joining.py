@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent import pods
+from aks_flex_node.agent.bootstrap import pod_cleanup
+from aks_flex_node.agent.bootstrap.join import NodeJoin, PrerequisiteStage, pending_actions
+from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.cluster.nodes import Node
-from aks_flex_node.agent.components.sequence import AFTER, SEQUENCE, choose
-from aks_flex_node.agent.engine import state
-from aks_flex_node.agent.engine.state import Phase
-from aks_flex_node.agent.joining import Join, Stage, differences
-from aks_flex_node.agent.leaving import Leave
-from aks_flex_node.agent.watching import Watcher
+from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, select_components
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.actions import (
     EditFile,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Entry
 
@@ -56,24 +56,24 @@ class Proven:
         self.host = host
         self.kubeconfig = f"{config.paths.kubernetes.kubelet_dir}/kubeconfig"
 
-    def stuck(self) -> bool:
+    def needs_kubelet_restart(self) -> bool:
         return False
 
-    def label(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+    def sync_labels(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
         pass
 
-    def registered(self) -> Node:
+    def wait_registered(self) -> Node:
         self.host.do(WriteFile(self.kubeconfig, b"certificate", 0o600))
         return replace(NODE, pod_cidr="", ready=False)
 
-    def ready(self, seen: Callable[[Node], None]) -> Node:
+    def wait_ready(self, seen: Callable[[Node], None]) -> Node:
         seen(NODE)
         seen(NODE)
         return NODE
 
 
 class Refusing(Proven):
-    def registered(self) -> Node:
+    def wait_registered(self) -> Node:
         raise ClusterError("token-refused", "The token is not accepted.", "Get another.")
 
 
@@ -88,30 +88,30 @@ class Held(RecordedHost):
         super().do(action)
 
 
-class Watching(Watcher):
+class Watching(ProgressReporter):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def ends(self, name: str, changes: int | None, seconds: float) -> None:
+    def step_finished(self, name: str, changes: int | None, seconds: float) -> None:
         assert changes is not None
         assert changes >= 0
         assert seconds >= 0
         self.lines.append(f"{name} done")
 
-    def fails(self, name: str, error: FlexError) -> None:
+    def step_failed(self, name: str, error: FlexError) -> None:
         self.lines.append(f"{name} failed: {error.name}")
 
 
 def join(host: RecordedHost, config: NodeConfig | None = None) -> Engine:
-    known = state.read(host, STATE)  # as the door does it
+    known = node_state.read(host, STATE)  # as the door does it
     engine = engine_on(host, config, replace(MACHINE, pod_cidr=known.pod_cidr))
-    engine.workshop = Ready(host)
-    Join(engine, Proven(host, engine.config)).run()
+    engine.stager = Ready(host)
+    NodeJoin(engine, Proven(host, engine.config)).run()
     return engine
 
 
 def leave(host: RecordedHost, config: NodeConfig | None = None) -> list[str]:
-    return Leave(engine_on(host, config), None, Watcher()).run()
+    return Unbootstrap(engine_on(host, config), None, ProgressReporter()).run()
 
 
 def snapshot(host: RecordedHost) -> dict[str, tuple[Entry, bytes | None]]:
@@ -143,7 +143,7 @@ def test_after_a_join_nothing_differs_and_after_a_reset_all_is_as_before(values:
     before = snapshot(host)
     engine = join(host, config)
     assert unit_actions(host)[:2] == ["start containerd.service", "start kubelet.service"]
-    assert differences(engine) == []
+    assert pending_actions(engine) == []
     assert leave(host, config) == []
     assert snapshot(host) == before
 
@@ -202,7 +202,7 @@ def test_the_network_is_written_once_the_cluster_gave_addresses_and_kept_in_mind
     engine = join(host)
     assert b"10.244.3.0/24" in (host.read("/etc/cni/net.d/99-aks-flex-node.conflist") or b"")
     assert engine.machine.pod_cidr == "10.244.3.0/24"
-    kept = state.read(host, STATE)
+    kept = node_state.read(host, STATE)
     assert (kept.phase, kept.pod_cidr, kept.node) == ("NodeJoined", "10.244.3.0/24", "edge-1")
 
 
@@ -219,22 +219,22 @@ def test_a_join_that_fails_says_where_and_can_be_taken_back_completely() -> None
     host, watcher = empty_host(), Watching()
     before = snapshot(host)
     engine = engine_on(host)
-    engine.workshop = Ready(host)
+    engine.stager = Ready(host)
     with pytest.raises(ClusterError):
-        Join(engine, Refusing(host, engine.config), watcher).run()
+        NodeJoin(engine, Refusing(host, engine.config), watcher).run()
     assert watcher.lines == [*(f"{component.name} done" for component in SEQUENCE), "proof failed: token-refused"]
-    kept = state.read(host, STATE)
+    kept = node_state.read(host, STATE)
     assert (kept.phase, kept.step, kept.error) == ("NodeFailed", "proof", "token-refused")
     assert leave(host) == []
     assert snapshot(host) == before
-    assert not [name for name in pods.SERVICES if host.unit(name).enabled or host.unit(name).running]
+    assert not [name for name in pod_cleanup.SERVICES if host.unit(name).enabled or host.unit(name).running]
 
 
 def test_an_image_is_made_without_a_proof() -> None:
     host = empty_host()
     engine = engine_on(host)
-    engine.workshop = Ready(host)
-    assert Join(engine, None).run() is None
+    engine.stager = Ready(host)
+    assert NodeJoin(engine, None).run() is None
 
 
 def test_a_reset_works_when_the_ledger_is_lost() -> None:
@@ -244,7 +244,7 @@ def test_a_reset_works_when_the_ledger_is_lost() -> None:
     for place in (f"{DATA}/ledger.json", "/opt/aks-flex-node/ledger.json"):
         host.do(WriteFile(place, b"{"))
     engine = engine_on(host, machine=replace(MACHINE, pod_cidr="10.244.3.0/24"))
-    assert Leave(engine, None, Watcher()).run() == []
+    assert Unbootstrap(engine, None, ProgressReporter()).run() == []
     left = {path: entry for path, entry in snapshot(host).items() if path not in before}
     assert left == {}
     assert host.look("/var/lib/kubelet/kubeconfig") is None, "credentials must not stay"
@@ -274,13 +274,13 @@ def test_a_node_is_waited_for_only_where_there_can_be_one(only: tuple[str, ...],
     if is_node:
         join(host)
     engine = engine_on(host)
-    engine.workshop = Ready(host)
-    before = state.read(host, STATE).phase
+    engine.stager = Ready(host)
+    before = node_state.read(host, STATE).phase
 
-    node = Join(engine, Proven(host, engine.config)).run(choose(only))
+    node = NodeJoin(engine, Proven(host, engine.config)).run(select_components(only))
 
     assert (node is not None) is proven
-    assert state.read(host, STATE).phase == (Phase.NODE_JOINED.value if proven else before)
+    assert node_state.read(host, STATE).phase == (Phase.NODE_JOINED.value if proven else before)
 
 
 def test_a_reset_of_a_machine_that_never_was_a_node_leaves_the_containers_of_others_alone() -> None:
@@ -300,12 +300,12 @@ def test_the_agent_s_own_service_stays_until_the_rest_is_gone_and_carries_on() -
         host.do(MakeDirectory(folder))
     config = config_of({"continuousMonitoring": True})
     engine = join(host, config)
-    for component in AFTER:
+    for component in AGENT_COMPONENTS:
         engine.apply(component)
     host.held = True
     assert "runc is busy." in leave(host, config)
     assert host.unit("aks-flex-node.service").running
-    assert state.read(host, STATE).phase == "Resetting"
+    assert node_state.read(host, STATE).phase == "Resetting"
     host.held = False
     assert leave(host, config) == []
     assert not host.unit("aks-flex-node.service").running
@@ -315,7 +315,7 @@ def test_kept_artifacts_are_left_on_purpose() -> None:
     host = empty_host()
     join(host)
     host.do(WriteFile(f"{DATA}/artifacts/file", b""))
-    leaving = Leave(engine_on(host), None, Watcher(), keep_artifacts=True)
+    leaving = Unbootstrap(engine_on(host), None, ProgressReporter(), keep_artifacts=True)
     assert leaving.run() == []
     assert host.look(f"{DATA}/artifacts/file") is not None
     assert leaving.left_on_purpose() == [f"{DATA}/artifacts, as asked"]
@@ -325,7 +325,7 @@ def test_what_others_put_into_our_directories_is_told() -> None:
     host = empty_host()
     join(host)
     host.do(WriteFile("/etc/cni/net.d/10-calico.conflist", b"{}"))
-    leaving = Leave(engine_on(host), None, Watcher())
+    leaving = Unbootstrap(engine_on(host), None, ProgressReporter())
     assert leaving.run() == []
     assert leaving.left_on_purpose() == ["/etc/cni/net.d: 10-calico.conflist, which we did not put there"]
 
@@ -347,35 +347,35 @@ def test_failed_units_are_forgotten_at_the_end() -> None:
     assert host.unit("kubelet.service").active == "inactive"
 
 
-def stage(ran: list[str], error: FlexError | None = None) -> Stage:
+def stage(ran: list[str], error: FlexError | None = None) -> PrerequisiteStage:
     def run() -> None:
         ran.append("tunnel")
         if error:
             raise error
 
-    return Stage("vpn", "a tunnel", Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED, run)
+    return PrerequisiteStage("vpn", "a tunnel", Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED, run)
 
 
 def test_what_has_to_come_first_comes_before_any_component_and_the_machine_is_looked_at_again() -> None:
     host, ran = empty_host(), list[str]()
     engine = engine_on(host)
-    engine.workshop = Ready(host)
+    engine.stager = Ready(host)
     there = replace(MACHINE, address="192.168.100.2")
-    introduced = lambda: ran.append(state.read(host, STATE).phase)  # noqa: E731
-    Join(engine, Proven(host, engine.config), Watcher(), [stage(ran)], lambda: there, introduced).run()
+    introduced = lambda: ran.append(node_state.read(host, STATE).phase)  # noqa: E731
+    NodeJoin(engine, Proven(host, engine.config), ProgressReporter(), [stage(ran)], lambda: there, introduced).run()
     assert ran == ["tunnel", "NodeBootstrapping"]
     assert engine.machine.address == "192.168.100.2"
-    assert state.read(host, STATE).phase == "NodeJoined"
+    assert node_state.read(host, STATE).phase == "NodeJoined"
 
 
 def test_a_stage_that_fails_is_kept_with_its_cause_and_nothing_is_installed() -> None:
     host, ran = empty_host(), list[str]()
     engine = engine_on(host)
-    engine.workshop = Ready(host)
+    engine.stager = Ready(host)
     error = FlexError("vpn-away", "The gateway does not answer.")
     with pytest.raises(FlexError, match="does not answer"):
-        Join(engine, Proven(host, engine.config), Watcher(), [stage(ran, error)]).run()
-    known = state.read(host, STATE)
+        NodeJoin(engine, Proven(host, engine.config), ProgressReporter(), [stage(ran, error)]).run()
+    known = node_state.read(host, STATE)
     assert (known.phase, known.step, known.error) == ("VPNFailed", "vpn", "vpn-away")
     assert host.look("/etc/containerd") is None
 
@@ -388,9 +388,9 @@ def test_what_was_made_in_azure_is_taken_back_and_what_cannot_be_is_told() -> No
         taken.append("arc")
         return ["az resource delete --ids x"]
 
-    leaving = Leave(engine_on(host), None, Watcher(), take_back=[("arc", "Arc forgets", back)])
+    leaving = Unbootstrap(engine_on(host), None, ProgressReporter(), azure_cleanups=[("arc", "Arc forgets", back)])
     assert leaving.run() == []
-    assert (taken, leaving.to_type) == (["arc"], ["az resource delete --ids x"])
-    again = Leave(engine_on(host), None, Watcher(), take_back=[("arc", "Arc forgets", back)])
+    assert (taken, leaving.manual_commands) == (["arc"], ["az resource delete --ids x"])
+    again = Unbootstrap(engine_on(host), None, ProgressReporter(), azure_cleanups=[("arc", "Arc forgets", back)])
     again.run()
     assert taken == ["arc"]  # a machine that is no node has nothing in Azure

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aks_flex_node.agent import machine
-from aks_flex_node.agent.machine import Machine, survey
+from aks_flex_node.agent.machine import Machine, read_machine
 from aks_flex_node.host.dry import RecordedHost
 from aks_flex_node.host.host import Answer
 from tests.unit.agent.given import config_of
@@ -34,7 +34,7 @@ def test_an_os_release_is_read_with_and_without_quotes() -> None:
     ],
 )
 def test_limits_may_be_raised_where_the_bounding_set_has_the_capability(status: str, expected: bool) -> None:
-    assert machine.may_raise(status) is expected
+    assert machine.can_raise_limits(status) is expected
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_survey_reads_what_the_machine_says_of_itself() -> None:
         "/run/systemd/resolve/resolv.conf": "",
         "/etc/fstab": "/swap none swap sw 0 0\n",
     }
-    found = survey(RecordedHost(files), config_of({"node.ip": "198.18.0.7"}), "10.244.3.0/24")
+    found = read_machine(RecordedHost(files), config_of({"node.ip": "198.18.0.7"}), "10.244.3.0/24")
     assert replace(found, arch="any") == Machine(
         arch="any",
         hostname="Edge-1",
@@ -119,7 +119,7 @@ def test_a_survey_reads_what_the_machine_says_of_itself() -> None:
         kernel="6.1.0-9",
         cgroups=2,
         systemd=True,
-        may_raise=False,
+        can_raise_limits=False,
         resolv_conf="/run/systemd/resolve/resolv.conf",
         address="198.18.0.7",
         pod_cidr="10.244.3.0/24",
@@ -128,9 +128,9 @@ def test_a_survey_reads_what_the_machine_says_of_itself() -> None:
 
 
 def test_a_survey_of_a_machine_that_says_nothing_is_cautious() -> None:
-    found = survey(RecordedHost({"/etc/hostname": "edge-2\n"}), config_of())
+    found = read_machine(RecordedHost({"/etc/hostname": "edge-2\n"}), config_of())
     assert (found.hostname, found.cgroups, found.systemd, found.address) == ("edge-2", 1, False, "")
-    assert (found.may_raise, found.resolv_conf) == (True, "/etc/resolv.conf")
+    assert (found.can_raise_limits, found.resolv_conf) == (True, "/etc/resolv.conf")
 
 
 UNIT = "# Written\n# Program: /srv/kept/aks-flex-node\n[Unit]\n"
@@ -143,8 +143,12 @@ UNIT = "# Written\n# Program: /srv/kept/aks-flex-node\n[Unit]\n"
         ({"/srv/aks-flex-node": "x"}, "/srv/aks-flex-node", "/srv/aks-flex-node"),
         ({}, "/srv/gone/aks-flex-node", "/usr/bin/aks-flex-node"),
         ({"/usr/local/bin/aks-flex-node": "x"}, "", "/usr/local/bin/aks-flex-node"),
-        ({machine.UNIT: UNIT, "/srv/kept/aks-flex-node": "x", "/srv/b": "x"}, "/srv/b", "/srv/kept/aks-flex-node"),
-        ({machine.UNIT: UNIT, "/srv/b": "x"}, "/srv/b", "/srv/b"),
+        (
+            {machine.UNIT_FILE: UNIT, "/srv/kept/aks-flex-node": "x", "/srv/b": "x"},
+            "/srv/b",
+            "/srv/kept/aks-flex-node",
+        ),
+        ({machine.UNIT_FILE: UNIT, "/srv/b": "x"}, "/srv/b", "/srv/b"),
         ({"/opt/flex/agent/launch": UNIT, "/srv/kept/aks-flex-node": "x"}, "", "/srv/kept/aks-flex-node"),
         ({"/srv/two words": "x"}, "/srv/two words", "/usr/bin/aks-flex-node"),
         (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent import pods
-from aks_flex_node.agent.marks import MARK
+from aks_flex_node.agent.bootstrap import pod_cleanup
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.host.actions import KillGroup, MakeDirectory, Remove, Run, StopUnit, Unmount
 from aks_flex_node.host.dry import RecordedHost
 from aks_flex_node.host.host import Answer, UnitState
@@ -95,9 +95,9 @@ MOUNTS = "\n".join(
 )
 
 
-def machine_with(*, foreign: tuple[str, ...] = (), ours: tuple[str, ...] = pods.SERVICES) -> RecordedHost:
+def machine_with(*, foreign: tuple[str, ...] = (), ours: tuple[str, ...] = pod_cleanup.SERVICES) -> RecordedHost:
     units = {name: UnitState(name, exists=True, active="active") for name in (*ours, *foreign)}
-    files = {f"/etc/systemd/system/{name}": f"# {MARK}" for name in ours}
+    files = {f"/etc/systemd/system/{name}": f"# {MANAGED_MARK}" for name in ours}
     files.update(
         {
             "/proc/self/mountinfo": MOUNTS,
@@ -110,29 +110,29 @@ def machine_with(*, foreign: tuple[str, ...] = (), ours: tuple[str, ...] = pods.
         ("ip", "-j", "link", "show", "type", "bridge"): Answer(0, '[{"ifname":"docker0"},{"ifname":"flex0"},{}]'),
     }
     host = RecordedHost(files, answers, units)
-    for path in pods.GROUPS:
+    for path in pod_cleanup.GROUPS:
         host.do(MakeDirectory(f"/sys/fs/cgroup/pids{path}"))
     return host
 
 
 def test_chains_of_pods_go_and_all_other_rules_stay() -> None:
-    assert pods.without_our_chains(SAVED) == SCRIPT
+    assert pod_cleanup.chain_removal_script(SAVED) == SCRIPT
 
 
 @pytest.mark.parametrize("saved", ["", "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j ACCEPT\nCOMMIT\n"])
 def test_without_chains_of_pods_there_is_nothing_to_do(saved: str) -> None:
-    assert pods.without_our_chains(saved) == ""
+    assert pod_cleanup.chain_removal_script(saved) == ""
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", []), ("[]", []), ('[{"ifname":"a"},{}]', ["a", ""])])
 def test_links_are_read_by_name(text: str, expected: list[str]) -> None:
-    assert pods.links(text) == expected
+    assert pod_cleanup.link_names(text) == expected
 
 
 def test_everything_that_pods_are_made_of_goes() -> None:
-    actions = pods.removal(machine_with(), config_of())
-    assert actions[:3] == [StopUnit(name) for name in pods.SERVICES]
-    assert actions[3:6] == [KillGroup(path) for path in pods.GROUPS]
+    actions = pod_cleanup.pod_removal(machine_with(), config_of())
+    assert actions[:3] == [StopUnit(name) for name in pod_cleanup.SERVICES]
+    assert actions[3:6] == [KillGroup(path) for path in pod_cleanup.GROUPS]
     assert actions[6:10] == [
         Unmount("/var/lib/kubelet/pods/1/volumes/with blank"),
         Unmount("/var/lib/kubelet/pods/1/volumes/secret"),
@@ -147,17 +147,17 @@ def test_everything_that_pods_are_made_of_goes() -> None:
 
 
 def test_a_machine_without_pods_has_nothing_to_remove() -> None:
-    assert pods.removal(RecordedHost(), config_of()) == []
+    assert pod_cleanup.pod_removal(RecordedHost(), config_of()) == []
 
 
 def test_containers_of_somebody_elses_containerd_are_left_alone() -> None:
     host = machine_with(foreign=("containerd.service",), ours=("kubelet.service",))
-    told = [str(action) for action in pods.removal(host, config_of())]
+    told = [str(action) for action in pod_cleanup.pod_removal(host, config_of())]
     assert "stop kubelet.service" in told
     assert not [line for line in told if "containerd" in line or "netns" in line or "iptables" in line]
 
 
 def test_pods_of_somebody_elses_kubelet_are_left_alone() -> None:
     host = machine_with(foreign=("kubelet.service",), ours=("containerd.service",))
-    told = [str(action) for action in pods.removal(host, config_of())]
+    told = [str(action) for action in pod_cleanup.pod_removal(host, config_of())]
     assert not [line for line in told if "kubepods" in line or "/var/lib/kubelet" in line or "iptables" in line]

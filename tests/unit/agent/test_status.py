@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.agent import status, support
-from aks_flex_node.agent.cli.looking import drift_line, following_lines
-from aks_flex_node.agent.cluster.api import Api, Refused
-from aks_flex_node.agent.engine import state
-from aks_flex_node.agent.engine.state import Phase, State
+from aks_flex_node.agent import status, support_bundle
+from aks_flex_node.agent.cli.status_commands import daemon_lines, drift_summary
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, WriteFile
 from aks_flex_node.host.dry import RecordedHost
@@ -26,7 +26,7 @@ from tests.unit.agent.test_certificates import UTC, certificate_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.reconcile.engine import Engine
 
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 CANARY = "canary-8Q~never-to-be-seen"
@@ -42,8 +42,8 @@ def engine_with(tmp_path: Path, host: RecordedHost | None = None, values: dict[s
     return engine_on(host or empty_host(), config_of(given))
 
 
-def api_of(answer: Any) -> Api:
-    return cast("Api", Answers({("GET", "/api/v1/nodes/edge-1"): [answer]}))
+def api_of(answer: Any) -> ApiClient:
+    return cast("ApiClient", Answers({("GET", "/api/v1/nodes/edge-1"): [answer]}))
 
 
 def test_status_has_the_keys_of_the_first_release(tmp_path: Path) -> None:
@@ -60,15 +60,15 @@ def test_status_has_the_keys_of_the_first_release(tmp_path: Path) -> None:
     [
         (DOCUMENT, "Ready"),
         ({"metadata": {"name": "edge-1"}}, "NotReady"),
-        (Refused(404, "", ""), "NotRegistered"),
-        (Refused(500, "", "it broke"), "Unknown"),
+        (ApiStatusError(404, "", ""), "NotRegistered"),
+        (ApiStatusError(500, "", "it broke"), "Unknown"),
         (ClusterError("api-server-unreachable", "It cannot be reached."), "Unknown"),
     ],
     ids=str,
 )
 def test_the_node_is_what_the_cluster_says(tmp_path: Path, answer: Any, expected: str) -> None:
     host = RecordedHost({CERTIFICATE: "PEM"})
-    assert status.node(engine_with(tmp_path, host), api_of(answer))["status"] == expected
+    assert status.node_status(engine_with(tmp_path, host), api_of(answer))["status"] == expected
 
 
 def test_the_last_error_versions_services_and_certificate_are_told(tmp_path: Path) -> None:
@@ -77,7 +77,11 @@ def test_the_last_error_versions_services_and_certificate_are_told(tmp_path: Pat
     host = RecordedHost({CERTIFICATE: certificate_until(end), "/usr/local/bin/containerd": "theirs"}, units=units)
     host.do(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
     host.do(MakeLink("/usr/local/sbin/runc", "/usr/sbin/runc"))
-    state.write(host, f"{DATA}/state.json", State().at(Phase.NODE_FAILED, step="cni", error="disk-full", message="m"))
+    node_state.write(
+        host,
+        f"{DATA}/state.json",
+        NodeState().with_phase(Phase.NODE_FAILED, step="cni", error="disk-full", message="m"),
+    )
     found = status.status(engine_with(tmp_path, host), api_of(DOCUMENT))
     assert found["error"] == {"name": "disk-full", "message": "m", "step": "cni"}
     assert found["versions"] == {"kubernetes": "1.34.4"}
@@ -88,11 +92,11 @@ def test_the_last_error_versions_services_and_certificate_are_told(tmp_path: Pat
 
 def test_drift_is_looked_for_on_a_node_that_has_joined(tmp_path: Path) -> None:
     host = empty_host()
-    state.write(host, f"{DATA}/state.json", State().at(Phase.NODE_JOINED))
+    node_state.write(host, f"{DATA}/state.json", NodeState().with_phase(Phase.NODE_JOINED))
     found = status.status(engine_with(tmp_path, host))
     assert "kubelet: start kubelet.service" in found["drift"]
     assert len(found["drift"]) == len(set(found["drift"]))
-    wrong = status.complaints(found)
+    wrong = status.health_problems(found)
     assert any(line.startswith("the programs at /opt/aks-flex-node/kubernetes/") for line in wrong)
     assert any(line.startswith("/usr/local/bin/kubelet does not lead to /opt/aks-flex-node/") for line in wrong)
 
@@ -146,7 +150,7 @@ WELL: dict[str, Any] = {
     ids=str,
 )
 def test_what_is_wrong_with_a_node_is_told_in_sentences(changes: dict[str, Any], expected: list[str]) -> None:
-    assert status.complaints({**WELL, **changes}) == expected
+    assert status.health_problems({**WELL, **changes}) == expected
 
 
 SECRETS = [
@@ -177,7 +181,7 @@ def principal() -> dict[str, object]:
 
 @pytest.mark.parametrize(("text", "expected"), SECRETS, ids=[case[1] for case in SECRETS])
 def test_what_is_secret_or_looks_so_is_taken_out(tmp_path: Path, text: str, expected: str) -> None:
-    assert support.redacted(text, engine_with(tmp_path, values=principal())) == expected
+    assert support_bundle.redact(text, engine_with(tmp_path, values=principal())) == expected
 
 
 @pytest.mark.parametrize(
@@ -191,7 +195,7 @@ def test_what_is_secret_or_looks_so_is_taken_out(tmp_path: Path, text: str, expe
     ],
 )
 def test_drift_is_told_in_a_line(phase: str, drift: list[str] | None, said: str) -> None:
-    assert drift_line({"phase": phase, "drift": drift}) == said
+    assert drift_summary({"phase": phase, "drift": drift}) == said
 
 
 def test_the_agent_is_found_in_the_journal_by_its_own_name(tmp_path: Path) -> None:
@@ -200,7 +204,7 @@ def test_the_agent_is_found_in_the_journal_by_its_own_name(tmp_path: Path) -> No
         ("journalctl", "-t", "aks-flex-node", *shape): Answer(0, "ours"),
         ("journalctl", "--unit", "kubelet", *shape): Answer(0, "kubelet's"),
     }
-    files = dict(support.contents(engine_with(tmp_path, RecordedHost(answers=answers))))
+    files = dict(support_bundle.bundle_entries(engine_with(tmp_path, RecordedHost(answers=answers))))
     assert files["journals/aks-flex-node.txt"] == "ours"
     assert files["journals/kubelet.txt"] == "kubelet's"
 
@@ -215,7 +219,9 @@ def test_a_bundle_for_support_holds_no_secret_and_is_for_its_owner_alone(tmp_pat
     bundle = tmp_path / "bundle.tar.gz"
     bundle.write_text("older")
     bundle.chmod(0o644)
-    support.pack(engine_with(tmp_path, host, {**principal(), "proxy.http": f"http://me:{CANARY}@proxy:1"}), bundle)
+    support_bundle.write_bundle(
+        engine_with(tmp_path, host, {**principal(), "proxy.http": f"http://me:{CANARY}@proxy:1"}), bundle
+    )
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
     with tarfile.open(bundle) as archive:
         files = {entry.name: (archive.extractfile(entry) or bundle.open("rb")).read() for entry in archive}
@@ -238,13 +244,13 @@ def bundle(version: str) -> str:
 def followed(tmp_path: Path, files: dict[str, str] | None = None) -> dict[str, Any]:
     """What status tells of an agent that stays, with these files of its own."""
     there = {f"{DATA}/{name}": text for name, text in {"current-config.json": bundle("7"), **(files or {})}.items()}
-    found = status.following(engine_with(tmp_path, RecordedHost(there, units=RUNNING)))
+    found = status.daemon_status(engine_with(tmp_path, RecordedHost(there, units=RUNNING)))
     assert found
     return found
 
 
 def test_where_no_agent_stays_there_is_nothing_to_tell(tmp_path: Path) -> None:
-    assert status.following(engine_with(tmp_path)) is None
+    assert status.daemon_status(engine_with(tmp_path)) is None
 
 
 def test_an_agent_that_has_just_started_is_told_as_such(tmp_path: Path) -> None:
@@ -285,11 +291,11 @@ def test_what_waits_is_told_with_its_reason(tmp_path: Path, files: dict[str, str
 def test_the_lines_for_a_person_say_the_same(tmp_path: Path) -> None:
     files = {"next-config.json": bundle("8"), "work.json": json.dumps(WAITS)}
     notes = {"standing": "Throttled", "message": "slowly", "credentials": "not yet"}
-    lines = following_lines(followed(tmp_path, {**files, "following.json": json.dumps(notes)}))
+    lines = daemon_lines(followed(tmp_path, {**files, "following.json": json.dumps(notes)}))
     assert lines == [
         ("agent", "active"),
         ("provider", "Throttled, configuration 7: slowly"),
         ("waiting", "configuration 8, Paused: It waits."),
         ("credentials", "not yet"),
     ]
-    assert following_lines(None) == []
+    assert daemon_lines(None) == []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aks_flex_node.agent.engine.ledger import Owned
-from aks_flex_node.agent.tidying import remove_old
+from aks_flex_node.agent.garbage_collection import remove_unused
+from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.host.actions import MakeLink
 from aks_flex_node.host.dry import RecordedHost
 from tests.unit.agent.given import config_of, engine_on, manifest
@@ -18,12 +18,12 @@ def test_only_what_nothing_leads_to_goes() -> None:
     host = RecordedHost(files)
     host.do(MakeLink("/usr/local/bin/kubelet", f"{used}/bin/kubelet"))
     engine = engine_on(host, config_of())
-    engine.ledger.components["kubernetes"] = Owned(
+    engine.ledger.components["kubernetes"] = OwnedResources(
         paths={place: {"kind": "program", "original": None} for place in (old, used, wanted)}
         | {"/usr/local/bin/kubelet": {"kind": "link", "original": None}}
     )
 
-    assert remove_old(engine) == {old: 5}
+    assert remove_unused(engine) == {old: 5}
     assert host.names(f"{HOME}/kubernetes") == ("1.30.0", "1.34.3", "1.34.4")
     assert set(engine_on(host).ledger.owned("kubernetes").paths) == {used, wanted, "/usr/local/bin/kubelet"}
-    assert remove_old(engine) == {}
+    assert remove_unused(engine) == {}

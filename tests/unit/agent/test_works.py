@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent import works
-from aks_flex_node.agent.works import Outcome, Result
+from aks_flex_node.agent.jobs import job_result
+from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
 from aks_flex_node.host.dry import RecordedHost
 
 FILE = "/var/lib/aks-flex-node/work.json"
@@ -17,23 +17,23 @@ GOOD: dict[str, Any] = {"kind": "update", "result": "failed"}
 
 def test_an_outcome_is_read_as_it_was_written_and_is_for_root_alone() -> None:
     host = RecordedHost()
-    outcome = Outcome("update", Result.FAILED.value, "disk-full", "It is full.", "Tidy.", "7", again=True)
-    works.write(host, FILE, outcome)
-    assert works.read(host, FILE) == outcome
+    outcome = JobResult("update", JobStatus.FAILED.value, "disk-full", "It is full.", "Tidy.", "7", again=True)
+    job_result.write_result(host, FILE, outcome)
+    assert job_result.read_result(host, FILE) == outcome
     entry = host.look(FILE)
     assert entry
     assert entry.mode == 0o600
 
 
 def test_each_outcome_has_its_moment() -> None:
-    assert Outcome("update", "done").at.endswith("Z")
+    assert JobResult("update", "done").at.endswith("Z")
 
 
-@pytest.mark.parametrize("result", list(Result))
-def test_every_result_is_known(result: Result) -> None:
-    found = works.read(RecordedHost({FILE: json.dumps({**GOOD, "result": result.value})}), FILE)
+@pytest.mark.parametrize("result", list(JobStatus))
+def test_every_result_is_known(result: JobStatus) -> None:
+    found = job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "result": result.value})}), FILE)
     assert found
-    assert Result(found.result) is result
+    assert JobStatus(found.result) is result
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_every_result_is_known(result: Result) -> None:
     ],
 )
 def test_what_is_no_outcome_is_none(text: str) -> None:
-    assert works.read(RecordedHost({FILE: text}), FILE) is None
+    assert job_result.read_result(RecordedHost({FILE: text}), FILE) is None
 
 
 def test_words_of_a_later_release_are_passed_over() -> None:
-    found = works.read(RecordedHost({FILE: json.dumps({**GOOD, "later": 1})}), FILE)
+    found = job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "later": 1})}), FILE)
     assert found
     assert found.kind == "update"
 
 
 def test_a_file_that_is_not_there_is_none() -> None:
-    assert works.read(RecordedHost(), FILE) is None
+    assert job_result.read_result(RecordedHost(), FILE) is None

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aks_flex_node.agent.engine.workshop import sources
+from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.roles import RolesArm
 
@@ -47,28 +47,28 @@ class LiveCloud:
         self._config = config
 
     def operator(self) -> AbstractContextManager[MachinesArm]:
-        from aks_flex_node.agent.identities import signing  # noqa: PLC0415
+        from aks_flex_node.agent.identities import signing
 
         return signing.arm(self._config, operator=True)
 
     def machine(self) -> AbstractContextManager[RolesArm]:
-        from aks_flex_node.agent.identities import signing  # noqa: PLC0415
+        from aks_flex_node.agent.identities import signing
 
         return signing.arm(by_arc(self._config))
 
     def token(self) -> str:
-        from aks_flex_node.agent.identities import signing  # noqa: PLC0415
-        from aks_flex_node.agent.identities.clouds import resource_manager  # noqa: PLC0415
+        from aks_flex_node.agent.identities import signing
+        from aks_flex_node.agent.identities.clouds import resource_manager
 
         scope = f"{resource_manager(self._config)}/.default"
         return signing.sign_in(self._config, scope, operator=True).value
 
     def text(self, url: str) -> str:
-        from aks_flex_node.agent.artifacts.connections import Network  # noqa: PLC0415
-        from aks_flex_node.agent.artifacts.downloads import fetch_text  # noqa: PLC0415
-        from aks_flex_node.agent.artifacts.persistence import Pace, Persistence  # noqa: PLC0415
+        from aks_flex_node.agent.artifacts.connections import Network
+        from aks_flex_node.agent.artifacts.downloads import fetch_text
+        from aks_flex_node.agent.artifacts.persistence import Pace, Persistence
 
-        ways = sources(self._config)
+        ways = artifact_sources(self._config)
         with contextlib.closing(Network(ways)) as network:
             return fetch_text(network, ways.place(url), Persistence(ways.attempts, Pace(), threading.Event()))
 

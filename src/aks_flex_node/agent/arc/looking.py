@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.arc.records import Records
 from aks_flex_node.agent.arc.wanted import machine_id
-from aks_flex_node.agent.engine import state
-from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -119,7 +119,7 @@ def status(host: Host, config: NodeConfig) -> dict[str, Any]:
 
 
 def _on_the_way(host: Host, config: NodeConfig) -> str:
-    known = state.read(host, f"{config.paths.data_dir}/state.json")
+    known = node_state.read(host, f"{config.paths.data_dir}/state.json")
     return "Registering" if known.phase == Phase.ARC_REGISTERING.value else "NotRegistered"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.arc.keys import checked
-from aks_flex_node.agent.engine.workshop import sources
+from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.errors import ArtifactError, BusyError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, RemoveTree, Run, WriteFile
 
@@ -147,11 +147,11 @@ class Packages:
             self.tidy()
 
     def _line(self, source: Repository) -> str:
-        url = sources(self.config).place(source.url).asked
+        url = artifact_sources(self.config).place(source.url).asked
         return f"deb [signed-by={self.room}/key.gpg] {url} {source.suite} main\n"
 
     def _conf(self) -> str:
-        room, ways = self.room, sources(self.config)
+        room, ways = self.room, artifact_sources(self.config)
         settings = {
             "Dir::Etc::sourcelist": f"{room}/sources.list",
             "Dir::Etc::sourceparts": f"{room}/empty",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.arc.clouds import MachinesArm
-    from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.reconcile.engine import Engine
 
 SEEN_SECONDS = 60.0  # for Azure to show a machine that has just connected
 
@@ -60,7 +60,7 @@ class Registration:
         self._start_metadata_service()
         if self._have_roles(want, roles):
             self._records.change(settled=want.mark)
-            self.engine.events.say("arc-registered", f"{want.name} is registered with Azure Arc", machine=want.id)
+            self.engine.events.emit("arc-registered", f"{want.name} is registered with Azure Arc", machine=want.id)
 
     def take_back(self) -> list[str]:
         """Undo what is ours. What is left in Azure comes back as commands for somebody to type."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def explain(error: HTTPError | OSError, url: str, proxy: str | None, stall: float) -> Interrupted:
     """The first cause, down the chain of exceptions, that says something to a person."""
-    from urllib3.exceptions import ProxyError  # noqa: PLC0415 - urllib3 is slow to import
+    from urllib3.exceptions import ProxyError
 
     chain = list(causes(error))
     through_proxy = proxy is not None and any(isinstance(each, ProxyError) for each in chain)
@@ -48,7 +48,7 @@ Kinds: TypeAlias = tuple[type[BaseException], ...]
 
 def meanings() -> Iterator[tuple[Kinds, str, bool]]:
     """Kinds of exceptions, what each says in plain words, and whether trying again may help."""
-    from urllib3 import exceptions as urllib3  # noqa: PLC0415 - urllib3 is slow to import
+    from urllib3 import exceptions as urllib3
 
     untrusted = "the TLS certificate of {who} is not trusted ({error.verify_message})"
     yield (ssl.SSLCertVerificationError,), untrusted, False

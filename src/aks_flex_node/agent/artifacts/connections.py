@@ -37,7 +37,7 @@ class Response:
 
     def read(self, size: int) -> bytes:
         """Up to so many bytes; none at the end."""
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - urllib3 is slow to import
+        from urllib3.exceptions import HTTPError
 
         try:
             return self._raw.read(size, decode_content=False)
@@ -109,7 +109,7 @@ class Network:
             pool.clear()
 
     def _ask(self, url: str, headers: Mapping[str, str]) -> Response:
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - urllib3 is slow to import
+        from urllib3.exceptions import HTTPError
 
         proxy, stall = self._sources.proxy_for(url), self._sources.stall_seconds
         try:
@@ -160,7 +160,7 @@ def read_delay(text: str) -> float | None:
 
 def make_pool(sources: Sources, proxy: str | None, context: ssl.SSLContext | None = None) -> PoolManager:
     """`context`: whom to trust, when it is another than the configuration says."""
-    from urllib3 import PoolManager, ProxyManager, Timeout, make_headers  # noqa: PLC0415 - slow to import
+    from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
 
     stall, context = sources.stall_seconds, context or tls_context(sources.ca_file)
     timeout = Timeout(connect=min(CONNECT_SECONDS, stall), read=stall)
@@ -217,7 +217,7 @@ def credentials(url: str) -> str:
 
 
 def authorization(url: str) -> dict[str, str]:
-    from urllib3 import make_headers  # noqa: PLC0415 - slow to import
+    from urllib3 import make_headers
 
     login = credentials(url)
     return dict(make_headers(basic_auth=login)) if login else {}

@@ -55,7 +55,7 @@ class Store:
 
     def prepare(self, trees: Sequence[Tree]) -> None:
         """Start now, the first first. What is ready or under way already goes on as it is."""
-        import urllib3  # noqa: F401, PLC0415 - here, because threads that import it at the same time can lock each other out
+        import urllib3  # noqa: F401 - here, because threads that import it at the same time can lock each other out
 
         with self._lock:
             for tree in trees:

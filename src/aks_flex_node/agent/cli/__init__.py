@@ -1,4 +1,4 @@
-"""The door `aks-flex-node`. What needs nothing is answered before anything is imported."""
+"""The command `aks-flex-node`. Version, help, token and daemon entry points are handled before typer is imported."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ def main() -> None:
         print(__version__)
         return
     if words[:1] == ["token"]:
-        from aks_flex_node.agent.cli.kubernetes_tokens import main as hand_token
+        from aks_flex_node.agent.cli.exec_credential import main as hand_token
 
         if hand_token(words):
             return
     if "_AKS_FLEX_NODE_COMPLETE" not in os.environ:
-        from aks_flex_node.agent.cli.pages import page
+        from aks_flex_node.agent.cli.help_pages import find_page
 
-        text = page(words)
+        text = find_page(words)
         if text is not None:
             print(text)
             return
-    from aks_flex_node.agent.cli.staying import main as stay
+    from aks_flex_node.agent.cli.internal_commands import main as stay
 
     if stay(words):
         return

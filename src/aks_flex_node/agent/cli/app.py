@@ -1,4 +1,4 @@
-"""All commands, and what becomes of an error."""
+"""The typer application: registers all commands, and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -43,32 +43,40 @@ def root(
 def version(json: Json = False) -> None:
     """Print the version."""
     if json:
-        from aks_flex_node.agent.cli import screen
+        from aks_flex_node.agent import terminal
 
-        screen.facts({"version": __version__})
+        terminal.print_json({"version": __version__})
     else:
         typer.echo(__version__)
 
 
 def _register() -> None:
-    from aks_flex_node.agent.cli import arcs, configs, looking, node, shelves, tokens, vpns
+    from aks_flex_node.agent.cli import (
+        arc_commands,
+        artifact_commands,
+        config_commands,
+        node_commands,
+        status_commands,
+        token_commands,
+        vpn_commands,
+    )
 
-    node.register(app)
-    looking.register(app)
-    vpns.register(app)
-    app.add_typer(arcs.app, name="arc")
-    app.add_typer(configs.app, name="config")
-    app.add_typer(shelves.app, name="artifacts")
-    app.add_typer(tokens.app, name="token")
+    node_commands.register(app)
+    status_commands.register(app)
+    vpn_commands.register(app)
+    app.add_typer(arc_commands.app, name="arc")
+    app.add_typer(config_commands.app, name="config")
+    app.add_typer(artifact_commands.app, name="artifacts")
+    app.add_typer(token_commands.app, name="token")
 
 
 _register()
 
 
 def _end(error: FlexError) -> NoReturn:
-    from aks_flex_node.agent.cli.screen import complain
+    from aks_flex_node.agent.terminal import print_error
 
-    complain(error)
+    print_error(error)
     sys.exit(error.exit_code)
 
 

@@ -1,19 +1,72 @@
-"""Fills the templates that lie beside the components. `$name` stands for a value; nothing else is special."""
+"""Text that several components write: templates with $name values, kubeconfigs, and proxy environment files."""
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib import resources
 from string import Template
+from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.marks import MARK
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig, Proxy
 
 
-def filled(package: str, name: str, **values: str) -> bytes:
-    return Template(_text(package, name)).substitute(values, mark=MARK).encode()
+def render_template(package: str, name: str, **values: str) -> bytes:
+    return Template(_read_template(package, name)).substitute(values, mark=MANAGED_MARK).encode()
 
 
 @cache
-def _text(package: str, name: str) -> str:
+def _read_template(package: str, name: str) -> str:
     """Read once: a version of the agent may be at work while it is taken away."""
     return resources.files(package).joinpath(name).read_text()
+
+
+ENTRY_NAME = "aks-flex-node"
+
+
+def kubeconfig(config: NodeConfig, user: dict[str, Any]) -> bytes:
+    cluster = {
+        "server": config.node.kubelet.server_url,
+        "certificate-authority": f"{config.paths.kubernetes.certs_dir}/ca.crt",
+    }
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": ENTRY_NAME, "cluster": cluster}],
+        "users": [{"name": ENTRY_NAME, "user": user}],
+        "contexts": [{"name": ENTRY_NAME, "context": {"cluster": ENTRY_NAME, "user": ENTRY_NAME}}],
+        "current-context": ENTRY_NAME,
+    }
+    return (json.dumps(document, indent=2) + "\n").encode()
+
+
+def exec_user(config: NodeConfig) -> dict[str, Any]:
+    """A user who shows a token of the node's Azure identity, which a program fetches when it is needed."""
+    return {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": token_script(config),
+            "interactiveMode": "Never",
+            "provideClusterInfo": False,
+        }
+    }
+
+
+def token_script(config: NodeConfig) -> str:
+    return f"{config.paths.kubernetes.kubelet_dir}/token.sh"
+
+
+def proxy_environment(proxy: Proxy) -> str:
+    """Lines of an environment file; nothing when there is no proxy."""
+    values = {"HTTP_PROXY": proxy.http, "HTTPS_PROXY": proxy.https, "NO_PROXY": ",".join(proxy.no_proxy)}
+    if not (proxy.http or proxy.https):
+        return ""
+    return "".join(f'{name}="{_escape_value(value)}"\n' for name, value in values.items() if value)
+
+
+def _escape_value(value: str) -> str:
+    """What systemd would take for something else between double quotes."""
+    return "".join(f"\\{char}" if char in '"\\`$' else char for char in value)

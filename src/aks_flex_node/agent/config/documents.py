@@ -112,7 +112,7 @@ def _json_keys(text: str) -> Iterator[tuple[Way, int]]:
 
 
 def _parse_yaml(text: str, name: str) -> Document:
-    import yaml  # noqa: PLC0415
+    import yaml
 
     document = Document({})
     problem = None
@@ -145,7 +145,7 @@ def _unquoted(message: str) -> str:
 
 def _prepare(node: yaml.Node, way: Way, place: Section | Key | None, document: Document, seen: set[int]) -> None:
     """Note lines; and keep as text what is text, so that `version: 1.30` is not the number 1.3."""
-    import yaml  # noqa: PLC0415
+    import yaml
 
     if id(node) in seen:
         return

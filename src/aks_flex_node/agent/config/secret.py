@@ -35,7 +35,7 @@ class Secret:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema  # noqa: PLC0415
+        from pydantic_core import core_schema
 
         text = core_schema.str_schema(min_length=1)
         return core_schema.union_schema(

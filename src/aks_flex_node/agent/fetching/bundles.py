@@ -48,7 +48,7 @@ def fetch(url: ConfigUrl, sources: Sources, pace: Pace = Pace()) -> Bundle:  # n
 
 
 def _attempt(url: ConfigUrl, sources: Sources) -> bytes:
-    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - urllib3 is slow to import
+    from urllib3.exceptions import HTTPError
 
     proxy = sources.proxy_for(url.origin)
     try:

@@ -13,7 +13,14 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import APPLIED, CURRENT, FETCHED_FROM, HOME, NEXT, VERSION
+from aks_flex_node.agent.components.agent import (
+    APPLIED_CONFIG,
+    CONFIG_URL_DIGEST,
+    CONFIG_VERSION_FILE,
+    CURRENT_CONFIG,
+    NEXT_CONFIG,
+    STATE_DIR,
+)
 from aks_flex_node.host.actions import Remove, WriteFile
 
 if TYPE_CHECKING:
@@ -24,22 +31,22 @@ if TYPE_CHECKING:
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
 
-TOGETHER = f"{HOME}/together.json"
+TOGETHER = f"{STATE_DIR}/together.json"
 
 
 def keep(host: Host, bundle: Bundle, url: ConfigUrl) -> None:
     """What a join goes by from now on. What waited until now is older."""
-    _together(host, {**_current(bundle), FETCHED_FROM: f"{_hash(url)}\n", NEXT: None})
+    _together(host, {**_current(bundle), CONFIG_URL_DIGEST: f"{_hash(url)}\n", NEXT_CONFIG: None})
 
 
 def keep_file(host: Host, text: str) -> None:
     """A node that was made from a file goes by this until its provider says more."""
-    _together(host, {CURRENT: text, VERSION: None})
+    _together(host, {CURRENT_CONFIG: text, CONFIG_VERSION_FILE: None})
 
 
 def settle_update(host: Host, bundle: Bundle, config: NodeConfig, waiting: bytes) -> None:
     """A configuration that waited is in effect: it is the current one, and the file that it waited in goes."""
-    _together(host, {**_current(bundle), APPLIED: applied_text(config)}, _digest(waiting))
+    _together(host, {**_current(bundle), APPLIED_CONFIG: applied_text(config)}, _digest(waiting))
 
 
 def finish(host: Host) -> None:
@@ -53,8 +60,8 @@ def finish(host: Host) -> None:
 
 def has(host: Host, url: ConfigUrl) -> bool:
     """Whether what is kept came from this URL."""
-    known = (host.read(FETCHED_FROM) or b"").decode(errors="replace").strip()
-    return known == _hash(url) and host.look(CURRENT) is not None
+    known = (host.read(CONFIG_URL_DIGEST) or b"").decode(errors="replace").strip()
+    return known == _hash(url) and host.look(CURRENT_CONFIG) is not None
 
 
 def applied_text(config: NodeConfig) -> str:
@@ -67,7 +74,7 @@ def applied_text(config: NodeConfig) -> str:
 
 
 def _current(bundle: Bundle) -> dict[str, str | None]:
-    return {CURRENT: bundle.text, VERSION: f"{bundle.version}\n" if bundle.version else None}
+    return {CURRENT_CONFIG: bundle.text, CONFIG_VERSION_FILE: f"{bundle.version}\n" if bundle.version else None}
 
 
 def _together(host: Host, files: Mapping[str, str | None], taken: str = "") -> None:
@@ -79,11 +86,13 @@ def _together(host: Host, files: Mapping[str, str | None], taken: str = "") -> N
 
 def _write(host: Host, files: Mapping[str, str | None], taken: str) -> None:
     for path, text in files.items():
-        host.do(Remove(path) if text is None else WriteFile(path, text.encode(), 0o600, secret=path == CURRENT))
+        host.do(
+            Remove(path) if text is None else WriteFile(path, text.encode(), 0o600, secret=path == CURRENT_CONFIG)
+        )
     # What came while we were at work is a newer one, and waits.
-    waiting = host.read(NEXT)
+    waiting = host.read(NEXT_CONFIG)
     if taken and waiting is not None and _digest(waiting) == taken:
-        host.do(Remove(NEXT))
+        host.do(Remove(NEXT_CONFIG))
     host.do(Remove(TOGETHER))
 
 

@@ -18,7 +18,7 @@ def context_for(url: ConfigUrl, sources: Sources, proxy: str | None) -> ssl.SSLC
     """What the request itself is verified with, the server's name included."""
     if not url.pin or url.scheme == "http":
         return tls_context(sources.ca_file)
-    from aks_flex_node.agent.fetching.probing import shown_certificates  # noqa: PLC0415 - urllib3 is slow to import
+    from aks_flex_node.agent.fetching.probing import shown_certificates
 
     chain = shown_certificates(url.origin, sources, proxy)
     pinned = next((each for each in chain if hashlib.sha256(each).hexdigest() == url.pin), None)

@@ -71,7 +71,7 @@ def _cloud(config: NodeConfig) -> tuple[str, str]:
 @functools.cache
 def _asked(manager: str, authorities: str | None, sources: Sources) -> str:
     """What a cloud says of itself; errors are not kept."""
-    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - slow to import
+    from urllib3.exceptions import HTTPError
 
     proxy = sources.proxy_for(manager)
     try:

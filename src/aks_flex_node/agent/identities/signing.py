@@ -36,7 +36,7 @@ class Token:
 
 def sign_in(config: NodeConfig, scope: str, *, operator: bool = False) -> Token:
     """A token of the node's own identity, or of its operator's."""
-    from azure.core import exceptions as azure  # noqa: PLC0415
+    from azure.core import exceptions as azure
 
     with trust(config) as file:
         try:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.artifacts.bundles import BundleManifest
 from aks_flex_node.agent.artifacts.causes import host_of
 from aks_flex_node.agent.artifacts.sources import identity
-from aks_flex_node.agent.engine.workshop import sources
 from aks_flex_node.agent.preflight.findings import Finding, error, fine, warning
 from aks_flex_node.agent.preflight.patience import ask_twice, is_passing
 from aks_flex_node.agent.preflight.seams import Cause, Request, Unheard
 from aks_flex_node.agent.preflight.threads import Late, at_once
-from aks_flex_node.agent.words import counted
+from aks_flex_node.agent.reconcile.program_stager import artifact_sources
+from aks_flex_node.agent.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def artifacts(situation: Situation) -> Iterator[Finding]:
 def missing(situation: Situation) -> list[Artifact]:
     """What is neither installed nor fetched already; each file once, whoever needs something of it."""
     programs = [program for spec in situation.specs for program in spec.programs]
-    wanted = [program for program in programs if not situation.exists(f"{program.place}/.manifest.json")]
+    wanted = [program for program in programs if not situation.exists(f"{program.path}/.manifest.json")]
     needed = {artifact.url: artifact for program in wanted for artifact in program.artifacts}
     here = cached(situation)
     return [artifact for artifact in needed.values() if not _fetched(artifact, here)]
@@ -86,7 +86,7 @@ def places(situation: Situation) -> list[str]:
 
 def ways(situation: Situation) -> Sources:
     """How files get here: through a mirror, by a proxy, or straight."""
-    return sources(situation.config)
+    return artifact_sources(situation.config)
 
 
 def _reachable(situation: Situation, needed: list[Artifact]) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _reachable(situation: Situation, needed: list[Artifact]) -> Iterator[Finding
         except Late:
             troubles.append(error(f"{artifact.name} could not be asked for within {SECONDS:g} s.", ELSEWHERE))
     found = [trouble for trouble in dict.fromkeys(troubles) if trouble]  # a host that is away is told of once
-    yield from found or [fine(f"{counted(len(needed), 'file')} to fetch, and there")]
+    yield from found or [fine(f"{pluralize(len(needed), 'file')} to fetch, and there")]
 
 
 def _trouble(situation: Situation, artifact: Artifact) -> Finding | None:

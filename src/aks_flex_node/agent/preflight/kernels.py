@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.system import MODULES
-from aks_flex_node.agent.engine.observing import loaded_modules
 from aks_flex_node.agent.preflight.findings import Finding, error, fine, warning
+from aks_flex_node.agent.reconcile.observer import loaded_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def _loadable(situation: Situation, name: str) -> bool:
 
 
 def capabilities(situation: Situation) -> Iterator[Finding]:
-    if situation.machine.may_raise:
+    if situation.machine.can_raise_limits:
         yield fine("all that matter")
     else:
         yield fine("CAP_SYS_RESOURCE is missing, as in a container; containerd is set up to do without it.")

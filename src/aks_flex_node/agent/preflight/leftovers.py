@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.engine.resources import File, Link
 from aks_flex_node.agent.preflight.findings import Finding, error, warning
+from aks_flex_node.agent.reconcile.resources import File, Symlink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ def _kept_data(situation: Situation) -> Iterator[Finding]:
 
 def _replaced(situation: Situation) -> Iterator[Finding]:
     """Files that stand where ours will: they are put aside, and come back by reset."""
-    paths = [one.path for spec in situation.specs for one in spec.resources if isinstance(one, File | Link)]
+    paths = [one.path for spec in situation.specs for one in spec.resources if isinstance(one, File | Symlink)]
     found = [path for path in paths if _foreign(situation, path)]
     if found:
         yield warning(

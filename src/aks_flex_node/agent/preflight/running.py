@@ -43,7 +43,7 @@ def run_all(
 
 def all_checks() -> tuple[Check, ...]:
     # What they import must be here before threads start: two that import at once can lock each other out.
-    from aks_flex_node.agent.preflight.checks import CHECKS  # noqa: PLC0415
+    from aks_flex_node.agent.preflight.checks import CHECKS
 
     return CHECKS
 

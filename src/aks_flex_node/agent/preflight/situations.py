@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.derived import joined_file
-from aks_flex_node.agent.marks import MARK
 from aks_flex_node.agent.preflight.seams import Room
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.ledger import Ledger
-    from aks_flex_node.agent.engine.resources import Spec
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.preflight.seams import Network
+    from aks_flex_node.agent.reconcile.ledger import Ledger
+    from aks_flex_node.agent.reconcile.resources import Spec
     from aks_flex_node.host.host import Host
 
 KUBELET = "kubelet.service"
@@ -64,7 +64,7 @@ class Situation:
             return False
         if entry is None or entry.target:
             return entry is not None and entry.target.startswith(f"{self.config.paths.install_dir}/")
-        return entry.size < MOST_MARKED and MARK in self.text(path)
+        return entry.size < MOST_MARKED and MANAGED_MARK in self.text(path)
 
     def text(self, path: str) -> str:
         """A file's text; empty when it is not there, or is not for us to read."""
@@ -90,9 +90,9 @@ def situation(
     host: Host, config: NodeConfig, machine: Machine, ledger: Ledger, components: AbstractSet[str] | None = None
 ) -> Situation:
     """The situation of the machine we run on, for the components that are meant; for all of them by default."""
-    from aks_flex_node.agent.components.sequence import SEQUENCE  # noqa: PLC0415 - slow to import
-    from aks_flex_node.agent.engine.workshop import sources  # noqa: PLC0415
-    from aks_flex_node.agent.preflight.network import LiveNetwork  # noqa: PLC0415
+    from aks_flex_node.agent.components.catalog import SEQUENCE
+    from aks_flex_node.agent.preflight.network import LiveNetwork
+    from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 
     records = [item for owned in ledger.components.values() for item in owned.paths.items()]
     wanted = {component.name: component.desired(config, machine) for component in SEQUENCE}
@@ -100,7 +100,7 @@ def situation(
         host,
         config,
         machine,
-        LiveNetwork(sources(config)),
+        LiveNetwork(artifact_sources(config)),
         room_at,
         time.time,
         tuple(spec for name, spec in wanted.items() if components is None or name in components),
@@ -116,7 +116,7 @@ def with_marked(known: Situation, specs: Iterable[Spec]) -> Situation:
     """The same, with what is ours though no ledger says so: units that bear our mark, and what they work on."""
     ours = [spec for spec in specs if any(known.marked(f"{UNITS}/{name}") for name in spec.fingerprints)]
     services = frozenset(name for spec in ours for name in spec.fingerprints)
-    trees = {path for spec in ours for path in spec.ours}
+    trees = {path for spec in ours for path in spec.owned_dirs}
     if KUBELET in services:
         trees.add(known.config.paths.kubernetes.kubelet_dir)
     return replace(known, owned_trees=known.owned_trees | trees, owned_services=known.owned_services | services)

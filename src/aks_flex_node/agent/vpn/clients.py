@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.vpn import LINK, MANAGEMENT
-from aks_flex_node.agent.marks import MARK
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.agent.vpn.overlaps import ranges
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def configuration(profile: Profile, pair: str, networks: Iterable[str], up: str 
     """`pair` is the file with our key and certificate; `up` a script to run when the tunnel is there."""
     name, kind = profile.server_name
     lines = [
-        f"# {MARK}",
+        f"# {MANAGED_MARK}",
         "client",
         f"dev {LINK}",
         "dev-type tun",
@@ -74,7 +74,7 @@ def up_script(servers: Sequence[str], domains: Sequence[str]) -> bytes:
     """Tells systemd-resolved whom to ask for just these names. It goes with the link, and so does what it says."""
     lines = [
         "#!/bin/sh",
-        f"# {MARK}",
+        f"# {MANAGED_MARK}",
         f'resolvectl dns "$dev" {" ".join(servers)}',
         f'resolvectl domain "$dev" {" ".join(shlex.quote(f"~{each}") for each in domains)}',
         "exit 0",

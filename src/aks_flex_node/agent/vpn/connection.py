@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components import vpn
-from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, client_file, folder
-from aks_flex_node.agent.engine import state
-from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, client_file, vpn_dir
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.vpn import clients, farewell, looking, names, networks, overlaps, profiles, tunnels
 from aks_flex_node.agent.vpn.causes import cause
 from aks_flex_node.agent.vpn.gateways import Gateway, Provisioning
@@ -30,7 +30,7 @@ from aks_flex_node.host.actions import Remove, RestartUnit, Run, WriteFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.vpn.networks import Place
     from aks_flex_node.agent.vpn.profiles import Profile
 
@@ -82,7 +82,7 @@ class Connection:
                 self._prepare()
                 with self.world.azure(self.config) as sender:
                     self._establish(sender)
-            self.engine.events.say("vpn-connected", f"The VPN by {self.book.now.gateway} is up")
+            self.engine.events.emit("vpn-connected", f"The VPN by {self.book.now.gateway} is up")
         self._remember(Phase.VPN_CONNECTED)
         self._tell_address()
 
@@ -170,7 +170,7 @@ class Connection:
     def _pair(self) -> Pair:
         """Ours if it lasts a while, else one that was made and not yet used, else a new one."""
         active = self.book.now.active
-        stems = (each.removesuffix(".pem") for each in self.host.names(folder(self.config)) if each.endswith(".pem"))
+        stems = (each.removesuffix(".pem") for each in self.host.names(vpn_dir(self.config)) if each.endswith(".pem"))
         others = sorted(each for each in stems if each != active)
         for name in [*([] if self.renew or self.due() else [active]), *others]:
             pem = self.host.read(pair_file(self.config, name)) if name else None
@@ -205,7 +205,7 @@ class Connection:
 
     def _up_script(self, servers: tuple[str, ...], domains: tuple[str, ...]) -> str:
         """Only systemd-resolved can ask different servers for different names."""
-        path = f"{folder(self.config)}/up"
+        path = f"{vpn_dir(self.config)}/up"
         if not servers or self.host.look(RESOLVED) is None:
             return ""
         self._write(path, clients.up_script(servers, domains), 0o700)
@@ -213,7 +213,7 @@ class Connection:
 
     def _forget_script(self, text: bytes) -> None:
         """One that is not used any more; not before the tunnel is up, because the one before may need it again."""
-        path = f"{folder(self.config)}/up"
+        path = f"{vpn_dir(self.config)}/up"
         if self.host.look(path) is not None and path.encode() not in text:
             self.host.do(Remove(path))
 
@@ -243,9 +243,9 @@ class Connection:
         self.book.note(started=mark)
 
     def _forget_pairs(self, pair: Pair) -> None:
-        for each in self.host.names(folder(self.config)):
+        for each in self.host.names(vpn_dir(self.config)):
             if each.endswith(".pem") and each != f"{pair.name}.pem":
-                self.host.do(Remove(f"{folder(self.config)}/{each}"))
+                self.host.do(Remove(f"{vpn_dir(self.config)}/{each}"))
 
     def _tell_address(self) -> None:
         """From now on, this machine may reach the API server from another address of its own."""
@@ -257,9 +257,9 @@ class Connection:
 
     def forget_phase(self) -> None:
         """The VPN is gone: this machine stands where it began. What Arc knows of it, Arc is asked for."""
-        known = state.read(self.host, self._state_file)
+        known = node_state.read(self.host, self._state_file)
         if known.phase.startswith("VPN"):
-            state.write(self.host, self._state_file, known.at(Phase.NOT_STARTED))
+            node_state.write(self.host, self._state_file, known.with_phase(Phase.NOT_STARTED))
 
     @contextlib.contextmanager
     def _remembered(self) -> Iterator[None]:
@@ -272,9 +272,9 @@ class Connection:
 
     def _remember(self, phase: Phase, **changes: str) -> None:
         """How far the machine has come. A node that renews its certificate is a node before and after."""
-        known = state.read(self.host, self._state_file)
+        known = node_state.read(self.host, self._state_file)
         if Phase(known.phase) in BEFORE_THE_NODE and (changes or known.phase != phase.value):
-            state.write(self.host, self._state_file, known.at(phase, **changes))
+            node_state.write(self.host, self._state_file, known.with_phase(phase, **changes))
 
     @property
     def _state_file(self) -> str:

@@ -27,7 +27,7 @@ SECONDS = 60.0
 @contextlib.contextmanager
 def azure(config: NodeConfig) -> Iterator[Sender]:
     """As the operator, who may make gateways."""
-    from aks_flex_node.agent.identities.signing import arm  # noqa: PLC0415 - loads Azure's libraries
+    from aks_flex_node.agent.identities.signing import arm
 
     with arm(config, operator=True) as client:
         yield ArmSender(client)
@@ -35,7 +35,7 @@ def azure(config: NodeConfig) -> Iterator[Sender]:
 
 def download(config: NodeConfig, url: str) -> bytes:
     """What a link of Azure's leads to. The link itself opens the archive to whoever has it, so it is told nobody."""
-    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - slow to import
+    from urllib3.exceptions import HTTPError
 
     sources = ways_out(config)
     proxy = sources.proxy_for(url)

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import certificates
-from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, folder
+from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, vpn_dir
 from aks_flex_node.agent.config import derived
-from aks_flex_node.agent.engine import state
 from aks_flex_node.agent.machine import address_towards
+from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn import records, tunnels
 from aks_flex_node.agent.vpn.pairs import DAYS
 
@@ -104,7 +104,7 @@ def steady(host: Host, config: NodeConfig, machine: Machine) -> Machine:
 
 
 def kept_address(host: Host, config: NodeConfig) -> str:
-    return state.read(host, f"{config.paths.data_dir}/state.json").address
+    return node_state.read(host, f"{config.paths.data_dir}/state.json").address
 
 
 def expiry(host: Host, config: NodeConfig, record: Record) -> datetime | None:
@@ -113,7 +113,7 @@ def expiry(host: Host, config: NodeConfig, record: Record) -> datetime | None:
 
 
 def pair_file(config: NodeConfig, name: str) -> str:
-    return f"{folder(config)}/{name}.pem"
+    return f"{vpn_dir(config)}/{name}.pem"
 
 
 def _moment(seconds: float) -> str:

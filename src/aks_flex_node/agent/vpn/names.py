@@ -8,7 +8,7 @@ import secrets
 import socket
 import struct
 
-from aks_flex_node.agent.components.vpn import HOSTS_MARK, without_ours
+from aks_flex_node.agent.components.vpn import HOSTS_MARK, without_managed_lines
 
 A, IN, POINTER = 1, 1, 0xC0
 SECONDS = 2.0
@@ -16,7 +16,7 @@ SECONDS = 2.0
 
 def with_name(hosts: bytes, name: str, address: str) -> bytes:
     """The content of /etc/hosts with our line first, so that it is the one that counts, and all else as it was."""
-    return f"{address} {name} {HOSTS_MARK}\n".encode() + without_ours(hosts)
+    return f"{address} {name} {HOSTS_MARK}\n".encode() + without_managed_lines(hosts)
 
 
 def is_address(name: str) -> bool:

@@ -138,7 +138,7 @@ def missing(why: str) -> FlexError:
 
 def api_server(config: NodeConfig, cluster: Mapping[str, Any]) -> tuple[str, int]:
     """Name and port of the API server: as configured, else as the cluster's document says."""
-    from urllib.parse import urlsplit  # noqa: PLC0415
+    from urllib.parse import urlsplit
 
     url = urlsplit(config.node.kubelet.server_url or "")
     if url.hostname:

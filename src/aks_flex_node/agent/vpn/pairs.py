@@ -31,10 +31,10 @@ class Pair:
 
 
 def make_pair(node: str, days: int = DAYS) -> Pair:
-    from cryptography import x509  # noqa: PLC0415 - slow to import
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import rsa  # noqa: PLC0415
-    from cryptography.x509.oid import ExtendedKeyUsageOID  # noqa: PLC0415
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.x509.oid import ExtendedKeyUsageOID
 
     keys = [rsa.generate_private_key(public_exponent=65537, key_size=BITS) for _ in range(2)]
     root_key, client_key = keys
@@ -82,21 +82,21 @@ def _plain(node: str) -> str:
 
 
 def _der_of_key(key: RSAPrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives import serialization
 
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return key.public_key().public_bytes(serialization.Encoding.DER, form)
 
 
 def _name(common: str) -> x509.Name:
-    from cryptography import x509  # noqa: PLC0415
-    from cryptography.x509.oid import NameOID  # noqa: PLC0415
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
 
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey, days: int) -> x509.CertificateBuilder:
-    from cryptography import x509  # noqa: PLC0415
+    from cryptography import x509
 
     # A day back, so that a machine or a gateway whose clock is late does not refuse it.
     start = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=1)
@@ -112,7 +112,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey, days: in
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    from cryptography import x509  # noqa: PLC0415
+    from cryptography import x509
 
     return x509.KeyUsage(
         digital_signature=True,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.vpn import HOSTS, folder, without_ours
+from aks_flex_node.agent.components.vpn import HOSTS, vpn_dir, without_managed_lines
 from aks_flex_node.agent.vpn import names, networks
 from aks_flex_node.agent.vpn.overlaps import Network
 from aks_flex_node.errors import ClusterError
@@ -35,15 +35,17 @@ class Reaching:
     def name(self, sender: Sender, servers: Sequence[str]) -> None:
         """Let the API server's name mean its private address, where nothing else on this machine does that."""
         name, _ = networks.api_server(self.config, self.place.cluster)
-        if names.is_address(name) or self.host.look(f"{folder(self.config)}/up"):
-            return self._write(without_ours)  # a line of an earlier run would be believed before anybody is asked
+        if names.is_address(name) or self.host.look(f"{vpn_dir(self.config)}/up"):
+            return self._write(
+                without_managed_lines
+            )  # a line of an earlier run would be believed before anybody is asked
         address = self._asked(name, servers) or networks.zone_address(sender, self.config, self.place.cluster, name)
         if not address:
             return None  # what was found before may still be true
         # An address that is not behind the tunnel is a public one, and found without us.
         if any(one.network.overlaps(Network(address)) for one in self.place.beyond):
             return self._write(lambda hosts: names.with_name(hosts, name, address))
-        return self._write(without_ours)
+        return self._write(without_managed_lines)
 
     def _write(self, edit: Callable[[bytes], bytes]) -> None:
         hosts, entry = self.host.read(HOSTS) or b"", self.host.look(HOSTS)

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.mirror import checksums, trees
 from aks_flex_node.lab.mirror.answers import Answer, Facts, answer
-from aks_flex_node.lab.mirror.delivery import (
-    CHUNK,
-    Body,
-    DamagedBody,
-    Delivery,
-    FileBody,
-    TextBody,
-    hold,
-    sever,
-)
+from aks_flex_node.lab.mirror.delivery import CHUNK, Body, DamagedBody, Delivery, FileBody, TextBody, hold, sever
 from aks_flex_node.lab.mirror.switchboard import Request, Rule, Switchboard
 from aks_flex_node.lab.mirror.switches import Checksum, Corrupt, Cut, Slow, Stall, Status
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from aks_flex_node.agent.arc.records import Records
-from aks_flex_node.agent.cli import ahead, kubernetes_tokens, vpns
-from aks_flex_node.agent.cli.arcs import refuse_in_use
+from aks_flex_node.agent.bootstrap import prerequisites
+from aks_flex_node.agent.cli import exec_credential, vpn_commands
+from aks_flex_node.agent.cli.arc_commands import refuse_arc_in_use
 from aks_flex_node.agent.components.vpn import record_file
-from aks_flex_node.agent.engine import state
-from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile
 from tests.unit.agent.given import DATA, config_of, empty_host, engine_on
@@ -34,9 +35,9 @@ PRINCIPAL: dict[str, object] = {
 def test_a_node_that_lives_by_arc_is_not_taken_out_of_it(settings: dict[str, object], lost: bool) -> None:
     config = config_of(settings)
     if not lost:
-        return refuse_in_use(config)
+        return refuse_arc_in_use(config)
     with pytest.raises(MachineError) as caught:
-        refuse_in_use(config)
+        refuse_arc_in_use(config)
     assert caught.value.name == "arc-in-use"
     assert "unbootstrap" in caught.value.hint
     return None
@@ -48,21 +49,21 @@ def test_a_node_that_lives_by_arc_is_not_taken_out_of_it(settings: dict[str, obj
 )
 def test_a_node_behind_a_vpn_is_not_taken_off_it(phase: Phase, enabled: bool, lost: bool) -> None:
     host, config = empty_host(), config_of({"azure.vpn.enabled": enabled})
-    state.write(host, f"{DATA}/state.json", state.State().at(phase, node="edge-1"))
+    node_state.write(host, f"{DATA}/state.json", node_state.NodeState().with_phase(phase, node="edge-1"))
     if not lost:
-        return vpns.refuse_in_use(engine_on(host, config))
+        return vpn_commands.refuse_vpn_in_use(engine_on(host, config))
     with pytest.raises(MachineError, match="Node edge-1 reaches its cluster through this VPN") as caught:
-        vpns.refuse_in_use(engine_on(host, config))
+        vpn_commands.refuse_vpn_in_use(engine_on(host, config))
     assert caught.value.name == "vpn-in-use"
     return None
 
 
 def test_what_a_reset_would_do_in_azure_is_told() -> None:
     host, config = empty_host(), config_of({})
-    assert ahead.in_azure(host, config) == []
+    assert prerequisites.describe_azure_cleanup(host, config) == []
     Records(host, config).change(machine="/m", connected=True, installed=True, assignments=("/a",))
     host.do(WriteFile(record_file(config), json.dumps({"gateway": "/g", "roots": ["ours"]}).encode()))
-    assert ahead.in_azure(host, config) == [
+    assert prerequisites.describe_azure_cleanup(host, config) == [
         "take this machine's certificate off /g",
         "delete the role assignment /a",
         "take /m out of Azure Arc",
@@ -79,5 +80,5 @@ class Closed(type(Path())):  # type: ignore[misc]
 
 def test_who_is_not_root_is_told_to_be() -> None:
     with pytest.raises(MachineError) as caught:
-        kubernetes_tokens.answer(Closed("/identity.json"))
+        exec_credential.print_credential(Closed("/identity.json"))
     assert caught.value.name == "not-root"

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.cli import door, main, staying, stays
-from aks_flex_node.agent.cli.door import Given, Stays
+from aks_flex_node.agent import context
+from aks_flex_node.agent.bootstrap import service_install
+from aks_flex_node.agent.cli import internal_commands, main
 from aks_flex_node.agent.config.loader import load, load_text
+from aks_flex_node.agent.context import ConfigSelection, DaemonMode
 from aks_flex_node.errors import ConfigError
 from tests.unit.agent.config.samples import CLUSTER_ID, PEM, TOKEN, load_settings, settings
 from tests.unit.agent.given import JOIN
@@ -36,8 +38,8 @@ def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def test_other_words_are_for_the_other_door() -> None:
-    assert not staying.main([])
-    assert not staying.main(["status"])
+    assert not internal_commands.main([])
+    assert not internal_commands.main(["status"])
 
 
 @pytest.mark.parametrize("words", [["follow"], ["work", "update"]])
@@ -146,8 +148,8 @@ def test_maps_lists_and_addresses_with_a_password_are_kept() -> None:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory in place of the ones that the agent keeps its files in."""
-    monkeypatch.setattr(door, "UNIT", str(tmp_path / "unit"))
-    monkeypatch.setattr(door, "CURRENT", str(tmp_path / "current"))
+    monkeypatch.setattr(context, "UNIT_FILE", str(tmp_path / "unit"))
+    monkeypatch.setattr(context, "CURRENT_CONFIG", str(tmp_path / "current"))
     monkeypatch.setenv("AKS_FLEX_NODE_CONFIG", str(tmp_path / "file"))
     for name, pods in (("current", 11), ("file", 22)):
         (tmp_path / name).touch(mode=0o600)
@@ -156,22 +158,22 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_machine_is_followed_when_it_has_the_unit_and_what_it_was_told(machine: Path) -> None:
-    assert not door.is_followed()
+    assert not context.is_managed()
     (machine / "unit").touch()
-    assert door.is_followed()
+    assert context.is_managed()
     (machine / "current").unlink()
-    assert not door.is_followed()
+    assert not context.is_managed()
 
 
 def test_a_node_that_is_followed_is_what_its_provider_wants_whatever_an_old_file_says(machine: Path) -> None:
-    assert door.load(Given()).config.node.max_pods == 22
+    assert context.load_config(ConfigSelection()).config.node.max_pods == 22
     (machine / "unit").touch()
-    assert door.load(Given()).config.node.max_pods == 11
+    assert context.load_config(ConfigSelection()).config.node.max_pods == 11
 
 
 def test_whoever_names_a_file_means_it(machine: Path) -> None:
     (machine / "unit").touch()
-    assert door.load(Given(machine / "file")).config.node.max_pods == 22
+    assert context.load_config(ConfigSelection(machine / "file")).config.node.max_pods == 22
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
     values: dict[str, object], name: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        stays.check_following(load_settings({**JOIN, **values}).config, "edge-1")
+        service_install.check_management(load_settings({**JOIN, **values}).config, "edge-1")
     assert caught.value.name == name
 
 
@@ -197,7 +199,7 @@ def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
     "identity", [{**PRINCIPAL, SECRET: "s"}, {"azure.managedIdentity": {}}, {"azure.managedIdentity.clientId": "c"}]
 )
 def test_what_can_be_followed_is_not_refused(identity: dict[str, object]) -> None:
-    stays.check_following(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
+    service_install.check_management(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
 
 
 def test_a_file_of_the_agent_s_own_is_read_without_a_warning(machine: Path) -> None:
@@ -209,17 +211,17 @@ def followed(**values: object) -> NodeConfig:
 
 
 def test_whoever_gives_a_followed_node_settings_of_its_own_is_told_that_they_pass() -> None:
-    told = stays.passing(followed(**{"node.maxPods": 50}), followed(), None)
+    told = service_install.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed(), None)
     assert "does not know them" in told
-    assert stays.passing(followed(), followed(), Stays.AS_A_SERVICE) == ""
+    assert service_install.ignored_settings_warning(followed(), followed(), DaemonMode.AS_A_SERVICE) == ""
 
 
 def test_whoever_ends_that_a_node_is_followed_is_told() -> None:
-    told = stays.passing(load_settings(JOIN).config, followed(), Stays.AS_A_SERVICE)
+    told = service_install.ignored_settings_warning(load_settings(JOIN).config, followed(), DaemonMode.AS_A_SERVICE)
     assert "no longer followed" in told
 
 
 def test_what_an_earlier_join_kept_is_nothing_to_stay_with_unless_it_asks_for_that() -> None:
-    assert stays.is_followable(followed())
-    assert not stays.is_followable(load_settings(JOIN).config)
-    assert not stays.is_followable(None)
+    assert service_install.supports_management(followed())
+    assert not service_install.supports_management(load_settings(JOIN).config)
+    assert not service_install.supports_management(None)

@@ -12,12 +12,13 @@ import typer
 from typer.testing import CliRunner
 
 from aks_flex_node import __version__, errors
+from aks_flex_node.agent import context, terminal
 from aks_flex_node.agent.cli import app as commands
-from aks_flex_node.agent.cli import diffs, door, main, pages, screen, shelves
-from aks_flex_node.agent.components.sequence import STEPS
-from aks_flex_node.agent.engine.engine import Plan
-from aks_flex_node.agent.engine.observing import Facts
-from aks_flex_node.agent.engine.resources import Spec
+from aks_flex_node.agent.cli import artifact_commands, help_pages, main, plan_output
+from aks_flex_node.agent.components.catalog import DESIGN_STEPS
+from aks_flex_node.agent.reconcile.engine import ComponentPlan
+from aks_flex_node.agent.reconcile.observer import Facts
+from aks_flex_node.agent.reconcile.resources import Spec
 from aks_flex_node.errors import FlexError, WordsError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from aks_flex_node.host.dry import RecordedHost
@@ -79,24 +80,26 @@ def test_the_version_is_data_for_a_program() -> None:
     assert (code, json.loads(text)) == (0, {"version": __version__})
 
 
-@pytest.mark.parametrize(("why", "said"), [((), "make this machine a node"), ((door.LOOK,), "look at all of a node")])
+@pytest.mark.parametrize(
+    ("why", "said"), [((), "make this machine a node"), ((context.READ_STATUS,), "look at all of a node")]
+)
 def test_whoever_is_not_root_is_told_what_for(
     why: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(errors.MachineError, match=f"Only root can {said}."):
-        door.require_root(*why)
+        context.require_root(*why)
 
 
 @pytest.mark.parametrize("name", ["bundle", "bundle-1.34.4", "b.tar", "b.tar.gz", "b-1.2.tgz"])
 def test_a_bundle_is_a_directory_or_a_tar_file(name: str) -> None:
-    shelves.refuse_words(Path("/x", name), "")
+    artifact_commands.refuse_bundle_options(Path("/x", name), "")
 
 
 def test_the_list_of_steps_has_one_line_for_each() -> None:
     code, text = ran("bootstrap", "--list")
     assert code == 0
-    assert [line.split()[0] for line in text.splitlines()] == ["STEP", *(str(step.number) for step in STEPS)]
+    assert [line.split()[0] for line in text.splitlines()] == ["STEP", *(str(step.number) for step in DESIGN_STEPS)]
 
 
 def test_a_configuration_that_is_right_is_told_so(file: Path) -> None:
@@ -240,7 +243,7 @@ def test_whatever_ends_a_command_is_told_to_a_person(
 def test_an_error_is_told_with_all_its_lines_its_hint_and_where_to_read_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    screen.complain(errors.ConfigError("config-invalid", "Two problems:\n  one\n  two", "Correct them."))
+    terminal.print_error(errors.ConfigError("config-invalid", "Two problems:\n  one\n  two", "Correct them."))
     assert capsys.readouterr().err.splitlines() == [
         "error: Two problems:",
         "         one",
@@ -260,14 +263,14 @@ def test_an_error_is_told_with_all_its_lines_its_hint_and_where_to_read_on(
 def test_a_table_is_aligned_without_trailing_blanks(
     columns: Sequence[str], rows: list[Sequence[str]], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen.table(columns, rows)
+    terminal.print_table(columns, rows)
     assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_single_settings_are_pairs() -> None:
-    assert door.pairs(["a.b=1", "c=x=y", "d="]) == {"a.b": "1", "c": "x=y", "d": ""}
+    assert context.parse_settings(["a.b=1", "c=x=y", "d="]) == {"a.b": "1", "c": "x=y", "d": ""}
     with pytest.raises(WordsError, match="has no value"):
-        door.pairs(["a.b"])
+        context.parse_settings(["a.b"])
 
 
 def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,8 +280,8 @@ def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFix
         WriteFile("/etc/a", b"one\nthree\n"),
         WriteFile("/etc/s", b"hidden", 0o600, secret=True),
     )
-    plans = [Plan("cni", Spec(), Facts(), actions), Plan("npd", Spec(), Facts(), ())]
-    assert diffs.show(plans, host) == 3
+    plans = [ComponentPlan("cni", Spec(), Facts(), actions), ComponentPlan("npd", Spec(), Facts(), ())]
+    assert plan_output.print_plans(plans, host) == 3
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
         "cni:",
         "make directory /etc/d (0755)",
@@ -290,10 +293,10 @@ def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFix
         "write /etc/s (0600, 6 bytes)",
         "(its content is secret)",
     ]
-    again = [*plans, Plan("kubelet", Spec(), Facts(), (MakeDirectory("/etc/d"), MakeDirectory("/etc/e")))]
-    assert [one["what"] for one in diffs.as_data(again)].count("make directory /etc/d (0755)") == 1
-    assert diffs.show(again, host) == 4
-    assert diffs.as_data(plans)[0] == {
+    again = [*plans, ComponentPlan("kubelet", Spec(), Facts(), (MakeDirectory("/etc/d"), MakeDirectory("/etc/e")))]
+    assert [one["what"] for one in plan_output.plans_as_data(again)].count("make directory /etc/d (0755)") == 1
+    assert plan_output.print_plans(again, host) == 4
+    assert plan_output.plans_as_data(plans)[0] == {
         "component": "cni",
         "action": "MakeDirectory",
         "what": "make directory /etc/d (0755)",
@@ -302,16 +305,16 @@ def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["bootstrap", "-h"], ["config", "validate", "--help"]])
 def test_pages_of_help_were_written_beforehand(words: list[str]) -> None:
-    text = pages.page(words)
+    text = help_pages.find_page(words)
     assert text is not None
     assert text.startswith("Usage: aks-flex-node")
 
 
 def test_words_that_do_not_ask_for_help_get_no_page() -> None:
-    assert pages.page(["bootstrap"]) is None
-    assert pages.page(["none", "--help"]) is None
+    assert help_pages.find_page(["bootstrap"]) is None
+    assert help_pages.find_page(["none", "--help"]) is None
 
 
 def test_pages_say_what_the_commands_say() -> None:
-    said = json.loads(pages.written())
-    assert json.loads(pages.PAGES.read_text()) == said, "run `python -m aks_flex_node.agent.cli.pages`"
+    said = json.loads(help_pages.render_pages())
+    assert json.loads(help_pages.PAGES.read_text()) == said, "run `python -m aks_flex_node.agent.cli.help_pages`"

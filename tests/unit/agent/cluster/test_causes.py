@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.cluster import causes
+from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.cluster.nodes import Node
 from aks_flex_node.host.dry import RecordedHost
 from aks_flex_node.host.host import Answer, UnitState
@@ -65,7 +65,7 @@ CONTAINERD_ERROR = (
     ],
 )
 def test_what_the_cluster_refuses_is_told_while_the_kubelet_still_runs(line: str, name: str | None) -> None:
-    found = causes.fatal(KUBELET, RUNNING, [QUIET, line, QUIET], shows="bootstrapToken")
+    found = diagnosis.find_fatal_cause(KUBELET, RUNNING, [QUIET, line, QUIET], shows="bootstrapToken")
     assert (found and found.name) == name
 
 
@@ -75,16 +75,16 @@ def test_a_registry_that_is_at_odds_with_a_pod_is_no_fault_of_the_node(words: st
     pull = f'"Failed to pull image" err="failed to resolve reference: {words}" image="registry.example/x:1"'
     wait = f'"Error syncing pod, skipping" err="failed to \\"StartContainer\\": {words}" pod="default/x" podUID="1"'
     lines = [f"E1115 06:00:01.123456    1234 log.go:32] {each}" for each in (pull, wait)]
-    assert causes.fatal(KUBELET, RUNNING, lines, shows=shows) is None
+    assert diagnosis.find_fatal_cause(KUBELET, RUNNING, lines, shows=shows) is None
 
 
 @pytest.mark.parametrize("line", [UNAUTHORIZED, FORBIDDEN])
 def test_a_node_that_does_not_join_by_token_is_not_told_about_tokens(line: str) -> None:
-    assert causes.fatal(KUBELET, RUNNING, [line], shows=None) is None
+    assert diagnosis.find_fatal_cause(KUBELET, RUNNING, [line], shows=None) is None
 
 
 def test_words_of_containerd_are_not_taken_for_words_of_the_kubelet() -> None:
-    assert causes.fatal("containerd.service", RUNNING, [UNTRUSTED], shows="bootstrapToken") is None
+    assert diagnosis.find_fatal_cause("containerd.service", RUNNING, [UNTRUSTED], shows="bootstrapToken") is None
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_words_of_containerd_are_not_taken_for_words_of_the_kubelet() -> None:
     ],
 )
 def test_a_unit_that_does_not_stay_up_has_failed(state: UnitState, fails: bool) -> None:
-    found = causes.fatal(KUBELET, state, [SWAP, *SYSTEMD], shows="bootstrapToken")
+    found = diagnosis.find_fatal_cause(KUBELET, state, [SWAP, *SYSTEMD], shows="bootstrapToken")
     assert (found is not None) is fails
     if found:
         assert found.name == "service-failed"
@@ -122,7 +122,7 @@ def test_a_unit_that_does_not_stay_up_has_failed(state: UnitState, fails: bool) 
     ],
 )
 def test_the_line_that_says_most_is_found(lines: list[str], expected: str) -> None:
-    assert causes.worst_line(lines) == expected
+    assert diagnosis.most_telling_line(lines) == expected
 
 
 def node(message: str = "", cidr: str = "", *, ready: bool = False) -> Node:
@@ -146,7 +146,7 @@ def node(message: str = "", cidr: str = "", *, ready: bool = False) -> Node:
 def test_when_time_is_up_the_likeliest_cause_is_told(
     otherwise: str, seen: Node | None, name: str, words: str
 ) -> None:
-    error = causes.last_resort(KUBELET, [BAD_FLAG], otherwise, seen)
+    error = diagnosis.timeout_cause(KUBELET, [BAD_FLAG], otherwise, seen)
     assert (error.name, error.again) == (name, True)
     assert words in str(error)
 
@@ -154,7 +154,7 @@ def test_when_time_is_up_the_likeliest_cause_is_told(
 def test_the_journal_is_asked_for_the_last_words_of_a_unit() -> None:
     argv = ("journalctl", "--unit", KUBELET, "--lines", "400", "--output", "cat", "--no-pager")
     host = RecordedHost(answers={argv: Answer(0, "one\n\ntwo\n")})
-    assert causes.journal(host, RUNNING) == ["one", "two"]
+    assert diagnosis.read_journal(host, RUNNING) == ["one", "two"]
 
 
 REGISTER = 'E1115 1 kubelet_node_status.go:116] "Unable to register node with API server"'
@@ -175,13 +175,13 @@ NO_TOKEN = (
     ],
 )
 def test_why_an_azure_identity_does_not_get_in_is_told(lines: tuple[str, ...], name: str, words: str) -> None:
-    found = causes.fatal(KUBELET, RUNNING, [QUIET, *lines, QUIET], shows="exec")
+    found = diagnosis.find_fatal_cause(KUBELET, RUNNING, [QUIET, *lines, QUIET], shows="exec")
     assert found
     assert found.name == name
     assert words in found.message
-    assert causes.fatal(KUBELET, RUNNING, [QUIET], shows="exec") is None
+    assert diagnosis.find_fatal_cause(KUBELET, RUNNING, [QUIET], shows="exec") is None
 
 
 def test_nobody_is_told_to_bind_whoever_has_no_name() -> None:
     line = FORBIDDEN.replace(OID, "system:anonymous")
-    assert causes.fatal(KUBELET, RUNNING, [line], shows="certificate") is None
+    assert diagnosis.find_fatal_cause(KUBELET, RUNNING, [line], shows="certificate") is None

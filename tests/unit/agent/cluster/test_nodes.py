@@ -7,9 +7,8 @@ from typing import Any, cast
 import pytest
 
 from aks_flex_node.agent.cluster import nodes
-from aks_flex_node.agent.cluster.api import Api, Refused, explained
-from aks_flex_node.agent.cluster.farewell import Farewell
-from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, explain_connection_error
+from aks_flex_node.agent.cluster.nodes import Node, NodeRemoval
 from aks_flex_node.api.node_marks import CORDONED, LEFT
 from aks_flex_node.errors import ClusterError
 from tests.unit.agent.given import Answers
@@ -29,7 +28,7 @@ DOCUMENT: dict[str, Any] = {
     },
 }
 OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", "Check it.", again=True)
-BUDGET = Refused(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+BUDGET = ApiStatusError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
 
 
 def pod(name: str = "web", **metadata: Any) -> dict[str, Any]:
@@ -63,9 +62,9 @@ class Clock:
 
 def drained(api: Answers, seconds: float = 1.0) -> list[str]:
     clock = Clock()
-    server = cast("Api", api)
+    server = cast("ApiClient", api)
     nodes.cordon(server, "edge-1")
-    return list(nodes.move_pods(server, "edge-1", seconds, lambda _: None, clock=clock, sleep=clock.sleep))
+    return list(nodes.drain_pods(server, "edge-1", seconds, lambda _: None, clock=clock, sleep=clock.sleep))
 
 
 def test_a_node_is_read_from_what_the_server_says() -> None:
@@ -82,12 +81,12 @@ def test_a_node_that_has_just_been_registered_says_little() -> None:
 
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_node_that_is_not_there_is_not_found(status: int) -> None:
-    assert nodes.find(cast("Api", api_of(node=Refused(status, "", ""))), "edge-1") is None
+    assert nodes.find(cast("ApiClient", api_of(node=ApiStatusError(status, "", ""))), "edge-1") is None
 
 
 def test_another_refusal_is_not_taken_for_a_missing_node() -> None:
-    with pytest.raises(Refused):
-        nodes.find(cast("Api", api_of(node=Refused(401, "Unauthorized", ""))), "edge-1")
+    with pytest.raises(ApiStatusError):
+        nodes.find(cast("ApiClient", api_of(node=ApiStatusError(401, "Unauthorized", ""))), "edge-1")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_another_refusal_is_not_taken_for_a_missing_node() -> None:
 )
 def test_pods_of_daemon_sets_and_pods_that_are_files_stay(metadata: dict[str, Any], moves: bool) -> None:
     api = api_of(pods=[[pod(**metadata)]])
-    assert [nodes.movable(one) for one in nodes.pods(cast("Api", api), "edge-1")] == [moves]
+    assert [nodes.is_evictable(one) for one in nodes.pods(cast("ApiClient", api), "edge-1")] == [moves]
 
 
 def test_a_drain_lets_no_new_pods_come_before_it_moves_the_old() -> None:
@@ -133,14 +132,14 @@ def test_a_drain_ends_in_time_and_names_who_stayed() -> None:
 def test_who_stays_says_why() -> None:
     api = api_of(pods=[[pod(), pod("old", deletionTimestamp="now")]], evict=[BUDGET])
     clock = Clock()
-    stayed = nodes.move_pods(cast("Api", api), "edge-1", 1.0, lambda _: None, clock=clock, sleep=clock.sleep)
+    stayed = nodes.drain_pods(cast("ApiClient", api), "edge-1", 1.0, lambda _: None, clock=clock, sleep=clock.sleep)
     assert stayed == {"default/web": BUDGET.message, "default/old": "it is still ending"}
     assert ("PATCH", NODE) not in api.asked
 
 
 def test_a_cordon_for_an_update_says_in_the_same_breath_that_it_is_ours() -> None:
     api = api_of()
-    nodes.cordon_for_update(cast("Api", api), "edge-1")
+    nodes.cordon_for_update(cast("ApiClient", api), "edge-1")
     assert api.bodies[0]["spec"] == {"unschedulable": True}
     assert list(api.bodies[0]["metadata"]["annotations"]) == [CORDONED]
 
@@ -149,7 +148,7 @@ def test_a_cordon_for_an_update_says_in_the_same_breath_that_it_is_ours() -> Non
 def test_only_what_we_cordoned_is_uncordoned(ours: bool) -> None:
     metadata = {"name": "edge-1", "annotations": {CORDONED: "now"} if ours else {}}
     api = api_of(node={**DOCUMENT, "metadata": metadata})
-    assert nodes.uncordon(cast("Api", api), "edge-1") is ours
+    assert nodes.uncordon(cast("ApiClient", api), "edge-1") is ours
     wanted = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
     assert api.bodies[1:] == ([wanted] if ours else [])
 
@@ -168,41 +167,41 @@ def test_labels_of_others_stay(
     there: dict[str, str], wanted: dict[str, str], earlier: str, changes: dict[str, str | None] | None
 ) -> None:
     api, node = api_of(), Node.read({"metadata": {"name": "edge-1", "labels": there}})
-    changed = nodes.bring_labels(cast("Api", api), node, wanted, frozenset(earlier.split()))
+    changed = nodes.sync_labels(cast("ApiClient", api), node, wanted, frozenset(earlier.split()))
     assert changed == sorted(changes or {})
     assert api.bodies == ([{"metadata": {"labels": changes}}] if changes else [])
 
 
 @pytest.mark.parametrize(
-    ("answer", "why_not"), [({}, ""), (BUDGET, BUDGET.message), (Refused(404, "NotFound", ""), "")], ids=str
+    ("answer", "why_not"), [({}, ""), (BUDGET, BUDGET.message), (ApiStatusError(404, "NotFound", ""), "")], ids=str
 )
 def test_an_eviction_is_asked_for(answer: Any, why_not: str) -> None:
-    assert nodes.evict(cast("Api", api_of(evict=[answer])), pod()) == why_not
+    assert nodes.evict(cast("ApiClient", api_of(evict=[answer])), pod()) == why_not
 
 
 def test_an_eviction_that_is_refused_for_good_is_told() -> None:
-    with pytest.raises(Refused):
-        nodes.evict(cast("Api", api_of(evict=[Refused(403, "Forbidden", "")])), pod())
+    with pytest.raises(ApiStatusError):
+        nodes.evict(cast("ApiClient", api_of(evict=[ApiStatusError(403, "Forbidden", "")])), pod())
 
 
 @pytest.mark.parametrize(
     ("answers", "to_type", "notes"),
     [
         ({}, [], ["node edge-1 is out of the cluster"]),
-        ({"delete": Refused(404, "", "")}, [], ["node edge-1 is out of the cluster"]),
+        ({"delete": ApiStatusError(404, "", "")}, [], ["node edge-1 is out of the cluster"]),
         (
-            {"delete": Refused(403, "Forbidden", "")},
+            {"delete": ApiStatusError(403, "Forbidden", "")},
             ["kubectl delete node edge-1"],
             ["a node's own certificate may not delete node edge-1; it is cordoned and marked as left"],
         ),
-        ({"node": Refused(404, "", "")}, [], ["the cluster has no node edge-1"]),
+        ({"node": ApiStatusError(404, "", "")}, [], ["the cluster has no node edge-1"]),
         (
             {"node": OFFLINE},
             ["kubectl delete node edge-1"],
             ["the cluster was not told: It cannot be reached. Check it."],
         ),
         (
-            {"node": Refused(401, "Unauthorized", "Unauthorized")},
+            {"node": ApiStatusError(401, "Unauthorized", "Unauthorized")},
             ["kubectl delete node edge-1"],
             ["the cluster was not told: Unauthorized"],
         ),
@@ -218,26 +217,26 @@ def test_a_farewell_says_what_is_left_for_a_person_to_type(
     answers: dict[str, Any], to_type: list[str], notes: list[str]
 ) -> None:
     told: list[str] = []
-    assert Farewell(cast("Api", api_of(**answers)), "edge-1", 0.0).say(told.append) == to_type
+    assert NodeRemoval(cast("ApiClient", api_of(**answers)), "edge-1", 0.0).run(told.append) == to_type
     assert told == notes
 
 
 def test_a_farewell_leaves_nothing_to_type_where_a_provider_takes_the_node_away() -> None:
     told: list[str] = []
-    api = api_of(nodes=[DOCUMENT, Refused(404, "", "")], delete=Refused(403, "Forbidden", ""))
-    assert Farewell(cast("Api", api), "edge-1", 0.0, patience=5.0).say(told.append) == []
+    api = api_of(nodes=[DOCUMENT, ApiStatusError(404, "", "")], delete=ApiStatusError(403, "Forbidden", ""))
+    assert NodeRemoval(cast("ApiClient", api), "edge-1", 0.0, delete_seconds=5.0).run(told.append) == []
     assert told == ["the resource provider took node edge-1 out of the cluster"]
 
 
 def test_a_farewell_names_pods_that_did_not_go() -> None:
     told: list[str] = []
-    Farewell(cast("Api", api_of(pods=[[pod()]])), "edge-1", 0.0).say(told.append)
+    NodeRemoval(cast("ApiClient", api_of(pods=[[pod()]])), "edge-1", 0.0).run(told.append)
     assert told[:2] == ["draining 1 pod", "these pods did not go within 0 s: default/web"]
 
 
 def test_the_last_word_is_an_annotation() -> None:
     api = api_of()
-    nodes.say_left(cast("Api", api), "edge-1")
+    nodes.mark_left(cast("ApiClient", api), "edge-1")
     assert list(api.bodies[0]["metadata"]["annotations"]) == [LEFT]
 
 
@@ -270,7 +269,7 @@ def test_the_last_word_is_an_annotation() -> None:
     ],
 )
 def test_an_api_server_that_cannot_be_asked_is_explained(cause: str, name: str, words: str) -> None:
-    error = explained("https://c", OSError(cause))
+    error = explain_connection_error("https://c", OSError(cause))
     assert error.name == name
     assert words in str(error)
     assert error.again is (name != "api-server-untrusted")

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from aks_flex_node.agent.cluster.api import Api, Refused
-from aks_flex_node.agent.cluster.proof import LiveProof, World
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
+from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.dry import RecordedHost
 from aks_flex_node.host.host import Answer, UnitState
@@ -44,8 +44,10 @@ class Scene:
         self.api = Answers({("GET", NODE): list(answers) or [document()], ("GET", "/version"): [{}]})
         self.said: list[str] = []
         self.now = 0.0
-        world = World(lambda: healthy, lambda: self.now, self.sleep, cast("Api", self.api), lambda: 0.0)
-        self.proof = LiveProof(self.host, config_of(values), "edge-1", self.said.append, world, seconds)
+        world = ReadinessEnvironment(
+            lambda: healthy, lambda: self.now, self.sleep, cast("ApiClient", self.api), lambda: 0.0
+        )
+        self.proof = LiveNodeReadiness(self.host, config_of(values), "edge-1", self.said.append, world, seconds)
 
     def sleep(self, seconds: float) -> None:
         self.now += max(1.0, seconds)
@@ -56,13 +58,13 @@ class Scene:
         return caught.value
 
     def prove(self) -> None:
-        self.proof.registered()
-        self.proof.ready(lambda _: None)
+        self.proof.wait_registered()
+        self.proof.wait_ready(lambda _: None)
 
 
 def test_a_node_that_works_is_proven_step_by_step_and_at_once() -> None:
     scene = Scene()
-    assert scene.proof.registered().name == "edge-1"
+    assert scene.proof.wait_registered().name == "edge-1"
     assert scene.said == [
         "containerd runs",
         "the kubelet is well",
@@ -74,23 +76,23 @@ def test_a_node_that_works_is_proven_step_by_step_and_at_once() -> None:
 
 def test_a_certificate_that_is_refused_for_a_while_is_not_called_an_azure_identity() -> None:
     by_identity: dict[str, object] = {"azure.managedIdentity.clientId": "x", "node.kubelet.auth": "certificate"}
-    answers = [*[Refused(401, "Unauthorized", "")] * 20, document()]
+    answers = [*[ApiStatusError(401, "Unauthorized", "")] * 20, document()]
     refused = 'E1115 06:00:01.1 1 reflector.go:205] "Failed to watch" err="failed to list *v1.Node: Unauthorized"'
     scene = Scene(*answers, words=refused, values=by_identity)
-    assert scene.proof.registered().name == "edge-1"
+    assert scene.proof.wait_registered().name == "edge-1"
     without = Scene(*answers, words=refused, values=by_identity, certified=False)
     assert without.fails().name == "azure-identity-refused"
 
 
 def test_a_node_is_shown_each_time_that_it_is_looked_at_until_it_is_ready() -> None:
-    scene, seen = Scene(document("False"), OFFLINE, Refused(401, "", ""), document()), list[bool]()
-    assert scene.proof.ready(lambda node: seen.append(node.ready)).ready
+    scene, seen = Scene(document("False"), OFFLINE, ApiStatusError(401, "", ""), document()), list[bool]()
+    assert scene.proof.wait_ready(lambda node: seen.append(node.ready)).ready
     assert seen == [False, True]
 
 
 def test_what_a_node_said_in_an_earlier_life_proves_nothing() -> None:
     scene = Scene(document(reported="2001-01-01T00:00:00Z"), document())
-    assert scene.proof.ready(lambda _: None).reported.startswith("9999")
+    assert scene.proof.wait_ready(lambda _: None).reported.startswith("9999")
 
 
 def test_a_kubelet_that_waits_for_its_first_certificate_need_not_answer() -> None:
@@ -114,7 +116,7 @@ def test_a_kubelet_that_waits_for_its_first_certificate_need_not_answer() -> Non
         (Scene(units={"containerd.service": UnitState("c", active="failed")}), "service-failed", 7),
         (Scene(units={"containerd.service": UnitState("c")}), "node-not-registered", 62),
         (Scene(healthy=False), "node-not-ready", 62),
-        (Scene(Refused(404, "", "")), "node-not-registered", 1000),
+        (Scene(ApiStatusError(404, "", "")), "node-not-registered", 1000),
         (Scene(document("False")), "node-not-ready", 1000),
         (Scene(ClusterError("api-server-untrusted", "It is not trusted.")), "api-server-untrusted", 1),
     ],
@@ -135,8 +137,8 @@ def test_when_the_server_cannot_be_reached_that_is_the_cause() -> None:
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
 def test_a_server_that_is_not_well_for_a_moment_is_waited_for(status: int) -> None:
-    scene = Scene(Refused(status, "", "not now"), document())
-    assert scene.proof.registered().name == "edge-1"
+    scene = Scene(ApiStatusError(status, "", "not now"), document())
+    assert scene.proof.wait_registered().name == "edge-1"
 
 
 def test_all_of_a_proof_ends_within_the_time_that_it_was_given() -> None:
@@ -149,7 +151,7 @@ def lacking(scene: Scene, *lacks: FlexError | None) -> FlexError:
     """What a proof ends with when this is lacking, look by look; it must end badly."""
     rest = list(lacks)
     with pytest.raises(FlexError) as caught:
-        scene.proof.shows(lambda _: rest.pop(0) if len(rest) > 1 else rest[0])
+        scene.proof.wait_healthy(lambda _: rest.pop(0) if len(rest) > 1 else rest[0])
     return caught.value
 
 
@@ -158,7 +160,7 @@ OTHER = ClusterError("version-not-reported", "It shows another version.")
 
 def test_a_proof_waits_for_what_is_lacking() -> None:
     scene, rest = Scene(seconds=60.0), [OTHER, OTHER, None]
-    assert scene.proof.shows(lambda _: rest.pop(0)).ready
+    assert scene.proof.wait_healthy(lambda _: rest.pop(0)).ready
     assert rest == []
 
 
@@ -178,7 +180,7 @@ def test_a_server_that_cannot_be_reached_is_the_cause_whatever_else_is_lacking()
 
 def test_a_kubelet_must_have_been_up_for_a_while() -> None:
     scene = Scene(seconds=60.0)
-    scene.proof.shows(lambda _: None)
+    scene.proof.wait_healthy(lambda _: None)
     assert 5.0 <= scene.now <= 7.0
 
 
@@ -204,7 +206,7 @@ def test_a_kubelet_that_fell_before_and_has_stayed_up_since_is_not_blamed_for_th
     ids=lambda value: "" if isinstance(value, Scene) else str(value),
 )
 def test_what_is_wrong_here_is_told_whatever_the_cluster_says(scene: Scene, words: str) -> None:
-    error = scene.proof.unwell()
+    error = scene.proof.local_problem()
     assert (error is None) is (not words)
     assert error is None or words in error.message
 
@@ -216,5 +218,5 @@ def test_what_is_wrong_here_is_told_whatever_the_cluster_says(scene: Scene, word
 )
 def test_whoever_has_a_provider_need_not_type_taints(values: dict[str, object], told: bool) -> None:
     scene = Scene(values={**values, "node.taints": ["edge=true:NoSchedule"]})
-    scene.proof.label(scene.proof.registered(), {}, frozenset())
+    scene.proof.sync_labels(scene.proof.wait_registered(), {}, frozenset())
     assert any("kubectl taint nodes edge-1 edge=true:NoSchedule" in line for line in scene.said) is told

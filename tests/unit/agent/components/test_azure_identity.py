@@ -11,7 +11,7 @@ import pytest
 from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.engine.resources import File, Line
+from aks_flex_node.agent.reconcile.resources import File, FileLine
 from tests.unit.agent.given import MACHINE, config_of, files_of, text_of
 
 TOKEN = ("azure.bootstrapToken.token",)
@@ -62,7 +62,7 @@ def test_for_a_certificate_the_script_is_called_once() -> None:
     first = json.loads(text_of(credentials.desired(config, MACHINE), f"{FOLDER}/bootstrap-kubeconfig"))
     assert first["users"][0]["user"]["exec"]["command"] == f"{FOLDER}/token.sh"
     spec = kubelet.desired(config, MACHINE)
-    assert any(isinstance(one, Line) and one.path == f"{FOLDER}/kubeconfig" for one in spec.resources)
+    assert any(isinstance(one, FileLine) and one.path == f"{FOLDER}/kubeconfig" for one in spec.resources)
     assert "rotateCertificates: true" in text_of(spec, f"{FOLDER}/config.yaml")
     assert "--bootstrap-kubeconfig" in text_of(spec, f"{kubelet.DROPINS}/10-kubeadm.conf")
     assert joined_file(config).endswith("kubelet-client-current.pem")

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.components import agent, sequence
-from aks_flex_node.agent.components.agent import HOME
+from aks_flex_node.agent.components import agent, catalog
+from aks_flex_node.agent.components.agent import STATE_DIR
+from aks_flex_node.agent.components.catalog import COMPONENT_NAMES, DESIGN_STEPS, SEQUENCE, select_components
 from aks_flex_node.agent.components.kubelet import DEFAULT_DIRECTORY
-from aks_flex_node.agent.components.sequence import NAMES, SEQUENCE, STEPS, choose
-from aks_flex_node.agent.engine.resources import File, Spec
-from aks_flex_node.agent.marks import MARK
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, File, Spec
 from aks_flex_node.errors import WordsError
 from tests.unit.agent.given import MACHINE, config_of, files_of
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.engine.component import Component
+    from aks_flex_node.agent.reconcile.component import Component
 
 COMPONENTS = (agent.COMPONENT, *SEQUENCE)
 CUSTOM: dict[str, object] = {
@@ -63,7 +62,7 @@ def test_every_place_can_be_chosen(component: Component) -> None:
     spec = component.desired(config_of(CUSTOM), replace(MACHINE, pod_cidr="10.244.3.0/24"))
     texts = [one.content.decode() for one in spec.resources if isinstance(one, File)]
     # Where a command without a configuration looks, and where kubelets put sockets wherever the rest of them is.
-    fixed = {HOME, DEFAULT_DIRECTORY}
+    fixed = {STATE_DIR, DEFAULT_DIRECTORY}
     for place in DEFAULT_PLACES:
         assert not [path for path in spec.paths - fixed if path == place or path.startswith(f"{place}/")]
         assert not [text for text in texts if re.search(rf"(?<![\w/]){place}\b", text)], place
@@ -91,7 +90,7 @@ def units(spec: Spec) -> dict[str, str]:
 @everyone
 def test_units_are_what_systemd_can_read(component: Component, values: dict[str, object]) -> None:
     for path, text in units(component.desired(config_of(values), MACHINE)).items():
-        assert text.startswith(f"# {MARK}\n"), path
+        assert text.startswith(f"# {MANAGED_MARK}\n"), path
         for line in text.splitlines():
             assert re.fullmatch(r"#.*|\[(Unit|Service|Install)\]|[A-Za-z]+=.*|", line), line
             assert not re.search(r"(?<!%)(?:%%)*%(?!%)", line), (
@@ -111,31 +110,31 @@ def test_secrets_are_for_root_alone_and_marked_as_such(component: Component) -> 
 
 
 def test_the_first_design_names_eleven_steps() -> None:
-    assert [step.number for step in STEPS] == list(range(1, 12))
-    homes = {name for step in STEPS for name in step.home.split(", ")}
-    assert homes - {"arc", "proof", "every component"} <= set(NAMES)
+    assert [step.number for step in DESIGN_STEPS] == list(range(1, 12))
+    homes = {name for step in DESIGN_STEPS for name in step.home.split(", ")}
+    assert homes - {"arc", "proof", "every component"} <= set(COMPONENT_NAMES)
 
 
 @pytest.mark.parametrize(
     ("only", "start", "expected"),
     [
-        ((), "", NAMES),
+        ((), "", COMPONENT_NAMES),
         (("kubelet",), "", ("kubelet",)),
         (("kubelet", "runc"), "", ("runc", "kubelet")),
         ((), "kubelet", ("kubelet", "npd", "tools")),
-        ((), "vpn", NAMES),
-        ((), "system", NAMES[1:]),
+        ((), "vpn", COMPONENT_NAMES),
+        ((), "system", COMPONENT_NAMES[1:]),
     ],
 )
 def test_components_are_chosen_in_the_order_of_the_sequence(
     only: tuple[str, ...], start: str, expected: tuple[str, ...]
 ) -> None:
-    assert tuple(component.name for component in choose(only, start)) == expected
+    assert tuple(component.name for component in select_components(only, start)) == expected
 
 
 @pytest.mark.parametrize(("only", "start"), [(("kubelt",), ""), ((), "kubelt"), (("cni", "kubelt"), "")])
 def test_an_unknown_component_is_refused_with_the_known_ones(only: tuple[str, ...], start: str) -> None:
     with pytest.raises(WordsError, match="no component 'kubelt'") as caught:
-        choose(only, start)
+        select_components(only, start)
     assert caught.value.name == "component-unknown"
-    assert all(name in caught.value.hint for name in sequence.NAMES)
+    assert all(name in caught.value.hint for name in catalog.COMPONENT_NAMES)

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes, npd
-from aks_flex_node.agent.components.kubelet.configuration import CIPHERS, configuration, settings
-from aks_flex_node.agent.components.sequence import SEQUENCE
-from aks_flex_node.agent.engine.resources import Spec
+from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.components.kubelet import TLS_CIPHERS, kubelet_configuration, kubelet_settings
+from aks_flex_node.agent.reconcile.resources import Spec
 from tests.unit.agent.config.samples import CLUSTER_ID, PEM, TOKEN
 from tests.unit.agent.given import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
 
@@ -31,7 +31,7 @@ NETWORK = "/etc/cni/net.d/99-aks-flex-node.conflist"
 
 
 def test_the_kubelet_is_as_the_cis_benchmark_wants_it() -> None:
-    made = yaml.safe_load(configuration(config_of(), MACHINE))
+    made = yaml.safe_load(kubelet_configuration(config_of(), MACHINE))
     assert made["authentication"] == {
         "anonymous": {"enabled": False},
         "webhook": {"enabled": True},
@@ -45,12 +45,14 @@ def test_the_kubelet_is_as_the_cis_benchmark_wants_it() -> None:
         "podPidsLimit": 4096,
         "seccompDefault": True,
         "protectKernelDefaults": True,
-        "tlsCipherSuites": CIPHERS,
+        "tlsCipherSuites": TLS_CIPHERS,
     }
     assert {key: made[key] for key in expected} == expected
     assert made["streamingConnectionIdleTimeout"] not in ("0", "0s")
     assert made["eventRecordQPS"] >= 0
-    assert all(name.startswith("TLS_ECDHE_") and ("GCM" in name or "CHACHA20_POLY1305" in name) for name in CIPHERS)
+    assert all(
+        name.startswith("TLS_ECDHE_") and ("GCM" in name or "CHACHA20_POLY1305" in name) for name in TLS_CIPHERS
+    )
 
 
 def test_files_of_the_kubelet_are_for_root_alone_and_its_authority_for_all() -> None:
@@ -85,14 +87,14 @@ def test_settings_of_the_kubelet_become_its_configuration(
     values: dict[str, object], key: str, expected: object
 ) -> None:
     values = {name.replace("serverTlsBootstrap", "serverTLSBootstrap"): value for name, value in values.items()}
-    assert yaml.safe_load(configuration(config_of(values), MACHINE)).get(key) == expected
+    assert yaml.safe_load(kubelet_configuration(config_of(values), MACHINE)).get(key) == expected
 
 
 @pytest.mark.parametrize(("cgroups", "expected"), [(1, False), (2, None)])
 def test_the_first_version_of_control_groups_is_allowed_where_there_is_no_other(
     cgroups: int, expected: bool | None
 ) -> None:
-    assert settings(config_of(), replace(MACHINE, cgroups=cgroups)).get("failCgroupV1") is expected
+    assert kubelet_settings(config_of(), replace(MACHINE, cgroups=cgroups)).get("failCgroupV1") is expected
 
 
 def environment(text: str) -> dict[str, str]:

@@ -11,9 +11,9 @@ import pytest
 
 from aks_flex_node.agent.artifacts import Wanted
 from aks_flex_node.agent.components import containerd, runc
-from aks_flex_node.agent.components.environment import proxy_lines
-from aks_flex_node.agent.components.kubelet.configuration import settings
-from aks_flex_node.agent.components.sources import artifact, filled
+from aks_flex_node.agent.components.artifact_urls import artifact, fill_url
+from aks_flex_node.agent.components.kubelet import kubelet_settings
+from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.config.models import Proxy
 from tests.unit.agent.given import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
 
@@ -75,11 +75,13 @@ def test_containerd_keeps_to_its_own_places() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.7.29", "2.4.2"])
-@pytest.mark.parametrize("may_raise", [True, False])
-def test_scores_are_restricted_where_nobody_may_lower_them(version: str, may_raise: bool) -> None:
-    spec = containerd.desired(config_of({"containerd.version": version}), replace(MACHINE, may_raise=may_raise))
-    assert f"restrict_oom_score_adj = {'false' if may_raise else 'true'}" in text_of(spec, CONFIG)
-    assert ("LimitNOFILE=1048576" in text_of(spec, UNIT)) is may_raise
+@pytest.mark.parametrize("can_raise_limits", [True, False])
+def test_scores_are_restricted_where_nobody_may_lower_them(version: str, can_raise_limits: bool) -> None:
+    spec = containerd.desired(
+        config_of({"containerd.version": version}), replace(MACHINE, can_raise_limits=can_raise_limits)
+    )
+    assert f"restrict_oom_score_adj = {'false' if can_raise_limits else 'true'}" in text_of(spec, CONFIG)
+    assert ("LimitNOFILE=1048576" in text_of(spec, UNIT)) is can_raise_limits
 
 
 @pytest.mark.parametrize("version", ["1.7.29", "2.0.5", "2.4.2"])
@@ -89,16 +91,16 @@ def test_containerd_and_the_kubelet_agree_who_makes_control_groups(version: str,
     config = config_of({"containerd.version": version, "node.kubelet.cgroupDriver": driver})
     machine = replace(MACHINE, systemd=systemd)
     text = text_of(containerd.desired(config, machine), CONFIG)
-    assert ("SystemdCgroup = true" in text) is (settings(config, machine)["cgroupDriver"] == "systemd")
+    assert ("SystemdCgroup = true" in text) is (kubelet_settings(config, machine)["cgroupDriver"] == "systemd")
 
 
 @pytest.mark.parametrize(("version", "count"), [("1.7.29", 5), ("2.4.2", 3)])
 def test_containerd_brings_the_programs_of_its_generation(version: str, count: int) -> None:
     spec = containerd.desired(config_of({"containerd.version": version}), MACHINE)
     (program,) = spec.programs
-    assert program.place == f"/opt/aks-flex-node/containerd/{version}"
+    assert program.path == f"/opt/aks-flex-node/containerd/{version}"
     assert len(program.artifacts[0].files) == len(links_of(spec)) == count
-    assert links_of(spec)["/usr/local/bin/containerd"] == f"{program.place}/bin/containerd"
+    assert links_of(spec)["/usr/local/bin/containerd"] == f"{program.path}/bin/containerd"
 
 
 def test_mirrors_are_asked_in_turn_and_then_the_registry() -> None:
@@ -151,8 +153,8 @@ def test_proxies_of_containerd_are_in_a_file_for_root_alone() -> None:
 
 
 def test_exceptions_from_proxies_alone_are_no_proxy() -> None:
-    assert proxy_lines(Proxy(no_proxy=("a",))) == ""
-    assert proxy_lines(Proxy(http='http://x\\y"z')) == 'HTTP_PROXY="http://x\\\\y\\"z"\n'
+    assert proxy_environment(Proxy(no_proxy=("a",))) == ""
+    assert proxy_environment(Proxy(http='http://x\\y"z')) == 'HTTP_PROXY="http://x\\\\y\\"z"\n'
 
 
 def test_runc_is_one_file_under_its_own_name() -> None:
@@ -175,7 +177,7 @@ def test_runc_is_one_file_under_its_own_name() -> None:
     ],
 )
 def test_templates_are_filled(template: str, words: tuple[str, ...], expected: str) -> None:
-    assert filled(template, *words) == expected
+    assert fill_url(template, *words) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from aks_flex_node.agent.components import service
-from aks_flex_node.agent.components.sequence import AFTER, own
+from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ordered_agent_components
 from aks_flex_node.agent.components.service import release
-from aks_flex_node.agent.engine.resources import Program
-from aks_flex_node.agent.machine import UNIT
-from aks_flex_node.agent.marks import MARK
+from aks_flex_node.agent.machine import UNIT_FILE
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, ProgramTree
 from aks_flex_node.host.actions import (
     EnableUnit,
     ReloadUnits,
@@ -31,17 +30,17 @@ RENEWS: dict[str, object] = {**FOLLOWS, "agent.version": "v0.2.0"}
 
 def unit(values: dict[str, object] | None = None, **machine: object) -> list[str]:
     config = config_of({**FOLLOWS, **(values or {})})
-    return text_of(service.COMPONENT.desired(config, replace(MACHINE, **machine)), UNIT).splitlines()  # type: ignore[arg-type]
+    return text_of(service.COMPONENT.desired(config, replace(MACHINE, **machine)), UNIT_FILE).splitlines()  # type: ignore[arg-type]
 
 
 def test_a_machine_that_nobody_follows_has_no_service() -> None:
-    for component in AFTER:
+    for component in AGENT_COMPONENTS:
         assert component.desired(config_of({"agent.version": "0.2.0"}), MACHINE).resources == ()
 
 
 def test_it_runs_the_program_that_the_machine_has() -> None:
     lines = unit(program="/srv/venv/bin/aks-flex-node")
-    assert lines[:2] == [f"# {MARK}", "# Program: /srv/venv/bin/aks-flex-node"]
+    assert lines[:2] == [f"# {MANAGED_MARK}", "# Program: /srv/venv/bin/aks-flex-node"]
     assert "ExecStart=/srv/venv/bin/aks-flex-node follow" in lines
     assert not [line for line in lines if line.startswith("ExecStartPre")]
 
@@ -65,9 +64,9 @@ def test_a_newer_systemd_waits_longer_each_time(version: int) -> None:
     assert {"RestartSec=1", "RestartSteps=8", "RestartMaxDelaySec=120"} <= set(unit(systemd_version=version))
 
 
-@pytest.mark.parametrize("may_raise", [False, True])
-def test_its_score_is_lowered_only_where_that_is_allowed(may_raise: bool) -> None:
-    assert ("OOMScoreAdjust=-500" in unit(may_raise=may_raise)) is may_raise
+@pytest.mark.parametrize("can_raise_limits", [False, True])
+def test_its_score_is_lowered_only_where_that_is_allowed(can_raise_limits: bool) -> None:
+    assert ("OOMScoreAdjust=-500" in unit(can_raise_limits=can_raise_limits)) is can_raise_limits
 
 
 def test_it_may_write_to_its_own_directories_and_to_that_of_its_measures() -> None:
@@ -92,9 +91,9 @@ def test_a_version_is_a_program_like_any_other() -> None:
     spec = release.COMPONENT.desired(
         config_of({**RENEWS, "agent.sha256": {"aks-flex-node-0.2.0-linux-amd64.tar.gz": "a" * 64}}), MACHINE
     )
-    (program,) = [one for one in spec.resources if isinstance(one, Program)]
+    (program,) = [one for one in spec.resources if isinstance(one, ProgramTree)]
     (artifact,) = program.artifacts
-    assert (program.place, program.version) == ("/opt/aks-flex-node/agent/0.2.0", "0.2.0")
+    assert (program.path, program.version) == ("/opt/aks-flex-node/agent/0.2.0", "0.2.0")
     assert artifact.url.endswith("/v0.2.0/aks-flex-node-0.2.0-linux-amd64.tar.gz")
     assert artifact.digest == f"sha256:{'a' * 64}"
 
@@ -118,16 +117,16 @@ def test_it_goes_when_nobody_wants_it_any_more() -> None:
     engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT)
     done = engine_on(host).apply(service.COMPONENT)
     assert StopUnit("aks-flex-node.service") in done
-    assert Remove(UNIT) in done
-    assert host.look(UNIT) is None
+    assert Remove(UNIT_FILE) in done
+    assert host.look(UNIT_FILE) is None
 
 
 def test_going_back_to_the_machines_own_program_takes_the_versions_away() -> None:
     host = empty_host()
     for values in (RENEWS, FOLLOWS):
         engine = engine_on(host, config_of(values))
-        engine.workshop = Ready(host)
-        done = [action for component in own(engine.config) for action in engine.apply(component)]
+        engine.stager = Ready(host)
+        done = [action for component in ordered_agent_components(engine.config) for action in engine.apply(component)]
     restart, removal = RestartUnit("aks-flex-node.service"), RemoveTree("/opt/aks-flex-node/agent")
     assert [action for action in done if action in {restart, removal}] == [restart, removal], "what runs stays"
     assert host.look("/opt/aks-flex-node/agent") is None

@@ -6,8 +6,8 @@ import pytest
 
 from aks_flex_node.agent.components import system
 from aks_flex_node.agent.components.system import SYSCTLS, with_swap, without_swap
-from aks_flex_node.agent.engine.ledger import Owned
-from aks_flex_node.agent.engine.resources import Module, NoSwap, Spec, Sysctl
+from aks_flex_node.agent.reconcile.ledger import OwnedResources
+from aks_flex_node.agent.reconcile.resources import KernelModule, NoSwap, Spec, Sysctl
 from aks_flex_node.host.actions import EditFile, WriteFile
 from aks_flex_node.host.dry import RecordedHost
 from tests.unit.agent.given import MACHINE, config_of, text_of
@@ -56,18 +56,18 @@ def test_the_table_is_edited_with_its_own_mode_and_given_back() -> None:
     host = RecordedHost({"/etc/fstab": ""})
     host.do(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n", 0o600))
     spec = Spec()
-    (edit,) = system.plan(spec, system.observe(host, spec, Owned()))
+    (edit,) = system.plan(spec, system.observe(host, spec, OwnedResources()))
     assert edit == EditFile("/etc/fstab", f"{OFF}/swap none swap sw 0 0\n".encode(), 0o600)
     host.do(edit)
-    assert list(system.plan(spec, system.observe(host, spec, Owned()))) == []
-    (back,) = system.removal(system.observe(host, Spec(), Owned()))
+    assert list(system.plan(spec, system.observe(host, spec, OwnedResources()))) == []
+    (back,) = system.removal(system.observe(host, Spec(), OwnedResources()))
     assert back == EditFile("/etc/fstab", b"/swap none swap sw 0 0\n", 0o600)
 
 
 def test_a_machine_without_a_table_gets_none() -> None:
     host = RecordedHost()
-    assert list(system.plan(Spec(), system.observe(host, Spec(), Owned()))) == []
-    assert list(system.removal(system.observe(host, Spec(), Owned()))) == []
+    assert list(system.plan(Spec(), system.observe(host, Spec(), OwnedResources()))) == []
+    assert list(system.removal(system.observe(host, Spec(), OwnedResources()))) == []
 
 
 def test_settings_hold_now_and_after_a_boot() -> None:
@@ -80,7 +80,7 @@ def test_settings_hold_now_and_after_a_boot() -> None:
 
 def test_the_module_comes_before_the_settings_that_it_brings() -> None:
     resources = system.desired(config_of(), MACHINE).resources
-    assert resources.index(Module("br_netfilter")) < resources.index(
+    assert resources.index(KernelModule("br_netfilter")) < resources.index(
         Sysctl("net.bridge.bridge-nf-call-iptables", "1")
     )
     assert resources[-1] == NoSwap()

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.components import agent
-from aks_flex_node.agent.components.sequence import ALL
-from aks_flex_node.agent.drifting.drifts import MOST_LINES, MOST_WIDTH, drifts
-from aks_flex_node.agent.drifting.glances import parse_units
-from aks_flex_node.agent.drifting.interests import interests
-from aks_flex_node.agent.drifting.repairs import repair
-from aks_flex_node.agent.renewing import compared
+from aks_flex_node.agent.components.catalog import ALL
+from aks_flex_node.agent.drift.detection import MAX_DIFF_LINES, MAX_DIFF_WIDTH, detect_drift, parse_units
+from aks_flex_node.agent.drift.file_watcher import watch_paths
+from aks_flex_node.agent.jobs.repair import repair_drift
+from aks_flex_node.agent.jobs.self_update import compared_components
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.host.actions import (
     DisableUnit,
@@ -29,8 +28,8 @@ from tests.unit.agent.given import Ready, config_of, empty_host, engine_on
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.engine import Engine
-    from aks_flex_node.agent.engine.resources import Program
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.reconcile.resources import ProgramTree
     from aks_flex_node.host.actions import Action
 
 TOML = "/etc/containerd/config.toml"
@@ -44,11 +43,11 @@ def settled(config: NodeConfig | None = None) -> Engine:
     """A machine on which everything is as it should be."""
     host = empty_host()
     engine = engine_on(host, config or config_of(FOLLOWS))
-    engine.workshop = Ready(host)
+    engine.stager = Ready(host)
     for component in (agent.COMPONENT, *ALL):
         engine.apply(component)
-    engine.settle()
-    engine.changed.clear()
+    engine.sync_to_disk()
+    engine.applied_actions.clear()
     return engine
 
 
@@ -58,10 +57,10 @@ def file_at(engine: Engine, path: str) -> bytes:
 
 def test_a_machine_that_is_as_it_should_be_has_no_drift() -> None:
     engine = settled()
-    assert drifts(engine) == ()
-    outcome = repair(engine, compared)
+    assert detect_drift(engine) == ()
+    outcome = repair_drift(engine, compared_components)
     assert (outcome.result, outcome.reason, outcome.message) == ("done", "", "")
-    assert engine.changed == []
+    assert engine.applied_actions == []
 
 
 @pytest.mark.parametrize(
@@ -94,18 +93,18 @@ def test_a_change_by_somebody_else_is_told_in_words_and_repaired(action: Action,
     engine = settled()
     engine.host.do(action)
 
-    (drift,) = drifts(engine)
-    assert (drift.component, drift.what) == (component, said)
-    outcome = repair(engine, compared)
+    (drift,) = detect_drift(engine)
+    assert (drift.component, drift.description) == (component, said)
+    outcome = repair_drift(engine, compared_components)
     assert (outcome.result, outcome.reason, outcome.message) == ("done", "Repaired", f"Repaired: {said}.")
-    assert drifts(engine) == ()
+    assert detect_drift(engine) == ()
 
 
 def test_a_service_whose_file_was_repaired_is_restarted_and_no_other() -> None:
     engine = settled()
     engine.host.do(WriteFile(TOML, b"mine\n"))
-    repair(engine, compared)
-    assert [one for one in engine.changed if isinstance(one, RestartUnit)] == [
+    repair_drift(engine, compared_components)
+    assert [one for one in engine.applied_actions if isinstance(one, RestartUnit)] == [
         RestartUnit("containerd.service", wait=False)
     ]
 
@@ -113,7 +112,7 @@ def test_a_service_whose_file_was_repaired_is_restarted_and_no_other() -> None:
 def test_how_a_file_differs_is_shown() -> None:
     engine = settled()
     engine.host.do(WriteFile(TOML, file_at(engine, TOML) + b"mine = true\n"))
-    (drift,) = drifts(engine)
+    (drift,) = detect_drift(engine)
     assert drift.diff.splitlines()[-1] == "+mine = true"
     assert drift.diff.startswith("--- wanted\n+++ found\n")
 
@@ -121,27 +120,27 @@ def test_how_a_file_differs_is_shown() -> None:
 def test_how_a_large_file_differs_is_shown_in_part() -> None:
     engine = settled()
     engine.host.do(WriteFile(TOML, b"mine = true\n" * 500 + b"x" * 1000))
-    (drift,) = drifts(engine)
+    (drift,) = detect_drift(engine)
     lines = drift.diff.splitlines()
-    assert (len(lines), lines[-1]) == (MOST_LINES + 1, "…")
-    repair(engine, compared)
+    assert (len(lines), lines[-1]) == (MAX_DIFF_LINES + 1, "…")
+    repair_drift(engine, compared_components)
     engine.host.do(WriteFile(TOML, file_at(engine, TOML) + b"x" * 1000))
-    (drift,) = drifts(engine)
-    assert max(map(len, drift.diff.splitlines())) == MOST_WIDTH
+    (drift,) = detect_drift(engine)
+    assert max(map(len, drift.diff.splitlines())) == MAX_DIFF_WIDTH
 
 
 @pytest.mark.parametrize("content", [b"token: stolen\n", b"\xff\xfe"])
 def test_nothing_is_shown_of_a_secret_file(content: bytes) -> None:
     engine = settled()
     engine.host.do(WriteFile(KUBECONFIG, content, 0o600))
-    (drift,) = drifts(engine)
+    (drift,) = detect_drift(engine)
     assert (drift.subject, drift.diff) == (KUBECONFIG, "")
 
 
 def test_a_file_that_is_no_text_is_not_shown() -> None:
     engine = settled()
     engine.host.do(WriteFile(TOML, b"\xff\xfe"))
-    (drift,) = drifts(engine)
+    (drift,) = detect_drift(engine)
     assert drift.diff == ""
 
 
@@ -152,18 +151,18 @@ def test_a_drop_in_of_somebody_else_is_told_and_stays(place: str) -> None:
     engine.host.do(MakeDirectory(f"{place}/kubelet.service.d"))
     engine.host.do(WriteFile(path, b"[Service]\nCPUQuota=10%\n"))
 
-    (drift,) = drifts(engine)
-    assert (drift.what, drift.foreign) == (f"{path} changes kubelet.service and is not ours", True)
-    assert repair(engine, compared).result == "done"
+    (drift,) = detect_drift(engine)
+    assert (drift.description, drift.foreign) == (f"{path} changes kubelet.service and is not ours", True)
+    assert repair_drift(engine, compared_components).result == "done"
     assert engine.host.look(path) is not None
 
 
 def test_what_is_to_be_left_alone_is_neither_drift_nor_repaired() -> None:
     engine = settled()
     engine.host.do(WriteFile(TOML, b"mine\n"))
-    engine = replace(engine, leave_alone=frozenset({TOML}))
-    assert drifts(engine) == ()
-    repair(engine, compared)
+    engine = replace(engine, ignored_paths=frozenset({TOML}))
+    assert detect_drift(engine) == ()
+    repair_drift(engine, compared_components)
     assert file_at(engine, TOML) == b"mine\n"
 
 
@@ -171,12 +170,12 @@ def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
     engine = settled()
 
     class Away(Ready):
-        def finish(self, program: Program, seconds: float) -> None:  # noqa: ARG002
+        def finish(self, program: ProgramTree, seconds: float) -> None:  # noqa: ARG002
             raise ArtifactError("download-failed", "The mirror is away.", "Wait.", again=True)
 
-    engine.workshop = Away(empty_host())
+    engine.stager = Away(empty_host())
     engine.host.do(Remove(f"{KUBELET}/bin/kubelet"))
-    outcome = repair(engine, compared)
+    outcome = repair_drift(engine, compared_components)
     assert (outcome.result, outcome.reason, outcome.message, outcome.again) == (
         "failed",
         "download-failed",
@@ -187,21 +186,21 @@ def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
 
 def test_a_version_of_the_agent_that_cannot_be_had_keeps_no_repair_from_its_end() -> None:
     class WithoutAgent(Ready):
-        def finish(self, program: Program, seconds: float) -> None:
+        def finish(self, program: ProgramTree, seconds: float) -> None:
             if program.component == "agent":
                 raise ArtifactError("download-failed", "There is no such agent.", again=True)
             super().finish(program, seconds)
 
     engine = settled()
     engine.config = config_of({**FOLLOWS, "agent.version": "9.9.9"})
-    engine.workshop = WithoutAgent(engine.host)  # type: ignore[arg-type]
+    engine.stager = WithoutAgent(engine.host)  # type: ignore[arg-type]
     engine.host.do(WriteFile(TOML, b"mine\n"))
-    assert repair(engine, compared).reason == "Repaired"
+    assert repair_drift(engine, compared_components).reason == "Repaired"
     assert file_at(engine, TOML) != b"mine\n"
 
 
 def test_what_is_wanted_is_watched() -> None:
-    found = interests(settled())
+    found = watch_paths(settled())
     assert {
         TOML,
         UNIT,

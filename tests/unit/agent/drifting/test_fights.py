@@ -6,65 +6,65 @@ import json
 
 import pytest
 
-from aks_flex_node.agent.drifting.fights import Fights, read
+from aks_flex_node.agent.drift.conflicts import Conflicts, parse_conflicts
 
 HOUR = 3600.0
 PATH = "/etc/containerd/config.toml"
 
 
-def repaired_at(*moments: float) -> Fights:
-    fights = Fights("7")
+def repaired_at(*moments: float) -> Conflicts:
+    fights = Conflicts("7")
     for moment in moments:
-        fights = fights.after([PATH], moment)
+        fights = fights.with_repairs([PATH], moment)
     return fights
 
 
 def test_what_is_repaired_twice_an_hour_is_repaired_on() -> None:
     fights = repaired_at(0.0, 1800.0, 3700.0, 5600.0, 7500.0)
-    assert fights.left_alone(7500.0) == frozenset()
+    assert fights.ignored_subjects(7500.0) == frozenset()
 
 
 def test_what_is_repaired_a_third_time_within_the_hour_is_left_alone_for_an_hour() -> None:
     fights = repaired_at(0.0, 1000.0, 2000.0)
-    assert fights.left_alone(2000.0) == {PATH}
-    assert fights.left_alone(2000.0 + HOUR - 1) == {PATH}
-    assert fights.left_alone(2000.0 + HOUR) == frozenset()
+    assert fights.ignored_subjects(2000.0) == {PATH}
+    assert fights.ignored_subjects(2000.0 + HOUR - 1) == {PATH}
+    assert fights.ignored_subjects(2000.0 + HOUR) == frozenset()
 
 
 def test_after_the_hour_the_counting_begins_anew() -> None:
     fights = repaired_at(0.0, 1.0, 2.0, 4000.0, 4001.0)
-    assert fights.left_alone(4001.0) == frozenset()
-    assert fights.after([PATH], 4002.0).left_alone(4002.0) == {PATH}
+    assert fights.ignored_subjects(4001.0) == frozenset()
+    assert fights.with_repairs([PATH], 4002.0).ignored_subjects(4002.0) == {PATH}
 
 
 def test_one_who_insists_does_not_spoil_it_for_others() -> None:
-    fights = repaired_at(0.0, 1.0).after([PATH, "/etc/other"], 2.0)
-    assert fights.left_alone(3.0) == {PATH}
+    fights = repaired_at(0.0, 1.0).with_repairs([PATH, "/etc/other"], 2.0)
+    assert fights.ignored_subjects(3.0) == {PATH}
 
 
 def test_another_configuration_is_reason_to_try_again() -> None:
     fights = repaired_at(0.0, 1.0, 2.0)
-    assert fights.under("7").left_alone(3.0) == {PATH}
-    assert fights.under("8").left_alone(3.0) == frozenset()
-    assert fights.under("8").configuration == "8"
+    assert fights.for_configuration("7").ignored_subjects(3.0) == {PATH}
+    assert fights.for_configuration("8").ignored_subjects(3.0) == frozenset()
+    assert fights.for_configuration("8").configuration == "8"
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up() -> None:
-    assert repaired_at(10 * HOUR, 10 * HOUR + 1, 10 * HOUR + 2).left_alone(0.0) == frozenset()
+    assert repaired_at(10 * HOUR, 10 * HOUR + 1, 10 * HOUR + 2).ignored_subjects(0.0) == frozenset()
 
 
 def test_it_is_the_same_after_a_restart() -> None:
-    fights = repaired_at(0.0, 1.0, 2.0).after(["/etc/other"], 3.0)
-    assert read(json.loads(json.dumps(fights.document()))) == fights
+    fights = repaired_at(0.0, 1.0, 2.0).with_repairs(["/etc/other"], 3.0)
+    assert parse_conflicts(json.loads(json.dumps(fights.as_document()))) == fights
 
 
 @pytest.mark.parametrize(
     "document", [None, [], "x", {}, {"repaired": []}, {"configuration": "7", "repaired": {"a": 1}, "givenUp": {}}]
 )
 def test_a_document_that_makes_no_sense_is_like_none(document: object) -> None:
-    assert read(document) == Fights()
+    assert parse_conflicts(document) == Conflicts()
 
 
 def test_what_is_long_over_is_forgotten() -> None:
-    fights = repaired_at(0.0, 1.0, 2.0).after(["/etc/other"], 9 * HOUR)
+    fights = repaired_at(0.0, 1.0, 2.0).with_repairs(["/etc/other"], 9 * HOUR)
     assert (fights.given_up, list(fights.repaired)) == ({}, ["/etc/other"])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.drifting import notices
-from aks_flex_node.agent.drifting.sentinels import Sentinel
+from aks_flex_node.agent.drift import file_watcher
+from aks_flex_node.agent.drift.file_watcher import PathWatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,8 +29,8 @@ def etc(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sentinel(etc: Path) -> Iterator[Sentinel]:
-    with Sentinel([f"{etc}/ours.conf", f"{etc}/deep/er/ours.conf", f"{etc}/all.d/"]) as made:
+def sentinel(etc: Path) -> Iterator[PathWatcher]:
+    with PathWatcher([f"{etc}/ours.conf", f"{etc}/deep/er/ours.conf", f"{etc}/all.d/"]) as made:
         yield made
 
 
@@ -57,25 +57,25 @@ TOUCHES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("touch", TOUCHES)
-def test_a_file_that_is_touched_is_named(sentinel: Sentinel, etc: Path, touch: str) -> None:
+def test_a_file_that_is_touched_is_named(sentinel: PathWatcher, etc: Path, touch: str) -> None:
     TOUCHES[touch](etc / "ours.conf")
     assert sentinel.wait(PATIENCE) == {f"{etc}/ours.conf"}
 
 
 @pytest.mark.parametrize("touch", TOUCHES)
-def test_a_file_of_somebody_else_beside_it_is_not(sentinel: Sentinel, etc: Path, touch: str) -> None:
+def test_a_file_of_somebody_else_beside_it_is_not(sentinel: PathWatcher, etc: Path, touch: str) -> None:
     TOUCHES[touch](etc / "theirs.conf")
     assert sentinel.wait(NOT_AT_ALL) == frozenset()
 
 
-def test_a_file_that_is_only_read_is_not_touched(sentinel: Sentinel, etc: Path) -> None:
+def test_a_file_that_is_only_read_is_not_touched(sentinel: PathWatcher, etc: Path) -> None:
     (etc / "ours.conf").read_text()
     assert sentinel.wait(NOT_AT_ALL) == frozenset()
 
 
 @pytest.mark.parametrize("folder", ["deep", "deep/er"])
 def test_what_is_in_a_directory_goes_with_it_and_is_watched_again_when_it_is_back(
-    sentinel: Sentinel, etc: Path, folder: str
+    sentinel: PathWatcher, etc: Path, folder: str
 ) -> None:
     shutil.rmtree(etc / folder)
     assert f"{etc}/deep/er/ours.conf" in sentinel.wait(PATIENCE)
@@ -91,7 +91,7 @@ def test_what_is_in_a_directory_goes_with_it_and_is_watched_again_when_it_is_bac
 
 @pytest.mark.parametrize("folder", ["deep", "deep/er"])
 def test_a_directory_that_another_takes_the_place_of_is_watched_instead(
-    sentinel: Sentinel, etc: Path, folder: str
+    sentinel: PathWatcher, etc: Path, folder: str
 ) -> None:
     shutil.copytree(etc / folder, etc / "copy")
     (etc / folder).rename(etc / "old")
@@ -105,7 +105,7 @@ def test_a_directory_that_another_takes_the_place_of_is_watched_instead(
     assert sentinel.wait(PATIENCE) == {f"{etc}/deep/er/ours.conf"}
 
 
-def test_a_directory_that_comes_later_is_watched_from_then_on(sentinel: Sentinel, etc: Path) -> None:
+def test_a_directory_that_comes_later_is_watched_from_then_on(sentinel: PathWatcher, etc: Path) -> None:
     (etc / "all.d").mkdir()
     sentinel.wait(PATIENCE)
     (etc / "all.d" / "anything.conf").write_text("by anybody")
@@ -114,7 +114,7 @@ def test_a_directory_that_comes_later_is_watched_from_then_on(sentinel: Sentinel
 
 def test_a_directory_that_is_reached_by_two_paths_is_watched_for_both(etc: Path) -> None:
     (etc / "way").symlink_to("deep")
-    with Sentinel([f"{etc}/deep/one", f"{etc}/way/two"]) as sentinel:
+    with PathWatcher([f"{etc}/deep/one", f"{etc}/way/two"]) as sentinel:
         (etc / "deep" / "one").touch()
         assert sentinel.wait(PATIENCE) == {f"{etc}/deep/one"}
         (etc / "deep" / "two").touch()
@@ -123,15 +123,15 @@ def test_a_directory_that_is_reached_by_two_paths_is_watched_for_both(etc: Path)
         assert sentinel.wait(NOT_AT_ALL) == frozenset()
 
 
-def test_notices_that_were_lost_stand_for_everything(sentinel: Sentinel, etc: Path) -> None:
-    lost = notices.Notice(-1, notices.OVERFLOW, "")
-    assert sentinel._meant(lost) == {f"{etc}/ours.conf", f"{etc}/deep/er/ours.conf", f"{etc}/all.d/"}
+def test_notices_that_were_lost_stand_for_everything(sentinel: PathWatcher, etc: Path) -> None:
+    lost = file_watcher.InotifyEvent(-1, file_watcher.OVERFLOW, "")
+    assert sentinel._paths_of(lost) == {f"{etc}/ours.conf", f"{etc}/deep/er/ours.conf", f"{etc}/all.d/"}
     sentinel.wait(NOT_AT_ALL)
     (etc / "ours.conf").write_text("still watched")
     assert sentinel.wait(PATIENCE) == {f"{etc}/ours.conf"}
 
 
-def test_another_thread_can_end_a_wait_and_every_later_one(sentinel: Sentinel) -> None:
+def test_another_thread_can_end_a_wait_and_every_later_one(sentinel: PathWatcher) -> None:
     timer = threading.Timer(NOT_AT_ALL, sentinel.close)
     timer.start()
     assert sentinel.wait(PATIENCE * 100) == frozenset()
@@ -145,15 +145,15 @@ def open_now() -> int:
 
 def test_nothing_stays_open_when_it_ends(etc: Path) -> None:
     before = open_now()
-    with Sentinel([f"{etc}/ours.conf"]):
+    with PathWatcher([f"{etc}/ours.conf"]):
         pass
     assert open_now() == before
 
 
 def test_a_block_of_notices_is_read_to_its_end() -> None:
-    block = notices.HEADER.pack(1, notices.CREATE, 0, 16) + b"kubelet\0".ljust(16, b"\0")
-    block += notices.HEADER.pack(2, notices.IGNORED, 0, 0)
-    assert list(notices.parsed(block)) == [
-        notices.Notice(1, notices.CREATE, "kubelet"),
-        notices.Notice(2, notices.IGNORED, ""),
+    block = file_watcher.HEADER.pack(1, file_watcher.CREATE, 0, 16) + b"kubelet\0".ljust(16, b"\0")
+    block += file_watcher.HEADER.pack(2, file_watcher.IGNORED, 0, 0)
+    assert list(file_watcher.parse_events(block)) == [
+        file_watcher.InotifyEvent(1, file_watcher.CREATE, "kubelet"),
+        file_watcher.InotifyEvent(2, file_watcher.IGNORED, ""),
     ]

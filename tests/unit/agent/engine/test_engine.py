@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.components import runc
-from aks_flex_node.agent.components.sequence import SEQUENCE
-from aks_flex_node.agent.engine import planning
-from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import Directory, File, Link, Service, Spec, service
-from aks_flex_node.agent.engine.workshop import sources, tree
+from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.reconcile import planner
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.program_stager import artifact_sources, program_tree
+from aks_flex_node.agent.reconcile.resources import Directory, File, Service, Spec, Symlink, make_service
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import PlaceTree, Remove, StartUnit, WriteFile
 from aks_flex_node.host.dry import RecordedHost
@@ -20,7 +20,7 @@ from tests.unit.agent.given import MACHINE, Ready, config_of, empty_host, engine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.engine.observing import Facts
+    from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.host.actions import Action
 
 FILE = File("/etc/thing", b"content")
@@ -28,7 +28,7 @@ SPEC = Spec((FILE, Service("thing.service", (FILE.path,), "print")))
 
 
 def component(spec: Spec = SPEC, seconds: float = 300.0) -> Component:
-    return Component("thing", "the thing", lambda _config, _machine: spec, seconds=seconds)
+    return Component("thing", "the thing", lambda _config, _machine: spec, timeout_seconds=seconds)
 
 
 class Breaking(RecordedHost):
@@ -73,7 +73,7 @@ def test_a_service_that_was_written_for_but_not_restarted_is_restarted_by_the_ne
     host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
     engine_on(host).apply(component())
     newer = File("/etc/thing", b"newer")
-    spec = Spec((newer, service("thing.service", (newer,))))
+    spec = Spec((newer, make_service("thing.service", (newer,))))
     host.do(WriteFile("/etc/thing", b"newer"))  # and there the machine went down
     assert [str(action) for action in engine_on(host).apply(component(spec))] == ["restart thing.service"]
 
@@ -87,7 +87,7 @@ def test_a_step_that_takes_too_long_says_so_and_may_be_tried_again() -> None:
 def test_only_what_is_missing_is_prepared_and_there_is_room_for_it() -> None:
     host = empty_host()
     engine = engine_on(host)
-    workshop = engine.workshop = Ready(host)
+    workshop = engine.stager = Ready(host)
     engine.apply(runc.COMPONENT)
     engine.prepare(SEQUENCE)
     assert workshop.prepared == ["containerd", "kubernetes", "cni", "npd", "kubernetes"]
@@ -96,13 +96,13 @@ def test_only_what_is_missing_is_prepared_and_there_is_room_for_it() -> None:
 
 def test_a_removal_that_fails_goes_on_and_is_not_forgotten() -> None:
     host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
-    spec = Spec((FILE, Link("/etc/link", "/there"), Directory("/etc/folder")))
+    spec = Spec((FILE, Symlink("/etc/link", "/there"), Directory("/etc/folder")))
     engine, told = engine_on(host), list[str]()
     engine.apply(component(spec))
 
     def removal(facts: Facts) -> Iterator[Action]:
         yield PlaceTree("/etc/.a", "/etc/a")
-        yield from planning.removal(facts)
+        yield from planner.removal(facts)
 
     host.broken = PlaceTree
     failing = Component("thing", "the thing", lambda _config, _machine: spec, removal=removal)
@@ -121,7 +121,7 @@ def test_a_removal_that_fails_goes_on_and_is_not_forgotten() -> None:
 
 def test_the_workshop_is_told_where_programs_come_from() -> None:
     config = config_of({"artifacts.baseURL": "http://mirror:8080", "proxy.https": "http://proxy:3128"})
-    told = sources(config)
+    told = artifact_sources(config)
     assert (told.base_url, told.https_proxy, told.parallel) == ("http://mirror:8080", "http://proxy:3128", 4)
     (program,) = runc.desired(config, MACHINE).programs
-    assert str(tree(program).staging) == "/opt/aks-flex-node/runc/.1.5.2.flex-new"
+    assert str(program_tree(program).staging) == "/opt/aks-flex-node/runc/.1.5.2.flex-new"

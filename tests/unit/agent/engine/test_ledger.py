@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from aks_flex_node.agent.engine.ledger import Ledger, Owned
-from aks_flex_node.agent.engine.resources import Directory, File, Found, Program, Service, Spec
+from aks_flex_node.agent.reconcile.ledger import Ledger, OwnedResources
+from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Service, Spec
 from aks_flex_node.host.actions import (
     Action,
     EditFile,
@@ -44,8 +44,8 @@ def writes(host: RecordedHost) -> list[str]:
     return [action.path for action in host.done if isinstance(action, WriteFile)]
 
 
-def noted(ledger: Ledger, *actions: Action, spec: Spec | None = None) -> Owned:
-    ledger.before("c", spec or Spec(), actions, ORIGINALS)
+def noted(ledger: Ledger, *actions: Action, spec: Spec | None = None) -> OwnedResources:
+    ledger.record_before("c", spec or Spec(), actions, ORIGINALS)
     return ledger.owned("c")
 
 
@@ -54,7 +54,7 @@ def test_what_stood_somewhere_before_us_is_kept_once_and_never_overwritten() -> 
     ledger = Ledger(host, PLACES)
     noted(ledger, WriteFile("/etc/a", b"first"))
     host.do(WriteFile("/etc/a", b"first"))
-    ledger.after("c", Spec((File("/etc/a", b"first"),)), (WriteFile("/etc/a", b"first"),))
+    ledger.record_after("c", Spec((File("/etc/a", b"first"),)), (WriteFile("/etc/a", b"first"),))
     record = noted(Ledger(host, PLACES), WriteFile("/etc/a", b"second")).paths["/etc/a"]
     assert record["original"]["kind"] == "file"
     assert host.read(record["original"]["copy"]) == b"before"
@@ -99,7 +99,9 @@ def test_each_action_is_noted_before_it_is_done(action: Action, kind: str, expec
 def test_directories_and_links_are_kept_with_what_is_in_them() -> None:
     host = host_with(**{"d/one": "", "d/two": ""})
     host.do(MakeLink("/etc/l", "/etc/d"))
-    owned = noted(Ledger(host, PLACES), spec=Spec((Directory("/etc/d", ours=True), Found("/etc/l"), Found("/none"))))
+    owned = noted(
+        Ledger(host, PLACES), spec=Spec((Directory("/etc/d", ours=True), RuntimePath("/etc/l"), RuntimePath("/none")))
+    )
     assert owned.paths == {
         "/etc/d": {"original": {"kind": "directory", "mode": 0o755, "names": ["one", "two"]}, "ours": True},
         "/etc/l": {
@@ -114,9 +116,9 @@ def test_afterwards_a_service_is_known_by_what_it_was_started_with() -> None:
     host, spec = RecordedHost(), Spec((Service("s", (), "print"),))
     ledger = Ledger(host, PLACES)
     actions = (EnableUnit("s"), StartUnit("s"))
-    ledger.before("c", spec, actions, ORIGINALS)
+    ledger.record_before("c", spec, actions, ORIGINALS)
     assert ledger.owned("c").services == {"s": {"started_with": ""}}
-    ledger.after("c", spec, actions)
+    ledger.record_after("c", spec, actions)
     assert Ledger(host, PLACES).owned("c").services == {"s": {"started_with": "print"}}
 
 
@@ -131,7 +133,7 @@ def test_afterwards_what_is_wanted_no_more_is_forgotten_except_older_programs() 
         StartUnit("s"),
     )
     noted(ledger, *made)
-    ledger.after("c", Spec((File("/srv/b/c", b""),)), made)
+    ledger.record_after("c", Spec((File("/srv/b/c", b""),)), made)
     owned = ledger.owned("c")
     assert set(owned.paths) == {"/srv/b", "/srv/b/c", "/o/1"}
     assert owned.services == {}
@@ -140,15 +142,15 @@ def test_afterwards_what_is_wanted_no_more_is_forgotten_except_older_programs() 
 def test_it_is_saved_for_root_alone_and_only_when_something_changed() -> None:
     host = host_with()
     ledger = Ledger(host, PLACES)
-    ledger.before("c", Spec(), (), ORIGINALS)
+    ledger.record_before("c", Spec(), (), ORIGINALS)
     assert writes(host) == []
     noted(ledger, LoadModule("overlay"))
     assert writes(host) == list(PLACES)
     assert {action.mode for action in host.done if isinstance(action, WriteFile)} == {0o600}
     host.done.clear()
     noted(ledger, LoadModule("overlay"))
-    ledger.after("c", Spec(), ())
-    ledger.synced(lambda _: {})
+    ledger.record_after("c", Spec(), ())
+    ledger.record_synced(lambda _: {})
     assert host.done == []
 
 
@@ -188,8 +190,8 @@ def test_what_a_program_looks_like_is_remembered_once_it_reached_the_disk() -> N
     ledger = Ledger(RecordedHost(), PLACES)
     action = PlaceTree("/o/.1", "/o/1")
     noted(ledger, action)
-    ledger.after("c", Spec((Program("/o/1", "c", "1", ()),)), (action,))
-    ledger.synced(lambda _: {"bin/x": 42})
+    ledger.record_after("c", Spec((ProgramTree("/o/1", "c", "1", ()),)), (action,))
+    ledger.record_synced(lambda _: {"bin/x": 42})
     assert ledger.owned("c").paths["/o/1"] == {
         "original": None,
         "kind": "program",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.artifacts import Artifact, Wanted
-from aks_flex_node.agent.engine.ledger import Owned
-from aks_flex_node.agent.engine.observing import damage, loaded_modules, observe, sightings, swaps
-from aks_flex_node.agent.engine.resources import Program, Service, Spec, Sysctl
+from aks_flex_node.agent.reconcile.ledger import OwnedResources
+from aks_flex_node.agent.reconcile.observer import file_change_times, find_damage, loaded_modules, observe, swaps
+from aks_flex_node.agent.reconcile.resources import ProgramTree, Service, Spec, Sysctl
 from aks_flex_node.host.actions import MakeLink, Remove, WriteFile
 from aks_flex_node.host.dry import RecordedHost
 from aks_flex_node.host.host import UnitState
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Entry
 
 PLACE = "/opt/x/1"
-PROGRAM = Program(PLACE, "x", "1", ())
+PROGRAM = ProgramTree(PLACE, "x", "1", ())
 TOOL = f"{PLACE}/bin/tool"
 
 
@@ -57,7 +57,7 @@ def test_damage_of_a_program_is_named(change: Action | None, expected: str) -> N
     host = installed()
     if change:
         host.do(change)
-    assert damage(host, PROGRAM, Owned()) == expected
+    assert find_damage(host, PROGRAM, OwnedResources()) == expected
 
 
 class Otherwise(RecordedHost):
@@ -87,22 +87,22 @@ class Otherwise(RecordedHost):
     ids=str,
 )
 def test_a_program_that_others_could_change_is_damaged(path: str, changes: dict[str, int], expected: str) -> None:
-    assert damage(Otherwise(path, **changes), PROGRAM, Owned()) == expected
+    assert find_damage(Otherwise(path, **changes), PROGRAM, OwnedResources()) == expected
 
 
 def test_a_file_that_an_agent_before_this_one_did_not_want_is_missing() -> None:
     wanted = (Wanted("tool", "bin/tool"), Wanted("config/", "config/"), Wanted("other", "bin/other"))
     program = replace(PROGRAM, artifacts=(Artifact("x", "1", "https://x.test/x.tar.gz", wanted),))
-    assert damage(installed(), program, Owned()) == "bin/other is missing"
+    assert find_damage(installed(), program, OwnedResources()) == "bin/other is missing"
     without = replace(program.artifacts[0], files=wanted[:2])
-    assert damage(installed(), replace(program, artifacts=(without,)), Owned()) == ""
+    assert find_damage(installed(), replace(program, artifacts=(without,)), OwnedResources()) == ""
 
 
 def test_a_link_that_leads_where_it_should_is_whole() -> None:
     host = installed()
     host.do(WriteFile(f"{PLACE}/.manifest.json", linked("/there")))
     host.do(MakeLink(TOOL, "/there"))
-    assert damage(host, PROGRAM, Owned()) == ""
+    assert find_damage(host, PROGRAM, OwnedResources()) == ""
 
 
 class Counting(RecordedHost):
@@ -121,17 +121,19 @@ def test_a_file_is_hashed_unless_it_reached_the_disk_and_was_not_touched_since(
 ) -> None:
     host = Counting({f"{PLACE}/.manifest.json": manifest({"bin/tool": b"tool"}), TOOL: b"tool"})
     host.do(WriteFile(TOOL, b"tool", 0o755))
-    owned = Owned(paths={PLACE: {"kind": "program", "synced": synced, "seen": sightings(host, PLACE)}})
+    owned = OwnedResources(
+        paths={PLACE: {"kind": "program", "synced": synced, "seen": file_change_times(host, PLACE)}}
+    )
     if touched:
         host.do(WriteFile(TOOL, b"tool", 0o755))
-    assert damage(host, PROGRAM, owned) == ""
+    assert find_damage(host, PROGRAM, owned) == ""
     assert host.hashed == hashed
 
 
 def test_sightings_of_a_damaged_manifest_are_none() -> None:
     for damaged in ("{", "[]", '{"files": null}'):
-        assert sightings(RecordedHost({f"{PLACE}/.manifest.json": damaged}), PLACE) == {}
-    assert sightings(RecordedHost(), PLACE) == {}
+        assert file_change_times(RecordedHost({f"{PLACE}/.manifest.json": damaged}), PLACE) == {}
+    assert file_change_times(RecordedHost(), PLACE) == {}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_swaps_are_the_first_column_below_the_heading() -> None:
 
 def test_settings_of_the_kernel_are_compared_without_their_white_space() -> None:
     host = RecordedHost({"/proc/sys/net/ipv4/range": "32768\t60999\n"})
-    facts = observe(host, Spec((Sysctl("net.ipv4.range", "x"), Sysctl("net.none", "1"))), Owned())
+    facts = observe(host, Spec((Sysctl("net.ipv4.range", "x"), Sysctl("net.none", "1"))), OwnedResources())
     assert facts.sysctls == {"net.ipv4.range": "32768 60999", "net.none": None}
 
 
@@ -165,13 +167,13 @@ def test_a_running_program_that_is_no_longer_on_the_disk_is_seen() -> None:
     host = RecordedHost({"/proc/7/stat": "", "/proc/8/stat": ""}, units=units)
     host.do(MakeLink("/proc/7/exe", "/usr/bin/a (deleted)"))
     host.do(MakeLink("/proc/8/exe", "/usr/bin/b"))
-    facts = observe(host, Spec(tuple(Service(name, (), "") for name in units)), Owned())
+    facts = observe(host, Spec(tuple(Service(name, (), "") for name in units)), OwnedResources())
     assert facts.replaced == {"a"}
 
 
 def test_originals_and_children_of_what_is_owned_are_read() -> None:
     host = RecordedHost({"/o/1": "before", "/d/x": "", "/d/y": ""})
-    owned = Owned(
+    owned = OwnedResources(
         paths={
             "/etc/a": {"original": {"kind": "file", "mode": 0o644, "copy": "/o/1"}},
             "/etc/b": {"original": {"kind": "file", "mode": 0o644, "copy": "/o/lost"}},

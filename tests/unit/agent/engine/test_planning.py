@@ -6,23 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from aks_flex_node.agent.engine.ledger import Owned
-from aks_flex_node.agent.engine.observing import Facts, observe
-from aks_flex_node.agent.engine.planning import plan, removal
-from aks_flex_node.agent.engine.resources import (
+from aks_flex_node.agent.reconcile.ledger import OwnedResources
+from aks_flex_node.agent.reconcile.observer import Facts, observe
+from aks_flex_node.agent.reconcile.planner import plan, removal
+from aks_flex_node.agent.reconcile.resources import (
     Directory,
     File,
-    Found,
-    Line,
-    Link,
-    Module,
+    FileLine,
+    KernelModule,
     NoSwap,
-    Program,
+    ProgramTree,
     Resource,
+    RuntimePath,
     Service,
     Spec,
+    Symlink,
     Sysctl,
-    service,
+    make_service,
 )
 from aks_flex_node.host.actions import (
     Action,
@@ -68,11 +68,11 @@ PATHS: list[tuple[str, Resource, Entry | None, bytes | None, list[Action]]] = [
     ("link instead of a file", File("/f", b"x"), LINK, b"x", [WriteFile("/f", b"x")]),
     ("pipe instead of a file", File("/f", b"x"), PIPE, None, [WriteFile("/f", b"x")]),
     ("secret file", File("/f", b"x", 0o600, secret=True), None, None, [WriteFile("/f", b"x", 0o600, secret=True)]),
-    ("missing link", Link("/l", "/there"), None, None, [MakeLink("/l", "/there")]),
-    ("same link", Link("/l", "/there"), LINK, None, []),
-    ("link elsewhere", Link("/l", "/here"), LINK, None, [MakeLink("/l", "/here")]),
-    ("file instead of a link", Link("/l", "/there"), FILE, b"", [MakeLink("/l", "/there")]),
-    ("found directory, which others make", Found("/d"), None, None, []),
+    ("missing link", Symlink("/l", "/there"), None, None, [MakeLink("/l", "/there")]),
+    ("same link", Symlink("/l", "/there"), LINK, None, []),
+    ("link elsewhere", Symlink("/l", "/here"), LINK, None, [MakeLink("/l", "/here")]),
+    ("file instead of a link", Symlink("/l", "/there"), FILE, b"", [MakeLink("/l", "/there")]),
+    ("found directory, which others make", RuntimePath("/d"), None, None, []),
 ]
 
 
@@ -89,9 +89,9 @@ def test_a_path_is_brought_to_what_it_should_be(
 @pytest.mark.parametrize(
     ("resource", "facts", "expected"),
     [
-        (Program("/opt/x/1", "x", "1", ()), Facts(damage={"/opt/x/1": ""}), []),
+        (ProgramTree("/opt/x/1", "x", "1", ()), Facts(damage={"/opt/x/1": ""}), []),
         (
-            Program("/opt/x/1", "x", "1", ()),
+            ProgramTree("/opt/x/1", "x", "1", ()),
             Facts(damage={"/opt/x/1": "not installed"}),
             [PlaceTree("/opt/x/.1.flex-new", "/opt/x/1")],
         ),
@@ -99,9 +99,9 @@ def test_a_path_is_brought_to_what_it_should_be(
         (Sysctl("a.b", "1"), Facts(sysctls={"a.b": "0"}), [SetSysctl("a.b", "1")]),
         (Sysctl("a.b", "1"), Facts(sysctls={"a.b": None}), [SetSysctl("a.b", "1")]),
         (Sysctl("a.b", "1"), Facts(live=False, sysctls={"a.b": "0"}), []),
-        (Module("overlay"), Facts(modules=frozenset({"overlay"})), []),
-        (Module("overlay"), Facts(), [LoadModule("overlay")]),
-        (Module("overlay"), Facts(live=False), []),
+        (KernelModule("overlay"), Facts(modules=frozenset({"overlay"})), []),
+        (KernelModule("overlay"), Facts(), [LoadModule("overlay")]),
+        (KernelModule("overlay"), Facts(live=False), []),
         (NoSwap(), Facts(), []),
         (NoSwap(), Facts(swaps=("/dev/a", "/swap")), [SwapOff("/dev/a"), SwapOff("/swap")]),
         (NoSwap(), Facts(live=False, swaps=("/dev/a",)), []),
@@ -116,11 +116,11 @@ def test_programs_and_the_kernel_are_brought_to_what_they_should_be(
 THING = Service("thing.service", (UNIT,), "new")
 RUNNING = UnitState("thing.service", exists=True, enabled=True, active="active", sub="running")
 RESTING = UnitState("thing.service", exists=True, enabled=True)
-STARTED = Owned(services={"thing.service": {"started_with": "new"}})
+STARTED = OwnedResources(services={"thing.service": {"started_with": "new"}})
 START, RESTART = StartUnit("thing.service"), RestartUnit("thing.service")
 
-SERVICES: list[tuple[str, Service, UnitState, Owned, bool, list[Action]]] = [
-    ("unknown", THING, UnitState("thing.service"), Owned(), False, [EnableUnit("thing.service"), START]),
+SERVICES: list[tuple[str, Service, UnitState, OwnedResources, bool, list[Action]]] = [
+    ("unknown", THING, UnitState("thing.service"), OwnedResources(), False, [EnableUnit("thing.service"), START]),
     ("as it should be", THING, RUNNING, STARTED, False, []),
     ("stopped", THING, RESTING, STARTED, False, [START]),
     ("failed", THING, replace(RUNNING, active="failed"), STARTED, False, [START]),
@@ -133,18 +133,25 @@ SERVICES: list[tuple[str, Service, UnitState, Owned, bool, list[Action]]] = [
         False,
         [EnableUnit("thing.service"), ReloadUnits()],
     ),
-    ("never started by us", THING, RUNNING, Owned(), False, [RESTART]),
+    ("never started by us", THING, RUNNING, OwnedResources(), False, [RESTART]),
     ("started with something else", replace(THING, fingerprint="newer"), RUNNING, STARTED, False, [RESTART]),
     ("an input is rewritten", THING, RUNNING, STARTED, True, [ReloadUnits(), RESTART]),
     ("rewritten while it rests", THING, RESTING, STARTED, True, [ReloadUnits(), START]),
-    ("its file is new", THING, UnitState("thing.service"), Owned(), True, [EnableUnit("thing.service"), START]),
+    (
+        "its file is new",
+        THING,
+        UnitState("thing.service"),
+        OwnedResources(),
+        True,
+        [EnableUnit("thing.service"), START],
+    ),
     ("systemd read an older file", THING, replace(RUNNING, stale=True), STARTED, False, [ReloadUnits()]),
     ("what it needs is missing", replace(THING, needs="/key"), RESTING, STARTED, False, []),
     (
         "not enabled, and what it needs is missing",
         replace(THING, needs="/key"),
         UnitState("thing.service"),
-        Owned(),
+        OwnedResources(),
         False,
         [EnableUnit("thing.service")],
     ),
@@ -155,7 +162,7 @@ SERVICES: list[tuple[str, Service, UnitState, Owned, bool, list[Action]]] = [
 @pytest.mark.parametrize(("wanted", "unit", "owned", "rewritten", "expected"), [case[1:] for case in SERVICES],
                          ids=[case[0] for case in SERVICES])  # fmt: skip
 def test_a_service_is_started_and_restarted_only_when_it_must_be(
-    wanted: Service, unit: UnitState, owned: Owned, rewritten: bool, expected: list[Action]
+    wanted: Service, unit: UnitState, owned: OwnedResources, rewritten: bool, expected: list[Action]
 ) -> None:
     file = File(UNIT, b"[Unit]")
     facts = Facts(
@@ -185,19 +192,19 @@ def test_in_an_image_a_service_is_enabled_and_not_started() -> None:
 
 def test_a_fingerprint_depends_on_each_input_and_each_word() -> None:
     made = [
-        service("s", (File("/a", b"1"),)),
-        service("s", (File("/a", b"2"),)),
-        service("s", (File("/b", b"1"),)),
-        service("s", (File("/a", b"1"),), "word"),
-        service("s", (Link("/a", "/2"),)),
+        make_service("s", (File("/a", b"1"),)),
+        make_service("s", (File("/a", b"2"),)),
+        make_service("s", (File("/b", b"1"),)),
+        make_service("s", (File("/a", b"1"),), "word"),
+        make_service("s", (Symlink("/a", "/2"),)),
     ]
     assert len({one.fingerprint for one in made}) == len(made)
-    assert service("s", (File("/a", b"1"),)) == service("s", (File("/a", b"1", 0o600),))
+    assert make_service("s", (File("/a", b"1"),)) == make_service("s", (File("/a", b"1", 0o600),))
 
 
 def test_missing_directories_above_a_path_are_made_once_and_from_the_outermost() -> None:
-    spec = Spec((File("/data/x/f", b""), Link("/data/x/l", "/there"), Directory("/data/y/z")))
-    facts = Facts(entries=dict.fromkeys([*spec.folders, *spec.paths]), contents={"/data/x/f": None})
+    spec = Spec((File("/data/x/f", b""), Symlink("/data/x/l", "/there"), Directory("/data/y/z")))
+    facts = Facts(entries=dict.fromkeys([*spec.parent_dirs, *spec.paths]), contents={"/data/x/f": None})
     assert [str(action) for action in plan(spec, facts)] == [
         "make directory /data (0755)",
         "make directory /data/x (0755)",
@@ -208,12 +215,12 @@ def test_missing_directories_above_a_path_are_made_once_and_from_the_outermost()
     ]
 
 
-def owned_of(**records: dict[str, object]) -> Owned:
-    return Owned(paths={f"/{name}": record for name, record in records.items()})
+def owned_of(**records: dict[str, object]) -> OwnedResources:
+    return OwnedResources(paths={f"/{name}": record for name, record in records.items()})
 
 
 def test_leftovers_of_an_earlier_configuration_are_given_back() -> None:
-    owned = Owned(
+    owned = OwnedResources(
         paths={
             "/etc/mine": {"original": None, "kind": "file"},
             "/etc/theirs": {"original": {"kind": "file", "mode": 0o640, "copy": "/o/1"}, "kind": "file"},
@@ -288,7 +295,7 @@ def test_removal_gives_a_path_back(record: dict[str, object], entry: Entry | Non
 
 
 def test_removal_restores_the_kernel() -> None:
-    owned = Owned(
+    owned = OwnedResources(
         sysctls={"a.a": {"original": "0"}, "a.b": {"original": "1"}, "a.c": {"original": None}},
         modules={"overlay": {}},
         swaps={"/dev/a": {"priority": 5}, "/dev/b": {}},
@@ -298,7 +305,7 @@ def test_removal_restores_the_kernel() -> None:
 
 
 def test_removal_stops_and_disables_what_runs_and_what_failed() -> None:
-    owned = Owned(services={name: {} for name in ("runs", "failed", "enabled", "resting")})
+    owned = OwnedResources(services={name: {} for name in ("runs", "failed", "enabled", "resting")})
     units = {
         "runs": UnitState("runs", active="active"),
         "failed": UnitState("failed", active="failed"),
@@ -314,20 +321,20 @@ def test_removal_stops_and_disables_what_runs_and_what_failed() -> None:
 
 def test_removal_goes_from_the_last_to_the_first() -> None:
     paths: dict[str, dict[str, object]] = {"/a": {"original": None}, "/a/b": {"original": None}}
-    facts = Facts(entries={"/a": FOLDER, "/a/b": FILE}, owned=Owned(paths=paths))
+    facts = Facts(entries={"/a": FOLDER, "/a/b": FILE}, owned=OwnedResources(paths=paths))
     assert list(removal(facts)) == [Remove("/a/b"), Remove("/a")]
 
 
 def test_nothing_is_planned_for_nothing() -> None:
-    assert list(plan(Spec(), observe(RecordedHost(), Spec(), Owned()))) == []
+    assert list(plan(Spec(), observe(RecordedHost(), Spec(), OwnedResources()))) == []
 
 
 def test_one_line_of_a_file_that_a_program_writes_itself_is_put_right() -> None:
-    line = Line("/k", "server: ", "https://new")
+    line = FileLine("/k", "server: ", "https://new")
     before = b"clusters:\n- cluster:\n    server: https://old\n  name: x\n"
 
     host = RecordedHost({"/k": before})
-    (edit,) = plan(Spec((line,)), observe(host, Spec((line,)), Owned()))
+    (edit,) = plan(Spec((line,)), observe(host, Spec((line,)), OwnedResources()))
     assert isinstance(edit, EditFile)
     host.do(edit)
 
@@ -335,15 +342,15 @@ def test_one_line_of_a_file_that_a_program_writes_itself_is_put_right() -> None:
     entry = host.look("/k")
     assert entry
     assert entry.mode == 0o600
-    assert list(plan(Spec((line,)), observe(host, Spec((line,)), Owned()))) == []
-    assert list(plan(Spec((line,)), observe(RecordedHost(), Spec((line,)), Owned()))) == []
+    assert list(plan(Spec((line,)), observe(host, Spec((line,)), OwnedResources()))) == []
+    assert list(plan(Spec((line,)), observe(RecordedHost(), Spec((line,)), OwnedResources()))) == []
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
 def test_a_file_with_such_a_line_is_for_root_alone(mode: int) -> None:
-    line = Line("/k", "server: ", "https://same")
+    line = FileLine("/k", "server: ", "https://same")
     host = RecordedHost()
     host.do(WriteFile("/k", b"server: https://same\n", mode))
-    assert list(plan(Spec((line,)), observe(host, Spec((line,)), Owned()))) == [
+    assert list(plan(Spec((line,)), observe(host, Spec((line,)), OwnedResources()))) == [
         EditFile("/k", b"server: https://same\n", 0o600, secret=True)
     ]

@@ -12,13 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.engine import events, state
-from aks_flex_node.agent.engine.events import Events, Journal, LogFile
-from aks_flex_node.agent.engine.locking import alone
-from aks_flex_node.agent.engine.recovery import reconstruct
-from aks_flex_node.agent.engine.resources import Directory, File, Found, Link, Program, Service, Spec
-from aks_flex_node.agent.engine.state import Phase, State
-from aks_flex_node.agent.marks import MARK
+from aks_flex_node.agent import event_log
+from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
+from aks_flex_node.agent.ledger_rebuild import find_owned
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.lock import exclusive
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
+from aks_flex_node.agent.reconcile.resources import (
+    MANAGED_MARK,
+    Directory,
+    File,
+    ProgramTree,
+    RuntimePath,
+    Service,
+    Spec,
+    Symlink,
+)
 from aks_flex_node.errors import BusyError
 from aks_flex_node.host.actions import MakeLink, WriteFile
 from aks_flex_node.host.dry import RecordedHost
@@ -31,23 +40,25 @@ STATE = "/var/lib/x/state.json"
 
 def test_a_state_comes_back_as_it_was_written() -> None:
     host = RecordedHost()
-    kept = State().at(Phase.NODE_FAILED, step="cni", error="disk-full", message="no room", node="edge-1")
-    state.write(host, STATE, kept)
+    kept = NodeState().with_phase(Phase.NODE_FAILED, step="cni", error="disk-full", message="no room", node="edge-1")
+    node_state.write(host, STATE, kept)
     entry = host.look(STATE)
     assert entry
     assert entry.mode == 0o600
-    assert state.read(host, STATE) == kept
+    assert node_state.read(host, STATE) == kept
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"unheard": 1}'])
 def test_a_damaged_state_is_that_of_a_machine_that_has_not_started(text: str) -> None:
-    assert state.read(RecordedHost({STATE: text}), STATE) == State()
+    assert node_state.read(RecordedHost({STATE: text}), STATE) == NodeState()
 
 
 def test_a_new_phase_forgets_the_error_and_the_step_of_the_one_before() -> None:
-    failed = State(node="edge-1", pod_cidr="10.0.0.0/24").at(Phase.NODE_FAILED, step="cni", error="e", message="m")
-    joined = failed.at(Phase.NODE_JOINED)
-    assert replace(joined, since="") == State("NodeJoined", node="edge-1", pod_cidr="10.0.0.0/24")
+    failed = NodeState(node="edge-1", pod_cidr="10.0.0.0/24").with_phase(
+        Phase.NODE_FAILED, step="cni", error="e", message="m"
+    )
+    joined = failed.with_phase(Phase.NODE_JOINED)
+    assert replace(joined, since="") == NodeState("NodeJoined", node="edge-1", pod_cidr="10.0.0.0/24")
 
 
 class Heard:
@@ -61,21 +72,21 @@ class Heard:
 @pytest.mark.parametrize(("least", "heard"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
 def test_events_below_the_level_are_not_told_but_a_watcher_sees_all(least: str, heard: int) -> None:
     sink, watched = Heard(), list[dict[str, Any]]()
-    told = Events(sink, level=least, watch=watched.append)
-    for level in events.LEVELS:
-        told.say("event", "it happened", level)
+    told = EventLog(sink, level=least, watch=watched.append)
+    for level in event_log.LEVELS:
+        told.emit("event", "it happened", level)
     assert len(sink.records) == heard
     assert len(watched) == 4
 
 
 def test_every_event_of_one_command_bears_the_same_request_id_and_its_own_fields() -> None:
     sink = Heard()
-    told = Events(sink)
-    told.say("one", "first", component="cni")
-    told.say("two", "second")
+    told = EventLog(sink)
+    told.emit("one", "first", component="cni")
+    told.emit("two", "second")
     assert {record["requestId"] for record in sink.records} == {told.request_id}
     assert sink.records[0]["component"] == "cni"
-    assert Events().request_id != told.request_id
+    assert EventLog().request_id != told.request_id
 
 
 def test_a_sink_that_fails_does_not_stop_the_work() -> None:
@@ -83,7 +94,7 @@ def test_a_sink_that_fails_does_not_stop_the_work() -> None:
         raise OSError("no space left")
 
     sink = Heard()
-    Events(full, sink).say("event", "it happened")
+    EventLog(full, sink).emit("event", "it happened")
     assert len(sink.records) == 1
 
 
@@ -91,7 +102,7 @@ def test_the_log_file_is_for_root_and_its_group(tmp_path: Path) -> None:
     log = tmp_path / "agent.log"
     before = os.umask(0)
     try:
-        LogFile(str(log))("info", '{"a": 1}', "")
+        LogFileSink(str(log))("info", '{"a": 1}', "")
     finally:
         os.umask(before)
     assert stat.S_IMODE(log.stat().st_mode) == 0o640
@@ -101,32 +112,32 @@ def test_the_log_file_is_for_root_and_its_group(tmp_path: Path) -> None:
 def test_a_large_log_file_gets_another_name_once(tmp_path: Path) -> None:
     log = tmp_path / "agent.log"
     with log.open("wb") as file:
-        file.truncate(events.MOST_BYTES + 1)
-    sink = LogFile(str(log))
+        file.truncate(event_log.MAX_LOG_BYTES + 1)
+    sink = LogFileSink(str(log))
     sink("info", "{}", "")
     sink("info", "{}", "")
     assert log.read_text() == "{}\n{}\n"
-    assert (tmp_path / "agent.log.1").stat().st_size == events.MOST_BYTES + 1
+    assert (tmp_path / "agent.log.1").stat().st_size == event_log.MAX_LOG_BYTES + 1
 
 
 def test_a_log_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "agent.log").symlink_to(tmp_path / "elsewhere")
-    Events(LogFile(str(tmp_path / "agent.log"))).say("event", "it happened")
+    EventLog(LogFileSink(str(tmp_path / "agent.log"))).emit("event", "it happened")
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_the_last_events_pass_over_what_cannot_be_read(tmp_path: Path) -> None:
     log = tmp_path / "agent.log"
     log.write_bytes(b'{"event": 1}\n{"event": 2}\n{"cut off\n5\n\xff\n{"event": 3}\n')
-    assert events.last(str(log), 10) == [{"event": 1}, {"event": 2}, {"event": 3}]
-    assert events.last(str(log), 1) == [{"event": 3}]
-    assert events.last(str(tmp_path / "none"), 5) == []
+    assert event_log.read_last(str(log), 10) == [{"event": 1}, {"event": 2}, {"event": 3}]
+    assert event_log.read_last(str(log), 1) == [{"event": 3}]
+    assert event_log.read_last(str(tmp_path / "none"), 5) == []
 
 
 def test_the_journal_gets_one_datagram_with_priority_and_event(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(str(tmp_path / "journal"))
-        Journal(str(tmp_path / "journal"))("warning", '{"event": "x"}', "two\nlines")
+        JournalSink(str(tmp_path / "journal"))("warning", '{"event": "x"}', "two\nlines")
         fields = journal.recv(4096).decode()
     assert fields == ('PRIORITY=4\nSYSLOG_IDENTIFIER=aks-flex-node\nMESSAGE=two lines\nFLEX_EVENT={"event": "x"}\n')
 
@@ -134,29 +145,29 @@ def test_the_journal_gets_one_datagram_with_priority_and_event(tmp_path: Path) -
 def test_a_journal_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(str(tmp_path / "journal"))
-        sink, start = Journal(str(tmp_path / "journal"), 0.05), time.monotonic()
+        sink, start = JournalSink(str(tmp_path / "journal"), 0.05), time.monotonic()
         for _ in range(2000):  # more than any queue takes, and nobody reads
             sink("info", "{}", "x" * 1000)
     assert time.monotonic() - start < 60  # to wait for each of them would take a hundred
 
 
 def test_a_machine_without_a_journal_goes_on(tmp_path: Path) -> None:
-    Events(Journal(str(tmp_path / "none"))).say("event", "it happened")
+    EventLog(JournalSink(str(tmp_path / "none"))).emit("event", "it happened")
 
 
 def test_a_second_holder_of_the_lock_is_told_who_is_at_work(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    with alone(path), pytest.raises(BusyError, match=f"process {os.getpid()}") as caught, alone(path):
+    with exclusive(path), pytest.raises(BusyError, match=f"process {os.getpid()}") as caught, exclusive(path):
         pass
     assert (caught.value.name, caught.value.again, caught.value.exit_code) == ("machine-busy", True, 7)
     assert not (tmp_path / "lock").exists()
-    with alone(path):
+    with exclusive(path):
         assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
 
 
 def test_the_lock_is_let_go_when_the_work_fails(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with pytest.raises(ZeroDivisionError), alone(str(path)):
+    with pytest.raises(ZeroDivisionError), exclusive(str(path)):
         _ = 1 // 0
     assert not path.exists()
 
@@ -167,9 +178,9 @@ SPEC = Spec(
         Directory("/opt/flex/x", ours=True),
         Directory("/var/lib/x", ours=True),
         Directory("/etc/x"),
-        Found("/run/x"),
-        Program("/opt/flex/x/1", "x", "1", ()),
-        Link("/usr/bin/x", "/opt/flex/x/1/bin/x"),
+        RuntimePath("/run/x"),
+        ProgramTree("/opt/flex/x/1", "x", "1", ()),
+        Symlink("/usr/bin/x", "/opt/flex/x/1/bin/x"),
         File("/etc/x/x.conf", b"wanted"),
         Service("x.service", (), ""),
     )
@@ -178,8 +189,10 @@ UNIT = "/etc/systemd/system/x.service"
 
 
 def test_without_a_ledger_what_bears_our_mark_is_ours_with_its_data() -> None:
-    host = RecordedHost({UNIT: f"# {MARK}\n", "/etc/x/x.conf": f"# {MARK}", "/var/lib/x/image": "", "/run/x/s": ""})
-    owned = reconstruct(host, SPEC, INSTALL)
+    host = RecordedHost(
+        {UNIT: f"# {MANAGED_MARK}\n", "/etc/x/x.conf": f"# {MANAGED_MARK}", "/var/lib/x/image": "", "/run/x/s": ""}
+    )
+    owned = find_owned(host, SPEC, INSTALL)
     assert set(owned.paths) == {"/etc/x", "/etc/x/x.conf", "/var/lib/x", "/run/x"}
     assert [path for path, record in owned.paths.items() if record.get("ours")] == ["/var/lib/x", "/run/x"]
     assert set(owned.services) == {"x.service"}
@@ -188,19 +201,19 @@ def test_without_a_ledger_what_bears_our_mark_is_ours_with_its_data() -> None:
 def test_without_a_ledger_what_somebody_else_has_made_is_not_ours() -> None:
     host = RecordedHost({UNIT: "[Unit]", "/etc/x/x.conf": "theirs", "/var/lib/x/image": "", "/usr/bin/x": "theirs"})
     host.do(MakeLink("/usr/bin/x", "/usr/lib/x"))
-    assert reconstruct(host, SPEC, INSTALL).empty
+    assert find_owned(host, SPEC, INSTALL).empty
 
 
 def test_without_a_ledger_programs_of_ours_and_links_to_them_are_ours() -> None:
     host = RecordedHost({"/opt/flex/x/1/bin/x": "", "/opt/flex/x/0/bin/x": ""})
     host.do(MakeLink("/usr/bin/x", "/opt/flex/x/0/bin/x"))
-    owned = reconstruct(host, SPEC, INSTALL)
+    owned = find_owned(host, SPEC, INSTALL)
     assert owned.paths["/opt/flex/x/1"]["kind"] == "program"
     assert owned.paths["/usr/bin/x"]["kind"] == "link"
     assert owned.paths["/opt/flex/x"]["ours"]
 
 
 def test_without_a_ledger_a_directory_that_holds_a_marked_file_is_ours_with_all_in_it() -> None:
-    host = RecordedHost({"/var/lib/x/key.pem": "secret", "/var/lib/x/x.yaml": f"# {MARK}"})
+    host = RecordedHost({"/var/lib/x/key.pem": "secret", "/var/lib/x/x.yaml": f"# {MANAGED_MARK}"})
     host.do(WriteFile("/var/lib/x/key.pem", b"secret", 0o600))
-    assert reconstruct(host, SPEC, INSTALL).paths["/var/lib/x"]["ours"]
+    assert find_owned(host, SPEC, INSTALL).paths["/var/lib/x"]["ours"]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.cli.joins import refuse_another_node, refuse_passing_tunnel
+from aks_flex_node.agent.bootstrap.workflow import refuse_other_node, refuse_temporary_vpn
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.engine import state
-from aks_flex_node.agent.engine.state import Phase
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import MakeDirectory
 from tests.unit.agent.config.samples import CLUSTER_ID
@@ -33,11 +33,11 @@ def fetched(room: Path, wanted: NodeConfig, applied: NodeConfig | None = None, *
     host = empty_host()
     host.do(MakeDirectory(DATA))
     place = f"{DATA}/state.json"
-    state.write(host, place, state.read(host, place).at(Phase.NODE_JOINED, node="edge-1"))
+    node_state.write(host, place, node_state.read(host, place).with_phase(Phase.NODE_JOINED, node="edge-1"))
     (room / "pki").mkdir()
     if joined:
         (room / "pki/kubelet-client-current.pem").touch()
-    refuse_another_node(engine_on(host, wanted), applied)
+    refuse_other_node(engine_on(host, wanted), applied)
 
 
 def test_a_new_bundle_for_the_same_node_is_welcome(tmp_path: Path) -> None:
@@ -66,6 +66,6 @@ def test_a_machine_that_never_got_its_certificate_may_become_another(tmp_path: P
 
 def test_a_tunnel_for_one_run_is_refused_where_the_resource_would_take_it_away() -> None:
     said = load_text('{"config": {"azure": {"vpn": {"enabled": true}}}}', "https://rp.example", {}, {})
-    refuse_passing_tunnel(said)
+    refuse_temporary_vpn(said)
     with pytest.raises(ConfigError, match="is asked for by flag"):
-        refuse_passing_tunnel(load_text('{"config": {}}', "https://rp.example", {}, {"azure.vpn.enabled": "true"}))
+        refuse_temporary_vpn(load_text('{"config": {}}', "https://rp.example", {}, {"azure.vpn.enabled": "true"}))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.components.agent import CURRENT, FETCHED_FROM, HOME, VERSION
+from aks_flex_node.agent.components.agent import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, STATE_DIR
 from aks_flex_node.agent.config.loader import load_ahead, load_text
 from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.fetching.bundles import Bundle, read_bundle
@@ -26,7 +26,7 @@ FIRST, SECOND = parse("https://rp.example/configs/canary-1#ca=sha256:" + "ab" * 
 @pytest.fixture
 def host() -> RecordedHost:
     found = empty_host()
-    found.do(MakeDirectory(HOME, 0o700))
+    found.do(MakeDirectory(STATE_DIR, 0o700))
     return found
 
 
@@ -59,10 +59,14 @@ def test_a_bundle_does_not_show_what_is_in_it() -> None:
 
 def test_what_was_fetched_is_kept_from_everybody_else(host: RecordedHost) -> None:
     keeping.keep(host, bundle(), FIRST)
-    modes = {path: entry.mode for path in (CURRENT, VERSION, FETCHED_FROM) if (entry := host.look(path))}
-    assert modes == {CURRENT: 0o600, VERSION: 0o600, FETCHED_FROM: 0o600}
-    assert host.read(VERSION) == b"1708123456\n"
-    assert TOKEN.encode() in (host.read(CURRENT) or b"")
+    modes = {
+        path: entry.mode
+        for path in (CURRENT_CONFIG, CONFIG_VERSION_FILE, CONFIG_URL_DIGEST)
+        if (entry := host.look(path))
+    }
+    assert modes == {CURRENT_CONFIG: 0o600, CONFIG_VERSION_FILE: 0o600, CONFIG_URL_DIGEST: 0o600}
+    assert host.read(CONFIG_VERSION_FILE) == b"1708123456\n"
+    assert TOKEN.encode() in (host.read(CURRENT_CONFIG) or b"")
 
 
 def test_a_url_is_known_again_by_its_hash_alone(host: RecordedHost) -> None:
@@ -70,13 +74,13 @@ def test_a_url_is_known_again_by_its_hash_alone(host: RecordedHost) -> None:
     keeping.keep(host, bundle(), FIRST)
     assert keeping.has(host, FIRST)
     assert not keeping.has(host, SECOND)
-    assert not any(b"canary" in (host.read(f"{HOME}/{name}") or b"") for name in host.names(HOME))
+    assert not any(b"canary" in (host.read(f"{STATE_DIR}/{name}") or b"") for name in host.names(STATE_DIR))
 
 
 def test_a_bundle_without_a_version_leaves_no_older_version_behind(host: RecordedHost) -> None:
     keeping.keep(host, bundle(), FIRST)
     keeping.keep(host, bundle(None), SECOND)
-    assert host.look(VERSION) is None
+    assert host.look(CONFIG_VERSION_FILE) is None
 
 
 def test_how_to_fetch_is_known_before_the_rest_from_environment_and_flags() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aks_flex_node.agent.components.agent import APPLIED, CURRENT, NEXT, VERSION
+from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.fetching.bundles import Bundle
 from aks_flex_node.api import config_urls
@@ -22,7 +22,7 @@ class Mortal(RecordedHost):
     """Whoever works on it dies before the given action."""
 
     def __init__(self, at: int) -> None:
-        super().__init__({CURRENT: OLD, VERSION: b"1\n", APPLIED: b"{}", NEXT: NEW})
+        super().__init__({CURRENT_CONFIG: OLD, CONFIG_VERSION_FILE: b"1\n", APPLIED_CONFIG: b"{}", NEXT_CONFIG: NEW})
         self.at = at
 
     def do(self, action: Action) -> None:
@@ -36,7 +36,7 @@ def settle(host: RecordedHost) -> None:
 
 
 def kept(host: RecordedHost) -> tuple[bytes | None, bytes | None, bool]:
-    return host.read(CURRENT), host.read(VERSION), host.look(NEXT) is not None
+    return host.read(CURRENT_CONFIG), host.read(CONFIG_VERSION_FILE), host.look(NEXT_CONFIG) is not None
 
 
 @pytest.mark.parametrize("at", range(6))
@@ -47,13 +47,13 @@ def test_a_crash_leaves_all_of_the_old_or_leads_to_all_of_the_new(at: int) -> No
     host.at = -1
     keeping.finish(host)
     assert kept(host) == ((OLD, b"1\n", True) if at == 0 else (NEW, b"2\n", False))
-    assert (host.read(APPLIED) == b"{}") is (at == 0)
+    assert (host.read(APPLIED_CONFIG) == b"{}") is (at == 0)
     assert host.look(keeping.TOGETHER) is None
 
 
 def test_a_newer_configuration_that_came_meanwhile_stays() -> None:
     host = Mortal(-1)
-    host.do(WriteFile(NEXT, b"newer", 0o600))
+    host.do(WriteFile(NEXT_CONFIG, b"newer", 0o600))
     settle(host)
     assert kept(host) == (NEW, b"2\n", True)
 
@@ -69,7 +69,7 @@ def test_everything_with_secrets_in_it_is_for_root_alone() -> None:
     settle(host)
     written = [one for one in host.done if isinstance(one, WriteFile)]
     assert {one.mode for one in written} == {0o600}
-    assert all(one.secret for one in written if one.path in {CURRENT, keeping.TOGETHER})
+    assert all(one.secret for one in written if one.path in {CURRENT_CONFIG, keeping.TOGETHER})
 
 
 def test_a_second_finish_changes_nothing() -> None:

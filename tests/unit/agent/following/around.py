@@ -8,16 +8,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from aks_flex_node.agent.cluster.node_health import NodeHealth
 from aks_flex_node.agent.cluster.nodes import Node
-from aks_flex_node.agent.components.agent import CURRENT, NEXT, WORK
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, JOB_RESULT, NEXT_CONFIG
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.following.endpoints import endpoint
-from aks_flex_node.agent.following.provider import Unanswered
-from aks_flex_node.agent.following.sights import Sight
-from aks_flex_node.agent.following.site import Site
-from aks_flex_node.agent.following.tokens import SignInError
-from aks_flex_node.agent.following.verdicts import Standing, Verdict
-from aks_flex_node.agent.works import Outcome, write
+from aks_flex_node.agent.daemon.managed_node import ManagedNode
+from aks_flex_node.agent.jobs.job_result import JobResult, write_result
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import WriteFile
 from aks_flex_node.host.dry import RecordedHost
@@ -28,14 +27,14 @@ from tests.unit.agent.given import JOIN, engine_on
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.cluster.api import Api
-    from aks_flex_node.agent.drifting.drifts import Drift
-    from aks_flex_node.agent.following.provider import Provider
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.drift.detection import Drift
+    from aks_flex_node.agent.provider.provider_client import ProviderClient
 
 CLIENT = "11111111-0000-4000-8000-000000000000"
 OTHER = "22222222-0000-4000-8000-000000000000"
 OLD, NEW = "canary-of-the-old-secret", "canary-of-the-new-secret"
-FOLLOWING = Verdict(Standing.FOLLOWING)
+FOLLOWING = PollResult(ProviderState.FOLLOWING)
 READY = Node.read(
     {
         "metadata": {"name": "edge-1"},
@@ -45,7 +44,7 @@ READY = Node.read(
         },
     }
 )
-WELL = Sight(READY, seconds=1e7, life=3e7)
+WELL = NodeHealth(READY, certificate_seconds=1e7, certificate_lifetime=3e7)
 
 
 def settings(client: str = CLIENT, secret: str = "", **more: Any) -> dict[str, Any]:
@@ -65,11 +64,11 @@ def bundle(version: str, config: dict[str, Any]) -> bytes:
     return json.dumps({"config": config, "configVersion": version}).encode()
 
 
-def news(version: str, config: dict[str, Any]) -> Verdict:
-    return Verdict(Standing.FOLLOWING, changed=True, version=version, config=config)
+def news(version: str, config: dict[str, Any]) -> PollResult:
+    return PollResult(ProviderState.FOLLOWING, changed=True, version=version, config=config)
 
 
-def kept(host: RecordedHost, path: str = NEXT) -> dict[str, Any] | None:
+def kept(host: RecordedHost, path: str = NEXT_CONFIG) -> dict[str, Any] | None:
     """What stands in a file of the agent's."""
     content = host.read(path)
     return None if content is None else dict(json.loads(content))
@@ -86,7 +85,7 @@ class FakeTokens:
     good: set[str] = field(default_factory=lambda: {OLD})
     tried: list[str] = field(default_factory=list)
 
-    def prove(self, text: str) -> None:
+    def check_credentials(self, text: str) -> None:
         secret = json.loads(text)["config"]["azure"]["servicePrincipal"].get("clientSecret", "")
         self.tried.append(secret)
         if secret not in self.good:
@@ -97,7 +96,7 @@ class FakeTokens:
 class FakeProvider:
     """Answers actions as it was told; of what it was asked it keeps a list. A poll is held until the end."""
 
-    answers: dict[str, dict[str, Any] | Unanswered] = field(default_factory=dict)
+    answers: dict[str, dict[str, Any] | ProviderRequestError] = field(default_factory=dict)
     tokens: FakeTokens = field(default_factory=FakeTokens)
     acts: list[tuple[str, Any]] = field(default_factory=list)
     polls: int = 0
@@ -105,17 +104,17 @@ class FakeProvider:
 
     @property
     def endpoint(self) -> Any:
-        return endpoint(load_text(json.dumps(settings()), "test", {}, {}).config, "edge-1")
+        return provider_endpoint(load_text(json.dumps(settings()), "test", {}, {}).config, "edge-1")
 
-    def poll(self, version: str, wait: int) -> Verdict:  # noqa: ARG002
+    def poll(self, version: str, wait: int) -> PollResult:  # noqa: ARG002
         self.polls += 1
         self.closed.wait(60)
         return FOLLOWING
 
-    def act(self, action: str, body: Any = None) -> dict[str, Any]:
+    def post_action(self, action: str, body: Any = None) -> dict[str, Any]:
         self.acts.append((action, body))
         answer = self.answers.get(action, {})
-        if isinstance(answer, Unanswered):
+        if isinstance(answer, ProviderRequestError):
             raise answer
         return answer
 
@@ -128,17 +127,17 @@ class FakeProvider:
         return self
 
     @property
-    def real(self) -> Provider:
-        return cast("Provider", self)
+    def real(self) -> ProviderClient:
+        return cast("ProviderClient", self)
 
 
 class FakeHost(RecordedHost):
     """A machine on which a work ends at once, as it was told; or when it is let go."""
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
-        super().__init__({CURRENT: bundle("1", config or settings(secret=OLD))})
+        super().__init__({CURRENT_CONFIG: bundle("1", config or settings(secret=OLD))})
         self.works: list[str] = []
-        self.outcomes: list[Outcome | None] = []
+        self.outcomes: list[JobResult | None] = []
         self.goes_on = threading.Event()
         self.goes_on.set()
 
@@ -147,24 +146,26 @@ class FakeHost(RecordedHost):
             return super().ask(*argv, seconds=seconds)
         self.works.append(argv[argv.index("work") + 1])
         self.goes_on.wait(30)
-        outcome = self.outcomes.pop(0) if self.outcomes else Outcome(self.works[-1], "done", at=str(len(self.works)))
+        outcome = (
+            self.outcomes.pop(0) if self.outcomes else JobResult(self.works[-1], "done", at=str(len(self.works)))
+        )
         if outcome:
-            write(self, WORK, outcome)
+            write_result(self, JOB_RESULT, outcome)
         return Answer(0)
 
 
-class StillSite(Site):
+class StillSite(ManagedNode):
     """Nobody looks at the real machine: what is seen is what the test says."""
 
-    seen: Sight = WELL
+    seen: NodeHealth = WELL
     differs: tuple[Drift, ...] = ()
 
     def watch(self, touched: Callable[[frozenset[str]], None]) -> None: ...
 
-    def look(self) -> None:
-        self.sight = self.seen
+    def refresh_health(self) -> None:
+        self.health = self.seen
 
-    def look_for_drift(self) -> tuple[Drift, ...]:
+    def detect_drift(self) -> tuple[Drift, ...]:
         fresh = tuple(one for one in self.differs if one not in self.drift)
         self.drift = self.differs
         return fresh
@@ -177,8 +178,8 @@ class Quiet:
 
 
 def site_on(host: FakeHost, provider: FakeProvider) -> StillSite:
-    config = load_text((host.read(CURRENT) or b"").decode(), CURRENT, {}, {}).config
-    return StillSite(engine_on(host, config), cast("Api", Quiet()), "edge-1", provider.real)
+    config = load_text((host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG, {}, {}).config
+    return StillSite(engine_on(host, config), cast("ApiClient", Quiet()), "edge-1", provider.real)
 
 
 def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:

@@ -4,113 +4,135 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent.following.deciding import AGAIN, REFUSED_AGAIN, Memory, Wants, choose
-from aks_flex_node.agent.works import Outcome, Result
+from aks_flex_node.agent.daemon.scheduler import (
+    REFUSED_RETRY_SECONDS,
+    RETRY_SECONDS,
+    JobHistory,
+    SchedulerInput,
+    next_job,
+)
+from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
 
 
-def after(*outcomes: Outcome, now: float = 0.0) -> Memory:
-    memory = Memory.empty()
+def after(*outcomes: JobResult, now: float = 0.0) -> JobHistory:
+    memory = JobHistory.empty()
     for outcome in outcomes:
-        memory.note(outcome, now)
+        memory.record(outcome, now)
     return memory
 
 
-def update(result: Result, version: str = "2", *, again: bool = False) -> Outcome:
-    return Outcome("update", result.value, version=version, again=again)
+def update(result: JobStatus, version: str = "2", *, again: bool = False) -> JobResult:
+    return JobResult("update", result.value, version=version, again=again)
 
 
 def test_nothing_is_done_when_all_is_well() -> None:
-    assert choose(Wants(), Memory.empty(), 0.0) == ""
+    assert next_job(SchedulerInput(), JobHistory.empty(), 0.0) == ""
 
 
 def test_what_is_being_taken_apart_is_not_repaired_while_its_leave_is_put_off() -> None:
-    wants = Wants(leaving=True, next="2", lost=True, drifted=True)
-    memory = after(Outcome("leave", "failed", again=True))
-    assert choose(wants, memory, AGAIN[0] - 1) == ""
-    assert choose(wants, memory, AGAIN[0]) == "leave"
+    wants = SchedulerInput(unbootstrapping=True, next_version="2", credentials_lost=True, drifted=True)
+    memory = after(JobResult("leave", "failed", again=True))
+    assert next_job(wants, memory, RETRY_SECONDS[0] - 1) == ""
+    assert next_job(wants, memory, RETRY_SECONDS[0]) == "leave"
 
 
 def test_a_new_configuration_is_taken() -> None:
-    assert choose(Wants(next="2"), Memory.empty(), 0.0) == "update"
+    assert next_job(SchedulerInput(next_version="2"), JobHistory.empty(), 0.0) == "update"
 
 
 def test_an_update_that_was_stopped_half_way_goes_on_whatever_is_known_of_it() -> None:
-    assert choose(Wants(unfinished=True), after(update(Result.ROLLED_BACK)), 1e9) == "update"
+    assert next_job(SchedulerInput(unfinished=True), after(update(JobStatus.ROLLED_BACK)), 1e9) == "update"
 
 
-@pytest.mark.parametrize("result", [Result.ROLLED_BACK, Result.FAILED, Result.REFUSED])
-def test_a_version_that_did_not_work_is_not_tried_again(result: Result) -> None:
-    assert choose(Wants(next="2"), after(update(result)), 1e9) == ""
+@pytest.mark.parametrize("result", [JobStatus.ROLLED_BACK, JobStatus.FAILED, JobStatus.REFUSED])
+def test_a_version_that_did_not_work_is_not_tried_again(result: JobStatus) -> None:
+    assert next_job(SchedulerInput(next_version="2"), after(update(result)), 1e9) == ""
 
 
-@pytest.mark.parametrize("result", [Result.ROLLED_BACK, Result.FAILED, Result.REFUSED, Result.WAITS])
-def test_the_next_version_is(result: Result) -> None:
+@pytest.mark.parametrize("result", [JobStatus.ROLLED_BACK, JobStatus.FAILED, JobStatus.REFUSED, JobStatus.WAITS])
+def test_the_next_version_is(result: JobStatus) -> None:
     memory = after(update(result))
     memory.forget("update")
-    assert choose(Wants(next="3", window=False), memory, 0.0) == "update"
+    assert next_job(SchedulerInput(next_version="3", window_open=False), memory, 0.0) == "update"
 
 
 def test_what_may_work_later_is_tried_later() -> None:
-    memory = after(update(Result.FAILED, again=True))
-    assert choose(Wants(next="2"), memory, AGAIN[0] - 1) == ""
-    assert choose(Wants(next="2"), memory, AGAIN[0]) == "update"
+    memory = after(update(JobStatus.FAILED, again=True))
+    assert next_job(SchedulerInput(next_version="2"), memory, RETRY_SECONDS[0] - 1) == ""
+    assert next_job(SchedulerInput(next_version="2"), memory, RETRY_SECONDS[0]) == "update"
 
 
 def test_and_less_and_less_often() -> None:
-    memory = after(*[update(Result.FAILED, again=True)] * 9)
-    assert choose(Wants(next="2"), memory, AGAIN[-1] - 1) == ""
-    assert choose(Wants(next="2"), memory, AGAIN[-1]) == "update"
+    memory = after(*[update(JobStatus.FAILED, again=True)] * 9)
+    assert next_job(SchedulerInput(next_version="2"), memory, RETRY_SECONDS[-1] - 1) == ""
+    assert next_job(SchedulerInput(next_version="2"), memory, RETRY_SECONDS[-1]) == "update"
 
 
 def test_a_skew_that_the_cluster_may_mend_is_looked_at_every_hour() -> None:
-    memory = after(update(Result.REFUSED, again=True))
-    assert choose(Wants(next="2"), memory, REFUSED_AGAIN - 1) == ""
-    assert choose(Wants(next="2"), memory, REFUSED_AGAIN) == "update"
+    memory = after(update(JobStatus.REFUSED, again=True))
+    assert next_job(SchedulerInput(next_version="2"), memory, REFUSED_RETRY_SECONDS - 1) == ""
+    assert next_job(SchedulerInput(next_version="2"), memory, REFUSED_RETRY_SECONDS) == "update"
 
 
 def test_what_waits_for_a_window_goes_on_when_it_opens() -> None:
-    memory = after(update(Result.WAITS))
-    assert choose(Wants(next="2", window=False), memory, 1e9) == ""
-    assert choose(Wants(next="2"), memory, 1e9) == "update"
+    memory = after(update(JobStatus.WAITS))
+    assert next_job(SchedulerInput(next_version="2", window_open=False), memory, 1e9) == ""
+    assert next_job(SchedulerInput(next_version="2"), memory, 1e9) == "update"
 
 
 def test_what_is_paused_waits() -> None:
-    assert choose(Wants(next="2", paused=True), after(update(Result.WAITS)), 1e9) == ""
+    assert next_job(SchedulerInput(next_version="2", paused=True), after(update(JobStatus.WAITS)), 1e9) == ""
 
 
 def test_drift_is_repaired() -> None:
-    assert choose(Wants(drifted=True), Memory.empty(), 0.0) == "repair"
+    assert next_job(SchedulerInput(drifted=True), JobHistory.empty(), 0.0) == "repair"
 
 
-@pytest.mark.parametrize("wants", [Wants(drifted=True, repairs=False), Wants(drifted=True, paused=True)])
-def test_unless_it_is_only_to_be_reported(wants: Wants) -> None:
-    assert choose(wants, Memory.empty(), 0.0) == ""
+@pytest.mark.parametrize(
+    "wants", [SchedulerInput(drifted=True, repair_enabled=False), SchedulerInput(drifted=True, paused=True)]
+)
+def test_unless_it_is_only_to_be_reported(wants: SchedulerInput) -> None:
+    assert next_job(wants, JobHistory.empty(), 0.0) == ""
 
 
 def test_a_repair_that_failed_is_not_repeated_at_once() -> None:
-    memory = after(Outcome("repair", Result.FAILED.value, again=True))
-    assert choose(Wants(drifted=True), memory, AGAIN[0] - 1) == ""
-    assert choose(Wants(drifted=True), memory, AGAIN[0]) == "repair"
+    memory = after(JobResult("repair", JobStatus.FAILED.value, again=True))
+    assert next_job(SchedulerInput(drifted=True), memory, RETRY_SECONDS[0] - 1) == ""
+    assert next_job(SchedulerInput(drifted=True), memory, RETRY_SECONDS[0]) == "repair"
 
 
 def test_a_node_that_has_lost_its_way_back_is_recovered_before_anything_is_repaired() -> None:
-    assert choose(Wants(lost=True, drifted=True), Memory.empty(), 0.0) == "recover"
+    assert next_job(SchedulerInput(credentials_lost=True, drifted=True), JobHistory.empty(), 0.0) == "recover"
 
 
 def test_a_deleted_resource_ends_everything_else() -> None:
-    assert choose(Wants(deleted=True, next="2", lost=True, drifted=True), Memory.empty(), 0.0) == "leave"
+    assert (
+        next_job(
+            SchedulerInput(deleted=True, next_version="2", credentials_lost=True, drifted=True),
+            JobHistory.empty(),
+            0.0,
+        )
+        == "leave"
+    )
 
 
 def test_unless_somebody_holds_it_off() -> None:
-    assert choose(Wants(deleted=True, may_leave=False, next="2", drifted=True), Memory.empty(), 0.0) == ""
+    assert (
+        next_job(
+            SchedulerInput(deleted=True, may_unbootstrap=False, next_version="2", drifted=True),
+            JobHistory.empty(),
+            0.0,
+        )
+        == ""
+    )
 
 
 def test_a_leave_that_was_stopped_half_way_goes_on_without_asking_anybody() -> None:
-    assert choose(Wants(leaving=True, may_leave=False), Memory.empty(), 0.0) == "leave"
+    assert next_job(SchedulerInput(unbootstrapping=True, may_unbootstrap=False), JobHistory.empty(), 0.0) == "leave"
 
 
 def test_a_tunnel_whose_certificate_ends_is_renewed_also_while_paused_but_not_before_a_repair() -> None:
-    assert choose(Wants(worn=True, paused=True), Memory.empty(), 0.0) == "connect"
-    assert choose(Wants(worn=True, drifted=True), Memory.empty(), 0.0) == "repair"
-    assert choose(Wants(worn=True), after(Outcome("connect", "failed")), AGAIN[0] - 1) == ""
-    assert choose(Wants(worn=True, deleted=True, may_leave=False), Memory.empty(), 0.0) == ""
+    assert next_job(SchedulerInput(vpn_due=True, paused=True), JobHistory.empty(), 0.0) == "connect"
+    assert next_job(SchedulerInput(vpn_due=True, drifted=True), JobHistory.empty(), 0.0) == "repair"
+    assert next_job(SchedulerInput(vpn_due=True), after(JobResult("connect", "failed")), RETRY_SECONDS[0] - 1) == ""
+    assert next_job(SchedulerInput(vpn_due=True, deleted=True, may_unbootstrap=False), JobHistory.empty(), 0.0) == ""

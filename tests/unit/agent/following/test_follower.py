@@ -7,24 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.components.agent import CURRENT, FOLLOWING, NEXT
-from aks_flex_node.agent.engine import state
-from aks_flex_node.agent.engine.state import Phase, State
-from aks_flex_node.agent.following.follower import LOOK_SECONDS
-from aks_flex_node.agent.following.polling import LONGEST
-from aks_flex_node.agent.following.verdicts import Standing, Verdict
-from aks_flex_node.agent.following.working import UNIT
-from aks_flex_node.agent.works import Outcome
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
+from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS
+from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
+from aks_flex_node.agent.jobs.job_result import JobResult
+from aks_flex_node.agent.jobs.runner import JOB_UNIT
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Remove, StartUnit, StopUnit, WriteFile
-from tests.unit.agent.following.around import (
-    OLD,
-    FakeHost,
-    bundle,
-    eventually,
-    put,
-    settings,
-)
+from tests.unit.agent.following.around import OLD, FakeHost, bundle, eventually, put, settings
 from tests.unit.agent.following.lives import CHANGED, GONE, GOOD, NEWS, PORTAL, Life, begun, interval
 from tests.unit.agent.given import DATA
 
@@ -34,12 +27,12 @@ if TYPE_CHECKING:
 
 def test_a_node_that_is_as_it_should_be_is_left_alone(life: Life) -> None:
     for _ in range(20):
-        life.hears(GOOD, LOOK_SECONDS)
+        life.hears(GOOD, HEALTH_SECONDS)
     assert life.host.works == []
 
 
 def test_what_waits_is_taken(life: Life) -> None:
-    put(life.host, NEXT, bundle("2", settings(secret=OLD)))
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
     eventually(lambda: life.host.works == ["update"])
     assert life.events("seen") == ["configuration 2 is new"]
@@ -53,11 +46,11 @@ def test_two_answers_an_interval_apart_that_say_gone_make_the_node_leave(life: L
 
 
 def test_whoever_follows_a_machine_that_is_no_node_any_more_ends_and_writes_nothing(life: Life) -> None:
-    for path in (CURRENT, FOLLOWING):
+    for path in (CURRENT_CONFIG, DAEMON_STATE):
         life.host.do(Remove(path))
-    life.follower.events.put(Outcome("leave", "failed"))
-    assert not life.follower.step()
-    assert life.host.look(FOLLOWING) is None
+    life.follower.events.put(JobResult("leave", "failed"))
+    assert not life.follower.reconcile()
+    assert life.host.look(DAEMON_STATE) is None
 
 
 def test_two_answers_in_quick_succession_do_not(life: Life) -> None:
@@ -68,10 +61,10 @@ def test_two_answers_in_quick_succession_do_not(life: Life) -> None:
 
 @pytest.mark.parametrize(
     "between",
-    [GOOD, NEWS, PORTAL, *(Verdict(each) for each in Standing if each is not Standing.DELETED)],
-    ids=lambda verdict: str(verdict.standing),
+    [GOOD, NEWS, PORTAL, *(PollResult(each) for each in ProviderState if each is not ProviderState.DELETED)],
+    ids=lambda verdict: str(verdict.state),
 )
-def test_any_other_answer_between_them_begins_the_count_anew(life: Life, between: Verdict) -> None:
+def test_any_other_answer_between_them_begins_the_count_anew(life: Life, between: PollResult) -> None:
     life.hears(GONE)
     life.hears(between, interval(life))
     life.hears(GONE, interval(life))
@@ -79,34 +72,36 @@ def test_any_other_answer_between_them_begins_the_count_anew(life: Life, between
 
 
 @pytest.mark.parametrize(
-    "verdict", [Verdict(each) for each in Standing if each is not Standing.DELETED], ids=lambda one: str(one.standing)
+    "verdict",
+    [PollResult(each) for each in ProviderState if each is not ProviderState.DELETED],
+    ids=lambda one: str(one.state),
 )
-def test_nothing_else_makes_it_leave_or_change_however_often_it_is_said(life: Life, verdict: Verdict) -> None:
+def test_nothing_else_makes_it_leave_or_change_however_often_it_is_said(life: Life, verdict: PollResult) -> None:
     for _ in range(50):
         life.hears(verdict, interval(life))
     assert life.host.works == []
-    assert life.host.read(CURRENT) == bundle("1", settings(secret=OLD))
+    assert life.host.read(CURRENT_CONFIG) == bundle("1", settings(secret=OLD))
 
 
 def test_whoever_holds_it_off_keeps_a_node_that_then_does_nothing_else() -> None:
     life = begun(Life(FakeHost(settings(secret=OLD, agent={"unbootstrapOnDelete": False}))))
-    put(life.host, NEXT, bundle("2", settings(secret=OLD)))
-    life.follower.memory.note(Outcome("update", "failed", version="2", again=True), life.now)
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.follower.history.record(JobResult("update", "failed", version="2", again=True), life.now)
     life.hears(GONE)
     life.hears(GONE, interval(life))
     life.hears(GONE, 1e6)
     assert life.host.works == []
     life.hears(GOOD)
     eventually(lambda: life.host.works == ["update"])
-    life.follower.end()
+    life.follower.shut_down()
 
 
 def test_a_node_that_was_stopped_while_it_left_goes_on_leaving() -> None:
     life = Life()
-    state.write(life.host, f"{DATA}/state.json", State().at(Phase.RESETTING))
+    node_state.write(life.host, f"{DATA}/state.json", NodeState().with_phase(Phase.RESETTING))
     begun(life)
     eventually(lambda: life.host.works == ["leave"])
-    life.follower.end()
+    life.follower.shut_down()
 
 
 def test_each_standing_is_said_once_when_it_comes(life: Life) -> None:
@@ -120,8 +115,10 @@ def test_each_standing_is_said_once_when_it_comes(life: Life) -> None:
 
 
 def test_what_was_done_is_reported(life: Life) -> None:
-    life.host.outcomes = [Outcome("update", "failed", "mirror-away", "The mirror is away.", version="2", again=True)]
-    put(life.host, NEXT, bundle("2", settings(secret=OLD)))
+    life.host.outcomes = [
+        JobResult("update", "failed", "mirror-away", "The mirror is away.", version="2", again=True)
+    ]
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
     life.ends_work()
     applied = life.condition("ConfigApplied")
@@ -149,17 +146,17 @@ class FullHost(FakeHost):
 def test_a_full_disk_keeps_nobody_from_following_and_is_said_once() -> None:
     life = begun(Life(FullHost(settings(secret=OLD, agent={"metricsFile": "/var/lib/metrics/flex.prom"}))))
     for _ in range(3):
-        life.hears(GOOD, LOOK_SECONDS)
-        life.hears(PORTAL, LOOK_SECONDS)
+        life.hears(GOOD, HEALTH_SECONDS)
+        life.hears(PORTAL, HEALTH_SECONDS)
     assert life.events("disk-full") == ["The disk is full."]
     eventually(lambda: life.reports)
-    life.follower.end()
+    life.follower.shut_down()
 
 
 def test_a_thread_that_asks_no_more_is_replaced(life: Life) -> None:
     poller = life.follower.poller
-    eventually(lambda: poller.is_late or life.provider.polls)
-    life.waits(LONGEST * 10)
+    eventually(lambda: poller.is_stuck or life.provider.polls)
+    life.waits(WATCHDOG_SECONDS * 10)
     assert life.follower.poller is poller  # by its own clock it is not late
     poller.clock = lambda: 1e12
     life.waits(1)
@@ -173,7 +170,7 @@ def test_the_time_of_day_may_be_set_while_it_follows(life: Life, jump: float) ->
     site, before = life.follower.site, life.looks
     site.now = lambda: 1.8e9 + jump
     for _ in range(4):
-        life.hears(GOOD, LOOK_SECONDS)
+        life.hears(GOOD, HEALTH_SECONDS)
     assert (life.looks - before, life.host.works) == (4, [])
 
 
@@ -183,14 +180,14 @@ def test_the_time_of_day_may_be_set_while_it_follows(life: Life, jump: float) ->
 )
 def test_a_damaged_file_of_its_own_is_no_reason_not_to_follow(content: bytes) -> None:
     life = Life()
-    put(life.host, FOLLOWING, content)
-    life.host.do(StartUnit(UNIT))
+    put(life.host, DAEMON_STATE, content)
+    life.host.do(StartUnit(JOB_UNIT))
     life.drift = (CHANGED,)
     begun(life)
     life.hears(GOOD)
-    assert json.loads(life.host.read(FOLLOWING) or b"")["standing"] == "Following"
-    life.host.do(StopUnit(UNIT))
-    life.follower.end()
+    assert json.loads(life.host.read(DAEMON_STATE) or b"")["standing"] == "Following"
+    life.host.do(StopUnit(JOB_UNIT))
+    life.follower.shut_down()
 
 
 def test_it_ends_when_told() -> None:

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from aks_flex_node.agent.following.metrics import text
-from aks_flex_node.agent.following.notes import Notes
-from aks_flex_node.agent.following.reports import Situation, report
-from aks_flex_node.agent.following.verdicts import Standing
+from aks_flex_node.agent.daemon.conditions import ReportInput, build_report, render_metrics
+from aks_flex_node.agent.daemon.daemon_state import DaemonState
+from aks_flex_node.agent.provider.poll_result import ProviderState
 from tests.unit.agent.following.around import WELL
 
-NOTES = Notes(standing=Standing.THROTTLED.value, drifts=1234567, drift=("a", "b"))
+NOTES = DaemonState(standing=ProviderState.THROTTLED.value, drifts=1234567, drift=("a", "b"))
 
 
-def values(notes: Notes = NOTES, current: str = "1770000123") -> dict[str, str]:
-    sight = replace(WELL, seconds=31535999.4)
-    lines = text(notes, sight, report(Situation(notes, sight, current))).decode().splitlines()
+def values(notes: DaemonState = NOTES, current: str = "1770000123") -> dict[str, str]:
+    sight = replace(WELL, certificate_seconds=31535999.4)
+    lines = render_metrics(notes, sight, build_report(ReportInput(notes, sight, current))).decode().splitlines()
     assert all(re.fullmatch(r'[a-z_]+(\{[a-z]+="[^"]*"\})? -?\d+', one) for one in lines if not one.startswith("#"))
     return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
@@ -33,7 +32,7 @@ def test_large_numbers_are_written_in_full() -> None:
 
 def test_of_all_standings_one_holds() -> None:
     found = {name: value for name, value in values().items() if name.startswith("aks_flex_node_standing")}
-    assert len(found) == len(Standing)
+    assert len(found) == len(ProviderState)
     assert [name for name, value in found.items() if value == "1"] == ['aks_flex_node_standing{standing="Throttled"}']
 
 
@@ -44,7 +43,7 @@ def test_conditions_are_there_by_their_names() -> None:
 
 
 def test_every_value_is_explained_once() -> None:
-    lines = text(NOTES, WELL, report(Situation(NOTES, WELL))).decode().splitlines()
+    lines = render_metrics(NOTES, WELL, build_report(ReportInput(NOTES, WELL))).decode().splitlines()
     helped = [line.split()[2] for line in lines if line.startswith("# HELP")]
     typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert helped == typed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.following.notify import Notifier
+from aks_flex_node.agent.daemon.controller import SystemdNotifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ def heard(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def test_systemd_hears_that_it_is_ready_alive_and_stopping(heard: socket.socket) -> None:
-    notifier = Notifier(str(heard.getsockname()))
+    notifier = SystemdNotifier(str(heard.getsockname()))
     notifier.ready()
     notifier.alive("Following, update under way")
     notifier.stopping()
@@ -39,17 +39,17 @@ def test_an_address_without_a_file_is_understood() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(f"\0flex-{os.getpid()}")
         channel.settimeout(5)
-        Notifier(f"@flex-{os.getpid()}").ready()
+        SystemdNotifier(f"@flex-{os.getpid()}").ready()
         assert channel.recv(100) == b"READY=1"
 
 
 def test_where_nobody_listens_nothing_is_said(tmp_path: Path) -> None:
-    Notifier("").ready()
-    Notifier(str(tmp_path / "nobody")).alive("Following")
+    SystemdNotifier("").ready()
+    SystemdNotifier(str(tmp_path / "nobody")).alive("Following")
 
 
 def test_children_do_not_inherit_the_address(heard: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(heard.getsockname()))
-    Notifier().ready()
+    SystemdNotifier().ready()
     assert heard.recv(100) == b"READY=1"
     assert "NOTIFY_SOCKET" not in os.environ

@@ -8,19 +8,27 @@ from typing import Any
 import pytest
 
 from aks_flex_node import __version__
-from aks_flex_node.agent.following.notes import Notes
-from aks_flex_node.agent.following.reports import LONGEST, Situation, conditions, report, scrubbed
-from aks_flex_node.agent.following.sights import Sight
-from aks_flex_node.agent.works import Outcome
+from aks_flex_node.agent.cluster.node_health import NodeHealth
+from aks_flex_node.agent.daemon.conditions import (
+    MAX_TEXT_LENGTH,
+    ReportInput,
+    build_conditions,
+    build_report,
+    redact_tokens,
+)
+from aks_flex_node.agent.daemon.daemon_state import DaemonState
+from aks_flex_node.agent.jobs.job_result import JobResult
 from tests.unit.agent.config.samples import TOKEN
 from tests.unit.agent.following.around import READY, WELL
 
-QUIET = Situation(Notes(), WELL, current="7")
+QUIET = ReportInput(DaemonState(), WELL, current_version="7")
 
 
-def told(situation: Situation) -> dict[str, tuple[str, str, str]]:
+def told(situation: ReportInput) -> dict[str, tuple[str, str, str]]:
     """Status, reason and message of each condition."""
-    return {one["type"]: (one["status"], one["reason"], one.get("message", "")) for one in conditions(situation)}
+    return {
+        one["type"]: (one["status"], one["reason"], one.get("message", "")) for one in build_conditions(situation)
+    }
 
 
 def test_a_node_that_is_well_says_so() -> None:
@@ -34,8 +42,8 @@ def test_a_node_that_is_well_says_so() -> None:
 
 
 def test_what_is_not_a_condition_is_told_beside_them() -> None:
-    notes = Notes(applied="2026-01-02T03:04:05Z", drifts=3, drifted="2026-01-02T03:00:00Z")
-    found = report(replace(QUIET, notes=notes))
+    notes = DaemonState(applied="2026-01-02T03:04:05Z", drifts=3, drifted="2026-01-02T03:00:00Z")
+    found = build_report(replace(QUIET, state=notes))
     found.pop("conditions")
     assert found == {
         "agentVersion": __version__,
@@ -48,7 +56,7 @@ def test_what_is_not_a_condition_is_told_beside_them() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    found = report(Situation(Notes(), Sight(seconds=1.0)))
+    found = build_report(ReportInput(DaemonState(), NodeHealth(certificate_seconds=1.0)))
     assert set(found) == {"conditions", "agentVersion", "driftCount"}
 
 
@@ -59,58 +67,70 @@ FALLEN = (("kubelet.service", "no space left"), ("containerd.service", "exit 1")
     ("changes", "expected"),
     [
         ({"node": replace(READY, ready=False, reason="KubeletNotReady", message="no network")}, "KubeletNotReady"),
-        ({"node": None, "unknown": "The API server cannot be reached."}, "ApiServerUnreachable"),
+        ({"node": None, "api_error": "The API server cannot be reached."}, "ApiServerUnreachable"),
         ({"node": None}, "ApiServerUnreachable"),
-        ({"fallen": FALLEN}, "ServiceFailed"),
-        ({"certificate": False, "fallen": FALLEN}, "CredentialsLost"),
-        ({"seconds": -1.0}, "CredentialsLost"),
-        ({"kubeconfig": False}, "CredentialsLost"),
-        ({"node": None, "missing": True}, "CredentialsLost"),
-        ({"node": None, "refused": True}, "CredentialsLost"),
+        ({"failed_services": FALLEN}, "ServiceFailed"),
+        ({"has_certificate": False, "failed_services": FALLEN}, "CredentialsLost"),
+        ({"certificate_seconds": -1.0}, "CredentialsLost"),
+        ({"has_kubeconfig": False}, "CredentialsLost"),
+        ({"node": None, "node_missing": True}, "CredentialsLost"),
+        ({"node": None, "credentials_rejected": True}, "CredentialsLost"),
     ],
     ids=str,
 )
 def test_why_a_node_is_not_ready_is_told(changes: dict[str, Any], expected: str) -> None:
-    status, reason, message = told(replace(QUIET, sight=replace(WELL, **changes)))["Ready"]
+    status, reason, message = told(replace(QUIET, health=replace(WELL, **changes)))["Ready"]
     assert reason == expected
     assert status == ("Unknown" if expected == "ApiServerUnreachable" else "False")
     assert message
 
 
 def test_services_that_do_not_run_are_named_with_their_last_words() -> None:
-    _, _, message = told(replace(QUIET, sight=replace(WELL, fallen=FALLEN)))["Ready"]
+    _, _, message = told(replace(QUIET, health=replace(WELL, failed_services=FALLEN)))["Ready"]
     assert message == "kubelet does not run: no space left; containerd does not run: exit 1"
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"waiting": "8", "working": "update"}, ("False", "InProgress", "Configuration 8 is being applied.")),
-        ({"working": "update"}, ("False", "InProgress", "The new configuration is being applied.")),
-        ({"working": "repair"}, ("True", "Applied", "Configuration 7 is in effect.")),
-        ({"current": ""}, ("True", "Applied", "Configuration of the join is in effect.")),
-        ({"waiting": "8"}, ("False", "Pending", "Configuration 8 is about to be applied.")),
+        (
+            {"next_version": "8", "running_job": "update"},
+            ("False", "InProgress", "Configuration 8 is being applied."),
+        ),
+        ({"running_job": "update"}, ("False", "InProgress", "The new configuration is being applied.")),
+        ({"running_job": "repair"}, ("True", "Applied", "Configuration 7 is in effect.")),
+        ({"current_version": ""}, ("True", "Applied", "Configuration of the join is in effect.")),
+        ({"next_version": "8"}, ("False", "Pending", "Configuration 8 is about to be applied.")),
         (
             {
-                "waiting": "8",
-                "outcome": Outcome("update", "waits", "MaintenanceWindowClosed", "Sunday.", version="8"),
+                "next_version": "8",
+                "last_update": JobResult("update", "waits", "MaintenanceWindowClosed", "Sunday.", version="8"),
             },
             ("False", "MaintenanceWindowClosed", "Sunday."),
         ),
         (
-            {"waiting": "8", "outcome": Outcome("update", "failed", "disk-full", "It is full.", "Tidy.", "8")},
+            {
+                "next_version": "8",
+                "last_update": JobResult("update", "failed", "disk-full", "It is full.", "Tidy.", "8"),
+            },
             ("False", "DiskFull", "It is full. Tidy."),
         ),
         (
-            {"waiting": "8", "outcome": Outcome("update", "failed", "disk-full", "It is full.", version="6")},
+            {
+                "next_version": "8",
+                "last_update": JobResult("update", "failed", "disk-full", "It is full.", version="6"),
+            },
             ("False", "Pending", "Configuration 8 is about to be applied."),
         ),
         (
-            {"waiting": "8", "outcome": Outcome("update", "done", version="8")},
+            {"next_version": "8", "last_update": JobResult("update", "done", version="8")},
             ("False", "Pending", "Configuration 8 is about to be applied."),
         ),
         (
-            {"waiting": "8", "failed": Outcome("update", "rolled-back", "service-failed", "panic:", version="8")},
+            {
+                "next_version": "8",
+                "failed_update": JobResult("update", "rolled-back", "service-failed", "panic:", version="8"),
+            },
             ("False", "ServiceFailed", "panic:"),
         ),
     ],
@@ -121,15 +141,15 @@ def test_what_became_of_the_configuration_is_told(changes: dict[str, Any], expec
 
 
 def test_a_version_that_did_not_work_is_told_with_its_cause() -> None:
-    failed = Outcome("update", "rolled-back", "service-failed", "kubelet does not stay up: boom", version="8")
-    found = told(replace(QUIET, waiting="8", failed=failed))
+    failed = JobResult("update", "rolled-back", "service-failed", "kubelet does not stay up: boom", version="8")
+    found = told(replace(QUIET, next_version="8", failed_update=failed))
     assert found["UpgradeFailed"] == ("True", "ServiceFailed", "kubelet does not stay up: boom")
 
 
 def test_drift_is_told_and_what_is_fought_over_first() -> None:
-    drifted = replace(QUIET, notes=Notes(drift=("a is missing", "b has other content")))
+    drifted = replace(QUIET, state=DaemonState(drift=("a is missing", "b has other content")))
     assert told(drifted)["Drifted"] == ("True", "DriftFound", "a is missing; b has other content")
-    status, reason, message = told(replace(drifted, fought=("/etc/a",)))["Drifted"]
+    status, reason, message = told(replace(drifted, conflicts=("/etc/a",)))["Drifted"]
     assert (status, reason) == ("True", "Fighting")
     assert "/etc/a" in message
 
@@ -137,21 +157,21 @@ def test_drift_is_told_and_what_is_fought_over_first() -> None:
 @pytest.mark.parametrize(
     ("sight", "expected"),
     [
-        (replace(WELL, seconds=0.07 * WELL.life), ("True", "NotRenewed")),
-        (replace(WELL, seconds=0.09 * WELL.life), ("False", "Valid")),
-        (replace(WELL, seconds=-5.0), ("True", "Expired")),
-        (replace(WELL, certificate=False), ("True", "Expired")),
+        (replace(WELL, certificate_seconds=0.07 * WELL.certificate_lifetime), ("True", "NotRenewed")),
+        (replace(WELL, certificate_seconds=0.09 * WELL.certificate_lifetime), ("False", "Valid")),
+        (replace(WELL, certificate_seconds=-5.0), ("True", "Expired")),
+        (replace(WELL, has_certificate=False), ("True", "Expired")),
     ],
     ids=str,
 )
-def test_a_certificate_that_should_have_been_renewed_is_told(sight: Sight, expected: tuple[str, str]) -> None:
-    assert told(replace(QUIET, sight=sight))["CertificateExpiring"][:2] == expected
+def test_a_certificate_that_should_have_been_renewed_is_told(sight: NodeHealth, expected: tuple[str, str]) -> None:
+    assert told(replace(QUIET, health=sight))["CertificateExpiring"][:2] == expected
 
 
 def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None:
-    notes = Notes(credentials="The new credentials do not work yet.")
-    tunnel = Outcome("connect", "failed", "arm-refused", "Azure refused.", "Give it a role.")
-    found = told(replace(QUIET, notes=notes, agent="Version 9 did not run.", tunnel=tunnel))
+    notes = DaemonState(credentials="The new credentials do not work yet.")
+    tunnel = JobResult("connect", "failed", "arm-refused", "Azure refused.", "Give it a role.")
+    found = told(replace(QUIET, state=notes, agent_failure="Version 9 did not run.", vpn_failure=tunnel))
     assert found["CredentialsRefused"] == ("True", "NotProven", "The new credentials do not work yet.")
     assert found["AgentUpdateFailed"] == ("True", "NotProven", "Version 9 did not run.")
     assert found["TunnelNotRenewed"] == ("True", "ArmRefused", "Azure refused. Give it a role.")
@@ -174,25 +194,27 @@ def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None
     ],
 )
 def test_what_looks_like_a_secret_is_taken_out(text: str, expected: str) -> None:
-    assert scrubbed(text) == expected
+    assert redact_tokens(text) == expected
 
 
 def test_every_message_is_without_secrets_and_of_bounded_length() -> None:
     words = f"Bearer canary {TOKEN} password=canary " + "x" * 5000
-    outcome = Outcome("update", "failed", "it-broke", words, words, "8")
-    everything = Situation(
-        Notes(credentials=words, drift=(words,)),
-        replace(WELL, fallen=(("kubelet.service", words),)),
-        waiting="8",
-        outcome=outcome,
-        failed=outcome,
-        agent=words,
+    outcome = JobResult("update", "failed", "it-broke", words, words, "8")
+    everything = ReportInput(
+        DaemonState(credentials=words, drift=(words,)),
+        replace(WELL, failed_services=(("kubelet.service", words),)),
+        next_version="8",
+        last_update=outcome,
+        failed_update=outcome,
+        agent_failure=words,
     )
-    for one in conditions(everything):
+    for one in build_conditions(everything):
         assert "canary" not in one.get("message", "")
         assert TOKEN not in one.get("message", "")
-        assert len(one.get("message", "")) <= LONGEST
+        assert len(one.get("message", "")) <= MAX_TEXT_LENGTH
 
 
 def test_the_same_situation_makes_the_same_report() -> None:
-    assert report(QUIET) == report(replace(QUIET, sight=replace(WELL, seconds=WELL.seconds - 30)))
+    assert build_report(QUIET) == build_report(
+        replace(QUIET, health=replace(WELL, certificate_seconds=WELL.certificate_seconds - 30))
+    )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.agent.cluster.api import Refused
-from aks_flex_node.agent.following.sights import Sight, look
+from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.agent.cluster.node_health import NodeHealth, check_node_health
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import Remove, StartUnit
 from aks_flex_node.host.dry import RecordedHost
@@ -18,7 +18,7 @@ from tests.unit.agent.given import Answers, config_of
 from tests.unit.agent.test_certificates import UTC, certificate_until
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.cluster.api import Api
+    from aks_flex_node.agent.cluster.client import ApiClient
 
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 KUBECONFIG = "/var/lib/kubelet/kubeconfig"
@@ -44,14 +44,14 @@ def machine() -> RecordedHost:
     return host
 
 
-def seen(host: RecordedHost, answer: Any = NODE, left: float = 86400.0) -> Sight:
+def seen(host: RecordedHost, answer: Any = NODE, left: float = 86400.0) -> NodeHealth:
     api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})
-    return look(host, config_of(), "edge-1", cast("Api", api), now=lambda: END.timestamp() - left)
+    return check_node_health(host, config_of(), "edge-1", cast("ApiClient", api), now=lambda: END.timestamp() - left)
 
 
 def test_a_node_that_has_all_it_needs_has_lost_nothing() -> None:
     sight = seen(machine())
-    assert (sight.lost, sight.fallen, sight.seconds) == ("", (), 86400.0)
+    assert (sight.lost_reason, sight.failed_services, sight.certificate_seconds) == ("", (), 86400.0)
     assert sight.node
     assert sight.node.ready
 
@@ -59,23 +59,23 @@ def test_a_node_that_has_all_it_needs_has_lost_nothing() -> None:
 @pytest.mark.parametrize(
     ("answer", "lost"),
     [
-        (Refused(404, "NotFound", ""), "its Node was deleted from the cluster"),
-        (Refused(401, "Unauthorized", ""), "the cluster no longer accepts its certificate"),
-        (Refused(403, "Forbidden", ""), ""),
-        (Refused(500, "InternalError", "etcd"), ""),
-        (Refused(503, "ServiceUnavailable", ""), ""),
+        (ApiStatusError(404, "NotFound", ""), "its Node was deleted from the cluster"),
+        (ApiStatusError(401, "Unauthorized", ""), "the cluster no longer accepts its certificate"),
+        (ApiStatusError(403, "Forbidden", ""), ""),
+        (ApiStatusError(500, "InternalError", "etcd"), ""),
+        (ApiStatusError(503, "ServiceUnavailable", ""), ""),
         (ClusterError("api-server-unreachable", "It cannot be reached."), ""),
         (ClusterError("api-server-untrusted", "Another certificate."), ""),
     ],
     ids=str,
 )
 def test_only_a_plain_word_of_the_cluster_means_that_something_is_lost(answer: Exception, lost: str) -> None:
-    assert seen(machine(), answer).lost == lost
+    assert seen(machine(), answer).lost_reason == lost
 
 
 def test_why_the_cluster_could_not_be_asked_is_known() -> None:
     sight = seen(machine(), ClusterError("api-server-unreachable", "It cannot be reached."))
-    assert (sight.node, sight.unknown) == (None, "It cannot be reached.")
+    assert (sight.node, sight.api_error) == (None, "It cannot be reached.")
 
 
 @pytest.mark.parametrize(
@@ -85,22 +85,22 @@ def test_why_the_cluster_could_not_be_asked_is_known() -> None:
 def test_a_file_that_is_gone_is_lost(path: str, lost: str) -> None:
     host = machine()
     host.do(Remove(path))
-    assert seen(host).lost == lost
+    assert seen(host).lost_reason == lost
 
 
 def test_a_certificate_that_has_ended_is_lost_and_nobody_is_asked_with_it() -> None:
     sight = seen(machine(), AssertionError("nobody should be asked"), left=-1.0)
-    assert (sight.lost, sight.expired, sight.expiring) == ("its certificate has ended", True, True)
+    assert (sight.lost_reason, sight.expired, sight.expiring) == ("its certificate has ended", True, True)
 
 
 def test_a_certificate_that_should_have_been_renewed_is_not_lost_yet() -> None:
     life = (END - datetime.datetime(1990, 1, 1, tzinfo=UTC)).total_seconds()
     assert not seen(machine(), left=0.1 * life).expiring
     late = seen(machine(), left=0.07 * life)
-    assert (late.expiring, late.lost) == (True, "")
+    assert (late.expiring, late.lost_reason) == (True, "")
 
 
-def seen_with(kubelet: UnitState) -> Sight:
+def seen_with(kubelet: UnitState) -> NodeHealth:
     answers = {JOURNAL: Answer(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
     running = UnitState("containerd.service", exists=True, active="active")
     units = {"kubelet.service": kubelet, "containerd.service": running}
@@ -116,11 +116,11 @@ def seen_with(kubelet: UnitState) -> Sight:
     ids=["it has failed", "it was restarted just now, and not for the first time"],
 )
 def test_a_service_that_does_not_stay_up_is_named_with_its_last_words(unit: UnitState) -> None:
-    assert seen_with(unit).fallen == (("kubelet.service", "it broke"),)
+    assert seen_with(unit).failed_services == (("kubelet.service", "it broke"),)
 
 
 def test_one_that_fell_in_another_life_is_up() -> None:
-    assert seen_with(UnitState("kubelet.service", active="active", restarts=30, started=0.0)).fallen == ()
+    assert seen_with(UnitState("kubelet.service", active="active", restarts=30, started=0.0)).failed_services == ()
 
 
 AZURE: dict[str, object] = {
@@ -133,11 +133,14 @@ AZURE: dict[str, object] = {
 
 @pytest.mark.parametrize(
     ("answer", "lost"),
-    [(NODE, ""), (Refused(401, "Unauthorized", "who are you?"), "the cluster no longer accepts its Azure identity")],
+    [
+        (NODE, ""),
+        (ApiStatusError(401, "Unauthorized", "who are you?"), "the cluster no longer accepts its Azure identity"),
+    ],
 )
 def test_a_node_that_shows_tokens_needs_no_certificate(answer: Any, lost: str) -> None:
     host = machine()
     host.do(Remove(CERTIFICATE))
     api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})
-    sight = look(host, config_of(AZURE), "edge-1", cast("Api", api))
-    assert (sight.by_token, sight.expired, sight.expiring, sight.lost) == (True, False, False, lost)
+    sight = check_node_health(host, config_of(AZURE), "edge-1", cast("ApiClient", api))
+    assert (sight.uses_tokens, sight.expired, sight.expiring, sight.lost_reason) == (True, False, False, lost)

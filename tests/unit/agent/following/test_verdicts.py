@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.following.verdicts import Standing, judge
+from aks_flex_node.agent.provider.poll_result import ProviderState, classify
 
 
 def error(code: str, message: str = "No.") -> bytes:
@@ -19,14 +19,14 @@ def resource(**properties: Any) -> bytes:
 
 
 def test_nothing_new_is_nothing_new() -> None:
-    verdict = judge(304, {}, b"")
-    assert verdict.good
+    verdict = classify(304, {}, b"")
+    assert verdict.is_ok
     assert not verdict.changed
 
 
 def test_news_have_a_version_and_a_configuration() -> None:
-    verdict = judge(200, {}, resource(configVersion="1708127056", config={"node": {"maxPods": 50}}))
-    assert verdict.good
+    verdict = classify(200, {}, resource(configVersion="1708127056", config={"node": {"maxPods": 50}}))
+    assert verdict.is_ok
     assert verdict.changed
     assert (verdict.version, verdict.config) == ("1708127056", {"node": {"maxPods": 50}})
 
@@ -47,51 +47,51 @@ def test_news_have_a_version_and_a_configuration() -> None:
     ],
 )
 def test_whoever_answers_something_else_is_not_the_provider(body: bytes) -> None:
-    verdict = judge(200, {}, body)
-    assert verdict.standing is Standing.NOT_THE_PROVIDER
+    verdict = classify(200, {}, body)
+    assert verdict.state is ProviderState.NOT_THE_PROVIDER
     assert not verdict.changed
 
 
 def test_only_one_answer_says_that_the_node_was_deleted() -> None:
-    assert judge(404, {}, error("ResourceNotFound")).standing is Standing.DELETED
+    assert classify(404, {}, error("ResourceNotFound")).state is ProviderState.DELETED
 
 
 @pytest.mark.parametrize(
     ("status", "body", "standing"),
     [
-        (404, b"<html>404 Not Found</html>", Standing.NOT_THE_PROVIDER),
-        (404, b"", Standing.NOT_THE_PROVIDER),
-        (404, b'{"error": "ResourceNotFound"}', Standing.NOT_THE_PROVIDER),
-        (404, b'{"code": "ResourceNotFound"}', Standing.NOT_THE_PROVIDER),
-        (404, error("ParentResourceNotFound"), Standing.NO_CLUSTER),
-        (404, error("ResourceGroupNotFound"), Standing.NO_CLUSTER),
-        (404, error("NotFound"), Standing.FAILING),
-        (403, error("ResourceNotFound"), Standing.NOT_AUTHORIZED),
-        (410, error("ResourceNotFound"), Standing.FAILING),
-        (500, error("ResourceNotFound"), Standing.FAILING),
+        (404, b"<html>404 Not Found</html>", ProviderState.NOT_THE_PROVIDER),
+        (404, b"", ProviderState.NOT_THE_PROVIDER),
+        (404, b'{"error": "ResourceNotFound"}', ProviderState.NOT_THE_PROVIDER),
+        (404, b'{"code": "ResourceNotFound"}', ProviderState.NOT_THE_PROVIDER),
+        (404, error("ParentResourceNotFound"), ProviderState.NO_CLUSTER),
+        (404, error("ResourceGroupNotFound"), ProviderState.NO_CLUSTER),
+        (404, error("NotFound"), ProviderState.FAILING),
+        (403, error("ResourceNotFound"), ProviderState.NOT_AUTHORIZED),
+        (410, error("ResourceNotFound"), ProviderState.FAILING),
+        (500, error("ResourceNotFound"), ProviderState.FAILING),
     ],
 )
-def test_no_other_answer_says_so(status: int, body: bytes, standing: Standing) -> None:
-    assert judge(status, {}, body).standing is standing
+def test_no_other_answer_says_so(status: int, body: bytes, standing: ProviderState) -> None:
+    assert classify(status, {}, body).state is standing
 
 
 @pytest.mark.parametrize(
     ("status", "standing"),
     [
-        (401, Standing.NOT_AUTHORIZED),
-        (403, Standing.NOT_AUTHORIZED),
-        (429, Standing.THROTTLED),
-        (408, Standing.FAILING),
-        (500, Standing.FAILING),
-        (503, Standing.FAILING),
-        (400, Standing.FAILING),
+        (401, ProviderState.NOT_AUTHORIZED),
+        (403, ProviderState.NOT_AUTHORIZED),
+        (429, ProviderState.THROTTLED),
+        (408, ProviderState.FAILING),
+        (500, ProviderState.FAILING),
+        (503, ProviderState.FAILING),
+        (400, ProviderState.FAILING),
     ],
 )
-def test_refusals_are_told_apart(status: int, standing: Standing) -> None:
-    verdict = judge(status, {"Retry-After": "7"}, error("SomeCode", "In these words."))
-    assert (verdict.standing, verdict.after) == (standing, 7.0)
+def test_refusals_are_told_apart(status: int, standing: ProviderState) -> None:
+    verdict = classify(status, {"Retry-After": "7"}, error("SomeCode", "In these words."))
+    assert (verdict.state, verdict.retry_after) == (standing, 7.0)
     assert "SomeCode: In these words." in verdict.message
 
 
 def test_a_redirect_is_not_the_provider() -> None:
-    assert judge(302, {"Location": "http://portal.example"}, b"").standing is Standing.NOT_THE_PROVIDER
+    assert classify(302, {"Location": "http://portal.example"}, b"").state is ProviderState.NOT_THE_PROVIDER

@@ -5,9 +5,9 @@ from __future__ import annotations
 import queue
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import WORK
-from aks_flex_node.agent.following.working import UNIT, Works, command
-from aks_flex_node.agent.works import Outcome, write
+from aks_flex_node.agent.components.agent import JOB_RESULT
+from aks_flex_node.agent.jobs.job_result import JobResult, write_result
+from aks_flex_node.agent.jobs.runner import JOB_UNIT, JobRunner, job_command
 from aks_flex_node.host.actions import StartUnit, StopUnit
 from aks_flex_node.host.host import Answer
 from tests.unit.agent.following.around import FakeHost
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 PROGRAM = "/usr/bin/aks-flex-node"
 
 
-def works_on(host: FakeHost) -> tuple[Works, queue.Queue[Outcome]]:
-    heard: queue.Queue[Outcome] = queue.Queue()
-    return Works(host, PROGRAM, heard.put, sleep=lambda _: None, now=lambda: 1.7e9), heard
+def works_on(host: FakeHost) -> tuple[JobRunner, queue.Queue[JobResult]]:
+    heard: queue.Queue[JobResult] = queue.Queue()
+    return JobRunner(host, PROGRAM, heard.put, sleep=lambda _: None, now=lambda: 1.7e9), heard
 
 
 def test_a_work_is_a_unit_of_its_own_that_leaves_nothing_behind() -> None:
-    words = command(PROGRAM, "repair", ("--leave-alone=/etc/a",))
+    words = job_command(PROGRAM, "repair", ("--leave-alone=/etc/a",))
     assert words[0] == "systemd-run"
-    assert {f"--unit={UNIT}", "--collect", "--wait"} <= set(words)
+    assert {f"--unit={JOB_UNIT}", "--collect", "--wait"} <= set(words)
     assert words[-4:] == (PROGRAM, "work", "repair", "--leave-alone=/etc/a")
 
 
 def test_its_outcome_is_what_it_wrote_down() -> None:
     host = FakeHost()
-    host.outcomes = [Outcome("update", "rolled-back", "service-failed", "boom", version="2")]
+    host.outcomes = [JobResult("update", "rolled-back", "service-failed", "boom", version="2")]
     works, heard = works_on(host)
     assert works.start("update")
     assert heard.get(timeout=10).reason == "service-failed"
@@ -44,14 +44,14 @@ def test_a_second_one_waits_until_the_outcome_of_the_first_was_heard() -> None:
     assert not works.start("repair")
     heard.get(timeout=10)
     assert not works.start("repair")
-    works.settle()
+    works.clear()
     assert works.start("repair")
     heard.get(timeout=10)
 
 
 def test_an_old_outcome_is_not_taken_for_a_new_one() -> None:
     host = FakeHost()
-    write(host, WORK, Outcome("update", "done", version="1"))
+    write_result(host, JOB_RESULT, JobResult("update", "done", version="1"))
     host.outcomes = [None]
     works, heard = works_on(host)
     works.start("update")
@@ -100,22 +100,22 @@ class Ending(FakeHost):
     def unit(self, name: str) -> UnitState:
         self.looks += 1
         if self.looks == 4:
-            write(self, WORK, Outcome("update", "done", version="2"))
+            write_result(self, JOB_RESULT, JobResult("update", "done", version="2"))
             self.do(StopUnit(name))
         return super().unit(name)
 
 
 def test_an_earlier_work_is_waited_for() -> None:
     host = Ending()
-    host.do(StartUnit(UNIT))
+    host.do(StartUnit(JOB_UNIT))
     host.looks = 0
     works, heard = works_on(host)
-    assert works.await_earlier()
-    assert works.kind == "earlier"
+    assert works.adopt_running()
+    assert works.running == "earlier"
     assert (heard.get(timeout=10).version, host.works) == ("2", [])
 
 
 def test_where_none_is_under_way_nobody_waits() -> None:
     works, _ = works_on(FakeHost())
-    assert not works.await_earlier()
-    assert works.kind == ""
+    assert not works.adopt_running()
+    assert works.running == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.components.sequence import SEQUENCE
+from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.machine import Machine
 from aks_flex_node.agent.preflight import Finding, Situation, run_all

@@ -161,8 +161,8 @@ def test_swap_is_a_warning() -> None:
 
 
 def test_a_missing_capability_is_only_noted() -> None:
-    assert severities(on(may_raise=False), "capabilities") == ["ok"]
-    assert "CAP_SYS_RESOURCE" in told(on(may_raise=False), "capabilities")
+    assert severities(on(can_raise_limits=False), "capabilities") == ["ok"]
+    assert "CAP_SYS_RESOURCE" in told(on(can_raise_limits=False), "capabilities")
 
 
 def test_missing_programs_come_with_what_to_install() -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.engine.ledger import Ledger
-from aks_flex_node.agent.marks import MARK
 from aks_flex_node.agent.preflight import situation
 from aks_flex_node.agent.preflight.downloads import missing
 from aks_flex_node.agent.preflight.leftovers import link_names
 from aks_flex_node.agent.preflight.ports import Listener, Port, in_the_way, listeners
 from aks_flex_node.agent.preflight.situations import with_marked
+from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.host.actions import MakeLink
 from aks_flex_node.host.host import Answer, UnitState
 from tests.unit.agent.preflight.situations import MACHINE, TCP, config, findings, fit, host, severities, told
@@ -170,14 +170,14 @@ def test_podman_is_a_warning() -> None:
 def test_without_a_ledger_our_units_are_known_by_their_mark() -> None:
     unit = "/etc/systemd/system/kubelet.service"
     files = {
-        unit: f"# {MARK}\n",
+        unit: f"# {MANAGED_MARK}\n",
         "/var/lib/kubelet/pki/kubelet.crt": "",
         "/etc/kubernetes/manifests/proxy.yaml": "",
         "/proc/net/tcp": TCP + row(10250),
         "/proc/42/comm": "kubelet\n",
         "/proc/42/fd/.keep": "",
     }
-    for text, severity in ((f"# {MARK}\n", "ok"), ("theirs", "error")):
+    for text, severity in ((f"# {MANAGED_MARK}\n", "ok"), ("theirs", "error")):
         found = host({**files, unit: text}, {"kubelet.service": running("kubelet.service")})
         found.do(MakeLink("/proc/42/fd/3", "socket:[777]"))
         plain = fit(host=found)
@@ -188,7 +188,7 @@ def test_without_a_ledger_our_units_are_known_by_their_mark() -> None:
 
 
 def test_a_file_that_bears_our_mark_or_a_link_to_our_programs_is_not_replaced() -> None:
-    found = host({"/etc/containerd/config.toml": f"# {MARK}\n"})
+    found = host({"/etc/containerd/config.toml": f"# {MANAGED_MARK}\n"})
     found.do(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
 
     assert severities(fit(host=found), "leftovers") == ["ok"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.cluster.api import PATCH, Refused
-from aks_flex_node.agent.cluster.proof import World
+from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusError
+from aks_flex_node.agent.cluster.readiness import ReadinessEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,8 +39,8 @@ class Cluster:
         self.asked: list[tuple[str, str]] = []
 
     @property
-    def world(self) -> World:
-        return World(self._probe, lambda: self.seconds, self.sleep, None, lambda: 0.0)
+    def world(self) -> ReadinessEnvironment:
+        return ReadinessEnvironment(self._probe, lambda: self.seconds, self.sleep, None, lambda: 0.0)
 
     def _probe(self) -> bool:
         self.probed()
@@ -56,7 +56,7 @@ class Cluster:
         return self.request("GET", path)
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "") -> Any:
-        assert method != "PATCH" or content_type == PATCH
+        assert method != "PATCH" or content_type == STRATEGIC_MERGE_PATCH
         self.asked.append((method, path))
         if self.away:
             raise self.away
@@ -71,7 +71,7 @@ class Cluster:
                 return self.patch(body)
             case "POST", found if found.endswith("/eviction"):
                 return self._evict(body["metadata"]["name"])
-        raise Refused(404, "NotFound", "there is no such thing")
+        raise ApiStatusError(404, "NotFound", "there is no such thing")
 
     def shown(self) -> dict[str, Any]:
         ready = {
@@ -95,7 +95,7 @@ class Cluster:
 
     def _evict(self, name: str) -> dict[str, Any]:
         if self.budget:
-            raise Refused(429, "TooManyRequests", self.budget)
+            raise ApiStatusError(429, "TooManyRequests", self.budget)
         self.pods = [pod for pod in self.pods if pod["metadata"]["name"] != name]
         return {}
 

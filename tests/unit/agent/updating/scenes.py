@@ -6,15 +6,15 @@ import json
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, cast
 
+from aks_flex_node.agent.bootstrap.join import NodeJoin
 from aks_flex_node.agent.cluster.nodes import Node
-from aks_flex_node.agent.components.agent import CURRENT, FAILED, NEXT, UPDATE
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, FAILED_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.fetching.bundles import read_bundle
-from aks_flex_node.agent.joining import Join
-from aks_flex_node.agent.updating.update import Update
-from aks_flex_node.agent.updating.workbench import Workbench
-from aks_flex_node.agent.watching import Watcher
+from aks_flex_node.agent.jobs.update.job import UpdateJob
+from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
+from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import RestartUnit, StartUnit, WriteFile
 from tests.unit.agent.config.samples import settings
@@ -25,10 +25,10 @@ from tests.unit.agent.updating.clusters import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.cluster.api import Api
+    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.engine import Engine
-    from aks_flex_node.agent.works import Outcome
+    from aks_flex_node.agent.jobs.job_result import JobResult
+    from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.dry import RecordedHost
 
 OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", again=True)
@@ -40,7 +40,7 @@ def bundle(values: dict[str, object] | None = None, version: str = "1") -> bytes
     return json.dumps({"config": json.loads(text), "configVersion": version}).encode()
 
 
-class Noting(Watcher):
+class Noting(ProgressReporter):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -60,8 +60,8 @@ class Scene:
         made = read_bundle(bundle(values), "test")
         self.config = load_text(made.text, "test", {}, {}).config
         engine = self.engine(self.config)
-        engine.workshop = Ready(self.host)
-        Join(engine, Proven(self.host, self.config)).run()
+        engine.stager = Ready(self.host)
+        NodeJoin(engine, Proven(self.host, self.config)).run()
         self.host.do(WriteFile("/var/lib/kubelet/pki/kubelet-client-current.pem", b"PEM", 0o600))
         keeping.settle_update(self.host, made, self.config, b"")
 
@@ -69,11 +69,11 @@ class Scene:
         return engine_on(self.host, config)
 
     def wants(self, values: dict[str, object] | None = None, version: str = "2") -> Scene:
-        self.host.do(WriteFile(NEXT, bundle(values, version), 0o600))
+        self.host.do(WriteFile(NEXT_CONFIG, bundle(values, version), 0o600))
         return self
 
-    def bench(self) -> Workbench:
-        return Workbench(
+    def bench(self) -> NodeOperations:
+        return NodeOperations(
             self.host,
             self.engine,
             self.watcher,
@@ -83,16 +83,16 @@ class Scene:
             lambda: self.now,
         )
 
-    def _api(self, config: NodeConfig) -> Api:
+    def _api(self, config: NodeConfig) -> ApiClient:
         if not self.reachable(config):
             self.cluster.away = OFFLINE
         elif self.cluster.away is OFFLINE:
             self.cluster.away = None
-        return cast("Api", self.cluster)
+        return cast("ApiClient", self.cluster)
 
-    def run(self) -> Outcome:
+    def run(self) -> JobResult:
         self.host.done.clear()
-        return Update(self.bench()).run()
+        return UpdateJob(self.bench()).run()
 
     @property
     def restarted(self) -> list[str]:
@@ -101,7 +101,7 @@ class Scene:
     @property
     def current(self) -> str:
         """The version that is in effect, which all files agree about."""
-        document = self.document(CURRENT)
+        document = self.document(CURRENT_CONFIG)
         version = (self.host.read("/var/lib/aks-flex-node/config-version.txt") or b"").decode().strip()
         assert version == document["configVersion"]
         return version
@@ -116,15 +116,15 @@ class Scene:
 
     @property
     def waits(self) -> bool:
-        return self.host.look(NEXT) is not None
+        return self.host.look(NEXT_CONFIG) is not None
 
     @property
     def under_way(self) -> bool:
-        return self.host.look(UPDATE) is not None
+        return self.host.look(UPDATE_JOURNAL) is not None
 
     @property
     def failed(self) -> dict[str, Any]:
-        return self.document(FAILED)
+        return self.document(FAILED_CONFIG)
 
     @property
     def node(self) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent.updating.changes import between, order
+from aks_flex_node.agent.jobs.update.admission import compare_configs, version_key
 from tests.unit.agent.given import config_of
 
 
@@ -27,19 +27,19 @@ from tests.unit.agent.given import config_of
 def test_what_is_replaced_says_who_is_disturbed(
     values: dict[str, object], words: list[str], disturbs: bool, drains: bool
 ) -> None:
-    changes = between(config_of(), config_of(values))
+    changes = compare_configs(config_of(), config_of(values))
     assert [str(one) for one in changes.upgrades] == words
-    assert (changes.disturbs, changes.drains, changes.downgrades) == (disturbs, drains, ())
+    assert (changes.disrupts_pods, changes.needs_drain, changes.downgrades) == (disturbs, drains, ())
 
 
 def test_going_back_is_seen_in_whatever_component() -> None:
-    older = between(config_of(), config_of({"kubernetes.version": "1.35.0", "runc.version": "1.4.0"}))
+    older = compare_configs(config_of(), config_of({"kubernetes.version": "1.35.0", "runc.version": "1.4.0"}))
     assert [one.component for one in older.downgrades] == ["runc"]
 
 
 def test_leaving_the_detector_out_is_no_downgrade() -> None:
     without = config_of({"npd.enabled": False})
-    assert between(config_of(), without).downgrades == between(without, config_of()).downgrades == ()
+    assert compare_configs(config_of(), without).downgrades == compare_configs(without, config_of()).downgrades == ()
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_leaving_the_detector_out_is_no_downgrade() -> None:
     ids=str,
 )
 def test_another_way_to_the_api_server_is_seen(values: dict[str, object], moves: bool) -> None:
-    assert between(config_of(), config_of(values)).moves is moves
+    assert compare_configs(config_of(), config_of(values)).endpoint_changed is moves
 
 
 def test_versions_are_compared_as_people_mean_them() -> None:
     mixed = ["2.0.0", "2.0.0-rc.10", "1.10.0", "2.0.1", "2.0.0-beta.2", "1.9.9", "2.0.0-rc.1"]
     ascending = ["1.9.9", "1.10.0", "2.0.0-beta.2", "2.0.0-rc.1", "2.0.0-rc.10", "2.0.0", "2.0.1"]
-    assert sorted(mixed, key=order) == ascending
-    assert order("1.34.4+build.7") == order("1.34.4")
+    assert sorted(mixed, key=version_key) == ascending
+    assert version_key("1.34.4+build.7") == version_key("1.34.4")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent.updating import guards
-from aks_flex_node.agent.updating.changes import between
-from aks_flex_node.agent.works import Result
+from aks_flex_node.agent.jobs.job_result import JobStatus
+from aks_flex_node.agent.jobs.update import admission
+from aks_flex_node.agent.jobs.update.admission import compare_configs
 from tests.unit.agent.config.samples import CLUSTER_ID
 from tests.unit.agent.given import config_of
 from tests.unit.agent.updating.scenes import NOON
@@ -24,20 +24,20 @@ from tests.unit.agent.updating.scenes import NOON
     ],
 )
 def test_a_kubelet_fits_its_api_server(kubelet: str, server: str, words: str) -> None:
-    verdict = guards.skew(config_of({"kubernetes.version": kubelet}), server)
+    verdict = admission.check_version_skew(config_of({"kubernetes.version": kubelet}), server)
     assert (verdict is None) is (not words)
     if verdict:
         assert words in verdict.message
-        assert (verdict.result, verdict.reason) == (Result.REFUSED, "SkewViolation")
+        assert (verdict.result, verdict.reason) == (JobStatus.REFUSED, "SkewViolation")
 
 
 def test_a_downgrade_is_named_and_can_be_allowed() -> None:
     older: dict[str, object] = {"kubernetes.version": "1.33.1"}
-    refused = guards.downgrade(between(config_of(), config_of(older)), config_of(older))
+    refused = admission.check_downgrade(compare_configs(config_of(), config_of(older)), config_of(older))
     assert refused
     assert "kubernetes 1.34.4 -> 1.33.1" in refused.message
     allowed = config_of({**older, "updatePolicy.allowDowngrade": True})
-    assert guards.downgrade(between(config_of(), allowed), allowed) is None
+    assert admission.check_downgrade(compare_configs(config_of(), allowed), allowed) is None
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_configuration_for_another_node_or_cluster_is_refused(
     values: dict[str, object], name: str, refused: bool
 ) -> None:
     here = config_of({"azure.targetCluster.resourceId": CLUSTER_ID})
-    verdict = guards.for_another(here, config_of(values), "edge-1", name)
+    verdict = admission.check_same_node(here, config_of(values), "edge-1", name)
     assert (verdict is not None) is refused
 
 
@@ -65,11 +65,11 @@ def test_only_what_disturbs_waits_for_the_window() -> None:
     }
     upgrade = config_of({**policy, "runc.version": "1.6.0"})
     setting = config_of({**policy, "node.maxPods": 5, "npd.version": "1.35.0"})
-    verdict = guards.closed_window(between(config_of(), upgrade), upgrade, NOON)
+    verdict = admission.check_maintenance_window(compare_configs(config_of(), upgrade), upgrade, NOON)
     assert verdict
     assert "it opens on Saturday 2025-03-08 at 02:00 (Europe/Berlin)" in verdict.message
     assert "runc 1.5.2 -> 1.6.0" in verdict.message
-    assert guards.closed_window(between(config_of(), setting), setting, NOON) is None
+    assert admission.check_maintenance_window(compare_configs(config_of(), setting), setting, NOON) is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_only_what_disturbs_waits_for_the_window() -> None:
     [("kubernetes.version", "kubernetes.version"), ("node.kubelet.serverURL", "serverURL")],
 )
 def test_a_configuration_that_lacks_something_is_refused(left_out: str, word: str) -> None:
-    verdict = guards.incomplete(config_of(without=[left_out]))
+    verdict = admission.check_complete(config_of(without=[left_out]))
     assert verdict
     assert word in verdict.message
-    assert guards.incomplete(config_of(without=["azure.bootstrapToken.token"])) is None
+    assert admission.check_complete(config_of(without=["azure.bootstrapToken.token"])) is None

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.updating import trials
-from aks_flex_node.agent.updating.proving import is_version, running
+from aks_flex_node.agent.jobs.update import health_check
+from aks_flex_node.agent.jobs.update.health_check import matches_version, running_pods
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Action, Run
 from aks_flex_node.host.dry import RecordedHost
@@ -34,7 +34,7 @@ CTR = ("/usr/local/bin/ctr", "--namespace", "k8s.io")
     ],
 )
 def test_a_node_shows_a_version_as_its_builder_wrote_it(shown: str, wanted: str, same: bool) -> None:
-    assert is_version(shown, wanted) is same
+    assert matches_version(shown, wanted) is same
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -56,14 +56,14 @@ def changed(**changes: Any) -> dict[str, Any]:
     ids=str,
 )
 def test_pods_that_run_and_are_meant_to_are_expected_again(one: dict[str, Any], counts: bool) -> None:
-    assert running([one]) == ({"uid-web": "default/web"} if counts else {})
+    assert running_pods([one]) == ({"uid-web": "default/web"} if counts else {})
 
 
 class Runtime(RecordedHost):
     """A containerd that has an image or has not, and starts containers or does not."""
 
     def __init__(self, *, image: bool = True, left: bool = False, works: bool = True) -> None:
-        found = trials.NAME if left else ""
+        found = health_check.CONTAINER_NAME if left else ""
         super().__init__(
             {},
             {
@@ -85,7 +85,7 @@ class Runtime(RecordedHost):
 
 def tried(host: Runtime) -> list[str]:
     said: list[str] = []
-    trials.start_container(host, config_of(), said.append)
+    health_check.run_container_smoke_test(host, config_of(), said.append)
     return said
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.cluster.nodes import cordon_for_update
-from aks_flex_node.agent.components.agent import CURRENT, NEXT, UPDATE
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.fetching.bundles import read_bundle
-from aks_flex_node.agent.updating import configurations, journals
-from aks_flex_node.agent.updating.journals import Stage
+from aks_flex_node.agent.jobs.update import update_journal
+from aks_flex_node.agent.jobs.update.update_journal import UpdateStage
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ArtifactError, ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree, Remove, WriteFile
@@ -23,8 +24,8 @@ from tests.unit.agent.updating.scenes import Scene, bundle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_node.agent.cluster.api import Api
-    from aks_flex_node.agent.engine.resources import Program
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.reconcile.resources import ProgramTree
 
 UPGRADE: dict[str, object] = {"kubernetes.version": "1.34.4"}
 SETTING: dict[str, object] = {"node.maxPods": 50}
@@ -34,9 +35,9 @@ AWAY = ClusterError("api-server-unreachable", "It cannot be reached.", again=Tru
 class Broken(Ready):
     """A mirror that is away."""
 
-    def prepare(self, programs: Sequence[Program]) -> None: ...
+    def prepare(self, programs: Sequence[ProgramTree]) -> None: ...
 
-    def finish(self, program: Program, seconds: float) -> None:  # noqa: ARG002
+    def finish(self, program: ProgramTree, seconds: float) -> None:  # noqa: ARG002
         raise ArtifactError("artifact-unreachable", f"{program.component} cannot be fetched.")
 
 
@@ -50,7 +51,7 @@ def test_where_nothing_waits_nothing_is_done() -> None:
 def test_labels_alone_restart_nothing_and_reach_the_node() -> None:
     scene = Scene({"node.labels": {"old": "1"}}).wants({"node.labels": {"site": "b"}})
     scene.cluster.node["metadata"]["labels"] = {"old": "1"}
-    scene.bench().remember(scene.config, labels="old")
+    scene.bench().save_state(scene.config, labels="old")
     assert scene.run().result == "done"
     assert scene.restarted == []
     assert scene.cluster.node["metadata"]["labels"] == {"site": "b", "kubernetes.azure.com/managed": "false"}
@@ -269,10 +270,10 @@ def test_labels_do_not_wait_for_the_window() -> None:
 def test_a_newer_configuration_that_comes_meanwhile_goes_on_waiting() -> None:
     scene = Scene().wants(SETTING)
     newer = bundle({"node.maxPods": 60}, "3")
-    scene.cluster.probed = lambda: scene.host.do(WriteFile(NEXT, newer, 0o600))
+    scene.cluster.probed = lambda: scene.host.do(WriteFile(NEXT_CONFIG, newer, 0o600))
     assert scene.run().version == "2"
     assert scene.current == "2"
-    assert scene.host.read(NEXT) == newer
+    assert scene.host.read(NEXT_CONFIG) == newer
     assert scene.run().version == "3"
 
 
@@ -305,7 +306,7 @@ def half_way(scene: Scene) -> None:
 def test_a_change_that_was_cut_off_is_taken_back_when_it_is_withdrawn() -> None:
     scene = Scene().wants(SETTING)
     half_way(scene)
-    scene.host.do(Remove(NEXT))
+    scene.host.do(Remove(NEXT_CONFIG))
     outcome = scene.run()
     assert (outcome.result, outcome.again) == ("failed", True)
     assert (scene.current, scene.under_way, scene.failed) == ("1", False, {})
@@ -317,13 +318,15 @@ def test_a_node_that_only_waits_to_be_uncordoned_is_uncordoned() -> None:
     scene.run()
     scene.cluster.node["metadata"]["annotations"]["flex.aks.azure.com/cordoned"] = "x"
     scene.cluster.node["spec"]["unschedulable"] = True
-    journals.write(scene.host, journals.Journal(identity_of(scene), "2", Stage.APPLYING))
+    update_journal.write_journal(
+        scene.host, update_journal.UpdateJournal(identity_of(scene), "2", UpdateStage.APPLYING)
+    )
     assert scene.run().result == "done"
     assert (scene.cluster.cordoned, scene.under_way, scene.restarted) == (False, False, [])
 
 
 def identity_of(scene: Scene) -> str:
-    found = configurations.read(scene.host, CURRENT, {})
+    found = stored_config.read_stored(scene.host, CURRENT_CONFIG, {})
     assert found
     return found.identity
 
@@ -331,7 +334,7 @@ def identity_of(scene: Scene) -> str:
 def test_secrets_are_in_no_journal() -> None:
     scene = Scene().wants(SETTING)
     half_way(scene)
-    assert "abcdef.0123456789abcdef" not in (scene.host.read(UPDATE) or b"").decode()
+    assert "abcdef.0123456789abcdef" not in (scene.host.read(UPDATE_JOURNAL) or b"").decode()
 
 
 def test_paths_that_the_node_was_not_made_with_are_refused() -> None:
@@ -341,15 +344,17 @@ def test_paths_that_the_node_was_not_made_with_are_refused() -> None:
     assert (scene.current, scene.restarted) == ("1", [])
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_a_configuration_that_a_person_brings_ends_an_update_that_was_stuck(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", UpdateStage)
+def test_a_configuration_that_a_person_brings_ends_an_update_that_was_stuck(stage: UpdateStage) -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.pods = [pod()]
-    cordon_for_update(cast("Api", scene.cluster), scene.node.name)
-    before = journals.Before("v1.33.13", "containerd://1.7.29")
-    journals.write(scene.host, journals.Journal("2 x", "2", stage, ("kubelet.service",), before))
+    cordon_for_update(cast("ApiClient", scene.cluster), scene.node.name)
+    before = update_journal.NodeBaseline("v1.33.13", "containerd://1.7.29")
+    update_journal.write_journal(
+        scene.host, update_journal.UpdateJournal("2 x", "2", stage, ("kubelet.service",), before)
+    )
 
-    journals.set_aside(scene.host)
+    update_journal.supersede_journal(scene.host)
     brought = read_bundle(bundle(UPGRADE, "3"), "test")
     keeping.keep(scene.host, brought, config_urls.parse("https://rp.example/configs/a"))
     assert scene.run().result == "done"
@@ -361,13 +366,13 @@ def test_a_machine_whose_state_is_lost_is_known_by_its_name_and_takes_what_waits
     scene = Scene().wants(SETTING)
     scene.host.do(Remove(f"{DATA}/state.json"))
     assert scene.run().result == "done"
-    assert scene.bench().known(scene.config).node == scene.node.name
+    assert scene.bench().node_state(scene.config).node == scene.node.name
 
 
 def test_a_node_that_is_still_cordoned_does_not_wait_as_long_as_what_is_refused() -> None:
     scene = Scene().wants({"kubernetes.version": "1.32.1"})
-    cordon_for_update(cast("Api", scene.cluster), scene.node.name)
-    journals.write(scene.host, journals.Journal("2 x", "2"))
+    cordon_for_update(cast("ApiClient", scene.cluster), scene.node.name)
+    update_journal.write_journal(scene.host, update_journal.UpdateJournal("2 x", "2"))
     scene.cluster.away = AWAY
     outcome = scene.run()
     assert (outcome.result, outcome.reason, outcome.again) == ("failed", AWAY.name, True)

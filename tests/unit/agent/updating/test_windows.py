@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from aks_flex_node.agent.config.models import MaintenanceWindow
-from aks_flex_node.agent.updating import windows
+from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.errors import MachineError
 
 
@@ -18,7 +18,7 @@ def window(start: str | None, minutes: int = 60, zone: str = "UTC", days: tuple[
 
 def opens(which: MaintenanceWindow, moment: str) -> str:
     """When it opens, seen from a moment in UTC; nothing when it is open."""
-    found = windows.opens(which, datetime.fromisoformat(moment).replace(tzinfo=timezone.utc))
+    found = admission.next_opening(which, datetime.fromisoformat(moment).replace(tzinfo=timezone.utc))
     return f"{found:%Y-%m-%d %H:%M %z}" if found else ""
 
 
@@ -64,6 +64,6 @@ def test_a_window_over_the_hour_that_comes_twice_lasts_as_long_as_it_should() ->
 @pytest.mark.parametrize("name", ["Europe/Atlantis", "../etc/passwd", "Europe", ""])
 def test_a_zone_that_the_machine_does_not_know_is_told(name: str) -> None:
     with pytest.raises(MachineError) as caught:
-        windows.zone_of(name)
+        admission.parse_time_zone(name)
     assert caught.value.name == "time-zone-unknown"
     assert "tzdata" in caught.value.hint

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.vpn import HOSTS, PROGRAM
-from aks_flex_node.agent.engine.state import State, read
+from aks_flex_node.agent.reconcile.node_state import NodeState, read
 from aks_flex_node.agent.vpn.connection import Connection
 from aks_flex_node.agent.vpn.pairs import Pair, root_data
 from aks_flex_node.agent.vpn.records import Record
@@ -18,7 +18,7 @@ from tests.unit.agent.vpn.azures import API_NAME, GATEWAY, Clock, FakeAzure, qui
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.engine import Engine
+    from aks_flex_node.agent.reconcile.engine import Engine
 
 SETTINGS: dict[str, object] = {
     "azure.vpn.enabled": True,
@@ -60,7 +60,7 @@ class Site:
         return record_of(self.host, self.config)
 
     @property
-    def state(self) -> State:
+    def state(self) -> NodeState:
         return read(self.host, f"{DATA}/state.json")
 
 

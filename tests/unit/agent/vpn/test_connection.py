@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aks_flex_node.agent.components.vpn import HOSTS, NAME
-from aks_flex_node.agent.engine.state import Phase, State, write
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase, write
 from aks_flex_node.agent.vpn import farewell
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit, WriteFile
@@ -16,16 +16,7 @@ from aks_flex_node.host.dry import RecordedHost
 from aks_flex_node.host.host import Answer
 from tests.unit.agent.config.samples import CLUSTER_ID
 from tests.unit.agent.given import DATA, config_of, empty_host
-from tests.unit.agent.vpn.azures import (
-    ADDRESS,
-    API_NAME,
-    GATEWAY,
-    NETWORK,
-    PROFILE,
-    SUBNET,
-    archive,
-    refusal,
-)
+from tests.unit.agent.vpn.azures import ADDRESS, API_NAME, GATEWAY, NETWORK, PROFILE, SUBNET, archive, refusal
 from tests.unit.agent.vpn.machines import FILES, PAIR, SETTINGS, Site, numbered, theirs
 
 
@@ -284,7 +275,7 @@ def test_a_certificate_that_is_lost_is_due(site: Site) -> None:
 
 def test_a_node_that_renews_its_certificate_stays_a_node(site: Site) -> None:
     site.run()
-    write(site.host, f"{DATA}/state.json", State().at(Phase.NODE_JOINED, node="edge-1"))
+    write(site.host, f"{DATA}/state.json", NodeState().with_phase(Phase.NODE_JOINED, node="edge-1"))
     site.run(renew=True)
     assert site.state.phase == Phase.NODE_JOINED.value
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from aks_flex_node.agent import certificates
-from aks_flex_node.agent.components.vpn import COMPONENT, HOSTS, NAME, UNIT, without_ours
+from aks_flex_node.agent.components.vpn import COMPONENT, HOSTS, NAME, UNIT, without_managed_lines
 from aks_flex_node.agent.vpn import looking, names, tunnels
 from aks_flex_node.agent.vpn.causes import cause
 from aks_flex_node.agent.vpn.pairs import make_pair, root_data, same
@@ -55,7 +55,7 @@ def test_our_line_in_hosts_comes_and_goes_without_a_trace() -> None:
     once = names.with_name(HOSTS_TEXT, "api.example", "10.1.0.10")
     assert once == b"10.1.0.10 api.example # aks-flex-node-vpn\n" + HOSTS_TEXT
     assert names.with_name(once, "api.example", "10.1.0.11").count(b"api.example") == 1
-    assert without_ours(once) == HOSTS_TEXT
+    assert without_managed_lines(once) == HOSTS_TEXT
 
 
 def packet(number: int, *answers: bytes, flags: int = 0x8180) -> bytes:

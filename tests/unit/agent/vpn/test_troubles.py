@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aks_flex_node.agent.components.vpn import HOSTS, LINK
-from aks_flex_node.agent.engine.state import Phase, State, write
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase, write
 from aks_flex_node.agent.vpn import looking
 from aks_flex_node.agent.vpn.pairs import make_pair
 from aks_flex_node.errors import FlexError
@@ -137,5 +137,5 @@ def test_a_node_is_known_by_its_address_in_the_tunnel_also_while_that_is_down(th
         SHOW: Answer(0 if there else 1),
     }
     host, config = RecordedHost(FILES, answers), config_of(SETTINGS)
-    write(host, f"{DATA}/state.json", State(address="192.168.100.2").at(Phase.NODE_JOINED))
+    write(host, f"{DATA}/state.json", NodeState(address="192.168.100.2").with_phase(Phase.NODE_JOINED))
     assert looking.steady(host, config, MACHINE).address == address

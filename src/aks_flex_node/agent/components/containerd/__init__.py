@@ -1,4 +1,4 @@
-"""containerd: what keeps images and runs pods."""
+"""The containerd component: program, configuration, registry mirrors, unit."""
 
 from __future__ import annotations
 
@@ -6,18 +6,36 @@ import json
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import Wanted
-from aks_flex_node.agent.components.containerd.registries import hosts_toml
-from aks_flex_node.agent.components.environment import proxy_lines
-from aks_flex_node.agent.components.sources import artifact, filled, plain
-from aks_flex_node.agent.components.templates import filled as template
-from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import Directory, File, Found, Link, Program, Spec, service
-from aks_flex_node.agent.marks import MARK
+from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
+from aks_flex_node.agent.components.templates import proxy_environment
+from aks_flex_node.agent.components.templates import render_template as template
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.resources import (
+    MANAGED_MARK,
+    Directory,
+    File,
+    ProgramTree,
+    RuntimePath,
+    Spec,
+    Symlink,
+    make_service,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aks_flex_node.agent.artifacts import Artifact
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
+
+
+def hosts_toml(mirrors: Iterable[str]) -> bytes:
+    """Ask each mirror in turn, then the registry itself: containerd knows where that is, `_default` or not."""
+    lines = [f"# {MANAGED_MARK}"]
+    for mirror in mirrors:
+        lines += ["", f"[host.{json.dumps(mirror)}]", '  capabilities = ["pull", "resolve"]']
+    return ("\n".join(lines) + "\n").encode()
+
 
 CONFIG = "/etc/containerd/config.toml"
 REGISTRIES = "/etc/containerd/certs.d"
@@ -31,11 +49,11 @@ LIMITS = "LimitNPROC=infinity\nLimitCORE=infinity\nLimitNOFILE=1048576\nOOMScore
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
-    version, paths = plain(config.containerd.version), config.paths
+    version, paths = plain_version(config.containerd.version), config.paths
     programs = PROGRAMS if generation(version) >= (2, 0) else PROGRAMS + OLDER_PROGRAMS
     place = f"{paths.install_dir}/containerd/{version}"
-    links = tuple(Link(f"{paths.bin_dir}/{name}", f"{place}/bin/{name}") for name in programs)
-    inputs: tuple[File | Link, ...] = (
+    links = tuple(Symlink(f"{paths.bin_dir}/{name}", f"{place}/bin/{name}") for name in programs)
+    inputs: tuple[File | Symlink, ...] = (
         File(CONFIG, config_toml(config, machine)),
         File(UNIT, template(__name__, "containerd.service", **unit_values(config, machine))),
         *proxies(config),
@@ -50,23 +68,23 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
         (
             Directory(f"{paths.install_dir}/containerd", ours=True),
             Directory(paths.containerd_dir, 0o700, ours=True),
-            Found(STATE),
-            Found("/run/nri"),
+            RuntimePath(STATE),
+            RuntimePath("/run/nri"),
             Directory("/etc/containerd"),
             # containerd would make it by itself, before we could tell that it is ours.
             Directory(paths.cni.conf_dir),
             Directory(REGISTRIES),
             *(Directory(f"{REGISTRIES}/{registry}") for registry in sorted(config.registry_mirrors)),
-            Program(place, "containerd", version, (release(config, machine, version, programs),)),
+            ProgramTree(place, "containerd", version, (release(config, machine, version, programs),)),
             *registries,
             *inputs,
-            service("containerd.service", inputs, f"runc {plain(config.runc.version)}", wait=False),
+            make_service("containerd.service", inputs, f"runc {plain_version(config.runc.version)}", wait=False),
         )
     )
 
 
 def release(config: NodeConfig, machine: Machine, version: str, programs: tuple[str, ...]) -> Artifact:
-    url = filled(config.containerd.url, version, version, machine.arch)
+    url = fill_url(config.containerd.url, version, version, machine.arch)
     wanted = tuple(Wanted(f"bin/{name}", f"bin/{name}") for name in programs)
     return artifact("containerd", version, url, wanted, config.containerd.sha256)
 
@@ -77,7 +95,7 @@ def generation(version: str) -> tuple[int, ...]:
 
 def config_toml(config: NodeConfig, machine: Machine) -> bytes:
     """Its configuration, in the syntax of its generation."""
-    made = generation(plain(config.containerd.version))
+    made = generation(plain_version(config.containerd.version))
     plugins = json.dumps(config.paths.cni.bin_dir)
     values = {
         "root": json.dumps(config.paths.containerd_dir),
@@ -85,7 +103,7 @@ def config_toml(config: NodeConfig, machine: Machine) -> bytes:
         "opt": json.dumps(f"{config.paths.containerd_dir}/opt"),
         "metrics": json.dumps(config.containerd.metrics_address),
         "pause": json.dumps(config.containerd.pause_image),
-        "restrict": "false" if machine.may_raise else "true",
+        "restrict": "false" if machine.can_raise_limits else "true",
         "cni_bin": f"bin_dirs = [{plugins}]" if made >= (2, 1) else f"bin_dir = {plugins}",
         "cni_conf": json.dumps(config.paths.cni.conf_dir),
         "runc": json.dumps(f"{config.paths.sbin_dir}/runc"),
@@ -98,15 +116,15 @@ def config_toml(config: NodeConfig, machine: Machine) -> bytes:
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     return {
         "program": f"{config.paths.bin_dir}/containerd",
-        "limits": LIMITS if machine.may_raise else "",
+        "limits": LIMITS if machine.can_raise_limits else "",
         "environment": f"EnvironmentFile={PROXIES}\n" if proxies(config) else "",
     }
 
 
 def proxies(config: NodeConfig) -> tuple[File, ...]:
     """They may hold a password."""
-    lines = proxy_lines(config.proxy)
-    return (File(PROXIES, f"# {MARK}\n{lines}".encode(), 0o600, secret=True),) if lines else ()
+    lines = proxy_environment(config.proxy)
+    return (File(PROXIES, f"# {MANAGED_MARK}\n{lines}".encode(), 0o600, secret=True),) if lines else ()
 
 
 COMPONENT = Component("containerd", "containerd", desired)

@@ -9,14 +9,13 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.components.kubeconfigs import by_azure, kubeconfig, token_script
-from aks_flex_node.agent.components.templates import filled
+from aks_flex_node.agent.components.templates import exec_user, kubeconfig, render_template, token_script
 from aks_flex_node.agent.config.derived import ca_certificate, kubelet_auth, token
 from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import Directory, File, Found, Spec
 from aks_flex_node.agent.identities.handing import IDENTITY
 from aks_flex_node.agent.identities.who import kind
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.resources import Directory, File, RuntimePath, Spec
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -46,17 +45,17 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     )
 
 
-def bootstrap(config: NodeConfig) -> tuple[File | Found, ...]:
+def bootstrap(config: NodeConfig) -> tuple[File | RuntimePath, ...]:
     """What a kubelet shows until it has a certificate."""
     path, auth = f"{config.paths.kubernetes.kubelet_dir}/bootstrap-kubeconfig", kubelet_auth(config)
     if auth == "certificate":
-        return (File(path, kubeconfig(config, by_azure(config)), 0o600),)
+        return (File(path, kubeconfig(config, exec_user(config)), 0o600),)
     if auth == "exec":
         return ()
     if secret := token(config):
         return (File(path, kubeconfig(config, {"token": secret.reveal()}), 0o600, secret=True),)
     # Where its token's file is gone, what it was used for stays as it is.
-    return (Found(path),) if config.azure.bootstrap_token else ()
+    return (RuntimePath(path),) if config.azure.bootstrap_token else ()
 
 
 def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:
@@ -67,7 +66,7 @@ def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:
         "program": machine.program,
         "identity": identity,
     }
-    script = filled(__name__, "token.sh", **{name: shlex.quote(value) for name, value in values.items()})
+    script = render_template(__name__, "token.sh", **{name: shlex.quote(value) for name, value in values.items()})
     return (
         File(identity, identity_text(config), 0o600, secret=True),
         File(token_script(config), script, 0o700),

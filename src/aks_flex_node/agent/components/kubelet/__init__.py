@@ -1,23 +1,103 @@
-"""The kubelet: its configuration, its unit, and itself."""
+"""The kubelet component: KubeletConfiguration, kubeconfig, environment files, unit."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.components.environment import proxy_lines
-from aks_flex_node.agent.components.kubeconfigs import by_azure, kubeconfig
-from aks_flex_node.agent.components.kubelet.configuration import configuration
-from aks_flex_node.agent.components.sources import plain
-from aks_flex_node.agent.components.templates import filled
+from aks_flex_node.agent.components.artifact_urls import plain_version
+from aks_flex_node.agent.components.templates import exec_user, kubeconfig, proxy_environment, render_template
 from aks_flex_node.agent.config.derived import ca_certificate, kubelet_auth
-from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import Directory, File, Found, Line, Spec, service
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.resources import (
+    MANAGED_MARK,
+    Directory,
+    File,
+    FileLine,
+    RuntimePath,
+    Spec,
+    make_service,
+)
 from aks_flex_node.api.node_marks import MANAGED
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
+
+
+# The CIS benchmark's list: forward secrecy, authenticated encryption, nothing else.
+TLS_CIPHERS = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+]
+
+
+def kubelet_configuration(config: NodeConfig, machine: Machine) -> bytes:
+    import yaml
+
+    document = {**kubelet_settings(config, machine), **config.node.kubelet.extra_config}
+    return f"# {MANAGED_MARK}\n{yaml.safe_dump(document, sort_keys=True)}".encode()
+
+
+def kubelet_settings(config: NodeConfig, machine: Machine) -> dict[str, Any]:
+    kubelet, places = config.node.kubelet, config.paths.kubernetes
+    chosen: dict[str, Any] = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        **security_settings(config),
+        "cgroupDriver": machine.cgroup_driver(config),
+        "clusterDomain": kubelet.cluster_domain,
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "evictionHard": dict(kubelet.eviction_hard),
+        # Swap is off. If a reboot brings it back in a way that we do not know, the node must come up all the same.
+        "failSwapOn": False,
+        "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold,
+        "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold,
+        "maxPods": config.node.max_pods,
+        "nodeStatusUpdateFrequency": kubelet.node_status_update_frequency,
+        "resolvConf": machine.resolv_conf,
+        "runtimeRequestTimeout": "15m",
+        "staticPodPath": places.manifests_dir,
+        "volumePluginDir": places.volume_plugin_dir,
+    }
+    if machine.cgroups == 1:
+        chosen["failCgroupV1"] = False
+    if kubelet.dns_service_ip:
+        chosen["clusterDNS"] = [kubelet.dns_service_ip]
+    for key, value in (("kubeReserved", kubelet.kube_reserved), ("systemReserved", kubelet.system_reserved)):
+        if value:
+            chosen[key] = dict(value)
+    return chosen
+
+
+def security_settings(config: NodeConfig) -> dict[str, Any]:
+    """What the CIS benchmark asks of a worker."""
+    authority = f"{config.paths.kubernetes.certs_dir}/ca.crt"
+    return {
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": authority},
+        },
+        "authorization": {"mode": "Webhook"},
+        "eventRecordQPS": 50,
+        "makeIPTablesUtilChains": True,
+        "podPidsLimit": config.node.kubelet.pod_pids_limit,
+        "protectKernelDefaults": True,
+        "readOnlyPort": 0,
+        # A kubelet that shows tokens has no certificate to renew, and would ask for one if it were to.
+        "rotateCertificates": kubelet_auth(config) != "exec",
+        "seccompDefault": True,
+        "serverTLSBootstrap": config.node.kubelet.server_tls_bootstrap,
+        "streamingConnectionIdleTimeout": "4h0m0s",
+        "tlsCipherSuites": TLS_CIPHERS,
+        "tlsMinVersion": "VersionTLS12",
+    }
+
 
 UNIT = "/etc/systemd/system/kubelet.service"
 DROPINS = f"{UNIT}.d"
@@ -29,13 +109,13 @@ DEFAULT_DIRECTORY = "/var/lib/kubelet"
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     places = config.paths.kubernetes
     values = unit_values(config, machine)
-    inputs: tuple[File | Line, ...] = (
-        File(f"{places.kubelet_dir}/config.yaml", configuration(config, machine), 0o600),
+    inputs: tuple[File | FileLine, ...] = (
+        File(f"{places.kubelet_dir}/config.yaml", kubelet_configuration(config, machine), 0o600),
         # The proxies in it may hold a password.
-        File(DEFAULTS, filled(__name__, "defaults", **values), 0o600, secret=bool(values["environment"])),
-        File(UNIT, filled(__name__, "kubelet.service", **values), 0o600),
-        File(f"{DROPINS}/10-containerd.conf", filled(__name__, "10-containerd.conf", **values), 0o600),
-        File(f"{DROPINS}/10-kubeadm.conf", filled(__name__, "10-kubeadm.conf", **values), 0o600),
+        File(DEFAULTS, render_template(__name__, "defaults", **values), 0o600, secret=bool(values["environment"])),
+        File(UNIT, render_template(__name__, "kubelet.service", **values), 0o600),
+        File(f"{DROPINS}/10-containerd.conf", render_template(__name__, "10-containerd.conf", **values), 0o600),
+        File(f"{DROPINS}/10-kubeadm.conf", render_template(__name__, "10-kubeadm.conf", **values), 0o600),
         own_kubeconfig(config),
     )
     return Spec(
@@ -44,31 +124,31 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             Directory(places.volume_plugin_dir),
             Directory(f"{places.kubelet_dir}/pods", 0o750),
             # The kubelet puts the sockets of device plugins there, wherever the rest of it is.
-            *([Found(DEFAULT_DIRECTORY)] if places.kubelet_dir != DEFAULT_DIRECTORY else []),
-            Found("/var/log/pods"),
-            Found("/var/log/containers"),
+            *([RuntimePath(DEFAULT_DIRECTORY)] if places.kubelet_dir != DEFAULT_DIRECTORY else []),
+            RuntimePath("/var/log/pods"),
+            RuntimePath("/var/log/containers"),
             Directory(DROPINS),
             # What a kubelet says of itself when it makes its Node. Afterwards that is on the Node, and changes of it
             # are brought there by others; so this is none of the inputs that a kubelet is restarted for.
-            File(REGISTRATION, filled(__name__, "registration", **values), 0o600),
+            File(REGISTRATION, render_template(__name__, "registration", **values), 0o600),
             *inputs,
-            service("kubelet.service", inputs, *installed(config)),
+            make_service("kubelet.service", inputs, *installed(config)),
         )
     )
 
 
-def own_kubeconfig(config: NodeConfig) -> File | Line:
+def own_kubeconfig(config: NodeConfig) -> File | FileLine:
     path = f"{config.paths.kubernetes.kubelet_dir}/kubeconfig"
     if kubelet_auth(config) == "exec":
-        return File(path, kubeconfig(config, by_azure(config)), 0o600)
+        return File(path, kubeconfig(config, exec_user(config)), 0o600)
     # Written by the kubelet when it has joined; an API server that moves is followed by this one line.
-    return Line(path, "server: ", config.node.kubelet.server_url or "")
+    return FileLine(path, "server: ", config.node.kubelet.server_url or "")
 
 
 def installed(config: NodeConfig) -> tuple[str, str]:
     """What the kubelet also depends on, and other components bring: its version, and whom it trusts."""
     authority = hashlib.sha256(ca_certificate(config) or b"").hexdigest()
-    return f"kubelet {plain(config.kubernetes.version or '')}", f"authority {authority}"
+    return f"kubelet {plain_version(config.kubernetes.version or '')}", f"authority {authority}"
 
 
 def labels(config: NodeConfig) -> dict[str, str]:
@@ -91,7 +171,7 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
         "taints": registered_taints(config),
         "flags": " ".join(flags(config, machine)),
         "credentials": f"--kubeconfig={kubelet_dir}/kubeconfig --cert-dir={kubelet_dir}/pki{bootstrap}",
-        "environment": proxy_lines(config.proxy),
+        "environment": proxy_environment(config.proxy),
     }
 
 

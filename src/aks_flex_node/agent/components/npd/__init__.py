@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from aks_flex_node.agent.artifacts import Wanted
-from aks_flex_node.agent.components.sources import artifact, plain
-from aks_flex_node.agent.components.sources import filled as address
-from aks_flex_node.agent.components.templates import filled
-from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import Directory, File, Link, Program, Spec, service
+from aks_flex_node.agent.components.artifact_urls import artifact, plain_version
+from aks_flex_node.agent.components.artifact_urls import fill_url as address
+from aks_flex_node.agent.components.templates import render_template
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Spec, Symlink, make_service
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -23,21 +23,23 @@ MONITORS = ("config/kernel-monitor.json", "config/readonly-monitor.json")
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     if not config.npd.enabled:
         return Spec()
-    version, paths = plain(config.npd.version), config.paths
+    version, paths = plain_version(config.npd.version), config.paths
     place = f"{paths.install_dir}/npd/{version}"
     url = address(config.npd.url, version, version, machine.arch)
     wanted = (Wanted("bin/node-problem-detector", "bin/node-problem-detector"), Wanted("config/", "config/"))
     kubeconfig = f"{paths.kubernetes.kubelet_dir}/kubeconfig"
-    unit = File(UNIT, filled(__name__, "node-problem-detector.service", **unit_values(config, machine, place)))
-    link = Link(f"{paths.bin_dir}/node-problem-detector", f"{place}/bin/node-problem-detector")
+    unit = File(
+        UNIT, render_template(__name__, "node-problem-detector.service", **unit_values(config, machine, place))
+    )
+    link = Symlink(f"{paths.bin_dir}/node-problem-detector", f"{place}/bin/node-problem-detector")
     return Spec(
         (
             Directory(f"{paths.install_dir}/npd", ours=True),
-            Program(place, "npd", version, (artifact("npd", version, url, wanted, config.npd.sha256),)),
+            ProgramTree(place, "npd", version, (artifact("npd", version, url, wanted, config.npd.sha256),)),
             link,
             unit,
             # It speaks with the node's own certificate, so it waits until there is one.
-            service("node-problem-detector.service", (unit, link), needs=kubeconfig, wait=False),
+            make_service("node-problem-detector.service", (unit, link), needs=kubeconfig, wait=False),
         )
     )
 
@@ -55,4 +57,4 @@ def unit_values(config: NodeConfig, machine: Machine, place: str) -> dict[str, s
     }
 
 
-COMPONENT = Component("npd", "node-problem-detector", desired, again=True)
+COMPONENT = Component("npd", "node-problem-detector", desired, reapply_after_join=True)

@@ -1,29 +1,29 @@
-"""The agent that stays: its own service, which watches the machine and follows its configuration."""
+"""The component of the daemon's systemd service."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from aks_flex_node import __version__
+from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.service import release
-from aks_flex_node.agent.components.sources import plain
-from aks_flex_node.agent.components.templates import filled
-from aks_flex_node.agent.engine import planning
-from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import File, Spec, service
-from aks_flex_node.agent.machine import UNIT
+from aks_flex_node.agent.components.templates import render_template
+from aks_flex_node.agent.machine import UNIT_FILE
+from aks_flex_node.agent.reconcile import planner
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.resources import File, Spec, make_service
 from aks_flex_node.host.actions import EnableUnit, ReloadUnits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.observing import Facts
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.host.actions import Action
 
-HOME = "/var/lib/aks-flex-node"  # where the agent keeps its files wherever the rest of its data is
-NAME = UNIT.rpartition("/")[2]
+STATE_DIR = "/var/lib/aks-flex-node"  # where the agent keeps its files wherever the rest of its data is
+UNIT_NAME = UNIT_FILE.rpartition("/")[2]
 STEPS_SINCE = 254  # of systemd; an older one says at every reload that it does not know them
 BACK_OFF = "RestartSec=1\nRestartSteps=8\nRestartMaxDelaySec=120"
 ALWAYS_THE_SAME = "RestartSec=5"
@@ -32,13 +32,13 @@ ALWAYS_THE_SAME = "RestartSec=5"
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     if not config.continuous_monitoring:
         return Spec()
-    unit = File(UNIT, filled(__name__, NAME, **unit_values(config, machine)))
-    version = plain(config.agent.version or __version__)
-    return Spec((unit, service(NAME, (unit,), f"agent {version}")))
+    unit = File(UNIT_FILE, render_template(__name__, UNIT_NAME, **unit_values(config, machine)))
+    version = plain_version(config.agent.version or __version__)
+    return Spec((unit, make_service(UNIT_NAME, (unit,), f"agent {version}")))
 
 
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
-    program = release.launcher(config) if config.agent.version else machine.program
+    program = release.launcher_path(config) if config.agent.version else machine.program
     # Outside of what confines the rest: it turns a link in a directory that the agent itself may not write to.
     choose = f"ExecStartPre=-+{program} choose\n" if config.agent.version else ""
     values = {
@@ -46,22 +46,22 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
         "choose": choose,
         "program": program,
         "patience": BACK_OFF if machine.systemd_version >= STEPS_SINCE else ALWAYS_THE_SAME,
-        "score": "OOMScoreAdjust=-500\n" if machine.may_raise else "",
-        "places": " ".join(places(config)),
+        "score": "OOMScoreAdjust=-500\n" if machine.can_raise_limits else "",
+        "places": " ".join(writable_paths(config)),
     }
     return {name: value.replace("%", "%%") for name, value in values.items()}
 
 
-def places(config: NodeConfig) -> list[str]:
+def writable_paths(config: NodeConfig) -> list[str]:
     """What it may write to. One that is not there is passed over, so that it is no reason not to start."""
     metrics = (config.agent.metrics_file or "").rpartition("/")[0]
-    wanted = {HOME, config.paths.data_dir, config.paths.log_dir, metrics} - {""}
+    wanted = {STATE_DIR, config.paths.data_dir, config.paths.log_dir, metrics} - {""}
     return [f"-{path}" for path in sorted(wanted)]
 
 
 def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
     """This unit is the last to be enabled, and newer systemd take every unit for outdated after that."""
-    actions = tuple(planning.plan(spec, facts))
+    actions = tuple(planner.plan(spec, facts))
     for action in actions:
         yield action
         if isinstance(action, EnableUnit) and facts.live and ReloadUnits() not in actions:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.templates import filled
-from aks_flex_node.agent.engine import observing, planning
-from aks_flex_node.agent.engine.component import Component
-from aks_flex_node.agent.engine.resources import Directory, File, Found, Spec, service
+from aks_flex_node.agent.components.templates import render_template
+from aks_flex_node.agent.reconcile import observer, planner
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.resources import Directory, File, RuntimePath, Spec, make_service
 from aks_flex_node.host.actions import EditFile, Remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.engine.ledger import Owned
-    from aks_flex_node.agent.engine.observing import Facts
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.agent.reconcile.ledger import OwnedResources
+    from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import Host
 
@@ -30,12 +30,12 @@ HOSTS_MARK = "# aks-flex-node-vpn"  # how a line in it ends that is ours
 MANAGEMENT = "/run/aks-flex-node-vpn/management"
 
 
-def folder(config: NodeConfig) -> str:
+def vpn_dir(config: NodeConfig) -> str:
     return f"{config.paths.data_dir}/vpn"
 
 
 def client_file(config: NodeConfig) -> str:
-    return f"{folder(config)}/client.conf"
+    return f"{vpn_dir(config)}/client.conf"
 
 
 def record_file(config: NodeConfig) -> str:
@@ -47,37 +47,39 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
     if not config.azure.vpn.enabled:
         # The tunnel ends. What it was made of stays until the node leaves: whoever finds that the cluster is out of
         # reach without it goes back to a configuration that has it.
-        return Spec((Found(folder(config)),))
+        return Spec((RuntimePath(vpn_dir(config)),))
     values = {"program": PROGRAM, "client": client_file(config)}
-    unit = File(UNIT, filled(__name__, NAME, **{key: value.replace("%", "%%") for key, value in values.items()}))
+    unit = File(
+        UNIT, render_template(__name__, NAME, **{key: value.replace("%", "%%") for key, value in values.items()})
+    )
     return Spec(
         (
-            Directory(folder(config), 0o700, ours=True),
+            Directory(vpn_dir(config), 0o700, ours=True),
             unit,
-            service(NAME, (unit,), needs=client_file(config), wait=False),
+            make_service(NAME, (unit,), needs=client_file(config), wait=False),
         )
     )
 
 
-def observe(host: Host, spec: Spec, owned: Owned) -> Facts:
-    facts = observing.observe(host, spec, owned)
+def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
+    facts = observer.observe(host, spec, owned)
     return replace(facts, contents={**facts.contents, HOSTS: host.read(HOSTS)})
 
 
 def removal(facts: Facts) -> Iterator[Action]:
-    yield from planning.removal(facts)
+    yield from planner.removal(facts)
     yield from _forget_names(facts)
 
 
 def _forget_names(facts: Facts) -> Iterator[Action]:
     """Lines that bear our mark go, whether or not anybody remembers that we wrote them."""
     text = facts.contents.get(HOSTS) or b""
-    kept = without_ours(text)
+    kept = without_managed_lines(text)
     if kept != text:
         yield EditFile(HOSTS, kept) if kept else Remove(HOSTS)
 
 
-def without_ours(text: bytes) -> bytes:
+def without_managed_lines(text: bytes) -> bytes:
     """The content of /etc/hosts as somebody else left it."""
     lines = text.splitlines(keepends=True)
     return b"".join(line for line in lines if not line.rstrip().endswith(HOSTS_MARK.encode()))

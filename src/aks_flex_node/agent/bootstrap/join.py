@@ -1,0 +1,186 @@
+"""Joins this machine to the cluster: prerequisites, components in order, readiness."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.bootstrap import pod_cleanup
+from aks_flex_node.agent.components import agent, kubelet
+from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.errors import FlexError
+from aks_flex_node.host.actions import RestartUnit, StartUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.readiness import NodeReadiness
+    from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.agent.reconcile.component import Component
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.host.actions import Action
+
+
+KUBELET_UNIT = "kubelet.service"
+
+
+@dataclass(frozen=True)
+class PrerequisiteStage:
+    """What has to be there before there can be a node: a machine that Azure Arc knows, a tunnel to the cluster."""
+
+    name: str
+    title: str
+    started: Phase
+    completed: Phase
+    failed: Phase
+    run: Callable[[], None]
+
+
+@dataclass
+class NodeJoin:
+    engine: Engine
+    readiness: NodeReadiness | None  # none for an image: nothing runs there that could be proven
+    progress: ProgressReporter = field(default_factory=ProgressReporter)
+    prerequisites: Sequence[PrerequisiteStage] = ()
+    reread_machine: Callable[[], Machine] | None = None  # at the machine, when stages have changed its ways
+    announce: Callable[[], None] | None = None  # to whoever lets this node into the cluster
+    seconds: dict[str, float] = field(default_factory=dict)
+    _applied_pod_cidr: tuple[str, ...] = ()  # the addresses that components have been told of
+
+    @property
+    def state_file(self) -> str:
+        return f"{self.engine.config.paths.data_dir}/state.json"
+
+    def run(self, components: Sequence[Component] = SEQUENCE) -> Node | None:
+        """Do what is missing, prove that the node works, and remember it."""
+        engine = self.engine
+        before = node_state.read(engine.host, self.state_file)
+        initialize(engine, self.progress)
+        self._save_state(self.prerequisites[0].started if self.prerequisites else Phase.NODE_BOOTSTRAPPING)
+        with self._record_failure("artifacts"):
+            engine.prepare(components)
+        self._run_prerequisites()
+        for component in components:
+            with self._step(component.name, component.title):
+                if component.name == kubelet.COMPONENT.name and self.announce:
+                    self.announce()
+                engine.apply(component)
+        node = self._wait_until_ready(components) if self._can_wait_for_node(components) else None
+        engine.sync_to_disk()
+        if node is None and engine.host.live:
+            self._save_state(Phase(before.phase))
+        else:
+            self._save_state(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr, address=engine.machine.address)
+            engine.events.emit(
+                "joined", f"Node {self._node} is ready", node=self._node, changes=len(engine.applied_actions)
+            )
+        return node
+
+    def _run_prerequisites(self) -> None:
+        """While programs are being fetched."""
+        for stage in self.prerequisites:
+            self._save_state(stage.started)
+            with self._step(stage.name, stage.title, stage.failed):
+                stage.run()
+            self._save_state(stage.completed)
+        if self.prerequisites and self.reread_machine:
+            self.engine.machine = self.reread_machine()
+        self._save_state(Phase.NODE_BOOTSTRAPPING)
+
+    def _can_wait_for_node(self, components: Sequence[Component]) -> bool:
+        """Some components alone make no node, and there would be nothing to wait for."""
+        makes_it = kubelet.COMPONENT in components
+        ends_it = components[-1] is SEQUENCE[-1] and bool(self.engine.ledger.owned(kubelet.COMPONENT.name).services)
+        return self.readiness is not None and (makes_it or ends_it)
+
+    def _wait_until_ready(self, components: Sequence[Component]) -> Node:
+        """Wait for the cluster to know the node, give it its network, and wait until it is Ready."""
+        assert self.readiness  # noqa: S101 - asked by the caller
+        with self._step("proof", "the node is registered and Ready"):
+            self._restart_stuck_kubelet()
+            self._apply_pod_network(self.readiness.wait_registered(), components)
+            node = self.readiness.wait_ready(lambda node: self._apply_pod_network(node, components))
+            self._sync_labels(node)
+            return node
+
+    def _restart_stuck_kubelet(self) -> None:
+        """A kubelet asks for a certificate and makes its Node when it starts, and not again when it has lost them."""
+        started = any(
+            isinstance(one, StartUnit | RestartUnit) and one.name == KUBELET_UNIT
+            for one in self.engine.applied_actions
+        )
+        if not started and self.readiness and self.readiness.needs_kubelet_restart():
+            self.progress.note("the kubelet has lost its certificate or its Node: it is started anew")
+            self.engine.host.do(RestartUnit(KUBELET_UNIT))
+
+    def _sync_labels(self, node: Node) -> None:
+        """A kubelet puts labels on its Node when it makes it; later changes are ours to bring there."""
+        assert self.readiness  # noqa: S101
+        wanted = kubelet.labels(self.engine.config)
+        known = node_state.read(self.engine.host, self.state_file)
+        self.readiness.sync_labels(node, wanted, frozenset(known.labels.split()))
+        self._save_state(Phase.NODE_BOOTSTRAPPING, labels=" ".join(sorted(wanted)))
+
+    def _apply_pod_network(self, node: Node, components: Sequence[Component]) -> None:
+        """The cluster gives a node its addresses some moments after it got to know it."""
+        engine = self.engine
+        if self._applied_pod_cidr == (node.pod_cidr,):
+            return
+        self._applied_pod_cidr = (node.pod_cidr,)
+        engine.machine = replace(engine.machine, pod_cidr=node.pod_cidr or engine.machine.pod_cidr)
+        self._save_state(Phase.NODE_BOOTSTRAPPING, pod_cidr=engine.machine.pod_cidr)
+        for component in components:
+            if component.reapply_after_join:
+                engine.apply(component)
+
+    @property
+    def _node(self) -> str:
+        return self.engine.machine.node_name(self.engine.config)
+
+    @contextmanager
+    def _step(self, name: str, title: str, failed: Phase = Phase.NODE_FAILED) -> Iterator[None]:
+        """Something that is watched from its begin to its end."""
+        start, changes = time.monotonic(), len(self.engine.applied_actions)
+        self.progress.step_started(name, title)
+        with self._record_failure(name, failed):
+            yield
+        self.seconds[name] = time.monotonic() - start
+        self.progress.step_finished(name, len(self.engine.applied_actions) - changes, self.seconds[name])
+
+    @contextmanager
+    def _record_failure(self, name: str, failed: Phase = Phase.NODE_FAILED) -> Iterator[None]:
+        """Something whose failure is kept, and shown by `status`."""
+        try:
+            yield
+        except FlexError as error:
+            self.progress.step_failed(name, error)
+            self._save_state(failed, step=name, error=error.name, message=error.message)
+            self.engine.events.emit(
+                "failed", error.message, "error", component=name, error=error.name, hint=error.hint
+            )
+            raise
+
+    def _save_state(self, phase: Phase, **changes: str) -> None:
+        known = node_state.read(self.engine.host, self.state_file)
+        node_state.write(self.engine.host, self.state_file, known.with_phase(phase, node=self._node, **changes))
+
+
+def initialize(engine: Engine, watcher: ProgressReporter) -> None:
+    """Make the place where everything else is remembered; once more changes nothing."""
+    if rebuild_ledger(engine):
+        watcher.note("the ledger was lost: it is made anew by the marks on files")
+    if not engine.ledger.exists:
+        engine.ledger.record_found(pod_cleanup.existing_network_names(engine.host))
+    engine.apply(agent.COMPONENT)
+
+
+def pending_actions(engine: Engine, components: Sequence[Component] = SEQUENCE) -> list[tuple[str, Action]]:
+    """Everything that a run would do now: empty when the machine is as it should be."""
+    return [(component.name, action) for component in components for action in engine.plan(component).actions]

@@ -1,0 +1,132 @@
+"""Removes what pods leave on a machine: processes, mounts, network namespaces, links and iptables chains."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.components.cni import BRIDGE
+from aks_flex_node.host import mounts
+from aks_flex_node.host.actions import KillGroup, Remove, Run, StopUnit, Unmount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
+
+SERVICES = ("node-problem-detector.service", "kubelet.service", "containerd.service")
+GROUPS = {  # and whose they are
+    "/kubepods.slice": "kubelet.service",
+    "/kubepods": "kubelet.service",
+    "/system.slice/containerd.service": "containerd.service",
+}
+# As kubelets, kube-proxies and CNI plugins name their chains. Others use the same beginnings, podman: CNI-podman.
+CHAIN = re.compile(
+    r"CNI-(?:[0-9a-f]{24}|FORWARD|ADMIN|HOSTPORT-\S+|DN-\S+|SN-\S+|ISOLATION-\S+)"
+    r"|KUBE-(?:[A-Z]+(?:-[A-Z]+)*|(?:SEP|SVC|SVL|EXT|FW|XLB)-[A-Z0-9]+)"
+)
+NAMESPACES = "/run/netns"
+NAMESPACE = re.compile(r"cni-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # as containerd names them
+FAMILIES = ("iptables", "ip6tables")
+
+
+def pod_removal(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]] | None = None) -> list[Action]:
+    """How to end everything that pods are made of, but for what was found before us; nothing, when there is none."""
+    found = found or {}
+    return [*_processes(host), *_mounts(host, config, found), *_network(host, found)] if host.live else []
+
+
+def existing_network_names(host: Host) -> dict[str, list[str]]:
+    """What of a network is here already and is named like things of ours. It is not, and stays when we go."""
+    if not host.live:
+        return {}
+    chains = {family: sorted(set(_chains(host.ask(f"{family}-save").out))) for family in FAMILIES}
+    found = {"netns": [name for name in host.names(NAMESPACES) if NAMESPACE.fullmatch(name)], **chains}
+    return {kind: names for kind, names in found.items() if names}
+
+
+def _chains(saved: str) -> list[str]:
+    return [one[1] for one in re.finditer(r"(?m)^:(\S+) ", saved) if CHAIN.fullmatch(one[1])]
+
+
+def _processes(host: Host) -> Iterator[Action]:
+    for name in SERVICES:
+        if host.unit(name).running and _is_ours(host, name):
+            yield StopUnit(name)
+    if host.unit("kubepods.slice").running and not _is_foreign(host, "kubelet.service"):
+        yield KillGroup("/kubepods.slice")
+        yield StopUnit("kubepods.slice")
+    for path, name in GROUPS.items():
+        places = [f"/sys/fs/cgroup{root}{path}" for root in ("", "/systemd", "/pids", "/memory")]
+        if not _is_foreign(host, name) and any(host.look(place) for place in places):
+            yield KillGroup(path)
+
+
+def _is_ours(host: Host, name: str) -> bool:
+    return b"aks-flex-node" in (host.read(f"/etc/systemd/system/{name}") or b"")
+
+
+def _is_foreign(host: Host, name: str) -> bool:
+    """Whether somebody else's service of that name is here: its containers are none of our business."""
+    return host.unit(name).exists and not _is_ours(host, name)
+
+
+def _mounts(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]]) -> Iterator[Action]:
+    points = mounts.mount_points((host.read(mounts.MOUNTINFO) or b"").decode(errors="replace"))
+    homes = {
+        config.paths.kubernetes.kubelet_dir: "kubelet.service",
+        "/run/containerd": "containerd.service",
+        config.paths.containerd_dir: "containerd.service",
+    }
+    for folder in (path for path, name in homes.items() if not _is_foreign(host, name)):
+        yield from (Unmount(point) for point in dict.fromkeys(mounts.below(points, folder)) if point != folder)
+    if _is_foreign(host, "containerd.service"):
+        return
+    names = [name for name in host.names(NAMESPACES) if NAMESPACE.fullmatch(name)]
+    spaces = [name for name in names if name not in found.get("netns", ())]
+    for space in (f"{NAMESPACES}/{name}" for name in spaces):
+        if space in points:
+            yield Unmount(space)
+        yield Remove(space)
+    if host.look(NAMESPACES) and host.names(NAMESPACES) == tuple(spaces) and NAMESPACES not in points:
+        yield Remove(NAMESPACES)  # containerd made it; empty, it is of no use to anybody
+
+
+def _network(host: Host, found: Mapping[str, Sequence[str]]) -> Iterator[Action]:
+    if BRIDGE in link_names(host.ask("ip", "-j", "link", "show", "type", "bridge").out):
+        yield Run(("ip", "link", "delete", BRIDGE), f"remove network link {BRIDGE}")
+    if _is_foreign(host, "kubelet.service") or _is_foreign(host, "containerd.service"):
+        return
+    for family in FAMILIES:
+        if script := chain_removal_script(host.ask(f"{family}-save").out, found.get(family, ())):
+            yield Run((f"{family}-restore", "--noflush"), f"remove the chains of pods from {family}", script.encode())
+
+
+def chain_removal_script(saved: str, found: Sequence[str] = ()) -> str:
+    """What to tell `iptables-restore --noflush` so that chains of kubelets and CNI plugins go, and all else stays."""
+    script: list[str] = []
+    for table in re.split(r"(?m)^(?=\*)", saved):
+        name = table.partition("\n")[0]
+        chains = [chain for chain in _chains(table) if chain not in found]
+        rules = [line for line in table.splitlines() if line.startswith("-A ") and _jumps_to(line, chains)]
+        if not chains:
+            continue
+        script += [name, *(f":{chain} - [0:0]" for chain in chains)]
+        script += [f"-D {rule.removeprefix('-A ')}" for rule in rules]
+        script += [*(f"-X {chain}" for chain in chains), "COMMIT"]
+    return "".join(f"{line}\n" for line in script)
+
+
+def _jumps_to(rule: str, chains: list[str]) -> bool:
+    """Whether a rule of somebody else's chain leads to one of ours."""
+    words = rule.split()
+    target = next((words[at + 1] for at, word in enumerate(words[:-1]) if word in {"-j", "-g"}), "")
+    return target in chains and words[1] not in chains
+
+
+def link_names(text: str) -> list[str]:
+    """The names that `ip -j link` gives."""
+    return [str(link.get("ifname", "")) for link in json.loads(text or "[]")]

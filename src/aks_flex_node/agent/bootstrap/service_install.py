@@ -1,0 +1,89 @@
+"""Installs, updates or leaves out the daemon's systemd service after a join."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent import context, terminal
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG
+from aks_flex_node.agent.components.catalog import ordered_agent_components
+from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.context import DaemonMode
+from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.identities.who import kind
+from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.loader import Loaded
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.engine import Engine
+
+
+def set_up_daemon(engine: Engine, loaded: Loaded, stays: DaemonMode | None, *, follows: bool) -> None:
+    """Leave the agent that stays what it goes by, and bring it here, or take it away."""
+    if follows and not supports_management(stored_daemon_config()):
+        # With Arc, a service principal is its operator's, and was perhaps given for this one run.
+        keeping.keep_file(
+            engine.host, loaded.text("azure.servicePrincipal." if kind(loaded.config) == "arc" else "-")
+        )
+    if (follows or context.is_managed()) and (
+        unexpected := ignored_settings_warning(loaded.config, stored_daemon_config(), stays)
+    ):
+        terminal.print_warning(unexpected)
+    if stays is DaemonMode.AS_A_SERVICE:
+        told = install_service(engine)
+        if told.result != JobStatus.DONE.value:
+            terminal.print_warning(told.message)
+
+
+def stored_daemon_config() -> NodeConfig | None:
+    """What the agent that stays goes by; None when there is nothing that can be read."""
+    try:
+        return loader.load(Path(CURRENT_CONFIG), {}, {}).config
+    except ConfigError:
+        return None
+
+
+def supports_management(config: NodeConfig | None) -> bool:
+    """Whether an agent can stay with what is kept: a join before this one may have kept something else."""
+    return config is not None and config.continuous_monitoring
+
+
+def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None, stays: DaemonMode | None) -> str:
+    """What whoever gave this command may not expect of a node that is followed."""
+    if stays is DaemonMode.AS_A_SERVICE and not config.continuous_monitoring:
+        return "The configuration does not ask for an agent that stays: this node is no longer followed."
+    if known and keeping.applied_text(config) == keeping.applied_text(known):
+        return ""
+    return (
+        f"This run went by settings that are not in {CURRENT_CONFIG} (--config, --set or the environment). The agent "
+        "that stays does not know them, and brings back what its resource says."
+    )
+
+
+def install_service(engine: Engine) -> JobResult:
+    """Bring the agent's own service and version to this machine; whoever calls must not be part of that service."""
+    workshop = engine.stager = StoreProgramStager(engine.config)
+    try:
+        if self_update.is_due(engine.host, engine.config):
+            return self_update.update_agent(engine)
+        for component in ordered_agent_components(engine.config):
+            engine.apply(component)
+        return JobResult("update", JobStatus.DONE.value)
+    finally:
+        workshop.close()
+
+
+def check_management(config: NodeConfig, node: str) -> None:
+    """Refuse before anything is changed what could not be followed afterwards."""
+    from aks_flex_node.agent.identities.clouds import check_cloud
+    from aks_flex_node.agent.identities.who import require_identity
+    from aks_flex_node.agent.provider.provider_client import provider_endpoint
+
+    provider_endpoint(config, node)
+    check_cloud(config)
+    require_identity(config)

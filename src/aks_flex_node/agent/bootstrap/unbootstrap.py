@@ -1,0 +1,209 @@
+"""Takes a node apart: leaves the cluster, stops pods, removes all components and the agent's state,
+and verifies that nothing is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.bootstrap import pod_cleanup
+from aks_flex_node.agent.components import agent
+from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ALL, SEQUENCE
+from aks_flex_node.agent.config.derived import log_file
+from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.ledger import staging_dir
+from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.agent.reconcile.resources import Directory, Spec
+from aks_flex_node.errors import FlexError
+from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Remove, RemoveTree, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from aks_flex_node.agent.cluster.nodes import NodeRemoval
+    from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.agent.reconcile.component import Component
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.reconcile.ledger import LedgerRecord
+    from aks_flex_node.host.actions import Action
+
+    AzureCleanup = tuple[str, str, Callable[[], list[str]]]  # its name, its title, and how; what is left to type
+
+AGENT_FILES = (
+    agent.APPLIED_CONFIG,
+    agent.CLUSTER_FACTS,
+    agent.CURRENT_CONFIG,
+    agent.CONFIG_VERSION_FILE,
+    agent.CONFIG_URL_DIGEST,
+    agent.NEXT_CONFIG,
+    agent.UPDATE_JOURNAL,
+    agent.JOB_RESULT,
+    agent.FAILED_CONFIG,
+    agent.DAEMON_STATE,
+    agent.DAEMON_LOCK,
+    keeping.TOGETHER,
+)
+
+
+@dataclass
+class Unbootstrap:
+    engine: Engine
+    node_removal: NodeRemoval | None
+    progress: ProgressReporter
+    keep_artifacts: bool = False
+    azure_cleanups: Sequence[AzureCleanup] = ()  # what was made in Azure for this machine
+    problems: list[str] = field(default_factory=list)
+    manual_commands: list[str] = field(default_factory=list)
+    _was_node: bool = False  # something of ours was found
+    _shared_dirs: frozenset[str] = frozenset()  # that others may have put something into
+
+    def run(self) -> list[str]:
+        """Take everything of ours away; what is still there, in sentences, when something is."""
+        paths = self.engine.config.paths
+        self._rebuild_ledger()
+        self._save_state()
+        self._shared_dirs = self._shared_folders()
+        if self.node_removal and self._was_node:
+            self.manual_commands += self.node_removal.run(self.progress.note)
+        self._run_step("pods", "pods, their containers, mounts and network", self._pods())
+        self._remove(reversed(SEQUENCE))
+        if self._was_node:
+            self._clean_up_azure()
+        if not self.problems:
+            self._remove(reversed(AGENT_COMPONENTS))  # whoever carries on where this one could not end goes last
+        self._reset_failed_units()
+        if not self.problems:
+            self._run_step("agent", "the agent's own state", self._agent_state_removal(paths.data_dir, paths.log_dir))
+        return [*self.problems, *self.remains()]
+
+    def _remove(self, components: Iterable[Component]) -> None:
+        for component in components:
+            with self._step(component.name, component.title) as done:
+                done.extend(self.engine.remove(component, self.problems.append))
+
+    def _clean_up_azure(self) -> None:
+        """Azure may be out of reach; then what is left there is told, and the machine becomes itself all the same."""
+        for name, title, act in self.azure_cleanups:
+            with self._step(name, title):
+                try:
+                    self.manual_commands += act()
+                except FlexError as error:
+                    self.progress.note(error.message)
+                    self.problems.append(error.message)
+
+    def _run_step(self, name: str, title: str, actions: Iterable[Action]) -> None:
+        with self._step(name, title) as done:
+            for action in actions:
+                with self._collect_problem():
+                    self.engine.events.emit("action", str(action), "debug", component=name)
+                    self.engine.host.do(action)
+                    done.append(action)
+
+    @contextlib.contextmanager
+    def _step(self, name: str, title: str) -> Iterator[list[Action]]:
+        """A part of the way, before the watcher's eyes; what is done is put into the list."""
+        start = time.monotonic()
+        done: list[Action] = []
+        self.progress.step_started(name, title)
+        yield done
+        self.progress.step_finished(name, len(done), time.monotonic() - start)
+
+    @contextlib.contextmanager
+    def _collect_problem(self) -> Iterator[None]:
+        try:
+            yield
+        except FlexError as error:
+            self.problems.append(error.message)
+
+    def _rebuild_ledger(self) -> None:
+        """Where the ledger is lost, take for ours what bears our mark."""
+        if rebuild_ledger(self.engine):
+            self.progress.note("the ledger is lost: going by the marks on files; kernel settings stay until a reboot")
+        self._was_node = self.engine.ledger.exists
+
+    def _pods(self) -> list[Action]:
+        """Where we never were, all pods are somebody else's."""
+        return (
+            pod_cleanup.pod_removal(self.engine.host, self.engine.config, self.engine.ledger.found)
+            if self._was_node
+            else []
+        )
+
+    def _save_state(self) -> None:
+        path = f"{self.engine.config.paths.data_dir}/state.json"
+        if self.engine.host.look(self.engine.config.paths.data_dir) is not None:
+            node_state.write(
+                self.engine.host, path, node_state.read(self.engine.host, path).with_phase(Phase.RESETTING)
+            )
+
+    def _reset_failed_units(self) -> None:
+        host = self.engine.host
+        if host.live:
+            failed = [name for name in pod_cleanup.SERVICES if host.unit(name).active == "failed"]
+            forget = [Run(("systemctl", "reset-failed", name), f"forget that {name} failed") for name in failed]
+            self._run_step("units", "systemd forgets our units", [*forget, ReloadUnits()])
+
+    def _agent_state_removal(self, data_dir: str, log_dir: str) -> Iterator[Action]:
+        """The ledger goes last, because it is what makes the next run able to finish this one."""
+        yield RemoveTree(f"{data_dir}/originals")
+        if not self.keep_artifacts:
+            yield RemoveTree(f"{data_dir}/artifacts")
+        yield Remove(f"{data_dir}/state.json")
+        yield from (Remove(path) for path in AGENT_FILES)
+        log = log_file(self.engine.config)
+        yield from (Remove(path) for path in (log, f"{log}.1"))
+        if self._was_node:
+            yield Remove(log_dir)
+        ledger = self.engine.ledger
+        kept = dict(ledger.owned("agent").paths)
+        for place in ledger.places:
+            yield from self._last_of(place, kept.get(place.rpartition("/")[0], {}))
+        yield from (Remove(path) for path, record in reversed(kept.items()) if came_with_us(record))
+
+    def _last_of(self, place: str, record: LedgerRecord) -> Iterator[Action]:
+        """A directory goes in one instant with the ledger in it, so that none stays of which nobody knows."""
+        host, (folder, _, name) = self.engine.host, place.rpartition("/")
+        yield RemoveTree(staging_dir(folder))
+        if came_with_us(record) and host.names(folder) == (name,):
+            yield PlaceTree(folder, staging_dir(folder))
+            yield RemoveTree(staging_dir(folder))
+            return
+        entry, mode = host.look(folder), (record.get("original") or {}).get("mode")
+        if entry and mode is not None and entry.mode != mode:
+            yield MakeDirectory(folder, mode)
+        yield Remove(place)
+
+    def _shared_folders(self) -> frozenset[str]:
+        specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]
+        found = {one.path for spec in specs for one in spec.resources if isinstance(one, Directory)}
+        return frozenset(found | {self.engine.config.paths.install_dir})
+
+    def left_on_purpose(self) -> list[str]:
+        """What stays although it came with us: somebody else's things, or what was asked for."""
+        host, paths = self.engine.host, self.engine.config.paths
+        kept = [f"{paths.data_dir}/artifacts, as asked"] if self.keep_artifacts else []
+        kept += [
+            f"{path}: {', '.join(host.names(path)[:5])}, which we did not put there"
+            for path in sorted(self._shared_dirs)
+            if host.names(path)
+        ]
+        return kept
+
+    def remains(self) -> list[str]:
+        """What observation still finds of us: nothing, when all went well."""
+        engine = self.engine
+        found = [str(action) for action in self._pods()]
+        for component in ALL:
+            facts = component.observe(engine.host, Spec(), engine.ledger.owned(component.name))
+            found += [str(action) for action in component.removal(facts)]
+        return found
+
+
+def came_with_us(record: LedgerRecord) -> bool:
+    """Whether a directory of the agent was not there before it."""
+    return "original" in record and record["original"] is None

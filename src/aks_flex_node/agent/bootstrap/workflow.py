@@ -1,0 +1,259 @@
+"""The flows behind `bootstrap` and `unbootstrap`: lock, configuration, preflight, prerequisites, join, service
+installation; and the way back to a machine that is no node.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent import context, terminal, terminal_progress
+from aks_flex_node.agent.bootstrap import cluster_discovery, prerequisites
+from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
+from aks_flex_node.agent.bootstrap.service_install import check_management, set_up_daemon
+from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
+from aks_flex_node.agent.cluster.client import node_api
+from aks_flex_node.agent.cluster.nodes import NodeRemoval
+from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
+from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG
+from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.config import derived, loader
+from aks_flex_node.agent.context import DaemonMode
+from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.jobs.update import update_journal
+from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.engine import Engine
+from aks_flex_node.agent.reconcile.lock import exclusive
+from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.text import pluralize
+from aks_flex_node.errors import ClusterError, ConfigError, FlexError, MachineError
+from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host.dry import DryHost
+from aks_flex_node.host.real import RealHost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.config.loader import Loaded
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.context import ConfigSelection
+    from aks_flex_node.agent.reconcile.component import Component
+
+
+def bootstrap_node(
+    given: ConfigSelection,
+    skip: Sequence[str],
+    components: Sequence[Component] | None = None,
+    stays: DaemonMode | None = None,
+) -> NodeConfig:
+    """Check the configuration and the machine, then do it."""
+    start = time.monotonic()
+    context.require_root()
+    with exclusive():  # from the first look on: what is kept here may be about to change
+        keeping.finish(RealHost())
+        loaded, bundle = context.load_or_fetch_config(given)
+        complete, found = prerequisites.discover_cluster(loaded.config)
+        loaded = replace(loaded, config=complete)
+        follows = loaded.config.continuous_monitoring and stays in {DaemonMode.HERE, DaemonMode.AS_A_SERVICE}
+        engine = _checked_engine(loaded, follows=follows, fetched=given.url is not None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
+        rebuild_ledger(engine)
+        run_preflight(engine, skip, components)
+        initialize(engine, ProgressReporter())  # the log is in a directory of its own
+        if found:
+            cluster_discovery.store_facts(engine.host, found)
+        if bundle and given.url:
+            update_journal.supersede_journal(engine.host)
+            keeping.keep(engine.host, bundle, given.url)  # from here on, the next run needs no URL
+        context.open_log_file(engine)
+        with _explain_refused_token(engine):
+            node = _run_join(engine, components or SEQUENCE, loaded)
+        engine.host.do(WriteFile(APPLIED_CONFIG, keeping.applied_text(loaded.config).encode(), 0o600))
+        set_up_daemon(engine, loaded, stays, follows=follows)
+    took = time.monotonic() - start
+    what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
+    terminal.print_message(f"{what} ({took:.1f} s).")
+    if follows and stays is DaemonMode.AS_A_SERVICE:
+        terminal.print_message(
+            "aks-flex-node.service follows its configuration from now on; `aks-flex-node status` shows it."
+        )
+    return loaded.config
+
+
+def _checked_engine(loaded: Loaded, *, follows: bool, fetched: bool) -> Engine:
+    """An engine for a configuration that this machine can take."""
+    if not context.has_credentials(loaded.config):
+        loader.check_join(loaded.config)
+    for warning in loaded.warnings:
+        terminal.print_warning(warning)
+    engine = context.make_engine(loaded.config)
+    if follows:
+        check_management(loaded.config, context.node_name(engine))
+        refuse_temporary_vpn(loaded)
+    if fetched:
+        refuse_other_node(engine, context.applied_config())
+    refuse_renamed_node(engine)
+    return engine
+
+
+def _run_join(engine: Engine, components: Sequence[Component], loaded: Loaded) -> Node | None:
+    workshop = StoreProgramStager(engine.config)
+    engine.stager = workshop
+    name = engine.machine.node_name(engine.config)
+    try:
+        with terminal_progress.show_progress(workshop.transfers) as watcher:
+            proof = LiveNodeReadiness(engine.host, engine.config, name, watcher.note)
+            stages = prerequisites.prerequisite_stages(engine, watcher.note) if components is SEQUENCE else []
+            again = lambda: context.read_known_machine(engine.host, engine.config)  # noqa: E731
+            join = NodeJoin(
+                engine, proof, watcher, stages, again, prerequisites.provider_announcement(engine, loaded)
+            )
+            return join.run(components)
+    finally:
+        workshop.close()
+
+
+@contextmanager
+def _explain_refused_token(engine: Engine) -> Iterator[None]:
+    """A token that came by a URL is for one attempt; whoever made another one in vain is told how to get the next."""
+    try:
+        yield
+    except ClusterError as error:
+        if error.name != "token-refused" or engine.host.look(CONFIG_URL_DIGEST) is None:
+            raise
+        name = engine.machine.node_name(engine.config)
+        raise ClusterError(
+            "token-refused",
+            "The API server does not accept the bootstrap token: it came with the URL, and both are good for one "
+            "attempt to join, which was made, or for a day.",
+            f"Make new ones where the provider runs: `aks-flex-rp node join-command --name {name}`. It prints the "
+            "line to run here; what is installed already stays.",
+        ) from error
+
+
+def refuse_temporary_vpn(loaded: Loaded) -> None:
+    """A node that is followed becomes what its resource says; without the tunnel it would be lost."""
+    origin = loaded.origins.get("azure.vpn.enabled", "")
+    if loaded.config.azure.vpn.enabled and origin.startswith(("flag", "environment")):
+        raise ConfigError(
+            "vpn-for-one-run",
+            f"The VPN is asked for by {origin} alone. This node is to follow its resource, which would take it away.",
+            "Say it in the resource: `aks-flex-rp node update --vpn`, and join with its new URL.",
+        )
+
+
+def refuse_renamed_node(engine: Engine) -> None:
+    """A node's certificate is for one name. Under another it would be a stranger to its own Node."""
+    known = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json").node
+    name = engine.machine.node_name(engine.config)
+    if known and known != name and context.has_credentials(engine.config):
+        raise MachineError(
+            "node-renamed",
+            f"This machine joined as {known}, and would now be called {name}.",
+            f"Set node.name to {known}, or take the node apart first: `aks-flex-node unbootstrap`.",
+        )
+
+
+def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
+    """What was fetched must be for the node that this machine already is: of this name, in this cluster."""
+    known = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json").node
+    name = engine.machine.node_name(engine.config)
+    here, there = (cluster_path(each) if each else "" for each in (applied, engine.config))
+    elsewhere = bool(here and there and here.lower() != there.lower())
+    if context.has_credentials(engine.config) and (elsewhere or (known and known != name)):
+        raise MachineError(
+            "bundle-for-another-node",
+            f"This machine is node {known or name} of {here or 'its cluster'}, and the URL is for node {name} of "
+            f"{there or 'a cluster'}. Nothing was changed.",
+            "Use the URL of this node, or take it apart first: `aks-flex-node unbootstrap`.",
+        )
+
+
+def cluster_path(config: NodeConfig) -> str:
+    """Subscription, resource group and name; nothing when the configuration does not name its cluster in full."""
+    return "/".join(derived.cluster(config) or ())
+
+
+def run_preflight(engine: Engine, skip: Sequence[str], components: Sequence[Component] | None = None) -> None:
+    """Refuse before anything is changed what could not end well."""
+    if "all" in skip:
+        return
+    from aks_flex_node.agent import preflight
+
+    names = frozenset(component.name for component in components) if components else None
+    situation = preflight.situation(engine.host, engine.config, engine.machine, engine.ledger, components=names)
+    findings = preflight.run_all(situation, set(skip))
+    wrong = [finding for finding in findings if finding.severity == "error"]
+    for finding in findings:
+        if finding.severity == "warning" and not engine.ledger.exists:  # said before the first join, and not for ever
+            terminal.print_warning(f"{finding.message} ({finding.check})")
+    if wrong:
+        lines = [f"{finding.check}: {finding.message} {finding.remedy}" for finding in wrong]
+        raise MachineError(
+            "preflight-failed",
+            "\n".join([f"This machine is not ready to become a node ({pluralize(len(wrong), 'problem')}):", *lines]),
+            "Nothing was changed. To go on in spite of a finding: --skip NAME.",
+        )
+
+
+PROVIDER_SECONDS = 5.0  # a resource provider takes a Node away within a second of its last word
+
+
+def unbootstrap_node(config: NodeConfig, *, keep_artifacts: bool, seconds: float) -> None:
+    start = time.monotonic()
+    with exclusive():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
+        engine = context.make_engine(config)
+        farewell = _node_removal(engine.config, context.node_name(engine), seconds)
+        lines = terminal_progress.TerminalProgress()
+        back = prerequisites.azure_cleanups(engine, lines.note)
+        leave = Unbootstrap(engine, farewell, lines, keep_artifacts=keep_artifacts, azure_cleanups=back)
+        remains = leave.run()
+    for line in leave.left_on_purpose():
+        terminal.print_message(f"left on purpose: {line}")
+    for line in leave.manual_commands:
+        whom = "Azure" if line.startswith("az ") else "the cluster"
+        terminal.print_message(f"for somebody who may change {whom}: {line}")
+    if remains:
+        raise FlexError(
+            "reset-incomplete",
+            "\n".join(["These things of the node are still there:", *remains]),
+            "Run the same command again: it goes on where it stopped.",
+            again=True,
+        )
+    terminal.print_message(
+        f"This machine is no longer a node, and nothing of it was found ({time.monotonic() - start:.1f} s)."
+    )
+
+
+def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval | None:
+    """There is nobody to say goodbye to for a machine that never got a certificate."""
+    if not context.has_credentials(config) or not config.node.kubelet.server_url:
+        return None
+    patience = PROVIDER_SECONDS if Path(CURRENT_CONFIG).exists() else 0.0
+    return NodeRemoval(node_api(config), node, seconds, patience)
+
+
+def print_unbootstrap_plan(config: NodeConfig) -> None:
+    """What a reset would do, found out by doing it to nothing."""
+    real = context.make_engine(config)
+    host = DryHost(real.host)
+    engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
+    Unbootstrap(engine, None, ProgressReporter()).run()
+    if _node_removal(real.config, context.node_name(real), 0):
+        terminal.print_line(f"drain and cordon node {context.node_name(real)}, and say that it left")
+    own = {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
+    shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.path in own)]
+    lines = [*(str(action) for action in shown), *prerequisites.describe_azure_cleanup(real.host, config)]
+    for line in lines:
+        terminal.print_line(line)
+    if not lines:
+        terminal.print_line("Nothing to do.")

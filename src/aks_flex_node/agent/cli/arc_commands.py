@@ -1,0 +1,133 @@
+"""`arc register`, `arc status`, `arc unregister`: Azure Arc by itself, apart from a join."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from aks_flex_node.agent.cli.options import Config, Json, Sets, Yes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.reconcile.node_state import Phase
+
+HELP = "Register this machine with Azure Arc, look at it there, or take it back."
+
+app = typer.Typer(help=HELP, no_args_is_help=True)
+
+
+@app.command()
+def register(config: Config = None, sets: Sets = None) -> None:
+    """Register this machine with Azure Arc, give its identity its roles, and wait until they are in effect."""
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent.arc.registration import Registration
+    from aks_flex_node.agent.bootstrap.join import initialize
+    from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.agent.reconcile.lock import exclusive
+    from aks_flex_node.agent.reconcile.node_state import Phase
+    from aks_flex_node.errors import FlexError
+
+    context.require_root("register this machine")
+    with exclusive():
+        engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+        initialize(engine, ProgressReporter())
+        _save_phase(engine, Phase.ARC_REGISTERING)
+        try:
+            Registration(engine, lambda text: terminal.print_message(f"  {text}")).run(afresh=True)
+        except FlexError as error:
+            _save_phase(engine, Phase.ARC_FAILED, step="arc", error=error.name, message=error.message)
+            raise
+        _save_phase(engine, Phase.ARC_REGISTERED)
+    terminal.print_message("This machine is registered with Azure Arc.")
+    _show(_status(engine))
+
+
+@app.command()
+def status(config: Config = None, json: Json = False) -> None:
+    """Show how it stands with Azure Arc: exit 0 when this machine is connected, 1 when it is not."""
+    from aks_flex_node.agent import context, terminal
+
+    context.require_root(context.READ_STATUS)
+    engine = _engine(config)
+    found = _status(engine)
+    if json:
+        terminal.print_json(found)
+    else:
+        _show(found)
+    raise typer.Exit(0 if found["status"] == "Connected" else 1)
+
+
+@app.command()
+def unregister(config: Config = None, yes: Yes = False) -> None:
+    """Take this machine out of Azure Arc: its roles, its resource in Azure, and azcmagent if we installed it."""
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent.arc.records import Records
+    from aks_flex_node.agent.arc.registration import Registration
+    from aks_flex_node.agent.reconcile.lock import exclusive
+    from aks_flex_node.agent.reconcile.node_state import Phase
+
+    context.require_root("take this machine out of Azure Arc")
+    engine = _engine(config)
+    records = Records(engine.host, engine.config)
+    if not records.exists:
+        terminal.print_message("Nothing to do: this machine was not registered with Azure Arc by aks-flex-node.")
+        return
+    if context.has_credentials(engine.config):
+        refuse_arc_in_use(engine.config)
+    if not yes:
+        typer.confirm(f"Take {records.read().machine or 'this machine'} out of Azure Arc?", abort=True, err=True)
+    with exclusive():
+        left = Registration(engine, lambda text: terminal.print_message(f"  {text}")).take_back()
+        _save_phase(engine, Phase.NOT_STARTED)
+    for line in left:
+        terminal.print_message(f"for somebody who may change it in Azure: {line}")
+    terminal.print_message("This machine is no longer registered with Azure Arc by aks-flex-node.")
+
+
+def refuse_arc_in_use(config: NodeConfig) -> None:
+    """A node that has nothing else to show would lose its cluster, or its provider, when its token ends."""
+    from aks_flex_node.agent.config.derived import kubelet_auth
+    from aks_flex_node.agent.identities.who import kind
+    from aks_flex_node.errors import MachineError
+
+    if kind(config) == "arc" and (kubelet_auth(config) == "exec" or config.continuous_monitoring):
+        raise MachineError(
+            "arc-in-use",
+            "This machine is a node that signs in as the machine that Azure Arc knows. Nothing was changed.",
+            "Take the node apart: `aks-flex-node unbootstrap` ends Arc, too. Or give it another identity first.",
+        )
+
+
+def _engine(config: Path | None) -> Engine:
+    from aks_flex_node.agent import context
+
+    settings, _ = context.load_config_or_default(context.ConfigSelection(config))
+    return context.make_engine(settings)
+
+
+def _status(engine: Engine) -> dict[str, Any]:
+    from aks_flex_node.agent.arc import looking
+
+    return looking.status(engine.host, engine.config)
+
+
+def _show(found: dict[str, Any]) -> None:
+    from aks_flex_node.agent import terminal
+
+    for name, value in found.items():
+        text = "  ".join(f"{one} {how}" for one, how in value.items()) if isinstance(value, dict) else str(value)
+        terminal.print_line(f"{name:<14} {text}".rstrip())
+
+
+def _save_phase(engine: Engine, phase: Phase, **changes: str) -> None:
+    """A node, or one in the making, is not set back by what is done about Arc."""
+    from aks_flex_node.agent.reconcile import node_state
+
+    file = f"{engine.config.paths.data_dir}/state.json"
+    known = node_state.read(engine.host, file)
+    if known.phase == node_state.Phase.NOT_STARTED.value or known.phase.startswith("Arc"):
+        node_state.write(engine.host, file, known.with_phase(phase, **changes))

@@ -1,0 +1,121 @@
+"""`artifacts …`: lists, bundles and removes downloaded artifacts and unused versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aks_flex_node.agent.cli.options import Config, Json, Sets
+from aks_flex_node.agent.text import pluralize
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.reconcile.resources import ProgramTree
+
+SHAPES = (".tar", ".tar.gz", ".tgz")
+ARCHITECTURES = ("amd64", "arm64")
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Programs of a node: fetched, kept, bundled.")
+
+
+@app.command("list")
+def list_(config: Config = None, sets: Sets = None, json: Json = False) -> None:
+    """List the programs that this configuration needs, and whether they are here."""
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent.components.catalog import SEQUENCE
+    from aks_flex_node.agent.reconcile.observer import find_damage
+
+    engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+    rows = []
+    for component in SEQUENCE:
+        for program in component.desired(engine.config, engine.machine).programs:
+            state = find_damage(engine.host, program, engine.ledger.owned(component.name)) or "installed"
+            rows += [(program.component, program.version, state, one.url) for one in program.artifacts]
+    if json:
+        terminal.print_json([dict(zip(("component", "version", "state", "url"), row, strict=True)) for row in rows])
+    else:
+        terminal.print_table(("COMPONENT", "VERSION", "STATE", "FROM"), rows)
+
+
+@app.command()
+def bundle(
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET", help="A directory, or a file ending in .tar, .tar.gz or .tgz.")
+    ],
+    config: Config = None,
+    sets: Sets = None,
+    arch: Annotated[
+        str, typer.Option("--arch", help="For which machines: amd64 or arm64; this one's by default.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Fetch all programs of this configuration into one bundle, for machines without a network.
+
+    There, say `artifacts.bundle: /path/of/bundle.tar` in the configuration.
+    """
+    from dataclasses import replace
+
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent.artifacts import make_bundle
+    from aks_flex_node.agent.components.catalog import SEQUENCE
+    from aks_flex_node.agent.reconcile import program_stager
+
+    refuse_bundle_options(target, arch)
+    engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+    machine = replace(engine.machine, arch=arch or engine.machine.arch)
+    programs: list[ProgramTree] = []
+    for component in SEQUENCE:
+        programs += component.desired(engine.config, machine).programs
+    trees = [program_stager.program_tree(program) for program in programs]
+    cache = Path(program_stager.cache_dir(engine.config))
+    made = make_bundle(trees, program_stager.artifact_sources(engine.config), cache, target, machine.arch)
+    if json:
+        terminal.print_json(made)
+    else:
+        terminal.print_line(f"{target}: {pluralize(len(made.artifacts), 'file')} for {machine.arch}.")
+
+
+def refuse_bundle_options(target: Path, arch: str) -> None:
+    """Refuse before anything is fetched what would not be what was meant."""
+    from aks_flex_node.errors import WordsError
+
+    # A directory may be named after a version: what is a number is no kind of file.
+    if not target.name.endswith(SHAPES) and target.suffix and not target.suffix[1:].isdigit():
+        raise WordsError(
+            "bundle-shape-unknown",
+            f"A bundle cannot be a {target.suffix} file.",
+            f"Name a directory, or a file that ends in {' or '.join(SHAPES)}.",
+        )
+    if arch and arch not in ARCHITECTURES:
+        raise WordsError(
+            "bundle-arch-unknown", f"There are no nodes of architecture {arch!r}.", "Write amd64 or arm64."
+        )
+
+
+@app.command()
+def clean(
+    config: Config = None,
+    old: Annotated[
+        bool, typer.Option("--old", help="Remove installed versions that are no longer in use, too.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Remove what was downloaded. What is installed stays, unless `--old` says otherwise."""
+    from aks_flex_node.agent import context, garbage_collection, terminal
+    from aks_flex_node.agent.artifacts import clean as clean_cache
+    from aks_flex_node.agent.reconcile.lock import exclusive
+    from aks_flex_node.agent.reconcile.program_stager import cache_dir
+
+    context.require_root("remove programs")
+    with exclusive():
+        settings, _ = context.load_config_or_default(context.ConfigSelection(config))
+        freed = clean_cache(Path(cache_dir(settings)), set())
+        gone = garbage_collection.remove_unused(context.make_engine(settings)) if old else {}
+    freed += sum(gone.values())
+    if json:
+        terminal.print_json({"bytes": freed, "versions": list(gone)})
+    else:
+        for place in gone:
+            terminal.print_line(f"removed {place}")
+        terminal.print_line(f"{freed / 1e6:.0f} MB freed.")

@@ -1,0 +1,38 @@
+"""`azure-token`: the child process that signs in to Entra ID for the daemon.
+Reads a configuration on standard input and prints a token or the error as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.identities import signing
+from aks_flex_node.agent.provider.provider_client import provider_scope
+from aks_flex_node.errors import FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def print_azure_token() -> None:
+    """What `aks-flex-node azure-token` does. The token goes to a pipe, and nowhere else."""
+    if sys.stdout.isatty():
+        print("This is for the agent itself: it prints a token, which belongs into no terminal.", file=sys.stderr)
+        sys.exit(2)
+    try:
+        said: Mapping[str, Any] = _sign_in(sys.stdin.read())
+    except FlexError as error:
+        about = {"name": error.name, "message": error.message, "hint": error.hint, "again": error.again}
+        said = {"error": about}
+    print(json.dumps(said))
+
+
+def _sign_in(bundle: str) -> dict[str, Any]:
+    from aks_flex_node.agent.config.loader import load_text
+
+    config = load_text(bundle, "the node's configuration", {}, {}).config
+    token = signing.sign_in(config, provider_scope(config))
+    return {"token": token.value, "seconds": max(0.0, token.expires - time.time())}

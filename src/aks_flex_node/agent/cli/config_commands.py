@@ -1,0 +1,113 @@
+"""`config validate|show|schema|init`: checks, shows and creates configuration files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aks_flex_node.agent.cli.options import Config, Json, Sets
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show and begin a configuration.")
+
+
+@app.command()
+def validate(config: Config = None, sets: Sets = None, json: Json = False) -> None:
+    """Check the configuration, and name everything that is wrong with it at once. Changes nothing."""
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent.bootstrap import cluster_discovery
+    from aks_flex_node.agent.config import loader
+    from aks_flex_node.agent.config.problems import InvalidConfigError, invalid
+    from aks_flex_node.errors import ConfigError
+
+    try:
+        loaded = context.load_config(context.ConfigSelection(config, tuple(sets or ())))
+        told_by_azure = (
+            cluster_discovery.DISCOVERABLE_KEYS if cluster_discovery.needs_discovery(loaded.config) else ()
+        )
+        problems = [one for one in loader.require_join(loaded.config) if one.path not in told_by_azure]
+        if problems:
+            raise invalid(problems)
+    except ConfigError as error:
+        if json:
+            problems = list(error.problems) if isinstance(error, InvalidConfigError) else []
+            told = [_problem(one) for one in problems] or [{"reason": error.message}]
+            terminal.print_json({"valid": False, "error": error.name, "problems": told})
+            raise typer.Exit(error.exit_code) from error
+        raise
+    if json:
+        terminal.print_json({"valid": True, "warnings": loaded.warnings})
+        return
+    for warning in loaded.warnings:
+        terminal.print_message(terminal.colored("warning: ", terminal.YELLOW) + warning)
+    terminal.print_line(f"{loaded.file or 'The configuration'} is right.")
+
+
+def _problem(one: object) -> dict[str, str]:
+    return {key: str(getattr(one, key)) for key in ("path", "reason", "value", "origin") if getattr(one, key, None)}
+
+
+@app.command("show")
+def show_(
+    config: Config = None,
+    sets: Sets = None,
+    given: Annotated[bool, typer.Option("--given", help="Leave out what is a default.")] = False,
+    json: Json = False,
+) -> None:
+    """Show every setting, and where its value came from. Secrets are masked."""
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent.config.showing import rows
+
+    found = rows(context.load_config(context.ConfigSelection(config, tuple(sets or ()))), given_only=given)
+    if json:
+        terminal.print_json([{"key": row.key, "value": row.value, "origin": row.origin} for row in found])
+    else:
+        terminal.print_table(("KEY", "VALUE", "FROM"), [(row.key, _text(row.value), row.origin) for row in found])
+
+
+def _text(value: object) -> str:
+    import json
+
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration, for editors and pipelines."""
+    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.config import showing
+
+    terminal.print_json(showing.schema())
+
+
+@app.command()
+def init(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; else it is printed.")
+    ] = None,
+) -> None:
+    """Begin a configuration: a commented file that says what to fill in."""
+    import os
+
+    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.config.starter import starter
+    from aks_flex_node.errors import WordsError
+
+    if file is None:
+        sys.stdout.write(starter())
+        return
+    try:
+        file.parent.mkdir(exist_ok=True)
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        raise WordsError("file-exists", f"{file} is there already.", "Name another file, or move it away.") from error
+    except OSError as error:
+        raise WordsError(
+            "file-unwritable", f"{file} cannot be written: {error.strerror}.", "Name another."
+        ) from error
+    with os.fdopen(handle, "w") as out:
+        out.write(starter())
+    terminal.print_message(f"Fill in {file}, then run `aks-flex-node config validate --config {file}`.")

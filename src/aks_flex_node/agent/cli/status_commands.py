@@ -1,0 +1,187 @@
+"""`preflight`, `status`, `health`, `support-bundle`, `completion`: read-only commands."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aks_flex_node.agent.cli.options import Config, Json, Sets, Skip
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.reconcile.engine import Engine
+
+SEVERITY_MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
+
+
+def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json: Json = False) -> None:
+    """Check whether this machine can become a node: exit 0 when it can, 4 when something is in the way."""
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import preflight as checks
+    from aks_flex_node.agent.bootstrap import prerequisites
+
+    settings, _ = prerequisites.discover_cluster(
+        context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config
+    )
+    engine = context.make_engine(settings)
+    situation = checks.situation(engine.host, engine.config, engine.machine, engine.ledger)
+    findings = checks.run_all(situation, set(skip or ()))
+    if json:
+        terminal.print_json([finding_as_dict(finding) for finding in findings])
+    else:
+        colours = {"ok": terminal.GREEN, "warning": terminal.YELLOW, "error": terminal.RED}
+        for one in findings:
+            import sys
+
+            mark = terminal.colored(SEVERITY_MARKS[one.severity], colours[one.severity], on=sys.stdout)
+            terminal.print_line(f"  {mark} {one.check:<14} {one.message}")
+            if one.severity != "ok" and one.remedy:
+                terminal.print_line(f"    {'':<14} {one.remedy}")
+    raise typer.Exit(4 if any(finding.severity == "error" for finding in findings) else 0)
+
+
+def finding_as_dict(finding: Any) -> dict[str, str]:
+    return {key: getattr(finding, key) for key in ("check", "severity", "message", "remedy")}
+
+
+def status(
+    config: Config = None,
+    json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds.")] = False,
+) -> None:
+    """Show how this node is: what the cluster says of it, versions, services, certificate, drift, last events."""
+    from aks_flex_node.agent import status as facts
+    from aks_flex_node.agent import terminal
+
+    while True:
+        found = facts.status(_engine(config))
+        if json:
+            terminal.print_json(found)
+        else:
+            show_status(found)
+        if not watch:
+            return
+        time.sleep(2)
+        terminal.print_line()
+
+
+def _engine(config: Path | None) -> Engine:
+    from aks_flex_node.agent import context
+
+    context.require_root(context.READ_STATUS)
+    settings, complete = context.load_config_or_default(context.ConfigSelection(config))
+    engine = context.make_engine(settings)
+    engine.config_complete = complete
+    return engine
+
+
+def show_status(found: dict[str, Any]) -> None:
+    from aks_flex_node.agent import terminal
+
+    node, end = found["node"], found["certificate"]
+    lines = [
+        ("node", f"{node['name']}  {node['status']}" + ("" if node.get("schedulable", True) else ", cordoned")),
+        ("phase", found["phase"]),
+        ("versions", "  ".join(f"{name} {version}" for name, version in found["versions"].items()) or "none"),
+        ("services", "  ".join(f"{name} {unit['active']}" for name, unit in found["services"].items())),
+        ("certificate", f"until {end['expires']} ({end['days']:.0f} days)" if end else _no_certificate_text(node)),
+        ("arc", found["arc"]["status"]),
+        ("vpn", found["vpn"]["status"]),
+        ("drift", drift_summary(found)),
+        *daemon_lines(found["following"]),
+    ]
+    for name, text in lines:
+        terminal.print_line(f"{name:<12} {text}")
+    if found["error"]:
+        terminal.print_line(f"{'last error':<12} {found['error']['message']} ({found['error']['name']})")
+    for difference in found["drift"] or ():
+        terminal.print_line(f"{'':<12} {difference}")
+    for event in found["events"]:
+        terminal.print_line(f"{'event':<12} {event['time']}  {event['message']}")
+
+
+def _no_certificate_text(node: dict[str, Any]) -> str:
+    return "none: the kubelet shows tokens of its Azure identity" if node.get("auth") == "exec" else "none"
+
+
+def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """How it stands with the provider, and what waits."""
+    if found is None:
+        return []
+    lines = [("agent", found["agent"])]
+    version = found["configVersion"] or "of the join"
+    standing = f"{found['standing']}, configuration {version}"
+    lines.append(("provider", f"{standing}: {found['message']}" if found["message"] else standing))
+    if waiting := found["waiting"]:
+        reason = f"configuration {waiting['configVersion']}, {waiting['reason']}: {waiting['message']}"
+        lines.append(("waiting", reason))
+    lines += [("credentials", found["credentials"])] if found["credentials"] else []
+    return lines + ([("agent update", found["agentUpdate"])] if found["agentUpdate"] else [])
+
+
+def drift_summary(found: dict[str, Any]) -> str:
+    from aks_flex_node.agent.reconcile.node_state import Phase
+    from aks_flex_node.agent.text import pluralize
+
+    if found["phase"] != Phase.NODE_JOINED.value:
+        return "not joined"
+    if found["drift"] is None:
+        return "unknown: the configuration is not where it was; name it with --config"
+    return pluralize(len(found["drift"]), "difference") if found["drift"] else "none"
+
+
+def health(config: Config = None, json: Json = False) -> None:
+    """Say whether this node is healthy: exit 0 when it is, 1 when it is not."""
+    from aks_flex_node.agent import status as facts
+    from aks_flex_node.agent import terminal
+
+    wrong = facts.health_problems(facts.status(_engine(config)))
+    if json:
+        terminal.print_json({"healthy": not wrong, "problems": wrong})
+    else:
+        terminal.print_line("\n".join(wrong) if wrong else "healthy")
+    raise typer.Exit(1 if wrong else 0)
+
+
+def support_bundle(
+    config: Config = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")] = None,
+) -> None:
+    """Pack everything that helps to find out what is wrong into one archive, without any secret."""
+    from aks_flex_node.agent import support_bundle as agent_support_bundle
+    from aks_flex_node.agent import terminal
+
+    engine = _engine(config)
+    name = f"aks-flex-node-{engine.machine.hostname}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz"
+    path = output or Path(name)
+    agent_support_bundle.write_bundle(engine, path)
+    terminal.print_line(str(path))
+
+
+def completion(
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")] = "bash",
+) -> None:
+    """Print a completion script for a shell.
+
+    Example: aks-flex-node completion bash > /etc/bash_completion.d/aks-flex-node
+    """
+    from aks_flex_node.agent import terminal
+    from aks_flex_node.errors import WordsError
+
+    if shell not in {"bash", "zsh", "fish"}:
+        raise WordsError("shell-unknown", f"There is no completion for {shell!r}.", "There are: bash, zsh, fish.")
+    from typer._completion_shared import get_completion_script
+
+    terminal.print_line(
+        get_completion_script(prog_name="aks-flex-node", complete_var="_AKS_FLEX_NODE_COMPLETE", shell=shell)
+    )
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(preflight)
+    app.command()(status)
+    app.command()(health)
+    app.command("support-bundle")(support_bundle)
+    app.command()(completion)

@@ -1,0 +1,141 @@
+"""`bootstrap-vpn`, `vpn status`, `vpn remove`: the VPN to the cluster's private network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aks_flex_node.agent.cli.options import Config, Json, Sets, Yes
+from aks_flex_node.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from aks_flex_node.agent.reconcile.engine import Engine
+
+app = typer.Typer(no_args_is_help=True, help="The VPN to the cluster's network.")
+
+
+def bootstrap_vpn(
+    config: Config = None,
+    sets: Sets = None,
+    auto_provision: Annotated[
+        bool, typer.Option("--auto-provision", help="Make the VPN gateway when there is none (30 to 45 min).")
+    ] = False,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Change a gateway that exists with other settings.")] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="Make a new certificate for this machine now.")] = False,
+) -> None:
+    """Connect this machine with the cluster's network by VPN; done already, it changes nothing."""
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent.bootstrap.join import initialize
+    from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.agent.reconcile.lock import exclusive
+    from aks_flex_node.agent.vpn import looking
+    from aks_flex_node.agent.vpn.connection import Connection
+
+    context.require_root("connect this machine by VPN")
+    with exclusive():
+        engine = _engine(config, sets)
+        if not engine.config.azure.vpn.enabled:
+            raise ConfigError(
+                "vpn-not-enabled",
+                "The configuration wants no VPN (azure.vpn.enabled), so the next join would take it away again.",
+                "Set azure.vpn.enabled: true.",
+            )
+        initialize(engine, ProgressReporter())
+        context.open_log_file(engine)
+        Connection(engine, terminal.print_message, make=auto_provision, adopt=adopt, renew=renew).run()
+    found = looking.status(engine.host, engine.config)
+    terminal.print_message(f"The VPN is up: this machine is {found.get('address')} behind {found.get('gateway')}.")
+
+
+def _engine(config: Path | None, sets: Sequence[str] | None = None) -> Engine:
+    from aks_flex_node.agent import context
+
+    return context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+
+
+@app.command()
+def status(config: Config = None, json: Json = False) -> None:
+    """Show how the VPN is: exit 0 when it is connected or not wanted, 1 when it should be and is not."""
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent.vpn import looking
+
+    context.require_root(context.READ_STATUS)
+    settings, _ = context.load_config_or_default(context.ConfigSelection(config))
+    engine = context.make_engine(settings)
+    found = looking.status(engine.host, engine.config)
+    if json:
+        terminal.print_json(found)
+    else:
+        for key, value in found.items():
+            terminal.print_line(f"{key:<12} {_format_value(value)}")
+    raise typer.Exit(0 if found["status"] in {"Connected", "disabled"} else 1)
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"until {value['expires']} ({value['days']:.0f} days)"
+    return "none" if value is None else str(value)
+
+
+@app.command()
+def remove(
+    config: Config = None,
+    gateway: Annotated[
+        bool, typer.Option("--gateway", help="The gateway in Azure, too, if it was made from here.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Take the VPN off this machine, and this machine off the gateway."""
+    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent.components.vpn import COMPONENT, record_file
+    from aks_flex_node.agent.reconcile.lock import exclusive
+    from aks_flex_node.agent.vpn import farewell
+    from aks_flex_node.agent.vpn.connection import Connection
+
+    context.require_root("take the VPN off this machine")
+    settings, _ = context.load_config_or_default(context.ConfigSelection(config))
+    engine = context.make_engine(settings)
+    known = engine.host.look(record_file(engine.config)) or not engine.ledger.owned(COMPONENT.name).empty
+    if not known and not gateway:
+        terminal.print_message("Nothing to do: this machine has no VPN of aks-flex-node.")
+        return
+    refuse_vpn_in_use(engine)
+    if not yes:
+        typer.confirm("The cluster may not be reachable from here any more. Go on?", abort=True, err=True)
+    with exclusive():
+        connection = Connection(engine, terminal.print_message)
+        if gateway:
+            farewell.remove_gateway(connection.book, engine.config, connection.world, terminal.print_message)
+        left = connection.take_back()
+        engine.remove(COMPONENT, terminal.print_warning)
+        connection.forget_phase()
+    for line in left:
+        terminal.print_line(line)
+    if engine.config.azure.vpn.enabled:
+        terminal.print_message(
+            "The next join, or the agent that stays, brings it back, unless azure.vpn.enabled is false."
+        )
+
+
+def refuse_vpn_in_use(engine: Engine) -> None:
+    """A node that is to be behind the VPN would be lost without it."""
+    from aks_flex_node.agent.reconcile import node_state
+    from aks_flex_node.errors import MachineError
+
+    known = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json")
+    if known.phase == node_state.Phase.NODE_JOINED.value and engine.config.azure.vpn.enabled:
+        raise MachineError(
+            "vpn-in-use",
+            f"Node {known.node} reaches its cluster through this VPN, and would be lost without it.",
+            "End the node: `aks-flex-node unbootstrap`, which takes the VPN away, too. Or let it reach the cluster "
+            "in another way first: azure.vpn.enabled false, and `bootstrap`.",
+        )
+
+
+def register(parent: typer.Typer) -> None:
+    parent.command("bootstrap-vpn")(bootstrap_vpn)
+    parent.add_typer(app, name="vpn")

@@ -1,0 +1,201 @@
+"""A thin client of the Kubernetes API, with the node's certificate or with tokens of its Azure identity.
+
+See docs/decisions/0006.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from aks_flex_node.agent.artifacts.sources import Sources
+from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
+from aks_flex_node.agent.identities import handing
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.host import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import urllib3
+
+    from aks_flex_node.agent.config.models import NodeConfig
+
+
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+
+class ApiStatusError(Exception):
+    """The API server answered, and its answer is no."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class ApiClient:
+    def __init__(
+        self,
+        server: str,
+        authority: str,
+        certificate: str = "",
+        proxy: str = "",
+        token: Callable[[], str] | None = None,
+    ) -> None:
+        """Speak to a server that the authority's certificate (a file) vouches for; as whom a certificate or a token
+        says."""
+        self._server = server.rstrip("/")
+        self._authority = authority
+        self._certificate = certificate
+        self._proxy = proxy
+        self._token = token
+        self._made: urllib3.PoolManager | None = None
+
+    @property
+    def _pool(self) -> urllib3.PoolManager:
+        import urllib3
+
+        if self._made is None:
+            settings: dict[str, Any] = {
+                "cert_reqs": "CERT_REQUIRED",
+                "ca_certs": self._authority,
+                "cert_file": self._certificate or None,
+                "timeout": urllib3.Timeout(connect=5.0, read=15.0),
+                "retries": False,
+            }
+            self._made = _proxied(self._proxy, settings) if self._proxy else urllib3.PoolManager(**settings)
+        return self._made
+
+    def close(self) -> None:
+        if self._made:
+            self._made.clear()
+
+    def get(self, path: str) -> Any:
+        return self.request("GET", path)
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """What the server answers, as data; Refused when it says no, ClusterError when it cannot be asked."""
+        import urllib3
+
+        headers = {"Accept": "application/json", "User-Agent": "aks-flex-node"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token()}"
+        if body is not None:
+            headers["Content-Type"] = content_type
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            answer = self._pool.request(method, self._server + path, body=data, headers=headers)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise explain_connection_error(self._server, error) from error
+        document: Any = {}
+        with contextlib.suppress(ValueError):
+            document = json.loads(answer.data or b"{}")
+        if answer.status >= 400:
+            said = document if isinstance(document, dict) else {}
+            raise ApiStatusError(answer.status, said.get("reason", ""), _message(said, answer.status))
+        return document
+
+
+def _message(said: dict[str, Any], status: int) -> str:
+    """The server's words. Which budget keeps a pod where it is, it says apart from the rest."""
+    causes = (said.get("details") or {}).get("causes") or []
+    budgets = [str(one.get("message", "")) for one in causes if one.get("reason") == "DisruptionBudget"]
+    return " ".join([str(said.get("message", f"HTTP {status}")), *budgets])
+
+
+def _proxied(proxy: str, settings: dict[str, Any]) -> urllib3.PoolManager:
+    """By way of a proxy, to which its own name and password are shown."""
+    import urllib3
+
+    parts = urlsplit(proxy)
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
+    headers = urllib3.make_headers(proxy_basic_auth=login) if login else None
+    host = parts.netloc.rpartition("@")[2]
+    return urllib3.ProxyManager(f"{parts.scheme}://{host}", proxy_headers=headers, **settings)
+
+
+def explain_connection_error(server: str, error: Exception) -> ClusterError:
+    """Why the API server could not be asked, and what to do about it."""
+    cause = str(error)
+    if "certificate has expired" in cause or "certificate is not yet valid" in cause:
+        return ClusterError(
+            "api-server-untrusted",
+            f"The certificate of {server} is not valid at the time that this machine's clock shows.",
+            "Look at `date`: a clock that is wrong is the usual cause. Else renew the API server's certificate.",
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in cause or "certificate verify failed" in cause:
+        return ClusterError(
+            "api-server-untrusted",
+            f"{server} does not show a certificate that the cluster's CA has signed.",
+            "Compare node.kubelet.caCertData with the certificate-authority-data of a kubeconfig that works.",
+        )
+    if any(words in cause for words in ("Name or service not known", "name resolution", "NameResolutionError")):
+        return ClusterError(
+            "api-server-unknown",
+            f"The name in {server} cannot be resolved.",
+            "Check node.kubelet.serverURL, and the name servers in /etc/resolv.conf.",
+            again=True,
+        )
+    return ClusterError(
+        "api-server-unreachable",
+        f"{server} cannot be reached: {short_cause(cause)}.",
+        "Check node.kubelet.serverURL, and that no firewall is between this machine and it.",
+        again=True,
+    )
+
+
+def short_cause(cause: str) -> str:
+    """The last words of a long error."""
+    for words in ("Connection refused", "timed out", "No route to host", "Network is unreachable", "reset by peer"):
+        if words.lower() in cause.lower():
+            return words[0].lower() + words[1:]
+    return cause.rsplit(":", 1)[-1].strip(" ()'\"") or "unknown cause"
+
+
+MIN_TOKEN_SECONDS = 30.0  # seconds that a token must be good for to be shown
+SIGN_IN_SECONDS = 40.0  # for whoever signs us in; well below what the watchdog of the agent that stays allows
+
+
+def node_api(config: NodeConfig) -> ApiClient:
+    places, server = config.paths.kubernetes, config.node.kubelet.server_url or ""
+    authority, proxy = f"{places.certs_dir}/ca.crt", proxy_for_server(config, server)
+    if kubelet_auth(config) == "exec":
+        return ApiClient(server, authority, proxy=proxy, token=lambda: azure_token(places.kubelet_dir))
+    return ApiClient(server, authority, joined_file(config), proxy=proxy)
+
+
+def azure_token(folder: str) -> str:
+    """What the kubelet shows: from the same file while it is good, else by the same script.
+
+    The kubelet gets a new one when the old has ended, and keeps it there; who only looks along need not be sooner.
+    Signing in loads large libraries, so it is left to a child.
+    """
+    known = handing.read(Path(folder, handing.KEPT))
+    if known and known.lasts(time.time() + MIN_TOKEN_SECONDS):
+        return known.value
+    answer = processes.run((f"{folder}/token.sh",), seconds=SIGN_IN_SECONDS)
+    try:
+        return str(json.loads(answer.out)["status"]["token"])
+    except (ValueError, KeyError, TypeError):
+        if known and known.lasts(time.time()):
+            return known.value
+        words = answer.err.strip().splitlines()
+        raise ClusterError(
+            "azure-token-missing",
+            f"There is no token to show the API server: {words[-1][:300] if words else 'nobody said why'}",
+            "Try `aks-flex-node token kubernetes`; it says what is wrong.",
+            again=True,
+        ) from None
+
+
+def proxy_for_server(config: NodeConfig, server: str) -> str:
+    """The way out that the kubelet takes, too."""
+    proxy = config.proxy
+    sources = Sources(http_proxy=proxy.http, https_proxy=proxy.https, no_proxy=proxy.no_proxy)
+    return sources.proxy_for(server) or ""

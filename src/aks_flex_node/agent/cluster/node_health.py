@@ -1,0 +1,118 @@
+"""The health of this node, seen from the machine (services, certificate, kubeconfig) and from the cluster.
+
+Reads only.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent import certificates
+from aks_flex_node.agent.cluster import diagnosis, nodes
+from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
+from aks_flex_node.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.host.host import Host
+
+NODE_SERVICES = ("containerd.service", "kubelet.service")
+EXPIRING_FRACTION = 0.08  # of a certificate's life: a kubelet renews it while a tenth or more is left
+
+
+@dataclass(frozen=True)
+class NodeHealth:
+    node: Node | None = None
+    node_missing: bool = False  # the cluster says that it has no such Node
+    api_error: str = ""  # why the cluster could not be asked
+    credentials_rejected: bool = False  # the cluster does not know our certificate
+    has_certificate: bool = True  # there is one
+    certificate_seconds: float = 0.0  # until it ends; below zero when it has
+    certificate_lifetime: float = 1.0  # how long it is valid in all
+    uses_tokens: bool = False  # it shows tokens of its Azure identity, and has no certificate
+    has_kubeconfig: bool = True
+    failed_services: tuple[tuple[str, str], ...] = ()  # services that do not run, and their last words
+
+    @property
+    def expired(self) -> bool:
+        return self.has_certificate and self.certificate_seconds <= 0
+
+    @property
+    def expiring(self) -> bool:
+        """Whether it should have been renewed by now."""
+        return self.certificate_seconds < EXPIRING_FRACTION * self.certificate_lifetime
+
+    @property
+    def lost_reason(self) -> str:
+        """What this node has lost and cannot get back by waiting; nothing when it has all it needs."""
+        if not self.has_certificate:
+            return "its certificate is gone"
+        if self.expired:
+            return "its certificate has ended"
+        if not self.has_kubeconfig:
+            return "the kubelet's kubeconfig is gone"
+        if self.credentials_rejected:
+            return f"the cluster no longer accepts its {'Azure identity' if self.uses_tokens else 'certificate'}"
+        return "its Node was deleted from the cluster" if self.node_missing else ""
+
+    @property
+    def recovery_reason(self) -> str:
+        """What it has lost, or is about to lose because nobody does anything about it."""
+        worn = self.has_certificate and self.expiring
+        return self.lost_reason or ("its certificate is about to end, and was not renewed" if worn else "")
+
+
+def check_node_health(
+    host: Host, config: NodeConfig, name: str, api: ApiClient, now: Callable[[], float] = time.time
+) -> NodeHealth:
+    by_token = kubelet_auth(config) == "exec"
+    seconds, life = (
+        (math.inf, math.inf) if by_token else _certificate_lifetime(host.read(joined_file(config)) or b"", now())
+    )
+    node, missing, unknown, refused = _find_node(api, name) if seconds > 0 else (None, False, "", False)
+    return NodeHealth(
+        node,
+        missing,
+        unknown,
+        refused,
+        has_certificate=life > 0,
+        certificate_seconds=seconds,
+        certificate_lifetime=life,
+        uses_tokens=by_token,
+        has_kubeconfig=host.look(f"{config.paths.kubernetes.kubelet_dir}/kubeconfig") is not None,
+        failed_services=tuple(_failed_services(host)),
+    )
+
+
+def _certificate_lifetime(certificate: bytes, now: float) -> tuple[float, float]:
+    """Seconds until a certificate ends, and how long it is valid in all; nothing for none."""
+    validity = certificates.validity(certificate)
+    if validity is None:
+        return 0.0, 0.0
+    start, end = (moment.timestamp() for moment in validity)
+    return end - now, end - start
+
+
+def _find_node(api: ApiClient, name: str) -> tuple[Node | None, bool, str, bool]:
+    try:
+        node = nodes.find(api, name)
+        return node, node is None and nodes.is_missing(api, name), "", False
+    except ClusterError as error:
+        return None, False, error.message, False
+    except ApiStatusError as refusal:
+        return None, False, refusal.message, refusal.status == 401
+
+
+def _failed_services(host: Host) -> list[tuple[str, str]]:
+    units = [host.unit(name) for name in NODE_SERVICES]
+    now = time.monotonic()
+    down = [unit for unit in units if not unit.running or (unit.restarts >= 3 and not unit.calm(now))]
+    return [(unit.name, diagnosis.most_telling_line(diagnosis.read_journal(host, unit, lines=60))) for unit in down]

@@ -1,0 +1,76 @@
+"""kubelet, kubectl and kubeadm, from single files or from a node tarball."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.components.artifact_urls import artifact, fill_named_url, fill_url, plain_version
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.resources import Directory, ProgramTree, Spec, Symlink
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
+
+REQUIRED_PROGRAMS = ("kubelet",)  # a node runs without the others, so nothing waits for them
+TOOL_PROGRAMS = ("kubectl", "kubeadm")
+TARBALL_DIR = "kubernetes/node/bin"
+
+
+def desired(config: NodeConfig, machine: Machine) -> Spec:
+    return spec(config, machine, "kubernetes", REQUIRED_PROGRAMS)
+
+
+def desired_tools(config: NodeConfig, machine: Machine) -> Spec:
+    """What a person needs and the kubelet does not: placed last, while the node is registering already."""
+    return spec(config, machine, "kubernetes-tools", TOOL_PROGRAMS)
+
+
+def spec(config: NodeConfig, machine: Machine, home: str, programs: tuple[str, ...]) -> Spec:
+    version, paths = plain_version(config.kubernetes.version or ""), config.paths
+    place = f"{paths.install_dir}/{home}/{version}"
+    return Spec(
+        (
+            Directory(f"{paths.install_dir}/{home}", ours=True),
+            ProgramTree(place, "kubernetes", version, releases(config, machine, version, programs)),
+            *(Symlink(f"{paths.bin_dir}/{name}", f"{place}/bin/{name}") for name in programs),
+        )
+    )
+
+
+def releases(config: NodeConfig, machine: Machine, version: str, programs: tuple[str, ...]) -> tuple[Artifact, ...]:
+    """Each by itself, or all out of one tarball, which is fetched once for whoever needs something of it.
+
+    The places are the same either way, so that a node can change from one to the other.
+    """
+    template, hashes = config.kubernetes.url_template, config.kubernetes.sha256
+    if "{name}" not in template:
+        template = fill_named_url(template, version, machine.arch)
+    if template.endswith((".tar.gz", ".tgz")):
+        wanted = tuple(Wanted(f"{TARBALL_DIR}/{name}", f"bin/{name}") for name in programs)
+        return (artifact("kubernetes", version, fill_url(template, version, machine.arch), wanted, hashes),)
+    if template.count("%s") < 3 and "{name}" not in template:
+        template = template.rstrip("/") + "/%s"  # an address of the directory that holds them
+    return tuple(
+        artifact(
+            "kubernetes",
+            version,
+            _single(template, version, machine.arch, name),
+            (Wanted("", f"bin/{name}"),),
+            hashes,
+        )
+        for name in programs
+    )
+
+
+def _single(template: str, version: str, arch: str, name: str) -> str:
+    """The program comes last; before it the version, and before that the architecture, as far as there is room."""
+    template = fill_named_url(template, version, arch, name)
+    words = {1: (name,), 2: (version, name)}.get(template.count("%s"), (version, arch, name))
+    return fill_url(template, *words)
+
+
+COMPONENT = Component("kubernetes", "the kubelet's program", desired)
+TOOLS_COMPONENT = Component("tools", "kubectl, kubeadm", desired_tools)

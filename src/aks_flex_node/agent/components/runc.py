@@ -1,0 +1,31 @@
+"""runc: what starts containers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.resources import Directory, ProgramTree, Spec, Symlink
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
+
+
+def desired(config: NodeConfig, machine: Machine) -> Spec:
+    version, paths = plain_version(config.runc.version), config.paths
+    place = f"{paths.install_dir}/runc/{version}"
+    url = fill_url(config.runc.url, version, machine.arch)
+    file = artifact("runc", version, url, (Wanted("", "bin/runc"),), config.runc.sha256)
+    return Spec(
+        (
+            Directory(f"{paths.install_dir}/runc", ours=True),
+            ProgramTree(place, "runc", version, (file,)),
+            Symlink(f"{paths.sbin_dir}/runc", f"{place}/bin/runc"),
+        )
+    )
+
+
+COMPONENT = Component("runc", "runc", desired)

@@ -1,0 +1,1 @@
+"""Drift: how the machine differs from its configuration, and who else changes it."""

@@ -1,0 +1,241 @@
+"""Compares the machine with its configuration, on one cached snapshot of the host, and describes each difference
+in a sentence.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.components.catalog import ALL
+from aks_flex_node.agent.reconcile.engine import action_subject, distinct_actions
+from aks_flex_node.agent.reconcile.resources import Service
+from aks_flex_node.host.actions import (
+    DisableUnit,
+    EnableUnit,
+    LoadModule,
+    MakeDirectory,
+    MakeLink,
+    PlaceTree,
+    ReloadUnits,
+    Remove,
+    RemoveTree,
+    RestartUnit,
+    SetSysctl,
+    StartUnit,
+    StopUnit,
+    SwapOff,
+    WriteFile,
+)
+from aks_flex_node.host.host import Kind
+from aks_flex_node.host.system import ASKED, parse_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from aks_flex_node.agent.reconcile.component import Component
+    from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
+    from aks_flex_node.agent.reconcile.observer import Facts
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Answer, Entry, Host, UnitState
+
+
+DEV_NULL = "/dev/null"
+
+
+def describe(action: Action, facts: Facts) -> str:
+    """What is wrong with the subject of an action."""
+    said = (about(action, facts) for about in (_describe_path, _describe_kernel, _describe_unit))
+    return next((words for words in said if words), f"is not as it should be: {action}")
+
+
+def _describe_path(action: Action, facts: Facts) -> str:
+    match action:
+        case WriteFile(path, content, mode):
+            return _describe_file(facts.entries.get(path), mode, same=facts.contents.get(path) == content)
+        case MakeDirectory(path, mode):
+            return _describe_entry(facts.entries.get(path), mode) or "is no directory"
+        case MakeLink(path, target):
+            return f"does not lead to {target}" if facts.entries.get(path) else "is missing"
+        case PlaceTree(_, path):
+            return f"is damaged: {facts.damage.get(path, '')}"
+        case Remove() | RemoveTree():
+            return "is left over"
+    return ""
+
+
+def _describe_kernel(action: Action, facts: Facts) -> str:
+    match action:
+        case SetSysctl(key, value):
+            return f"is {facts.sysctls.get(key)} and not {value}"
+        case LoadModule():
+            return "is not loaded"
+        case SwapOff():
+            return "is swapped to"
+    return ""
+
+
+def _describe_unit(action: Action, facts: Facts) -> str:
+    match action:
+        case StartUnit(name):
+            return f"is {facts.units[name].active}"
+        case EnableUnit():
+            return "is disabled"
+        case RestartUnit(name):
+            return "runs a program that was replaced" if name in facts.replaced else "runs with older settings"
+        case StopUnit() | DisableUnit():
+            return "is left over"
+        case ReloadUnits():
+            return "has not read our unit files as they are"
+    return ""
+
+
+def _describe_file(entry: Entry | None, mode: int, *, same: bool) -> str:
+    if entry and entry.kind is Kind.LINK:
+        return "is masked" if entry.target == DEV_NULL else f"is a link to {entry.target}"
+    if entry and entry.kind is not Kind.FILE:
+        return "is no file"
+    wrong = _describe_entry(entry, mode)
+    return ", ".join(one for one in (wrong, "" if same or entry is None else "has other content") if one)
+
+
+def _describe_entry(entry: Entry | None, mode: int) -> str:
+    if entry is None:
+        return "is missing"
+    wrong = [] if entry.mode == mode else [f"has mode {entry.mode:04o} and not {mode:04o}"]
+    return ", ".join([*wrong, *([] if entry.roots else ["does not belong to root"])])
+
+
+class HostSnapshot:
+    """A host at one moment. It is for looking alone: what it has seen would be wrong after any change."""
+
+    def __init__(self, host: Host, units: Iterable[str] = ()) -> None:
+        self._host = host
+        self._units = read_units(host, units)
+        self._entries: dict[str, Entry | None] = {}
+        self._contents: dict[str, bytes | None] = {}
+
+    @property
+    def live(self) -> bool:
+        return self._host.live
+
+    def read(self, path: str) -> bytes | None:
+        if path not in self._contents:
+            self._contents[path] = self._host.read(path)
+        return self._contents[path]
+
+    def digest(self, path: str) -> str:
+        return self._host.digest(path)
+
+    def look(self, path: str) -> Entry | None:
+        if path not in self._entries:
+            self._entries[path] = self._host.look(path)
+        return self._entries[path]
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return self._host.names(path)
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+        return self._host.ask(*argv, seconds=seconds)
+
+    def unit(self, name: str) -> UnitState:
+        return self._units.get(name) or self._host.unit(name)
+
+    def do(self, action: Action) -> None:
+        raise AssertionError(f"{action}: whoever glances changes nothing")
+
+
+def read_units(host: Host, names: Iterable[str]) -> dict[str, UnitState]:
+    """What systemd says of several units at once; those that it says nothing of are left out."""
+    wanted = sorted(set(names))
+    if not wanted or not host.live:
+        return {}
+    return parse_units(host.ask("systemctl", "show", *wanted, "-p", ",".join(("Id", *ASKED))).out)
+
+
+def parse_units(text: str) -> dict[str, UnitState]:
+    """`systemctl show` of several units: a block for each, with an empty line between."""
+    blocks = [block for block in text.split("\n\n") if block.strip()]
+    named = {_unit_id(block): block for block in blocks}
+    return {name: parse_unit(name, block) for name, block in named.items() if name}
+
+
+def _unit_id(block: str) -> str:
+    return next((line[len("Id=") :] for line in block.splitlines() if line.startswith("Id=")), "")
+
+
+MAX_DIFF_LINES = 40
+MAX_DIFF_WIDTH = 200
+UNIT_DIRS = ("/etc/systemd/system", "/etc/systemd/system.control", "/run/systemd/system")
+
+
+@dataclass(frozen=True)
+class Drift:
+    component: str
+    subject: str  # a path, a unit, a kernel setting
+    description: str  # what is wrong with it, as a person would say it, with its subject
+    diff: str = ""  # of text files: what should be there against what is
+    foreign: bool = False  # it is somebody else's, and not ours to take away
+
+
+def detect_drift(engine: Engine, components: Sequence[Component] = ALL) -> tuple[Drift, ...]:
+    """Everything that a repair would change, and what others have put beside our units. It only looks."""
+    specs = [component.desired(engine.config, engine.machine) for component in components]
+    names = [one.name for spec in specs for one in spec.resources if isinstance(one, Service)]
+    glance = HostSnapshot(engine.host, names)
+    looking = replace(engine, host=glance)
+    plans = [looking.plan(component) for component in components]
+    own = [
+        Drift(
+            "systemd" if isinstance(action, ReloadUnits) else plan.component, *_describe_action(plan, action, glance)
+        )
+        for plan, action in distinct_actions(plans)
+        if _is_own_drift(plan, action, engine.ignored_paths)
+    ]
+    return tuple(dict.fromkeys((*own, *_foreign_dropins(engine, plans, glance))))
+
+
+def _describe_action(plan: ComponentPlan, action: Action, host: Host) -> tuple[str, str, str]:
+    about = action_subject(action) or "systemd"
+    return about, f"{about} {describe(action, plan.facts)}", _diff(action, host)
+
+
+def _is_own_drift(plan: ComponentPlan, action: Action, left_alone: frozenset[str]) -> bool:
+    """What only follows from something else that is wrong is no drift of its own."""
+    others = [one for one in plan.actions if not isinstance(one, ReloadUnits | RestartUnit)]
+    if isinstance(action, ReloadUnits):
+        return not others
+    if isinstance(action, RestartUnit):
+        inputs = {path for one in plan.spec.resources if isinstance(one, Service) for path in one.inputs}
+        return not inputs & (left_alone | {action_subject(one) for one in others})
+    return not (isinstance(action, MakeDirectory) and _is_parent_dir(plan, action))
+
+
+def _is_parent_dir(plan: ComponentPlan, made: MakeDirectory) -> bool:
+    """A directory that is made only because something is missing in it."""
+    return made.path not in plan.spec.paths
+
+
+def _diff(action: Action, host: Host) -> str:
+    """How a file differs from what it should be; of a secret one, and of one that is no text, nothing is told."""
+    if not isinstance(action, WriteFile) or action.secret:
+        return ""
+    try:
+        found, wanted = (host.read(action.path) or b"").decode(), action.content.decode()
+    except UnicodeDecodeError:
+        return ""
+    lines = list(difflib.unified_diff(wanted.splitlines(), found.splitlines(), "wanted", "found", "", "", 1, ""))
+    kept = [line[:MAX_DIFF_WIDTH] for line in lines[:MAX_DIFF_LINES]]
+    return "\n".join([*kept, *(["…"] if len(lines) > MAX_DIFF_LINES else [])])
+
+
+def _foreign_dropins(engine: Engine, plans: Sequence[ComponentPlan], host: Host) -> Iterator[Drift]:
+    """Drop-ins of others that change what our units do."""
+    ours = {path for plan in plans for path in plan.spec.paths}
+    for plan in plans:
+        for unit in (one.name for one in plan.spec.resources if isinstance(one, Service)):
+            for folder in (f"{place}/{unit}.d" for place in UNIT_DIRS):
+                paths = [f"{folder}/{name}" for name in host.names(folder) if name.endswith(".conf")]
+                for path in (one for one in paths if one not in ours and one not in engine.ignored_paths):
+                    yield Drift(plan.component, path, f"{path} changes {unit} and is not ours", foreign=True)

@@ -1,0 +1,271 @@
+"""Reports changes of the files that components manage, by inotify: the paths to watch, the watcher, and its thread.
+
+Directories are watched, not files, because a replaced file is another file; so are the directories above them,
+so that one that is moved, removed or created again is noticed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import struct
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.components.catalog import ALL, managed_components
+from aks_flex_node.agent.drift.detection import UNIT_DIRS
+from aks_flex_node.agent.reconcile.observer import MANIFEST
+from aks_flex_node.agent.reconcile.resources import (
+    Directory,
+    File,
+    FileLine,
+    ProgramTree,
+    Service,
+    Symlink,
+    parent_dirs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from aks_flex_node.agent.reconcile.component import Component
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.reconcile.resources import Resource
+    from aks_flex_node.host.host import Host
+
+
+CLOSE_WRITE, ATTRIB, MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x8, 0x4, 0x40, 0x80, 0x100, 0x200
+DELETE_SELF, MOVE_SELF, UNMOUNT, OVERFLOW, IGNORED = 0x400, 0x800, 0x2000, 0x4000, 0x8000
+ONLYDIR, MASK_ADD = 0x1000000, 0x20000000
+APPEARED, DISAPPEARED = MOVED_TO | CREATE, MOVED_FROM | DELETE
+ENTRY_CHANGES = APPEARED | DISAPPEARED | DELETE_SELF | MOVE_SELF
+ALL_CHANGES = ENTRY_CHANGES | CLOSE_WRITE | ATTRIB
+DIRECTORY_GONE = DELETE_SELF | MOVE_SELF | UNMOUNT | IGNORED  # the directory is not at its path any more
+HEADER = struct.Struct("iIII")
+READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class InotifyEvent:
+    watch: int
+    mask: int
+    name: str  # nothing when it is about the directory itself
+
+
+def open_inotify() -> int:
+    """A descriptor to read notices from."""
+    return _check_result(_library().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
+
+
+def add_watch(descriptor: int, path: str, mask: int) -> int:
+    """Ask for notices about a directory; by the number that comes back they are known.
+
+    A directory that is reached by two paths has one number, and is watched for what both want.
+    """
+    wanted = mask | ONLYDIR | MASK_ADD
+    return _check_result(_library().inotify_add_watch(descriptor, os.fsencode(path), wanted), path)
+
+
+def remove_watch(descriptor: int, watch: int) -> None:
+    _library().inotify_rm_watch(descriptor, watch)  # one that is gone by itself is gone
+
+
+def read_events(descriptor: int) -> Iterator[InotifyEvent]:
+    """All notices that are there now."""
+    while True:
+        try:
+            block = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        yield from parse_events(block)
+
+
+def parse_events(block: bytes) -> Iterator[InotifyEvent]:
+    at = 0
+    while at < len(block):
+        watch, mask, _, length = HEADER.unpack_from(block, at)
+        at += HEADER.size
+        yield InotifyEvent(watch, mask, os.fsdecode(block[at : at + length].rstrip(b"\0")))
+        at += length
+
+
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check_result(result: int, about: str) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), about)
+    return result
+
+
+class PathWatcher:
+    """Watches paths; one that ends with a slash stands for everything that is in that directory."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = frozenset(paths)
+        self._parents = {path.rpartition("/")[0] or "/" for path in self._paths}
+        self._folders = {"/", *self._parents, *(folder for path in self._paths for folder in parent_dirs(path))}
+        self._watches: dict[str, int] = {}  # of directories; two paths may lead to one
+        self._lock = threading.Lock()  # one thread waits, and another may drain
+        self._closed = False
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.problem = ""  # why it does not see everything; the comparison by the clock still does
+        self._inotify = self._open()
+        self._watch()
+
+    def wait(self, seconds: float) -> frozenset[str]:
+        """The paths of interest that were touched; none when nothing was in this time, or when it was closed."""
+        end = time.monotonic() + seconds
+        while not self._closed:
+            left = end - time.monotonic()
+            if left <= 0:
+                return frozenset()
+            self._sleep(left)
+            if touched := self._touched():
+                return touched
+        self._close_descriptors()
+        return frozenset()
+
+    def close(self) -> None:
+        """May be called from another thread: a wait ends, and so does every later one."""
+        with self._lock:
+            self._closed = True
+            if self._wakeup >= 0:
+                os.eventfd_write(self._wakeup, 1)
+
+    def __enter__(self) -> PathWatcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._close_descriptors()
+
+    def _open(self) -> int:
+        try:
+            return open_inotify()
+        except OSError as error:
+            self.problem = f"files are not watched: {error.strerror}"
+            return -1
+
+    def _sleep(self, seconds: float) -> None:
+        poll = select.poll()
+        for descriptor in (self._wakeup, self._inotify):
+            if descriptor >= 0:
+                poll.register(descriptor, select.POLLIN)
+        poll.poll(seconds * 1000)
+
+    def _touched(self) -> frozenset[str]:
+        with self._lock:
+            touched: set[str] = set()
+            for notice in list(read_events(self._inotify)) if self._inotify >= 0 else ():
+                touched |= self._paths_of(notice)
+            return frozenset(touched | self._watch())
+
+    def _paths_of(self, notice: InotifyEvent) -> set[str]:
+        """The paths of interest that a notice is about."""
+        if notice.mask & OVERFLOW:
+            return self._forget_directory("/") | set(self._paths)
+        found: set[str] = set()
+        for folder in [folder for folder, watch in self._watches.items() if watch == notice.watch]:
+            found |= self._paths_in(folder, notice)
+        return found
+
+    def _paths_in(self, folder: str, notice: InotifyEvent) -> set[str]:
+        path = f"{folder.rstrip('/')}/{notice.name}" if notice.name else folder
+        if notice.mask & DIRECTORY_GONE:
+            return self._forget_directory(folder)
+        if notice.name and path in self._folders and notice.mask & (APPEARED | DISAPPEARED):
+            return self._forget_directory(path)
+        whole = notice.name and f"{folder}/" in self._paths
+        return {path} if whole or path in self._paths else set()
+
+    def _forget_directory(self, folder: str) -> set[str]:
+        """A directory has come, has gone, or another has taken its place: it is watched anew, with all in it."""
+        start = f"{folder.rstrip('/')}/"
+        for place in [one for one in self._watches if one == folder or one.startswith(start)]:
+            remove_watch(self._inotify, self._watches.pop(place))
+        return {path for path in self._paths if path == folder or path.startswith(start)}
+
+    def _watch(self) -> set[str]:
+        """Watch every directory that is there and is not watched; what is in it may have come before the watch."""
+        fresh: set[str] = set()
+        for folder in sorted(self._folders - set(self._watches)) if self._inotify >= 0 else ():
+            mask = ALL_CHANGES if folder in self._parents else ENTRY_CHANGES
+            try:
+                self._watches[folder] = add_watch(self._inotify, folder, mask)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # what is above it tells when it comes
+            except OSError as error:
+                self.problem = f"{folder} is not watched: {error.strerror}"
+                continue
+            fresh |= {path for path in self._paths if path.rpartition("/")[0] == folder}
+        return fresh
+
+    def _close_descriptors(self) -> None:
+        with self._lock:
+            for descriptor in (self._wakeup, self._inotify):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._wakeup = self._inotify = -1
+
+
+WANTS_DIR = "/etc/systemd/system/multi-user.target.wants"
+
+
+def watch_paths(engine: Engine, components: Sequence[Component] = ALL) -> frozenset[str]:
+    """Kernel settings are not among them: nobody is told when these change, so they are compared by the clock."""
+    specs = [component.desired(engine.config, engine.machine) for component in components]
+    return frozenset(path for spec in specs for one in spec.resources for path in _paths(one, engine.host))
+
+
+def _paths(resource: Resource, host: Host) -> Iterator[str]:
+    match resource:
+        case Directory(path) | File(path) | FileLine(path) | Symlink(path):
+            yield path
+        case ProgramTree():
+            yield from _program_paths(resource, host)
+        case Service(name):
+            yield f"{WANTS_DIR}/{name}"
+            yield from (f"{place}/{name}.d/" for place in UNIT_DIRS)
+
+
+def _program_paths(program: ProgramTree, host: Host) -> Iterator[str]:
+    """The files of an installed program, and the directories that they lie in."""
+    try:
+        names = list(json.loads(host.read(f"{program.path}/{MANIFEST}") or b"{}")["files"])
+    except (ValueError, KeyError, TypeError):
+        names = []
+    files = [f"{program.path}/{name}" for name in (MANIFEST, *names)]
+    inside = {folder for path in files for folder in parent_dirs(path) if f"{folder}/".startswith(f"{program.path}/")}
+    yield from (*files, *sorted(inside))
+
+
+WAIT_SECONDS = 3600.0
+PAUSE_SECONDS = 0.5  # a file that is written a thousand times a second is no reason for a thousand words
+
+
+class FileWatcher:
+    def __init__(self, engine: Engine, touched: Callable[[frozenset[str]], None]) -> None:
+        self._watcher = PathWatcher(watch_paths(engine, managed_components(engine.ledger, engine.config)))
+        self._on_change = touched
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="lookout", daemon=True).start()
+
+    def close(self) -> None:
+        self._watcher.close()
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            paths = self._watcher.wait(WAIT_SECONDS)
+            if paths and not self._stopped.is_set():
+                self._on_change(paths)
+                self._stopped.wait(PAUSE_SECONDS)
+        self._watcher.wait(0.0)  # one that was closed gives back what it holds when somebody waits for it

@@ -1,0 +1,106 @@
+"""Structured events, one line each: to systemd's journal and to the log file.
+
+All events of one command share a request id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+JOURNAL_SOCKET = "/run/systemd/journal/socket"
+LEVELS = ("debug", "info", "warning", "error")
+PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
+MAX_LOG_BYTES = 8 << 20  # then the file gets a new name, once
+
+
+class EventSink(Protocol):
+    def __call__(self, level: str, line: str, text: str) -> None: ...
+
+
+class EventLog:
+    """Every event of one command bears the same request id."""
+
+    def __init__(
+        self, *sinks: EventSink, level: str = "info", watch: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
+        self._sinks = list(sinks)
+        self._min_level = LEVELS.index(level)
+        self._observer = watch
+        self.request_id = str(uuid.uuid4())
+
+    def add(self, sink: EventSink) -> None:
+        self._sinks.append(sink)
+
+    def emit(self, event: str, message: str, level: str = "info", **fields: Any) -> None:
+        now = time.time()
+        record = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z",
+            "level": level,
+            "event": event,
+            "message": message,
+            "requestId": self.request_id,
+            **fields,
+        }
+        if self._observer:
+            self._observer(record)
+        if LEVELS.index(level) >= self._min_level:
+            for sink in self._sinks:
+                with contextlib.suppress(OSError):  # a full disk must not keep us from what matters
+                    sink(level, json.dumps(record, default=str), message)
+
+
+class LogFileSink:
+    """Lines at the end of a file that only root reads."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def __call__(self, level: str, line: str, text: str) -> None:  # noqa: ARG002
+        if self._path.exists() and self._path.stat().st_size > MAX_LOG_BYTES:
+            self._path.replace(f"{self._path}.1")
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        with os.fdopen(handle, "a") as file:
+            file.write(line + "\n")
+
+
+class JournalSink:
+    """systemd's journal, by its own protocol."""
+
+    def __init__(self, path: str = JOURNAL_SOCKET, seconds: float = 1.0) -> None:
+        self._path = path
+        self._seconds = seconds  # it takes a line at once, or hangs
+        self._hangs = False
+
+    def __call__(self, level: str, line: str, text: str) -> None:
+        if self._hangs:
+            return  # it is waited for once
+        message = text.replace("\n", " ")
+        fields = (
+            f"PRIORITY={PRIORITIES[level]}\nSYSLOG_IDENTIFIER=aks-flex-node\nMESSAGE={message}\nFLEX_EVENT={line}\n"
+        )
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+            channel.settimeout(self._seconds)
+            try:
+                channel.sendto(fields.encode(), self._path)
+            except TimeoutError:
+                self._hangs = True
+
+
+def read_last(path: str, count: int) -> list[dict[str, Any]]:
+    """The last events in a log file; a line that a crash cut off is passed over."""
+    found: list[dict[str, Any]] = []
+    with contextlib.suppress(OSError):
+        for line in Path(path).read_text(errors="replace").splitlines()[-count:]:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return [record for record in found if isinstance(record, dict)]

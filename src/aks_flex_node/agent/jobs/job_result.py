@@ -1,0 +1,56 @@
+"""The result of a job: written by the process that ran it, read by the daemon and by `status`."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from aks_flex_node.host.actions import WriteFile
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.host import Host
+
+
+class JobStatus(Enum):
+    DONE = "done"  # the machine is as it should be
+    WAITS = "waits"  # for a maintenance window, or because updates are paused
+    REFUSED = "refused"  # it would be a downgrade or break the skew policy; nothing was touched
+    FAILED = "failed"  # nothing was changed, or the machine could not be brought further; it is tried again
+    ROLLED_BACK = "rolled-back"  # it was tried, did not work, and the machine is as it was
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@dataclass(frozen=True)
+class JobResult:
+    kind: str  # update, repair, recover or leave
+    result: str  # one of Result
+    reason: str = ""  # one word for a condition: MaintenanceWindowClosed, SkewViolation, service-failed, …
+    message: str = ""  # the real cause, in a person's words
+    hint: str = ""
+    version: str = ""  # the configVersion that it was about
+    again: bool = False  # whether the same may work later
+    at: str = field(default_factory=_now)
+
+
+def read_result(host: Host, path: str) -> JobResult | None:
+    """The last outcome; None when there is none that can be read."""
+    try:
+        document = json.loads(host.read(path) or b"")
+        known = {key: value for key, value in document.items() if key in JobResult.__dataclass_fields__}
+        JobStatus(known["result"])
+        words = [value for key, value in known.items() if key != "again"]
+        if not all(isinstance(word, str) for word in words) or not isinstance(known.get("again", False), bool):
+            return None
+        return JobResult(**known)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def write_result(host: Host, path: str, outcome: JobResult) -> None:
+    host.do(WriteFile(path, (json.dumps(asdict(outcome), indent=1) + "\n").encode(), 0o600))

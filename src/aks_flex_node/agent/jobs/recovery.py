@@ -1,0 +1,114 @@
+"""The recover job: a node that lost its certificate, its kubeconfig or its Node joins again with a new token.
+
+The new token is there before the kubelet is restarted with it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent import stored_config
+from aks_flex_node.agent.components import credentials, kubelet
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG
+from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.fetching.bundles import fetch
+from aks_flex_node.agent.identities.clouds import ways_out
+from aks_flex_node.agent.identities.handing import KEPT
+from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
+from aks_flex_node.api import config_urls
+from aks_flex_node.errors import FlexError
+from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.node_health import NodeHealth
+    from aks_flex_node.agent.cluster.readiness import NodeReadiness
+    from aks_flex_node.agent.provider.provider_client import ProviderClient
+    from aks_flex_node.agent.reconcile.engine import Engine
+
+KIND = "recover"
+KUBELET_UNIT = "kubelet.service"
+
+
+@dataclass(frozen=True)
+class CredentialRecovery:
+    engine: Engine
+    provider: ProviderClient
+    readiness: NodeReadiness
+    check_health: Callable[[], NodeHealth]
+
+    def run(self) -> JobResult:
+        sight = self.check_health()
+        if not sight.recovery_reason:
+            return JobResult(KIND, JobStatus.DONE.value, message="The node has all it needs.")
+        try:
+            return self._recover(sight)
+        except ProviderRequestError as without:
+            verdict = without.result
+            message = f"The provider gave no new token: {verdict.message}"
+            return JobResult(KIND, JobStatus.FAILED.value, verdict.state.value, message, again=True)
+        except FlexError as error:
+            return JobResult(KIND, JobStatus.FAILED.value, error.name, error.message, error.hint, again=True)
+
+    def _recover(self, sight: NodeHealth) -> JobResult:
+        host, earlier = self.engine.host, None
+        if not sight.node_missing:
+            self._renew_join_credentials()
+            earlier = None if sight.uses_tokens else host.look(self._certificate)
+            if not sight.uses_tokens and (sight.expired or sight.credentials_rejected or not sight.lost_reason):
+                # A kubelet puts a new one beside it, and turns a link; whatever else stands there is in its way.
+                host.do(Remove(self._certificate))
+        try:
+            host.do(RestartUnit(KUBELET_UNIT))
+            self.readiness.wait_registered()
+            self.readiness.wait_ready(lambda _: None)
+        except FlexError:
+            if earlier and earlier.target and not sight.lost_reason:  # the one that is about to end is still good
+                host.do(MakeLink(self._certificate, earlier.target))
+                host.do(RestartUnit(KUBELET_UNIT))
+            raise
+        self.engine.sync_to_disk()
+        message = f"The node is back: {sight.recovery_reason}."
+        self.engine.events.emit("recovered", message)
+        return JobResult(KIND, JobStatus.DONE.value, "Recovered", message)
+
+    @property
+    def _certificate(self) -> str:
+        return joined_file(self.engine.config)
+
+    def _renew_join_credentials(self) -> None:
+        """What a kubelet without a certificate shows: a new bootstrap token, or one of its Azure identity."""
+        auth, folder = kubelet_auth(self.engine.config), self.engine.config.paths.kubernetes.kubelet_dir
+        if auth == "bootstrapToken":
+            return self._fetch_bootstrap_token()
+        self.engine.host.do(Remove(f"{folder}/{KEPT}"))  # it may be that one which is not accepted any more
+        for component in (credentials.COMPONENT, kubelet.COMPONENT):
+            self.engine.apply(component)
+        announce_node(self.provider)
+        return None
+
+    def _fetch_bootstrap_token(self) -> None:
+        """A kubelet whose certificate is not valid asks for a new one by itself, when it has a token that is."""
+        host = self.engine.host
+        known = (host.read(CURRENT_CONFIG) or b"").decode()
+        url = config_urls.parse(str(self.provider.post_action("regenerateToken").get("configUrl") or ""))
+        delivered = stored_config.parse_config(fetch(url, ways_out(self.engine.config)).text)
+        token = (delivered.get("azure") or {}).get("bootstrapToken")
+        if not isinstance(token, dict):
+            raise FlexError(
+                "token-not-delivered",
+                "The provider's new bundle has no bootstrap token in it.",
+                "Is this node described to join in another way? `aks-flex-rp node show` tells.",
+                again=True,
+            )
+        document = json.loads(known)
+        document["config"].setdefault("azure", {})["bootstrapToken"] = token
+        text = json.dumps(document, indent=1) + "\n"
+        self.engine.config = load_text(text, CURRENT_CONFIG, {}, {}).config
+        host.do(WriteFile(CURRENT_CONFIG, text.encode(), 0o600, secret=True))
+        self.engine.apply(credentials.COMPONENT)

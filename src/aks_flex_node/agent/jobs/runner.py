@@ -1,0 +1,105 @@
+"""Starts jobs as transient systemd units and waits for their results; a job outlives a restart of the daemon."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.cluster import diagnosis
+from aks_flex_node.agent.components.agent import JOB_RESULT
+from aks_flex_node.agent.jobs import job_result
+from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aks_flex_node.host.host import Host
+
+JOB_UNIT = "aks-flex-node-work.service"
+MAX_JOB_SECONDS = 4 * 24 * 3600.0  # a drain may take a day, and everything in a work has a bound of its own
+CHECK_SECONDS = 1.0
+
+
+@dataclass
+class JobRunner:
+    host: Host
+    program: str
+    on_result: Callable[[JobResult], None]  # called in another thread
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.time
+    running: str = ""  # what is under way; nothing only when its outcome was heard
+
+    def start(self, kind: str, words: Sequence[str] = ()) -> bool:
+        """Begin one, unless another is under way."""
+        if self.running:
+            return False
+        self.running = kind
+        threading.Thread(target=self._run, args=(kind, tuple(words)), name=f"work {kind}", daemon=True).start()
+        return True
+
+    def adopt_running(self) -> bool:
+        """A work that an earlier life of this process began goes on; wait for it as if it were ours."""
+        if not self.host.unit(JOB_UNIT).running:
+            return False
+        self.running = "earlier"
+        threading.Thread(target=self._wait_for_adopted, name="earlier work", daemon=True).start()
+        return True
+
+    def clear(self) -> None:
+        """Its outcome was heard: from now on there may be another."""
+        self.running = ""
+
+    def _wait_for_adopted(self) -> None:
+        try:
+            while self.host.unit(JOB_UNIT).running:
+                self.sleep(CHECK_SECONDS)
+            outcome = job_result.read_result(self.host, JOB_RESULT)
+        except OSError as error:
+            outcome = _no_result("earlier", str(error))
+        self.on_result(outcome or _no_result("earlier"))
+
+    def _run(self, kind: str, words: tuple[str, ...]) -> None:
+        """Whatever happens, there is an outcome: nothing else is begun before."""
+        try:
+            outcome = self._run_unit(kind, words)
+        except OSError as error:  # there may be no memory left for another process
+            outcome = _no_result(kind, str(error))
+        self.on_result(outcome)
+
+    def _run_unit(self, kind: str, words: tuple[str, ...]) -> JobResult:
+        before, begun = self.host.read(JOB_RESULT), self.now()
+        answer = self.host.ask(*job_command(self.program, kind, words), seconds=MAX_JOB_SECONDS)
+        outcome = job_result.read_result(self.host, JOB_RESULT) if self.host.read(JOB_RESULT) != before else None
+        if outcome:
+            return outcome
+        lines = diagnosis.read_journal(self.host, self.host.unit(JOB_UNIT), since=begun, lines=40)
+        return _no_result(kind, diagnosis.most_telling_line(lines) if lines else answer.err)
+
+
+def job_command(program: str, kind: str, words: Sequence[str]) -> tuple[str, ...]:
+    about = f"--description=AKS Flex Node: {kind}"
+    return (
+        "systemd-run",
+        f"--unit={JOB_UNIT}",
+        about,
+        "--collect",
+        "--wait",
+        "--quiet",
+        program,
+        "work",
+        kind,
+        *words,
+    )
+
+
+def _no_result(kind: str, said: str = "") -> JobResult:
+    return JobResult(
+        kind,
+        JobStatus.FAILED.value,
+        "WorkEnded",
+        f"The {kind} ended without a word: {said.strip() or 'it said nothing'}",
+        f"Look at `journalctl -u {JOB_UNIT} -n 50`. It is tried again.",
+        again=True,
+    )

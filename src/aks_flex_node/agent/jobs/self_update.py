@@ -1,0 +1,247 @@
+"""The agent's own version: installed, checked, put on trial, and rolled back if it does not prove itself.
+
+The trial files are read by the launch script, too. The order of writes makes a crash at any instant harmless:
+the trial is recorded before the link is switched, and the failure before it is switched back.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import aks_flex_node
+from aks_flex_node.agent.cluster import diagnosis
+from aks_flex_node.agent.components import service
+from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE, CURRENT_CONFIG
+from aks_flex_node.agent.components.artifact_urls import plain_version
+from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
+from aks_flex_node.agent.components.service import release
+from aks_flex_node.agent.identities.handing import IDENTITY
+from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.errors import FlexError, MachineError, WordsError
+from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, StartUnit, WriteFile
+from aks_flex_node.host.host import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.component import Component
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.host.host import Host
+
+
+RUNNING_PACKAGE = str(Path(aks_flex_node.__file__).parent)  # of the agent that runs
+
+
+@dataclass(frozen=True)
+class AgentTrial:
+    origin: str  # where the version stands that is gone back to; nothing for the program that the machine had
+    target: str  # where the version stands that is tried
+    starts: int  # how often it was started
+    configuration: str  # the configVersion that named it
+
+    @property
+    def as_text(self) -> bytes:
+        return f"{self.origin}\n{self.target}\n{self.starts}\n{self.configuration}\n".encode()
+
+
+def read_trial(host: Host, config: NodeConfig) -> AgentTrial | None:
+    """The trial that is under way; None when there is none that can be read."""
+    lines = _read_lines(host, release.trial_file(config), 4)
+    if not lines or not lines[2].isdigit():
+        return None
+    return AgentTrial(lines[0], lines[1], int(lines[2]), lines[3])
+
+
+def begin_trial(host: Host, config: NodeConfig) -> AgentTrial:
+    """Turn the link to the version that is wanted, so that the next start is its first."""
+    trial = AgentTrial(current_target(host, config), release.release_path(config), 0, config_version(host))
+    host.do(WriteFile(release.trial_file(config), trial.as_text, 0o600))
+    host.do(MakeLink(release.current_link(config), trial.target))
+    return trial
+
+
+def record_failure(host: Host, config: NodeConfig, why: str) -> None:
+    """Remember that the wanted version does not work, so that it is not tried again for the same configuration."""
+    lines = (release.release_path(config), config_version(host), " ".join(why.split()))
+    host.do(WriteFile(release.failed_file(config), ("\n".join(lines) + "\n").encode(), 0o600))
+
+
+def roll_back(host: Host, config: NodeConfig, trial: AgentTrial, why: str) -> None:
+    record_failure(host, config, why)
+    if trial.origin and host.look(f"{trial.origin}/bin/aks-flex-node"):
+        host.do(MakeLink(release.current_link(config), trial.origin))
+    else:
+        host.do(Remove(release.current_link(config)))
+    host.do(Remove(release.trial_file(config)))
+
+
+def confirm_trial(host: Host, config: NodeConfig, package: str = RUNNING_PACKAGE) -> None:
+    """The agent that runs has shown that it does: if it was on trial, it is no longer."""
+    trial = read_trial(host, config)
+    if trial and package.startswith(f"{trial.target}/"):
+        host.do(Remove(release.failed_file(config)))
+        host.do(Remove(release.trial_file(config)))
+
+
+def failure_reason(host: Host, config: NodeConfig) -> str:
+    """Why the version that is wanted does not run; nothing when it does, or has not been tried."""
+    lines = _read_lines(host, release.failed_file(config), 3)
+    if not (lines and config.agent.version) or lines[:2] != [release.release_path(config), config_version(host)]:
+        return ""
+    return f"Version {config.agent.version} of the agent did not work, and the one before it runs: {lines[2]}"
+
+
+def is_due(host: Host, config: NodeConfig) -> bool:
+    """Whether another version of the agent is wanted than the one that is started, and was not tried in vain."""
+    wanted = config.continuous_monitoring and bool(config.agent.version)
+    return (
+        wanted and current_target(host, config) != release.release_path(config) and not failure_reason(host, config)
+    )
+
+
+def current_target(host: Host, config: NodeConfig) -> str:
+    entry = host.look(release.current_link(config))
+    return entry.target if entry else ""
+
+
+def config_version(host: Host) -> str:
+    """The version of the configuration in effect."""
+    return (host.read(CONFIG_VERSION_FILE) or b"").decode(errors="replace").strip()
+
+
+def _read_lines(host: Host, path: str, count: int) -> list[str]:
+    """The lines of a file that has just so many; nothing of any other."""
+    lines = (host.read(path) or b"").decode(errors="replace").splitlines()
+    return lines if len(lines) == count else []
+
+
+JOB_KIND = "update"
+FAILURE_REASON = "AgentUpdateFailed"
+ANSWER_SECONDS = 30.0
+TRIAL_SECONDS = 180.0  # longer than its first answer from a provider that is away takes
+TRIAL_CHECK_SECONDS = 0.5
+
+
+@dataclass
+class SelfUpdate:
+    engine: Engine
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def run(self) -> JobResult:
+        """Put it in place, check it, try it, and see whether it proves itself; go back when it does not."""
+        engine, config = self.engine, self.engine.config
+        if known := failure_reason(engine.host, config):
+            return JobResult(JOB_KIND, JobStatus.FAILED.value, FAILURE_REASON, known)
+        if (trial := read_trial(engine.host, config)) and trial.target == current_target(engine.host, config):
+            return self._await_trial(trial)  # whoever began it was cut off
+        if not is_due(engine.host, config):
+            return JobResult(JOB_KIND, JobStatus.DONE.value)
+        try:
+            self._install()
+            self._check()
+        except FlexError as error:
+            return JobResult(
+                JOB_KIND, JobStatus.FAILED.value, error.name, error.message, error.hint, again=error.again
+            )
+        trial = self._begin_trial()
+        try:
+            self._start()
+        except FlexError as error:
+            return self._roll_back(trial, self._cause(error))
+        return self._await_trial(trial)
+
+    def _install(self) -> None:
+        """It reaches the disk before anything leads to it."""
+        self.engine.stage((service.RELEASE,))
+        self.engine.apply(service.RELEASE)
+        self.engine.sync_to_disk()
+
+    def _check(self) -> None:
+        """It must say that it is what it should be, and take the configuration that is in effect."""
+        host, config = self.engine.host, self.engine.config
+        program, version = (
+            f"{release.release_path(config)}/bin/aks-flex-node",
+            plain_version(config.agent.version or ""),
+        )
+        said = self._run_program(program, "version")
+        if not said.ok or said.out.strip() != version:
+            self._refuse(f"asked for its version, it says: {said.out.strip() if said.ok else said.last_words}")
+        if host.look(CURRENT_CONFIG):
+            judged = self._run_program(program, "config", "validate", "--config", CURRENT_CONFIG)
+            if not judged.ok:
+                self._refuse(f"it does not take this machine's configuration: {judged.last_words}")
+        identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY}"
+        if host.look(identity):
+            handed = self._run_program(program, "token", "kubernetes", "--identity", identity)
+            if handed.code == WordsError.exit_code:  # whoever signs us in may be away, but the command must be there
+                self._refuse(f"it has no token for the kubelet of this machine: {handed.last_words}")
+
+    def _run_program(self, *argv: str) -> Answer:
+        try:
+            return self.engine.host.ask(*argv, seconds=ANSWER_SECONDS)
+        except OSError as error:  # it is a program of another kind of machine
+            return Answer(1, err=error.strerror or str(error))
+
+    def _refuse(self, why: str) -> None:
+        record_failure(self.engine.host, self.engine.config, why)
+        raise MachineError(
+            "agent-refused",
+            f"Version {self.engine.config.agent.version} of the agent was not started: {why}",
+            "Set agent.version to one that works, or agent.url and agent.sha256 to the right archive.",
+        )
+
+    def _begin_trial(self) -> AgentTrial:
+        engine, config = self.engine, self.engine.config
+        spec = service.RELEASE.desired(config, engine.machine)
+        link = MakeLink(release.current_link(config), release.release_path(config))
+        engine.ledger.record_before(service.RELEASE.name, spec, (link,), engine.originals)
+        engine.events.emit("agent-update", f"trying version {config.agent.version} of the agent")
+        return begin_trial(engine.host, config)
+
+    def _start(self) -> None:
+        done = self.engine.apply(service.COMPONENT)
+        if not any(isinstance(action, StartUnit | RestartUnit) for action in done):
+            self.engine.host.do(RestartUnit(service.UNIT_NAME))
+
+    def _await_trial(self, trial: AgentTrial) -> JobResult:
+        """Wait until the agent has ended its trial, or whoever starts it has."""
+        host, config, end = self.engine.host, self.engine.config, self.clock() + TRIAL_SECONDS
+        while read_trial(host, config):
+            if self.clock() >= end:
+                return self._roll_back(trial, f"It did not ask for its configuration within {TRIAL_SECONDS:.0f} s.")
+            self.sleep(TRIAL_CHECK_SECONDS)
+        if why := failure_reason(host, config):
+            return JobResult(JOB_KIND, JobStatus.ROLLED_BACK.value, FAILURE_REASON, why)
+        return JobResult(JOB_KIND, JobStatus.DONE.value, message=f"The agent is at version {config.agent.version}.")
+
+    def _cause(self, error: FlexError) -> str:
+        """Its own last words say more than that it could not be started."""
+        host = self.engine.host
+        lines = diagnosis.read_journal(host, host.unit(service.UNIT_NAME), lines=20)
+        return f"It does not start: {diagnosis.most_telling_line(lines)}" if lines else error.message
+
+    def _roll_back(self, trial: AgentTrial, why: str) -> JobResult:
+        host, config = self.engine.host, self.engine.config
+        roll_back(host, config, trial, why)
+        message = failure_reason(host, config)
+        try:
+            host.do(RestartUnit(service.UNIT_NAME))
+        except FlexError as error:
+            message = f"{message} Nor does that one: {error.message}"
+        return JobResult(JOB_KIND, JobStatus.ROLLED_BACK.value, FAILURE_REASON, message)
+
+
+def compared_components(engine: Engine) -> tuple[Component, ...]:
+    """What a machine is compared by. A version of the agent that is not there yet, or did not work, is no drift."""
+    tried = is_due(engine.host, engine.config) or bool(failure_reason(engine.host, engine.config))
+    return SEQUENCE if tried else managed_components(engine.ledger, engine.config)
+
+
+def update_agent(engine: Engine) -> JobResult:
+    """Bring the agent to the version that the configuration names. A process other than the agent's own does this."""
+    return SelfUpdate(engine).run()

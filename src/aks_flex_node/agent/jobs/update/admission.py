@@ -1,0 +1,262 @@
+"""Pre-update checks: what a new configuration changes, and why it may not be applied now (other node, paused,
+downgrade, version skew, maintenance window). Pure: machine, cluster and time are passed in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta, timezone, tzinfo
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from aks_flex_node.agent.config import derived, files, loader
+from aks_flex_node.agent.config.derived import kubelet_auth
+from aks_flex_node.agent.jobs.job_result import JobStatus
+from aks_flex_node.agent.text import pluralize
+from aks_flex_node.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
+    from aks_flex_node.agent.jobs.update.update_journal import FailedUpdate
+    from aks_flex_node.agent.stored_config import StoredConfig
+
+
+DISRUPTIVE = frozenset(("kubernetes", "containerd", "runc", "cni"))
+DRAIN_REQUIRED = frozenset(("kubernetes", "containerd", "runc"))
+
+
+@dataclass(frozen=True)
+class ComponentUpgrade:
+    """One component that is replaced; by the same version when other files of it are wanted."""
+
+    component: str
+    old: str
+    new: str
+
+    @property
+    def is_downgrade(self) -> bool:
+        return bool(self.old and self.new) and version_key(self.new) < version_key(self.old)
+
+    def __str__(self) -> str:
+        return f"{self.component} {self.old or 'none'} -> {self.new or 'none'}"
+
+
+@dataclass(frozen=True)
+class ConfigChanges:
+    upgrades: tuple[ComponentUpgrade, ...] = ()
+    endpoint_changed: bool = (
+        False  # another way to the API server: its address, who vouches for it or for us, a proxy
+    )
+    may_drain: bool = True
+
+    @property
+    def components(self) -> frozenset[str]:
+        return frozenset(one.component for one in self.upgrades)
+
+    @property
+    def disrupts_pods(self) -> bool:
+        """Whether pods may notice."""
+        return bool(self.components & DISRUPTIVE)
+
+    @property
+    def needs_drain(self) -> bool:
+        return self.may_drain and bool(self.components & DRAIN_REQUIRED)
+
+    @property
+    def downgrades(self) -> tuple[ComponentUpgrade, ...]:
+        return tuple(one for one in self.upgrades if one.is_downgrade)
+
+
+def compare_configs(old: NodeConfig, new: NodeConfig) -> ConfigChanges:
+    before, after = _component_versions(old), _component_versions(new)
+    upgrades = tuple(
+        ComponentUpgrade(name, before[name][0], after[name][0]) for name in before if before[name] != after[name]
+    )
+    return ConfigChanges(upgrades, _connection_settings(old) != _connection_settings(new), new.update_policy.drain)
+
+
+def _connection_settings(config: NodeConfig) -> tuple[object, ...]:
+    kubelet = config.node.kubelet
+    return (kubelet.server_url, kubelet.ca_cert_data, config.proxy, kubelet_auth(config))
+
+
+def _component_versions(config: NodeConfig) -> dict[str, tuple[str, dict[str, str]]]:
+    """The version of each component, and which bytes of it are wanted, where that is said."""
+    return {
+        "kubernetes": (config.kubernetes.version or "", config.kubernetes.sha256),
+        "containerd": (config.containerd.version, config.containerd.sha256),
+        "runc": (config.runc.version, config.runc.sha256),
+        "cni": (config.cni.version, config.cni.sha256),
+        "npd": (config.npd.version, config.npd.sha256) if config.npd.enabled else ("", {}),
+    }
+
+
+def version_key(version: str) -> tuple[tuple[int, ...], bool, tuple[tuple[int, str], ...]]:
+    """To compare versions by: 1.10 comes after 1.9, and 2.0.0-rc.1 before 2.0.0."""
+    numbers, dash, suffix = version.partition("+")[0].partition("-")
+    parts = tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[.]", suffix) if part)
+    plain = tuple(int(part) if part.isdigit() else 0 for part in numbers.split("."))
+    return (plain, not dash, parts)
+
+
+LOOK_AHEAD_DAYS = 9  # a week, and what a zone that skips a day may cost
+
+
+def next_opening(window: MaintenanceWindow, now: datetime) -> datetime | None:
+    """When it opens next, on the clock of its zone; None when it is open."""
+    if window.start is None:
+        return None
+    length = timedelta(minutes=window.duration_minutes)
+    for begin in _openings(window, now):
+        moment = begin.astimezone(timezone.utc)  # what lies between two times of day is not always what it seems
+        if now < moment:
+            return begin
+        if now < moment + length:
+            return None
+    raise AssertionError("A window opens at least once a week.")
+
+
+def _openings(window: MaintenanceWindow, now: datetime) -> Iterator[datetime]:
+    """All times at which it opens, from the last one that can still be open."""
+    zone = parse_time_zone(window.time_zone)
+    start = time.fromisoformat(window.start or "00:00")
+    today = now.astimezone(zone).date()
+    for ahead in range(-2, LOOK_AHEAD_DAYS):
+        day = today + timedelta(days=ahead)
+        if not window.days or day.strftime("%A") in window.days:
+            yield datetime.combine(day, start, zone)
+
+
+def parse_time_zone(name: str) -> tzinfo:
+    if name.upper() in {"UTC", "GMT", "ETC/UTC"}:
+        return timezone.utc  # which even a machine knows that has no table of zones
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise MachineError(
+            "time-zone-unknown",
+            f"This machine does not know the time zone {name} of the maintenance window, so it cannot tell when it "
+            "is open.",
+            "Install the package tzdata, or give the window in UTC.",
+            again=True,
+        ) from None
+
+
+MAX_MINORS_OLDER = 3
+
+
+@dataclass(frozen=True)
+class AdmissionResult:
+    """Not now, or not at all; and why."""
+
+    result: JobStatus
+    reason: str
+    message: str
+    hint: str = ""
+    again: bool = False
+
+
+def check_same_node(current: NodeConfig, wanted: NodeConfig, name: str, wanted_name: str) -> AdmissionResult | None:
+    """A node's certificate is for one name in one cluster."""
+    here, there = derived.cluster(current), derived.cluster(wanted)
+    elsewhere = bool(here and there and [one.lower() for one in here] != [one.lower() for one in there])
+    if name == wanted_name and not elsewhere:
+        return None
+    place, other = ("/".join(each) if each else "its cluster" for each in (here, there))
+    return AdmissionResult(
+        JobStatus.REFUSED,
+        "ForAnotherNode",
+        f"This machine is node {name} of {place}, and the configuration is for node {wanted_name} of {other}.",
+        "Correct the resource; or take the node apart and join anew: `aks-flex-node unbootstrap`.",
+    )
+
+
+def check_paths(current: NodeConfig, wanted: NodeConfig) -> AdmissionResult | None:
+    """A node that was made from a file may have its files elsewhere, of which its resource knows nothing."""
+    if current.paths == wanted.paths:
+        return None
+    return AdmissionResult(
+        JobStatus.REFUSED,
+        "PathsDiffer",
+        "The configuration has other paths than this node was made with, and a node's files are not moved.",
+        "Take the node apart and join anew with the paths of the configuration: `aks-flex-node unbootstrap`.",
+    )
+
+
+def check_complete(wanted: NodeConfig) -> AdmissionResult | None:
+    """A node that has joined needs what a join needs, but for the token."""
+    problems = [one for one in loader.require_join(wanted) if one.path != files.TOKEN_FILE]
+    if not problems:
+        return None
+    words = " ".join(f"{one.path} {one.reason}" for one in problems)
+    return AdmissionResult(JobStatus.REFUSED, "ConfigIncomplete", f"The configuration is not whole: {words}")
+
+
+def check_not_failed_before(wanted: StoredConfig, failure: FailedUpdate | None) -> AdmissionResult | None:
+    if failure is None or (failure.version, failure.fingerprint) != (wanted.version, wanted.fingerprint):
+        return None
+    return AdmissionResult(
+        JobStatus.FAILED,
+        failure.reason,
+        f"It was tried at {failure.at} and undone, and is not tried again: {failure.message}",
+        "Change the configuration; any change makes the agent try anew.",
+    )
+
+
+def check_not_paused(wanted: NodeConfig) -> AdmissionResult | None:
+    if not wanted.update_policy.paused:
+        return None
+    message = "Updates of this node are paused: the new configuration waits."
+    return AdmissionResult(JobStatus.WAITS, "Paused", message, "Set updatePolicy.paused to false.", again=True)
+
+
+def check_downgrade(changes: ConfigChanges, wanted: NodeConfig) -> AdmissionResult | None:
+    if not changes.downgrades or wanted.update_policy.allow_downgrade:
+        return None
+    words = ", ".join(str(one) for one in changes.downgrades)
+    return AdmissionResult(
+        JobStatus.REFUSED,
+        "DowngradeRefused",
+        f"This would go back to older versions: {words}.",
+        "If that is meant, update the node with allowDowngrade=true.",
+    )
+
+
+def check_version_skew(wanted: NodeConfig, server: str) -> AdmissionResult | None:
+    """A kubelet may be as new as the API server, and three minor versions older."""
+    kubelet = wanted.kubernetes.version or ""
+    (major, minor), (server_major, server_minor) = parse_minor(kubelet), parse_minor(server)
+    behind = server_minor - minor
+    if major == server_major and 0 <= behind <= MAX_MINORS_OLDER:
+        return None
+    newer = (major, minor) > (server_major, server_minor)
+    what = "newer than" if newer else f"{pluralize(behind, 'minor version')} older than"
+    rule = "may not be newer" if newer else f"may be at most {MAX_MINORS_OLDER} minor versions older"
+    return AdmissionResult(
+        JobStatus.REFUSED,
+        "SkewViolation",
+        f"Kubelet {kubelet} is {what} the API server, which is {server}; it {rule}.",
+        "Upgrade the cluster first." if newer else "Choose a newer version of Kubernetes for this node.",
+        again=True,  # a cluster may be upgraded
+    )
+
+
+def parse_minor(version: str) -> tuple[int, int]:
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def check_maintenance_window(changes: ConfigChanges, wanted: NodeConfig, now: datetime) -> AdmissionResult | None:
+    if not changes.disrupts_pods:
+        return None
+    window = wanted.update_policy.maintenance_window
+    opens = next_opening(window, now)
+    if opens is None:
+        return None
+    words = ", ".join(str(one) for one in changes.upgrades)
+    when = f"{opens:%A %Y-%m-%d} at {opens:%H:%M} ({window.time_zone})"
+    message = f"The maintenance window is closed; it opens on {when}. Until then this waits: {words}."
+    return AdmissionResult(JobStatus.WAITS, "MaintenanceWindowClosed", message, again=True)

@@ -1,0 +1,297 @@
+"""Applies the next configuration: admission, staging, drain, apply, health check, commit or rollback.
+
+The current configuration is replaced last. After a crash the next run continues: before the change from the start,
+after it with the health check, and a rollback to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent import stored_config
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.jobs.update import admission, update_journal
+from aks_flex_node.agent.jobs.update.admission import AdmissionResult
+from aks_flex_node.agent.jobs.update.health_check import ApiServerAwayError, ExpectedHealth
+from aks_flex_node.agent.jobs.update.update_journal import (
+    FailedUpdate,
+    NodeBaseline,
+    RollbackCause,
+    UpdateJournal,
+    UpdateStage,
+)
+from aks_flex_node.errors import ArtifactError, ClusterError, ConfigError, FlexError
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.jobs.update.admission import ConfigChanges
+    from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.stored_config import StoredConfig
+
+TRANSIENT_ERRORS = frozenset(("disk-full", "read-only"))  # no configuration is to blame for these
+CONDITION_REASONS = {"drain-timed-out": "DrainTimedOut"}  # names of conditions, where they have one of their own
+CONTAINERD_UNIT = "containerd.service"
+
+
+@dataclass
+class UpdateJob:
+    operations: NodeOperations
+
+    def run(self) -> JobResult:
+        """Bring the machine to what waits for it, or leave it as it is, and say which and why."""
+        host = self.operations.host
+        try:
+            keeping.finish(host)
+            current = stored_config.read_stored(host, CURRENT_CONFIG, self.operations.env)
+            if current is None:
+                return _result(
+                    JobStatus.FAILED, "CurrentConfigMissing", f"There is no {CURRENT_CONFIG} to go back to."
+                )
+            journal = update_journal.read_journal(host)
+            if journal and journal.stage is UpdateStage.ROLLING_BACK:
+                return self._roll_back(current, journal)
+            if journal and journal.identity == current.identity:
+                return self._finish(current, journal)  # all is in effect; just pods may not come yet
+            return self._update(current, journal)
+        except FlexError as error:
+            return _result(JobStatus.FAILED, error.name, error.message, error.hint, again=True)
+
+    def _update(self, current: StoredConfig, journal: UpdateJournal | None) -> JobResult:
+        """Towards what waits, if something does."""
+        try:
+            wanted = stored_config.read_stored(self.operations.host, NEXT_CONFIG, self.operations.env)
+        except ConfigError as error:
+            refused = AdmissionResult(JobStatus.REFUSED, error.name, error.message, error.hint)
+            return self._decline(
+                current, journal, refused, stored_config.stored_version(self.operations.host, NEXT_CONFIG)
+            )
+        if wanted is None:
+            nothing = AdmissionResult(JobStatus.DONE, "", "No other configuration waits.")
+            return self._decline(current, journal, nothing, current.version)
+        if journal and journal.stage is UpdateStage.APPLYING and journal.identity == wanted.identity:
+            return self._resume(current, wanted, journal)
+        return self._begin(current, wanted, journal)
+
+    def _begin(self, current: StoredConfig, wanted: StoredConfig, journal: UpdateJournal | None) -> JobResult:
+        """From the first look to the change."""
+        difference = admission.compare_configs(current.config, wanted.config)
+        with contextlib.ExitStack() as stack:
+            try:
+                if verdict := self._check_admission(current, wanted, difference):
+                    return self._defer(current, wanted, journal, verdict)
+                engine = stack.enter_context(self.operations.open_engine(wanted.config))
+                self.operations.stage(engine)
+                journal = self._prepare(current, wanted, difference, journal)
+                services = tuple(sorted({*journal.services, *self.operations.services_to_restart(engine)}))
+            except FlexError as error:
+                return self._decline(
+                    current,
+                    update_journal.read_journal(self.operations.host),
+                    _rejected_before_change(error),
+                    wanted.version,
+                )
+            journal = journal.at(
+                UpdateStage.APPLYING, identity=wanted.identity, version=wanted.version, services=services
+            )
+            update_journal.write_journal(self.operations.host, journal)
+            return self._apply(engine, current, wanted, journal)
+
+    def _check_admission(
+        self, current: StoredConfig, wanted: StoredConfig, difference: ConfigChanges
+    ) -> AdmissionResult | None:
+        """Why not now, if there is a reason; the ones that stay before those that pass."""
+        bench, config = self.operations, wanted.config
+        name = bench.node_name(current.config)
+        wanted_name = bench.engine_for(config).machine.node_name(config)
+        found = (
+            admission.check_same_node(current.config, config, name, wanted_name)
+            or admission.check_paths(current.config, config)
+            or admission.check_complete(config)
+            or admission.check_not_failed_before(wanted, update_journal.read_failure(bench.host))
+            or admission.check_not_paused(config)
+            or admission.check_downgrade(difference, config)
+        )
+        if not found and "kubernetes" in difference.components:
+            found = admission.check_version_skew(config, bench.server_version(current.config))
+        return found or admission.check_maintenance_window(difference, config, bench.now())
+
+    def _prepare(
+        self, current: StoredConfig, wanted: StoredConfig, difference: ConfigChanges, earlier: UpdateJournal | None
+    ) -> UpdateJournal:
+        """Look at the node as it is, and move its pods away where that is due."""
+        touched = (
+            earlier if earlier and earlier.stage is UpdateStage.APPLYING else None
+        )  # by a change that was overtaken
+        journal = touched or UpdateJournal(wanted.identity, wanted.version)
+        if not touched:
+            update_journal.write_journal(
+                self.operations.host, journal
+            )  # whoever finds a Node cordoned finds this, and uncordons it
+        if difference.needs_drain:
+            self.operations.drain(current.config, float(wanted.config.update_policy.drain_timeout_seconds))
+        return touched or journal.at(UpdateStage.PREPARING, before=self._snapshot(current, difference))
+
+    def _snapshot(self, current: StoredConfig, difference: ConfigChanges) -> NodeBaseline:
+        try:
+            return self.operations.snapshot(current.config, drained=difference.needs_drain)
+        except ClusterError:
+            if difference.endpoint_changed and not difference.disrupts_pods:
+                return NodeBaseline()  # where the API server is now, only the new configuration knows
+            raise
+
+    def _resume(self, current: StoredConfig, wanted: StoredConfig, journal: UpdateJournal) -> JobResult:
+        """A crash came after the change had begun."""
+        with self.operations.open_engine(wanted.config) as engine:
+            return self._apply(engine, current, wanted, journal)
+
+    def _apply(
+        self, engine: Engine, current: StoredConfig, wanted: StoredConfig, journal: UpdateJournal
+    ) -> JobResult:
+        """Change the machine, prove that it works, and make it last."""
+        difference = admission.compare_configs(current.config, wanted.config)
+        try:
+            self.operations.apply(engine)
+            if journal.services:
+                self.operations.check_health(engine, _expected_after_update(wanted, difference, journal))
+        except FlexError as error:
+            if isinstance(error, ApiServerAwayError) and not difference.endpoint_changed:
+                return _unconfirmed(wanted, error)
+            return self._roll_back(current, journal.at(UpdateStage.ROLLING_BACK, cause=_rollback_cause(error)))
+        try:
+            self._commit(engine, wanted)
+        except FlexError as error:
+            return _unconfirmed(wanted, error)
+        return self._finish(wanted, journal)
+
+    def _commit(self, engine: Engine, wanted: StoredConfig) -> None:
+        self.operations.label(wanted.config)
+        engine.sync_to_disk()
+        name, machine = self.operations.node_name(wanted.config), engine.machine
+        self.operations.save_state(wanted.config, node=name, pod_cidr=machine.pod_cidr, address=machine.address)
+        keeping.settle_update(self.operations.host, wanted.bundle, wanted.config, wanted.content)
+        engine.events.emit(
+            "updated", f"Configuration {wanted.version} is in effect", changes=len(engine.applied_actions)
+        )
+
+    def _finish(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
+        """Let pods come again, and forget the way that led here."""
+        try:
+            self.operations.uncordon(current.config)
+        except ClusterError as error:
+            message = f"Configuration {journal.version} is in effect, but the node is still cordoned: {error.message}"
+            return _result(JobStatus.FAILED, error.name, message, error.hint, journal.version, again=True)
+        update_journal.remove_failure(self.operations.host)
+        update_journal.remove_journal(self.operations.host)
+        return _result(
+            JobStatus.DONE, message=f"Configuration {journal.version} is in effect.", version=journal.version
+        )
+
+    def _defer(
+        self, current: StoredConfig, wanted: StoredConfig, journal: UpdateJournal | None, verdict: AdmissionResult
+    ) -> JobResult:
+        """Labels disturb nobody, and do not wait for a window."""
+        if verdict.reason == "MaintenanceWindowClosed" and journal is None:
+            with contextlib.suppress(ClusterError):  # it is tried again when the window is looked at again
+                self.operations.label(wanted.config)
+        return self._decline(current, journal, verdict, wanted.version)
+
+    def _decline(
+        self, current: StoredConfig, journal: UpdateJournal | None, verdict: AdmissionResult, version: str
+    ) -> JobResult:
+        """Leave the machine as it is; where an earlier run has left it half-way, go back."""
+        if journal and journal.stage is UpdateStage.APPLYING:
+            cause = RollbackCause(verdict.reason or "withdrawn", verdict.message, verdict.hint, passing=True)
+            return self._roll_back(current, journal.at(UpdateStage.ROLLING_BACK, cause=cause))
+        try:
+            if journal:
+                self.operations.uncordon(current.config)
+                update_journal.remove_journal(self.operations.host)
+        except ClusterError as error:  # which is not to wait as long as the verdict may
+            message = f"{verdict.message} Also, the node is still cordoned: {error.message}"
+            return _result(JobStatus.FAILED, error.name, message, error.hint, version, again=True)
+        return _result(verdict.result, verdict.reason, verdict.message, verdict.hint, version, again=verdict.again)
+
+    def _roll_back(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
+        """Bring back what worked, prove that it does, and remember what did not."""
+        cause = journal.cause or RollbackCause("unknown", "Nobody knows why.")
+        update_journal.write_journal(self.operations.host, journal)
+        self.operations.progress.note(f"going back to what was before: {cause.message}")
+        try:
+            with self.operations.open_engine(current.config) as engine:
+                self.operations.apply(engine)
+                if journal.services:
+                    self.operations.check_health(engine, _expected_after_rollback(journal))
+                engine.sync_to_disk()
+                engine.events.emit("rolled-back", cause.message, "error", error=cause.name, version=journal.version)
+            if not cause.passing:
+                update_journal.write_failure(self.operations.host, _failed_update(journal, cause))
+            self.operations.label(current.config)
+            self.operations.uncordon(current.config)
+        except FlexError as error:
+            return _rollback_unconfirmed(journal, cause, error)
+        update_journal.remove_journal(self.operations.host)
+        result = JobStatus.FAILED if cause.passing else JobStatus.ROLLED_BACK
+        return _result(result, cause.name, cause.message, _rollback_hint(cause), journal.version, again=cause.passing)
+
+
+def _rollback_hint(cause: RollbackCause) -> str:
+    """What to do about a change that was undone; there is no command that a person would give again."""
+    look = cause.hint.removesuffix("; then run the same command again.")
+    return f"{look.rstrip('.')}. The node is as it was; a configuration that differs is tried anew.".lstrip(". ")
+
+
+def _expected_after_update(wanted: StoredConfig, difference: ConfigChanges, journal: UpdateJournal) -> ExpectedHealth:
+    """What the proof of a change looks for: the new versions, where there are any."""
+    changed, config = difference.components, wanted.config
+    return ExpectedHealth(
+        journal.services,
+        f"v{config.kubernetes.version}" if "kubernetes" in changed else "",
+        f"containerd://{config.containerd.version}" if "containerd" in changed else "",
+        journal.before.pods,
+        smoke_test=CONTAINERD_UNIT in journal.services,
+    )
+
+
+def _expected_after_rollback(journal: UpdateJournal) -> ExpectedHealth:
+    """What the proof of the way back looks for: all as it was."""
+    before = journal.before
+    return ExpectedHealth(
+        journal.services, before.kubelet, before.runtime, before.pods, smoke_test=CONTAINERD_UNIT in journal.services
+    )
+
+
+def _rejected_before_change(error: FlexError) -> AdmissionResult:
+    """Something was not there or did not come in time, before anything was touched."""
+    reason = CONDITION_REASONS.get(error.name, error.name)
+    return AdmissionResult(JobStatus.FAILED, reason, error.message, error.hint, again=True)
+
+
+def _rollback_cause(error: FlexError) -> RollbackCause:
+    return RollbackCause.of(error, passing=isinstance(error, ArtifactError) or error.name in TRANSIENT_ERRORS)
+
+
+def _failed_update(journal: UpdateJournal, cause: RollbackCause) -> FailedUpdate:
+    return FailedUpdate(journal.version, journal.identity.rpartition(" ")[2], cause.name, cause.message)
+
+
+def _unconfirmed(wanted: StoredConfig, error: FlexError) -> JobResult:
+    """The machine keeps what it has, and the next run goes on with the proof."""
+    message = f"The change is made, and not proven yet: {error.message}"
+    return _result(JobStatus.FAILED, error.name, message, error.hint, wanted.version, again=True)
+
+
+def _rollback_unconfirmed(journal: UpdateJournal, cause: RollbackCause, error: FlexError) -> JobResult:
+    """The way back did not lead to a node that works, or nobody can tell; it is gone again at the next run."""
+    reason = error.name if error.name.startswith("api-server-") else "RollbackFailed"
+    message = f"{cause.message} Going back to what was before is not proven either: {error.message}"
+    return _result(JobStatus.FAILED, reason, message, error.hint, journal.version, again=True)
+
+
+def _result(
+    result: JobStatus, reason: str = "", message: str = "", hint: str = "", version: str = "", *, again: bool = False
+) -> JobResult:
+    return JobResult("update", result.value, reason, message, hint, version, again)

@@ -1,0 +1,192 @@
+"""What an update does to this machine and its Node: stage, drain, apply, label, uncordon, health check."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.cluster import nodes
+from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
+from aks_flex_node.agent.cluster.readiness import ReadinessEnvironment
+from aks_flex_node.agent.components import agent, kubelet
+from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.jobs.update.health_check import HealthCheck, running_pods
+from aks_flex_node.agent.jobs.update.update_journal import NodeBaseline
+from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.host.actions import RestartUnit, StartUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.jobs.update.health_check import ExpectedHealth
+    from aks_flex_node.agent.reconcile.component import Component
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.reconcile.program_stager import ProgramStager
+    from aks_flex_node.host.host import Host
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+@dataclass
+class NodeOperations:
+    host: Host
+    engine_for: Callable[[NodeConfig], Engine]
+    progress: ProgressReporter = field(default_factory=ProgressReporter)
+    api_for: Callable[[NodeConfig], ApiClient] = node_api
+    stager_for: Callable[[NodeConfig], ProgramStager] = StoreProgramStager
+    environment: ReadinessEnvironment = field(default_factory=ReadinessEnvironment)
+    now: Callable[[], datetime] = _now
+    env: Mapping[str, str] = field(default_factory=dict)
+    components: Sequence[Component] = SEQUENCE
+
+    @contextlib.contextmanager
+    def open_engine(self, config: NodeConfig) -> Iterator[Engine]:
+        """An engine for a configuration, with all that it needs."""
+        engine = self.engine_for(config)
+        engine.stager = workshop = self.stager_for(config)
+        try:
+            if rebuild_ledger(engine):
+                self.progress.note("the ledger was lost: it is made anew by the marks on files")
+            engine.apply(agent.COMPONENT)
+            yield engine
+        finally:
+            workshop.close()
+
+    def services_to_restart(self, engine: Engine) -> tuple[str, ...]:
+        """The services that would be restarted."""
+        actions = [action for component in self.components for action in engine.plan(component).actions]
+        return tuple(sorted({one.name for one in actions if isinstance(one, RestartUnit | StartUnit)}))
+
+    def stage(self, engine: Engine) -> None:
+        with self.step("staging", "everything that is needed is here and verified"):
+            engine.stage(self.components)
+
+    def apply(self, engine: Engine) -> None:
+        for component in self.components:
+            with self.step(component.name, component.title, engine):
+                engine.apply(component)
+
+    def check_health(self, engine: Engine, expected: ExpectedHealth) -> None:
+        with self.step("proof", "the node works"):
+            self._health_check(engine.config).run(expected)
+
+    def _health_check(self, config: NodeConfig) -> HealthCheck:
+        api = self.api_for(config)
+        name, world = self.node_name(config), replace(self.environment, api=api)
+        return HealthCheck(self.host, config, name, api, world, self.progress.note)
+
+    def snapshot(self, config: NodeConfig, *, drained: bool) -> NodeBaseline:
+        """How the node is, before anything is touched."""
+        api, name = self.api_for(config), self.node_name(config)
+        with explain_refusal():
+            node = nodes.find(api, name)
+            pods = [pod for pod in nodes.pods(api, name) if not (drained and nodes.is_evictable(pod))]
+        if node is None:
+            raise ClusterError(
+                "node-not-registered",
+                f"The cluster does not know node {name}, so nothing can be proven on it.",
+                "The agent brings the Node back by itself; then the update goes on.",
+                again=True,
+            )
+        return NodeBaseline(node.version, node.runtime, running_pods(pods))
+
+    def drain(self, config: NodeConfig, seconds: float) -> None:
+        """Let no pods come, and move away those that are here; raises when they do not go in time."""
+        api, name = self.api_for(config), self.node_name(config)
+        with self.step("drain", "pods are moved away"), explain_refusal():
+            node = nodes.find(api, name)
+            if node is not None and not node.cordoned:
+                nodes.cordon_for_update(api, name)
+            world = self.environment
+            stayed = nodes.drain_pods(api, name, seconds, self.progress.note, clock=world.clock, sleep=world.sleep)
+            if stayed:
+                words = "; ".join(f"{pod}: {why}" if why else pod for pod, why in stayed.items())
+                raise ClusterError(
+                    "drain-timed-out",
+                    f"These pods did not go within {seconds:.0f} s, so nothing was changed. {words}",
+                    "Give them more room or time: a budget that lets one go, updatePolicy.drainTimeoutSeconds, or "
+                    "updatePolicy.drain: false.",
+                    again=True,
+                )
+
+    def uncordon(self, config: NodeConfig) -> None:
+        with explain_refusal():
+            if nodes.uncordon(self.api_for(config), self.node_name(config)):
+                self.progress.note("pods may come again")
+
+    def label(self, config: NodeConfig) -> None:
+        """Bring labels to the Node. What a node may not say of itself is left to others."""
+        api, known = self.api_for(config), self.node_state(config)
+        wanted = kubelet.labels(config)
+        with explain_refusal():
+            node = nodes.find(api, self.node_name(config))
+            try:
+                changed = nodes.sync_labels(api, node, wanted, frozenset(known.labels.split())) if node else []
+            except ApiStatusError as refusal:
+                if refusal.status not in {403, 422}:
+                    raise
+                self.progress.note(f"the labels of the node could not be changed: {refusal.message}")
+                return
+        if changed:
+            self.progress.note(f"labels of the node: {', '.join(changed)}")
+        self.save_state(config, labels=" ".join(sorted(wanted)))
+
+    def server_version(self, config: NodeConfig) -> str:
+        with explain_refusal():
+            return str(self.api_for(config).get("/version").get("gitVersion", ""))
+
+    def node_name(self, config: NodeConfig) -> str:
+        """By which the machine joined, whatever it is called now."""
+        return self.node_state(config).node or self.engine_for(config).machine.node_name(config)
+
+    def node_state(self, config: NodeConfig) -> node_state.NodeState:
+        return node_state.read(self.host, _state_path(config))
+
+    def save_state(self, config: NodeConfig, **changes: str) -> None:
+        known = self.node_state(config)
+        if replace(known, **changes) != known or known.phase != Phase.NODE_JOINED.value:
+            node_state.write(self.host, _state_path(config), known.with_phase(Phase.NODE_JOINED, **changes))
+
+    @contextlib.contextmanager
+    def step(self, name: str, title: str, engine: Engine | None = None) -> Iterator[None]:
+        """Something that is watched from its begin to its end."""
+        start, changes = time.monotonic(), len(engine.applied_actions) if engine else 0
+        self.progress.step_started(name, title)
+        try:
+            yield
+        except FlexError as error:
+            self.progress.step_failed(name, error)
+            raise
+        self.progress.step_finished(
+            name, len(engine.applied_actions) - changes if engine else None, time.monotonic() - start
+        )
+
+
+def _state_path(config: NodeConfig) -> str:
+    return f"{config.paths.data_dir}/state.json"
+
+
+@contextlib.contextmanager
+def explain_refusal() -> Iterator[None]:
+    """A server that answers, and says no to what a node may do at any time, is not well at the moment."""
+    try:
+        yield
+    except ApiStatusError as refusal:
+        raise ClusterError(
+            "api-server-refuses",
+            f"The API server does not let this node do what a node may: {refusal.message} (status {refusal.status}).",
+            "It is tried again. If it stays so, look at `aks-flex-node status`: is the node's certificate valid?",
+            again=True,
+        ) from refusal

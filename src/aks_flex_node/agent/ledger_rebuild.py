@@ -1,0 +1,125 @@
+"""Rebuilds a lost ledger: finds what this agent owns by the marks in files and by links to its programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.components import agent
+from aks_flex_node.agent.components.catalog import ALL
+from aks_flex_node.agent.reconcile.ledger import OwnedResources
+from aks_flex_node.agent.reconcile.resources import (
+    MANAGED_MARK,
+    Directory,
+    File,
+    ProgramTree,
+    RuntimePath,
+    Service,
+    Symlink,
+)
+from aks_flex_node.api.value_rules import SYSTEM_DIRECTORIES
+from aks_flex_node.host.host import Kind
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.reconcile.resources import Resource, Spec
+    from aks_flex_node.host.host import Host
+
+
+UNIT_DIR = "/etc/systemd/system"
+KERNEL_SETTINGS = {"/etc/sysctl.d", "/etc/modules-load.d"}  # the system's own, though they may be empty
+FILE_NAME_MARK = "aks-flex-node"
+
+
+def find_owned(host: Host, spec: Spec, install_dir: str) -> OwnedResources:
+    """What of a spec stands on this machine and is ours. What stood there before us is not known any more."""
+    owned = OwnedResources()
+    trusted = _is_ours(host, spec, install_dir)
+    if trusted:  # one that is still in use is not empty, and stays
+        owned.paths = {path: {"original": None, "kind": "directory"} for path in _parent_dirs(host, spec)}
+    for resource in spec.resources:
+        if isinstance(resource, Service):
+            if _marked(host, f"{UNIT_DIR}/{resource.name}"):
+                owned.services[resource.name] = {"started_with": ""}
+        elif (path := _path(resource)) and host.look(path) is not None:
+            record = _record(host, resource, install_dir, trusted=trusted)
+            if record is not None:
+                owned.paths[path] = {"original": None, **record}
+    return owned
+
+
+def _parent_dirs(host: Host, spec: Spec) -> list[str]:
+    """Directories above what it wants that it does not name and that no system has by itself, the outermost first."""
+    named = spec.parent_dirs - spec.paths - SYSTEM_DIRECTORIES - KERNEL_SETTINGS
+    return [path for path in sorted(named) if host.look(path) is not None]
+
+
+def _path(resource: Resource) -> str:
+    match resource:
+        case Directory(path) | RuntimePath(path) | File(path) | Symlink(path) | ProgramTree(path):
+            return path
+    return ""
+
+
+def _record(host: Host, resource: Resource, install_dir: str, *, trusted: bool) -> dict[str, object] | None:
+    match resource:
+        case ProgramTree():
+            return {"kind": "program"}
+        case Symlink(path):
+            return {"kind": "link"} if _links_to_install_dir(host, path, install_dir) else None
+        case File(path, content):
+            named = FILE_NAME_MARK in path.rpartition("/")[2]  # not every syntax has room for a mark
+            return {"kind": "file"} if named or _marked(host, path) or host.read(path) == content else None
+        case Directory(_, _, ours) if trusted:
+            return {"kind": "directory", **({"ours": True} if ours else {})}
+        case RuntimePath() if trusted:
+            return {"ours": True}
+    return None
+
+
+def _is_ours(host: Host, spec: Spec, install_dir: str) -> bool:
+    """Whether anything of it bears our mark, so that its data is ours, too."""
+    files = [one.path for one in spec.resources if isinstance(one, File)]
+    units = [f"{UNIT_DIR}/{one.name}" for one in spec.resources if isinstance(one, Service)]
+    homes = [one.path for one in spec.resources if isinstance(one, Directory) and one.ours]
+    return (
+        any(_marked(host, path) for path in (*files, *units))
+        or any(_contains_marked(host, path) for path in homes)
+        or any(host.look(program.path) is not None for program in spec.programs)
+        or any(
+            _links_to_install_dir(host, one.path, install_dir) for one in spec.resources if isinstance(one, Symlink)
+        )
+    )
+
+
+def _links_to_install_dir(host: Host, path: str, install_dir: str) -> bool:
+    entry = host.look(path)
+    return entry is not None and entry.target.startswith(f"{install_dir}/")
+
+
+def _contains_marked(host: Host, folder: str) -> bool:
+    """Whether a file in it bears our mark; what lies beside it is a matter of the same node."""
+    paths = [f"{folder}/{name}" for name in host.names(folder)]
+    return any((entry := host.look(path)) and entry.kind is Kind.FILE and _marked(host, path) for path in paths)
+
+
+def _marked(host: Host, path: str) -> bool:
+    return MANAGED_MARK.encode() in (host.read(path) or b"")
+
+
+def rebuild_ledger(engine: Engine) -> bool:
+    """Where the ledger knows of nothing, take for ours what bears our mark; whether anything does."""
+    if engine.ledger.exists:
+        return False
+    # The network's file is known by its name, whatever its addresses were.
+    machine = replace(engine.machine, pod_cidr=engine.machine.pod_cidr or "192.0.2.0/24")
+    for component in ALL:
+        spec = component.desired(engine.config, machine)
+        engine.ledger.components[component.name] = find_owned(engine.host, spec, engine.config.paths.install_dir)
+    began = engine.host.look(f"{engine.config.paths.data_dir}/state.json") is not None
+    if not began and not engine.ledger.exists:
+        return False
+    own = agent.COMPONENT.desired(engine.config, engine.machine).paths
+    engine.ledger.owned("agent").paths.update({path: {"original": None} for path in sorted(own)})
+    engine.ledger.save()
+    return True

@@ -1,0 +1,110 @@
+"""Classifies the provider's answers. Pure and strict: an answer that is not plainly the provider's counts as none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.artifacts.connections import read_delay
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+PARENT_NOT_FOUND_CODES = {"ParentResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound"}
+MAX_MESSAGE_LENGTH = 500  # characters of what somebody else says
+
+
+class ProviderState(Enum):
+    """How it stands between this node and the provider: each is shown by `status` and has a section in the docs."""
+
+    STARTING = "Starting"
+    FOLLOWING = "Following"
+    UNREACHABLE = "ProviderUnreachable"
+    UNTRUSTED = "ProviderUntrusted"
+    SIGN_IN_FAILED = "SignInFailed"
+    NOT_AUTHORIZED = "NotAuthorized"
+    THROTTLED = "Throttled"
+    FAILING = "ProviderFailing"
+    NOT_THE_PROVIDER = "NotTheProvider"
+    BAD_CONFIGURATION = "ConfigurationInvalid"
+    NO_CLUSTER = "ClusterNotFound"
+    DELETED = "Deleted"
+    AGENT_FAILING = "AgentFailing"  # it was us
+
+
+@dataclass(frozen=True)
+class PollResult:
+    state: ProviderState
+    message: str = ""
+    changed: bool = False  # there is news
+    version: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    retry_after: float | None = None  # seconds that the provider asks us to wait
+
+    @property
+    def is_ok(self) -> bool:
+        return self.state is ProviderState.FOLLOWING
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same question may get another answer in a moment."""
+        return self.state in {ProviderState.UNREACHABLE, ProviderState.THROTTLED, ProviderState.FAILING}
+
+
+def classify(status: int, headers: Mapping[str, str], body: bytes) -> PollResult:
+    """The meaning of an answer to a poll."""
+    if status == 304:
+        return PollResult(ProviderState.FOLLOWING)
+    if status == 200:
+        return _parse_config(body)
+    code, message = parse_arm_error(body)
+    if not code:
+        return _not_the_provider(f"status {status}, and not in the words of a resource provider")
+    after = read_delay(headers.get("Retry-After", ""))
+    return PollResult(_error_state(status, code), f"{code}: {message} (status {status})", retry_after=after)
+
+
+def _error_state(status: int, code: str) -> ProviderState:
+    """Only the word for "this resource does not exist" means that it was deleted."""
+    if status == 404 and code == "ResourceNotFound":
+        return ProviderState.DELETED
+    if status == 404 and code in PARENT_NOT_FOUND_CODES:
+        return ProviderState.NO_CLUSTER
+    known = {401: ProviderState.NOT_AUTHORIZED, 403: ProviderState.NOT_AUTHORIZED, 429: ProviderState.THROTTLED}
+    return known.get(status, ProviderState.FAILING)
+
+
+def _parse_config(body: bytes) -> PollResult:
+    document = parse_object(body)
+    properties = document.get("properties")
+    if not isinstance(properties, dict):
+        return _not_the_provider("an answer that is no flexNodeConfig")
+    version, config = str(properties.get("configVersion") or ""), properties.get("config")
+    if not (version.isascii() and version.isdigit() and isinstance(config, dict) and config):
+        return _not_the_provider("a flexNodeConfig without a configuration or its version")
+    return PollResult(ProviderState.FOLLOWING, changed=True, version=version, config=config)
+
+
+def _not_the_provider(what: str) -> PollResult:
+    return PollResult(
+        ProviderState.NOT_THE_PROVIDER, f"The answer was {what}: a proxy or a login page may answer in its place."
+    )
+
+
+def parse_arm_error(body: bytes) -> tuple[str, str]:
+    """Code and message of ARM's error; empty when it is none."""
+    error = parse_object(body).get("error")
+    if not isinstance(error, dict) or not isinstance(error.get("code"), str):
+        return "", ""
+    return error["code"][:MAX_MESSAGE_LENGTH], str(error.get("message") or "no reason was given")[:MAX_MESSAGE_LENGTH]
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,190 @@
+"""Brings a machine from its observed to its desired state, component by component."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.reconcile.observer import file_change_times, find_damage
+from aks_flex_node.agent.reconcile.program_stager import Deadline
+from aks_flex_node.agent.reconcile.resources import File, Spec, Symlink
+from aks_flex_node.agent.text import pluralize
+from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.host.actions import MakeDirectory, PlaceTree
+from aks_flex_node.host.host import Entry, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.event_log import EventLog
+    from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.agent.reconcile.component import Component
+    from aks_flex_node.agent.reconcile.ledger import Ledger
+    from aks_flex_node.agent.reconcile.observer import Facts
+    from aks_flex_node.agent.reconcile.program_stager import ProgramStager
+    from aks_flex_node.agent.reconcile.resources import ProgramTree
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
+
+
+@dataclass(frozen=True)
+class ComponentPlan:
+    """What one component would do."""
+
+    component: str
+    spec: Spec = field(repr=False)
+    facts: Facts = field(repr=False)
+    actions: tuple[Action, ...]
+
+
+def action_subject(action: Action) -> str:
+    """What an action is about: a path, a unit, a kernel setting; by this it is known again."""
+    return next(
+        (str(getattr(action, name)) for name in ("path", "name", "key", "device") if hasattr(action, name)), ""
+    )
+
+
+def assume_unchanged(spec: Spec, facts: Facts, paths: frozenset[str]) -> Facts:
+    """Facts by which these paths are as they should be, so that no service is restarted for what is left alone."""
+    entries, contents = dict(facts.entries), dict(facts.contents)
+    for one in spec.resources:
+        match one:
+            case File(path, content, mode) if path in paths:
+                entries[path], contents[path] = Entry(Kind.FILE, mode), content
+            case Symlink(path, target) if path in paths:
+                entries[path] = Entry(Kind.LINK, target=target)
+    return replace(facts, entries=entries, contents=contents)
+
+
+def distinct_actions(plans: Iterable[ComponentPlan]) -> Iterator[tuple[ComponentPlan, Action]]:
+    """All that plans would do; a directory that several of them need is made by the first."""
+    made: set[str] = set()
+    for plan in plans:
+        for action in plan.actions:
+            if not isinstance(action, MakeDirectory):
+                yield plan, action
+            elif action.path not in made:
+                made.add(action.path)
+                yield plan, action
+
+
+@dataclass
+class Engine:
+    host: Host
+    config: NodeConfig
+    machine: Machine
+    ledger: Ledger
+    events: EventLog
+    stager: ProgramStager | None = None
+    sync: Callable[[], None] = os.sync
+    applied_actions: list[Action] = field(default_factory=list)
+    config_complete: bool = True  # the configuration is the real one, with its secrets
+    ignored_paths: frozenset[str] = frozenset()  # paths that somebody else will not let us have
+
+    @property
+    def originals(self) -> str:
+        return f"{self.config.paths.data_dir}/originals"
+
+    def plan(self, component: Component) -> ComponentPlan:
+        spec = component.desired(self.config, self.machine)
+        facts = component.observe(self.host, spec, self.ledger.owned(component.name))
+        seen = assume_unchanged(spec, facts, self.ignored_paths) if self.ignored_paths else facts
+        wanted = [action for action in component.plan(spec, seen) if not self._is_ignored(action)]
+        return ComponentPlan(component.name, spec, facts, tuple(wanted))
+
+    def _is_ignored(self, action: Action) -> bool:
+        return bool(self.ignored_paths) and action_subject(action) in self.ignored_paths
+
+    def prepare(self, components: Sequence[Component]) -> None:
+        """Begin to fetch everything that these will need and the machine does not have."""
+        if self.stager is None:
+            return
+        missing: list[ProgramTree] = []
+        for component in components:
+            spec, owned = component.desired(self.config, self.machine), self.ledger.owned(component.name)
+            self.ledger.record_before(component.name, spec, (), self.originals)
+            missing += [program for program in spec.programs if find_damage(self.host, program, owned)]
+        for program in missing:
+            self._make_parent(program)
+        self.stager.prepare(missing)
+
+    def stage(self, components: Sequence[Component]) -> None:
+        """Have everything ready beside its place before anything is touched: what is missing is fetched first."""
+        self.prepare(components)
+        for component in components:
+            plan, clock = self.plan(component), Deadline(component.timeout_seconds)
+            for program in (one for one in plan.spec.programs if plan.facts.damage[one.path]):
+                if self.stager:
+                    self.stager.finish(program, clock.left)
+
+    def _make_parent(self, program: ProgramTree) -> None:
+        """A program is made ready beside its place, so there must be one."""
+        folder = program.path.rpartition("/")[0]
+        if self.host.look(folder) is None:
+            self.host.do(MakeDirectory(folder))
+
+    def apply(self, component: Component) -> tuple[Action, ...]:
+        """Make true what the component wants. Nothing is done, and nothing restarted, when it is."""
+        start = time.monotonic()
+        plan, clock = self.plan(component), Deadline(component.timeout_seconds)
+        self.ledger.record_before(component.name, plan.spec, plan.actions, self.originals)
+        done: list[Action] = []
+        for action in plan.actions:
+            if clock.left <= 0:
+                raise MachineError(
+                    "step-too-slow",
+                    f"{component.title} did not get done within {component.timeout_seconds:.0f} s.",
+                    "Run the same command again: it goes on where it stopped.",
+                    again=True,
+                )
+            self._do(action, plan, clock)
+            done.append(action)
+        self.ledger.record_after(component.name, plan.spec, plan.actions)
+        self.applied_actions += done
+        self.events.emit(
+            "component-applied",
+            f"{component.title}: {pluralize(len(done), 'change')}" if done else f"{component.title}: nothing to do",
+            "info" if done else "debug",
+            component=component.name,
+            changes=len(done),
+            seconds=round(time.monotonic() - start, 3),
+        )
+        return tuple(done)
+
+    def _do(self, action: Action, plan: ComponentPlan, clock: Deadline) -> None:
+        if isinstance(action, PlaceTree) and self.stager:
+            program = next(one for one in plan.spec.programs if one.path == action.path)
+            self.stager.finish(program, clock.left)
+        self.events.emit("action", str(action), "debug", component=plan.component)
+        self.host.do(action)
+
+    def sync_to_disk(self) -> None:
+        """Let all that was written reach the disk, and remember that it did."""
+        if self.host.live and any(isinstance(action, PlaceTree) for action in self.applied_actions):
+            self.sync()
+        self.ledger.record_synced(lambda place: file_change_times(self.host, place))
+
+    def remove(self, component: Component, report: Callable[[str], None]) -> tuple[Action, ...]:
+        """Take away what the component owns. What cannot be taken away now is reported, and the rest goes on."""
+        facts = component.observe(self.host, Spec(), self.ledger.owned(component.name))
+        return self.run_removal(component.name, component.removal(facts), report)
+
+    def run_removal(self, name: str, actions: Iterable[Action], report: Callable[[str], None]) -> tuple[Action, ...]:
+        done: list[Action] = []
+        failed = False
+        for action in actions:
+            self.events.emit("action", str(action), "debug", component=name)
+            try:
+                self.host.do(action)
+            except FlexError as error:
+                failed = True
+                report(error.message)
+                continue
+            done.append(action)
+        if not failed:
+            self.ledger.forget(name)
+        self.applied_actions += done
+        return tuple(done)

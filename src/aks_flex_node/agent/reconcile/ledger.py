@@ -1,0 +1,301 @@
+"""The ledger: what the agent owns on this machine, and what was there before, so that it can be removed without a
+trace.
+
+It is written before and after the actions of a component, in two copies. A copy of the wrong shape counts as
+damaged,
+because whoever acts by it removes things as root.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
+from aks_flex_node.host.actions import (
+    EditFile,
+    EnableUnit,
+    LoadModule,
+    MakeDirectory,
+    MakeLink,
+    PlaceTree,
+    Remove,
+    RemoveTree,
+    RestartUnit,
+    SetSysctl,
+    StartUnit,
+    StopUnit,
+    SwapOff,
+    WriteFile,
+)
+from aks_flex_node.host.disk import beside
+from aks_flex_node.host.host import Entry, Host, Kind
+from aks_flex_node.host.system import sysctl_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aks_flex_node.agent.reconcile.resources import Spec
+    from aks_flex_node.host.actions import Action
+
+
+# What stood somewhere before us, by its kind: what has to be known to put it back.
+REQUIRED_KEYS = {"file": ("mode", "copy"), "directory": ("mode", "names"), "link": ("target", "names")}
+KEY_TYPES: dict[str, type] = {"kind": str, "mode": int, "copy": str, "names": list, "target": str}
+
+
+def check_shape(document: Any) -> None:
+    """Raises ValueError, TypeError, KeyError or AttributeError unless everything in it is of its kind."""
+    for kinds in document["components"].values():
+        for kind, records in kinds.items():
+            for name, record in records.items():
+                _require(isinstance(record, dict), f"{kind} {name}")
+                _check_record(kind, name, record)
+    for names in document.get("found", {}).values():
+        _require(_are_texts(names), "found")
+
+
+def _check_record(kind: str, name: str, record: dict[str, Any]) -> None:
+    match kind:
+        case "paths":
+            _require(name.startswith("/") and ".." not in name.split("/") and "\0" not in name, name)
+            _require(isinstance(record.get("kind", ""), str), name)
+            _check_original(name, record.get("original"))
+        case "sysctls":
+            _require(isinstance(record.get("original"), str | None), name)
+        case "swaps":
+            _require(isinstance(record.get("priority", 0), int), name)
+        case "services":
+            _require(isinstance(record.get("started_with", ""), str), name)
+
+
+def _check_original(name: str, original: Any) -> None:
+    if original is None:
+        return
+    _require(isinstance(original.get("kind"), str), name)
+    _require(all(key in original for key in REQUIRED_KEYS.get(original["kind"], ())), name)
+    _require(all(isinstance(original[key], KEY_TYPES[key]) for key in KEY_TYPES if key in original), name)
+    _require(_are_texts(original.get("names", [])), name)
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(each, str) for each in values)
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"{what} is not understood")
+
+
+FORMAT = 1
+RESOURCE_KINDS = ("paths", "sysctls", "modules", "swaps", "services")
+LedgerRecord = dict[str, Any]
+
+
+@dataclass
+class OwnedResources:
+    """What one component owns."""
+
+    paths: dict[str, LedgerRecord] = field(default_factory=dict)
+    sysctls: dict[str, LedgerRecord] = field(default_factory=dict)
+    modules: dict[str, LedgerRecord] = field(default_factory=dict)
+    swaps: dict[str, LedgerRecord] = field(default_factory=dict)
+    services: dict[str, LedgerRecord] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        return not any(getattr(self, kind) for kind in RESOURCE_KINDS)
+
+
+class Ledger:
+    def __init__(self, host: Host, places: tuple[str, ...]) -> None:
+        """Read it from the first of its places that can be read."""
+        self._host = host
+        self.places = places
+        self.damaged: tuple[str, ...] = ()
+        self.components: dict[str, OwnedResources] = {}
+        self.found: dict[str, list[str]] = {}  # what was there before us and is named like things of ours
+        contents = {place: host.read(place) for place in places}
+        self._uneven = len(set(contents.values())) > 1  # a crash came between the one and the other
+        for place, content in contents.items():
+            try:
+                if content is not None:
+                    self.components, self.found = _parse_ledger(content)
+                    return
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                self.damaged += (place,)
+
+    @property
+    def exists(self) -> bool:
+        """Whether it knows of anything."""
+        return any(not owned.empty for owned in self.components.values())
+
+    def owned(self, component: str) -> OwnedResources:
+        return self.components.setdefault(component, OwnedResources())
+
+    def record_before(self, component: str, spec: Spec, actions: Iterable[Action], originals: str) -> None:
+        """Note what is about to become ours, and what stands there now."""
+        owned, at_first = self.owned(component), self._text()
+        for path in spec.owned_dirs:
+            if path not in owned.paths:
+                owned.paths[path] = {**self._original(path, originals), "ours": True}
+        for action in actions:
+            self._record_action(owned, action, originals)
+        self._save_unless(at_first)
+
+    def _record_action(self, owned: OwnedResources, action: Action, originals: str) -> None:
+        match action:
+            case EditFile(path):
+                owned.paths.setdefault(path, {"edited": True})  # not ours; what a crash may leave beside it is
+            case MakeDirectory(path) | WriteFile(path) | MakeLink(path) | PlaceTree(_, path):
+                if path not in owned.paths:
+                    owned.paths[path] = self._original(path, originals)
+                # What it is must be known even if we are cut off now.
+                owned.paths[path]["kind"] = KIND_OF[type(action)]
+                if isinstance(action, PlaceTree):
+                    owned.paths[path]["synced"] = False
+            case SetSysctl(key):
+                was = self._host.read(sysctl_path(key))
+                owned.sysctls.setdefault(key, {"original": was.decode().strip() if was is not None else None})
+            case LoadModule(name):
+                owned.modules.setdefault(name, {})
+            case SwapOff(device):
+                owned.swaps.setdefault(device, {"priority": _priority(self._host, device)})
+            case EnableUnit(name):
+                owned.services.setdefault(name, {"started_with": ""})
+            case StartUnit(name) | RestartUnit(name) | StopUnit(name):
+                owned.services[name] = {"started_with": ""}
+
+    def _original(self, path: str, originals: str) -> LedgerRecord:
+        entry = self._host.look(path)
+        if entry is None or self._ours(path, entry):
+            return {"original": None}
+        return {"original": self._kept(path, entry, originals)}
+
+    def _ours(self, path: str, entry: Entry) -> bool:
+        """Whether it is our own work of another day, of which the record is lost: that is nothing to come back to."""
+        if entry.kind is Kind.LINK:
+            return any(entry.target.startswith(f"{place.rpartition('/')[0]}/") for place in self.places)
+        return (
+            entry.kind is Kind.FILE
+            and entry.size < 1 << 20
+            and MANAGED_MARK.encode() in (self._host.read(path) or b"")
+        )
+
+    def _kept(self, path: str, entry: Entry, originals: str) -> LedgerRecord:
+        kept: LedgerRecord = {"kind": entry.kind.value, "mode": entry.mode}
+        if entry.kind in {Kind.DIRECTORY, Kind.LINK}:  # a link may lead to a directory with things in it
+            kept["names"] = list(self._host.names(path))
+        if entry.kind is Kind.LINK:
+            kept["target"] = entry.target
+        elif entry.kind is Kind.FILE:
+            kept["copy"] = f"{originals}/{self._host.digest(path)}"
+            self._host.do(MakeDirectory(originals, 0o700))
+            self._host.do(WriteFile(kept["copy"], self._host.read(path) or b"", 0o600))
+        return kept
+
+    def record_found(self, names: dict[str, list[str]]) -> None:
+        """What was there before us, noted once, when we know of nothing yet."""
+        if not self.exists and not self.found:
+            self.found = names
+
+    def record_after(self, component: str, spec: Spec, actions: Iterable[Action]) -> None:
+        """Note what is in effect now."""
+        owned, at_first = self.owned(component), self._text()
+        started = spec.fingerprints
+        for action in actions:
+            match action:
+                case Remove(path) | RemoveTree(path):
+                    owned.paths.pop(path, None)
+                case StartUnit(name) | RestartUnit(name):
+                    owned.services[name] = {"started_with": started.get(name, "")}
+        wanted = spec.paths | spec.parent_dirs
+        for path in [path for path, record in owned.paths.items() if path not in wanted]:
+            if owned.paths[path].get("kind") != "program":
+                del owned.paths[path]
+        for name in [name for name in owned.services if name not in started]:
+            del owned.services[name]
+        self._save_unless(at_first)
+
+    def record_synced(self, sightings: Callable[[str], dict[str, int]]) -> None:
+        """All that was written has reached the disk; remember what it looks like, to see quickly that it stays so."""
+        at_first = self._text()
+        for owned in self.components.values():
+            for path, record in owned.paths.items():
+                if record.get("kind") == "program":
+                    record.update(synced=True, seen=sightings(path))
+        self._save_unless(at_first)
+
+    def forget(self, component: str) -> None:
+        at_first = self._text()
+        self.components.pop(component, None)
+        self._save_unless(at_first)
+
+    def _save_unless(self, text: bytes) -> None:
+        """Nothing is written when all places hold just this already."""
+        if self._uneven or self._text() != text:
+            self.save()
+
+    def save(self) -> None:
+        for place in self.places:
+            folder, _, name = place.rpartition("/")
+            if self._host.look(folder) is not None:
+                self._host.do(WriteFile(place, self._text(), 0o600))
+                continue
+            # The directory comes to be with the ledger in it: one that is found without was there before us.
+            self._make_parent(folder)
+            self._host.do(MakeDirectory(staging_dir(folder)))
+            self._host.do(WriteFile(f"{staging_dir(folder)}/{name}", self._text(), 0o600))
+            self._host.do(PlaceTree(staging_dir(folder), folder))
+        self._uneven = False
+
+    def _make_parent(self, place: str) -> None:
+        parts = place.split("/")
+        for count in range(2, len(parts)):
+            folder = "/".join(parts[:count])
+            if self._host.look(folder) is None:
+                self._host.do(MakeDirectory(folder, 0o755))
+
+    def _text(self) -> bytes:
+        """One line for each component: it is made often, and indenting it would take most of the time."""
+        kept = {
+            name: {kind: getattr(owned, kind) for kind in RESOURCE_KINDS if getattr(owned, kind)}
+            for name, owned in self.components.items()
+            if not owned.empty
+        }
+        body = ",\n".join(f"{json.dumps(name)}: {json.dumps(kinds)}" for name, kinds in kept.items())
+        found = json.dumps(self.found)
+        return f'{{"format": {FORMAT}, "found": {found}, "components": {{\n{body}\n}}}}\n'.encode()
+
+    def copy(self, host: Host) -> Ledger:
+        """The same knowledge about another host, for trying things out."""
+        other = Ledger.__new__(Ledger)
+        other._host, other.places, other.damaged, other._uneven = host, self.places, self.damaged, self._uneven
+        other.components, other.found = copy.deepcopy(self.components), copy.deepcopy(self.found)
+        return other
+
+
+KIND_OF = {MakeDirectory: "directory", WriteFile: "file", MakeLink: "link", PlaceTree: "program"}
+
+
+def staging_dir(folder: str) -> str:
+    """Where the directory of a ledger is made ready before it takes its place."""
+    return str(beside(Path(folder)))
+
+
+def _priority(host: Host, device: str) -> int:
+    """The last column of /proc/swaps; below zero it is the kernel's own choice."""
+    lines = (host.read("/proc/swaps") or b"").decode(errors="replace").splitlines()
+    return next((int(line.split()[-1]) for line in lines[1:] if line.split()[:1] == [device]), -2)
+
+
+def _parse_ledger(content: bytes) -> tuple[dict[str, OwnedResources], dict[str, list[str]]]:
+    document = json.loads(content)
+    if document["format"] != FORMAT:
+        raise ValueError(f"format {document['format']}")
+    check_shape(document)
+    components = {name: OwnedResources(**kinds) for name, kinds in document["components"].items()}
+    return components, dict(document.get("found", {}))

@@ -1,0 +1,72 @@
+"""The lock that keeps two agents from changing one machine at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import BusyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOCK_FILE = "/run/aks-flex-node.lock"
+ATTEMPTS, ATTEMPT_SECONDS = 5, 0.01
+
+
+@contextlib.contextmanager
+def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
+    """Hold the lock; the kernel lets it go when we end, however that comes."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            _acquire(handle)
+        except BlockingIOError as error:
+            holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
+            os.close(handle)
+            raise BusyError(
+                "machine-busy",
+                f"Another aks-flex-node (process {holder or 'unknown'}) is changing this machine right now.",
+                "Wait for it to end, then run the same command again.",
+                again=True,
+            ) from error
+        # Whoever held it before us has removed the file; a lock on a removed file holds nothing.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(handle).st_ino == Path(path).stat().st_ino:
+                break
+        os.close(handle)
+    try:
+        os.truncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        Path(path).unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _acquire(handle: int) -> None:
+    """Whoever only looks whether it is held has it for an instant."""
+    for _ in range(ATTEMPTS):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(ATTEMPT_SECONDS)
+    return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_held(path: str = LOCK_FILE) -> bool:
+    """Whether somebody holds it at this moment."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -1,0 +1,195 @@
+"""Observes everything that a component wants or owns. Reads only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.reconcile.ledger import OwnedResources
+from aks_flex_node.agent.reconcile.resources import (
+    Directory,
+    File,
+    FileLine,
+    ProgramTree,
+    Service,
+    Spec,
+    Symlink,
+    Sysctl,
+    parent_dirs,
+)
+from aks_flex_node.host.disk import aside, beside
+from aks_flex_node.host.system import sysctl_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from aks_flex_node.host.host import Entry, Host, UnitState
+
+MANIFEST = ".manifest.json"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is true of a component's things."""
+
+    live: bool = True
+    entries: Mapping[str, Entry | None] = field(default_factory=dict)
+    contents: Mapping[str, bytes | None] = field(default_factory=dict)
+    damage: Mapping[str, str] = field(default_factory=dict)  # place of a program -> what is wrong with it
+    sysctls: Mapping[str, str | None] = field(default_factory=dict)
+    modules: frozenset[str] = frozenset()
+    swaps: tuple[str, ...] = ()
+    units: Mapping[str, UnitState] = field(default_factory=dict)
+    replaced: frozenset[str] = frozenset()  # units whose running program is no longer the one on the disk
+    owned: OwnedResources = field(default_factory=OwnedResources)
+    originals: Mapping[str, bytes] = field(default_factory=dict)  # contents of files that stood here before us
+    children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of directories that are ours
+    unfinished: frozenset[str] = frozenset()  # paths beside which a crash has left something
+
+
+def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
+    paths = {one.path for one in spec.resources if isinstance(one, Directory | File | FileLine | Symlink)}
+    paths |= {one.needs for one in spec.resources if isinstance(one, Service) and one.needs}
+    paths |= spec.parent_dirs | set(owned.paths)
+    services = {one.name for one in spec.resources if isinstance(one, Service)} | set(owned.services)
+    keys = {one.key for one in spec.resources if isinstance(one, Sysctl)} | set(owned.sysctls)
+    units = {name: host.unit(name) for name in sorted(services)}
+    return Facts(
+        live=host.live,
+        entries={path: host.look(path) for path in sorted(paths)},
+        contents={one.path: host.read(one.path) for one in spec.resources if isinstance(one, File | FileLine)},
+        damage={one.path: find_damage(host, one, owned) for one in spec.resources if isinstance(one, ProgramTree)},
+        sysctls={key: _sysctl(host, key) for key in sorted(keys)},
+        modules=loaded_modules(host),
+        swaps=swaps(host),
+        units=units,
+        replaced=frozenset(name for name, unit in units.items() if _replaced(host, unit)),
+        owned=owned,
+        originals=_originals(host, owned),
+        children={path: host.names(path) for path, record in owned.paths.items() if record.get("ours")},
+        unfinished=frozenset(_unfinished(host, spec, owned)),
+    )
+
+
+def _unfinished(host: Host, spec: Spec, owned: OwnedResources) -> Iterator[str]:
+    """Where a file was being written, or where a tree that another has replaced is still there."""
+    programs = {one.path for one in spec.programs}
+    yield from (place for place in programs if host.look(str(aside(Path(place)))))
+    yield from (path for path in owned.paths if path not in programs and host.look(str(beside(Path(path)))))
+
+
+def find_damage(host: Host, program: ProgramTree, owned: OwnedResources) -> str:
+    """What is wrong with installed programs; nothing when they are whole."""
+    text = host.read(f"{program.path}/{MANIFEST}")
+    if text is None:
+        return "not installed"
+    try:
+        manifest = json.loads(text)
+        files = manifest["files"]
+        if not files:
+            return "is empty"
+        if wrong := _other_artifact(program, manifest):
+            return wrong
+        recorded = owned.paths.get(program.path, {})
+        seen = recorded.get("seen", {}) if recorded.get("synced") else {}
+        wrong_files = (
+            f"{name} {wrong}"
+            for name, expected in files.items()
+            if (wrong := _file_damage(host, f"{program.path}/{name}", expected, seen.get(name)))
+        )
+        return next(chain(_missing_files(program, files), wrong_files, _unsafe_dirs(host, program.path, files)), "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "its manifest is damaged"
+
+
+def _other_artifact(program: ProgramTree, manifest: dict[str, Any]) -> str:
+    """Whether the configuration pins other bytes than those that are installed."""
+    digests = {str(one["digest"]) for one in manifest.get("artifacts", [])}
+    pinned = [one.digest for one in program.artifacts if one.digest]
+    return "is not what the configuration pins" if any(digest not in digests for digest in pinned) else ""
+
+
+def _missing_files(program: ProgramTree, files: Iterable[str]) -> Iterator[str]:
+    """What an agent before this one did not want of the same version."""
+    wanted = (file.path for one in program.artifacts for file in one.files if not file.is_prefix)
+    yield from (f"{path} is missing" for path in wanted if path not in files)
+
+
+def _unsafe_dirs(host: Host, place: str, files: Iterable[str]) -> Iterator[str]:
+    """The directories that lead to a tree's files and are not root's alone to write to, the tree itself first."""
+    inside = {folder for name in files for folder in parent_dirs(f"{place}/{name}") if folder.startswith(f"{place}/")}
+    for folder in (place, *sorted(inside)):
+        if wrong := _permission_problem(host.look(folder)):
+            yield f"{folder.removeprefix(f'{place}/')} {wrong}"
+
+
+def _permission_problem(entry: Entry | None) -> str:
+    """Whether others than root could put programs of their own there."""
+    if entry is None:
+        return "is missing"
+    if not entry.roots:
+        return "does not belong to root"
+    return f"has mode {entry.mode:04o}" if entry.mode & 0o022 else ""
+
+
+def _file_damage(host: Host, path: str, expected: dict[str, object], seen: int | None) -> str:
+    entry = host.look(path)
+    if entry is None:
+        return "is missing"
+    if expected.get("link"):
+        return "" if entry.target == expected["link"] else "is not the link it should be"
+    if entry.size != expected["size"]:
+        return "has another size"
+    if entry.mode != expected["mode"] or not entry.roots:
+        return f"has mode {entry.mode:04o}" if entry.roots else "does not belong to root"
+    # A file that has not been touched since it was last hashed need not be hashed again.
+    if entry.changed != seen and host.digest(path) != expected["sha256"]:
+        return "has other content"
+    return ""
+
+
+def file_change_times(host: Host, place: str) -> dict[str, int]:
+    """When each installed file was last changed: as long as that stays, so does its content."""
+    text = host.read(f"{place}/{MANIFEST}")
+    try:
+        names = list(json.loads(text or b"{}").get("files", {}))
+    except (ValueError, TypeError, AttributeError):
+        return {}
+    entries = {name: host.look(f"{place}/{name}") for name in names}
+    return {name: entry.changed for name, entry in entries.items() if entry}
+
+
+def _sysctl(host: Host, key: str) -> str | None:
+    content = host.read(sysctl_path(key))
+    return None if content is None else " ".join(content.decode(errors="replace").split())
+
+
+def loaded_modules(host: Host) -> frozenset[str]:
+    """Modules that the kernel has, loaded or built in; `-` and `_` are the same to it."""
+    loaded = {line.split()[0] for line in (host.read("/proc/modules") or b"").decode().splitlines() if line}
+    known = {name for name in ("overlay", "br_netfilter") if _built_in(host, name)}
+    return frozenset(name.replace("-", "_") for name in loaded | known)
+
+
+def _built_in(host: Host, name: str) -> bool:
+    if name == "overlay":
+        return b"\toverlay\n" in (host.read("/proc/filesystems") or b"")
+    return host.look("/proc/sys/net/bridge/bridge-nf-call-iptables") is not None
+
+
+def swaps(host: Host) -> tuple[str, ...]:
+    lines = (host.read("/proc/swaps") or b"").decode().splitlines()[1:]
+    return tuple(line.split()[0].replace("\\040", " ") for line in lines if line)
+
+
+def _replaced(host: Host, unit: UnitState) -> bool:
+    entry = host.look(f"/proc/{unit.pid}/exe") if unit.pid else None
+    return entry is not None and entry.target.endswith(" (deleted)")
+
+
+def _originals(host: Host, owned: OwnedResources) -> dict[str, bytes]:
+    copies = {path: (record.get("original") or {}).get("copy") for path, record in owned.paths.items()}
+    return {path: host.read(copy) or b"" for path, copy in copies.items() if copy and host.look(copy)}

@@ -1,0 +1,82 @@
+"""Stages programs in the background (download, verify, unpack) while earlier components are applied."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from aks_flex_node.agent.artifacts import Sources, Store, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aks_flex_node.agent.artifacts import Transfer
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.resources import ProgramTree
+
+
+class ProgramStager(Protocol):
+    def prepare(self, programs: Sequence[ProgramTree]) -> None:
+        """Begin with all of them now, in this order of need."""
+        ...
+
+    def finish(self, program: ProgramTree, seconds: float) -> None:
+        """Wait until one stands ready at its staging place."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def artifact_sources(config: NodeConfig) -> Sources:
+    artifacts, proxy = config.artifacts, config.proxy
+    return Sources(
+        base_url=artifacts.base_url,
+        bundle=artifacts.bundle,
+        ca_file=artifacts.ca_file,
+        http_proxy=proxy.http,
+        https_proxy=proxy.https,
+        no_proxy=proxy.no_proxy,
+        parallel=artifacts.parallel,
+        attempts=artifacts.attempts,
+        stall_seconds=artifacts.stall_seconds,
+    )
+
+
+class StoreProgramStager:
+    """Fetches, verifies and unpacks by way of the artifact store."""
+
+    def __init__(self, config: NodeConfig, observe: Callable[[Transfer], None] | None = None) -> None:
+        self._store = Store(Path(cache_dir(config)), artifact_sources(config), observe=observe)
+
+    def prepare(self, programs: Sequence[ProgramTree]) -> None:
+        if programs:
+            self._store.prepare([program_tree(program) for program in programs])
+
+    def finish(self, program: ProgramTree, seconds: float) -> None:
+        self._store.wait(program_tree(program), seconds)
+
+    def transfers(self) -> list[Transfer]:
+        return self._store.transfers()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def cache_dir(config: NodeConfig) -> str:
+    return f"{config.paths.data_dir}/artifacts"
+
+
+def program_tree(program: ProgramTree) -> Tree:
+    return Tree(program.component, program.version, program.artifacts, Path(program.staging_path))
+
+
+class Deadline:
+    """What is left of a step's time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
