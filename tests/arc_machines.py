@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.azure.arm import AzureCallError, refused
+from aks_flex_node.azure.arm import AzureCallError, refused_error
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Run, StartUnit
-from aks_flex_node.host.host import Answer, UnitState
+from aks_flex_node.host.host import CommandResult, UnitState
 from tests.crash.simulated import SimulatedSystem
 from tests.openpgp_keys import FINGERPRINT, KEY
 from tests.unit.agent.config.samples import settings
@@ -89,7 +89,7 @@ class Azure:
 
     def token(self) -> str:
         if self.down:
-            raise refused(503, "")
+            raise refused_error(503, "")
         return "operators-token"
 
     def text(self, url: str) -> str:
@@ -100,13 +100,15 @@ class Azure:
         self._call("GET", path)
         found: dict[str, Any] | None = self.state["machines"].get(path)
         if found is None:
-            raise refused(404, '{"error": {"code": "ResourceNotFound", "message": "No."}}')
+            raise refused_error(404, '{"error": {"code": "ResourceNotFound", "message": "No."}}')
         return found
 
     def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
         self._call("PUT", path)
         if self.clock.time < self.known_after:
-            raise refused(400, '{"error": {"code": "PrincipalNotFound", "message": "Principal does not exist."}}')
+            raise refused_error(
+                400, '{"error": {"code": "PrincipalNotFound", "message": "Principal does not exist."}}'
+            )
         state = self.state
         state["roles"][path] = body["properties"]
         self.keep(state)
@@ -157,7 +159,7 @@ class Azure:
             raise AzureCallError("arm-unreachable", "It cannot be reached.", "", again=True)
         if self.throttled:
             self.throttled -= 1
-            raise refused(429, "{}")
+            raise refused_error(429, "{}")
         for begin, fault in self.faults.items():
             if f"{method} {path}".startswith(begin):
                 raise fault
@@ -177,10 +179,10 @@ class ArcSystem(SimulatedSystem):
     def registered(self) -> Path:
         return self._root / "var/opt/azcmagent/agentconfig.json"
 
-    def ask(self, *argv: str, seconds: float) -> Answer:
+    def ask(self, *argv: str, seconds: float) -> CommandResult:
         if argv == ("/usr/bin/azcmagent", "show", "-j"):
             known = json.loads(self.registered.read_text()) if self.registered.exists() else {}
-            return Answer(0, json.dumps({"status": "Disconnected", "agentVersion": "1", **known}))
+            return CommandResult(0, json.dumps({"status": "Disconnected", "agentVersion": "1", **known}))
         return super().ask(*argv, seconds=seconds)
 
     def unit(self, name: str) -> UnitState:

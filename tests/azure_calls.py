@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.azure import credentials
-from aks_flex_node.azure.arm import Arm, AzureCallError
+from aks_flex_node.azure.arm import ArmClient, AzureCallError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,13 +17,13 @@ API_VERSION = "2026-05-01-preview"
 
 def main() -> None:
     told = json.load(sys.stdin)
-    authority = credentials.Authority(told["authority"], told["ca"])
+    authority = credentials.TokenAuthority(told["authority"], told["ca"])
     credential = credentials.service_principal(told["tenant"], told["client"], told["secret"], authority)
-    arm = Arm(credential, told["management"], ca_file=told["ca"])
+    arm = ArmClient(credential, told["management"], ca_file=told["ca"])
     json.dump([call(arm, *each) for each in told["calls"]], sys.stdout)
 
 
-def call(arm: Arm, method: str, path: str, body: Any) -> dict[str, Any]:
+def call(arm: ArmClient, method: str, path: str, body: Any) -> dict[str, Any]:
     doing: dict[str, Callable[[], Any]] = {
         "GET": lambda: arm.get(path, API_VERSION),
         "PUT": lambda: arm.put(path, API_VERSION, body),

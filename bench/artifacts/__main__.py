@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import Artifact, Sources, Store, Tree, Wanted
+from aks_flex_node.agent.artifacts import Artifact, ArtifactFile, ArtifactStore, ArtifactTree, DownloadOptions
 from aks_flex_node.lab.pki import Authority
 from aks_flex_node.lab.processes import run, spawn
 from tests.service.ports import free_port
@@ -32,7 +32,7 @@ GITHUB = "github.com"
 KUBERNETES, CONTAINERD, RUNC, CNI, NPD = "1.34.4", "2.4.2", "1.5.2", "1.9.1", "1.34.0"
 
 
-def trees(staging: Path, tarball: bool) -> tuple[Tree, ...]:
+def trees(staging: Path, tarball: bool) -> tuple[ArtifactTree, ...]:
     """The five components, as a node gets them."""
     release = "releases/download"
     containerd = f"{GITHUB}/containerd/containerd/{release}/v{CONTAINERD}/containerd-{CONTAINERD}-linux-amd64.tar.gz"
@@ -43,28 +43,35 @@ def trees(staging: Path, tarball: bool) -> tuple[Tree, ...]:
     )
     return (
         tree(staging, "kubernetes", KUBERNETES, kubernetes(tarball)),
-        tree(staging, "containerd", CONTAINERD, [(containerd, ".sha256sum", (Wanted("bin/", "bin/"),))]),
-        tree(staging, "cni", CNI, [(cni, ".sha256", (Wanted("./", "bin/"),))]),
-        tree(staging, "npd", NPD, [(npd, ".sha512", (Wanted("bin/", "bin/"), Wanted("config/", "config/")))]),
-        tree(staging, "runc", RUNC, [(runc, "", (Wanted("", "bin/runc"),))]),
+        tree(staging, "containerd", CONTAINERD, [(containerd, ".sha256sum", (ArtifactFile("bin/", "bin/"),))]),
+        tree(staging, "cni", CNI, [(cni, ".sha256", (ArtifactFile("./", "bin/"),))]),
+        tree(
+            staging,
+            "npd",
+            NPD,
+            [(npd, ".sha512", (ArtifactFile("bin/", "bin/"), ArtifactFile("config/", "config/")))],
+        ),
+        tree(staging, "runc", RUNC, [(runc, "", (ArtifactFile("", "bin/runc"),))]),
     )
 
 
-def kubernetes(tarball: bool) -> list[tuple[str, str, tuple[Wanted, ...]]]:
+def kubernetes(tarball: bool) -> list[tuple[str, str, tuple[ArtifactFile, ...]]]:
     base = f"dl.k8s.io/v{KUBERNETES}"
     if tarball:
-        wanted = (Wanted("kubernetes/node/bin/", "bin/"),)
+        wanted = (ArtifactFile("kubernetes/node/bin/", "bin/"),)
         return [(f"{base}/kubernetes-node-linux-amd64.tar.gz", ".sha256", wanted)]
     names = ("kubelet", "kubeadm", "kubectl")
-    return [(f"{base}/bin/linux/amd64/{name}", ".sha256", (Wanted("", f"bin/{name}"),)) for name in names]
+    return [(f"{base}/bin/linux/amd64/{name}", ".sha256", (ArtifactFile("", f"bin/{name}"),)) for name in names]
 
 
-def tree(staging: Path, component: str, version: str, files: list[tuple[str, str, tuple[Wanted, ...]]]) -> Tree:
+def tree(
+    staging: Path, component: str, version: str, files: list[tuple[str, str, tuple[ArtifactFile, ...]]]
+) -> ArtifactTree:
     artifacts = tuple(
         Artifact(component, version, f"https://{path}", wanted, checksums=(checksum(path, suffix),))
         for path, suffix, wanted in files
     )
-    return Tree(component, version, artifacts, staging / component)
+    return ArtifactTree(component, version, artifacts, staging / component)
 
 
 def checksum(path: str, suffix: str) -> str:
@@ -92,7 +99,7 @@ def mirror(room: Path) -> Iterator[tuple[str, Path]]:
 
 
 def ours(room: Path, base_url: str, authority: Path, tarball: bool) -> None:
-    store = Store(room / "cache", Sources(base_url=base_url, ca_file=str(authority)))
+    store = ArtifactStore(room / "cache", DownloadOptions(base_url=base_url, ca_file=str(authority)))
     wanted = trees(room / "staged", tarball)
     store.prepare(wanted)
     for each in wanted:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from aks_flex_node.api.node_marks import CORDONED
+from aks_flex_node.api.contract import CORDONED_ANNOTATION
 from tests.agents import flex
 from tests.chaos.checking import HOME
 from tests.chaos.tried import Tried
@@ -89,7 +89,7 @@ def left_over(it: Tried) -> list[str]:
         f"failed units: {failed.split()}": bool(failed),
         f"partial files: {partial.split()}": bool(partial),
         "its work still goes on": it.machine.run("systemctl", "is-active", WORK, check=False).ok,
-        "our cordon is still marked": CORDONED in it.followed.node()["metadata"].get("annotations", {}),
+        "our cordon is still marked": CORDONED_ANNOTATION in it.followed.node()["metadata"].get("annotations", {}),
         "`aks-flex-node health` says no": not flex(it.machine, "health", check=False).ok,
     }
     return [f"{it.name}: {sentence}" for sentence, true in told.items() if true]

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from aks_flex_node.agent.config.starter import starter
+from aks_flex_node.agent.config.render import config_template
 from deb import pages
 from deb.archives import Entry, ar, tar_gz
 from deb.wheels import carried
@@ -83,7 +83,7 @@ def contents(build: Build) -> dict[str, Entry]:
         **{f"{LIB}/wheels/{name}": Entry(content) for name, content in wheels.items()},
         **{f"usr/share/man/man1/{name}.gz": Entry(_gzip(text.encode())) for name, text in manual.items()},
         **{place: Entry(text.encode()) for place, text in pages.completions().items()},
-        EXAMPLE: Entry(starter().encode()),
+        EXAMPLE: Entry(config_template().encode()),
         f"{DOC}/copyright": Entry(_copyright(build).encode()),
         f"{DOC}/changelog.gz": Entry(_gzip(_changelog(build).encode())),
         f"{DOC}/troubleshooting.md": Entry((build.checkout / "docs/troubleshooting.md").read_bytes()),

@@ -36,7 +36,7 @@ class FlexError(Exception):
         return f"{DOCS}#{self.name}"
 
 
-class WordsError(FlexError):
+class CommandUsageError(FlexError):
     exit_code = 2
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
-from aks_flex_node.azure.roles import NODE_ROLES
+from aks_flex_node.azure.role_assignments import NODE_ROLES
 from aks_flex_node.lab import agents, network, snapshots
 from aks_flex_node.lab.arm.consistency import Consistency
 from aks_flex_node.lab.arm.hybrid import Machines

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.identities.clouds import KUBERNETES
+from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
 from aks_flex_node.lab.entra.directory import TENANT
 from aks_flex_node.lab.machines.bases import System
 from aks_flex_node.lab.snapshots import diff
@@ -51,7 +51,7 @@ def curl(machine: Machine, *words: str) -> Result:
     return machine.run("curl", "-sS", "--retry", "3", "--retry-all-errors", "--max-time", "60", *words, check=False)
 
 
-def token_by_secret(machine: Machine, principal: Principal, audience: str = KUBERNETES) -> str:
+def token_by_secret(machine: Machine, principal: Principal, audience: str = AKS_SERVER_APP_ID) -> str:
     form = {
         "grant_type": "client_credentials",
         "client_id": principal.client_id,
@@ -77,7 +77,7 @@ def user(machine: Machine, token: str) -> dict[str, Any]:
 
 
 def of_the_machine(machine: Machine, *words: str) -> str:
-    url = f"{METADATA}&resource={KUBERNETES}{''.join(words)}"
+    url = f"{METADATA}&resource={AKS_SERVER_APP_ID}{''.join(words)}"
     return str(json.loads(curl(machine, "-H", "Metadata: true", url).out)["access_token"])
 
 
@@ -90,7 +90,7 @@ def test_a_service_principal_is_a_user_of_the_cluster_by_its_object_id_and_group
 
 def test_a_persons_group_may_do_what_the_clusters_roles_say(lab: Lab, edge: Machine) -> None:
     person = lab.azure.directory.user("eve@flex.internal", "right", groups=(GROUP,))
-    form = f"grant_type=password&username={person.name}&password=right&client_id=x&scope={KUBERNETES}/.default"
+    form = f"grant_type=password&username={person.name}&password=right&client_id=x&scope={AKS_SERVER_APP_ID}/.default"
     token = json.loads(curl(edge, "-d", form, LOGIN).out)["access_token"]
     nodes = ("-o", "/dev/null", "-w", "%{http_code}", "-H", f"Authorization: Bearer {token}")
     assert user(edge, token)["username"] == person.object_id
@@ -126,7 +126,7 @@ def test_a_machine_does_not_get_its_neighbours_identity(lab: Lab, edge: Machine,
     identity = lab.azure.directory.managed_identity("next", "/subscriptions/s/resourceGroups/g/virtualMachines/next")
     lab.azure.metadata.give(edge, identity)
     try:
-        url = f"{METADATA}&resource={KUBERNETES}"
+        url = f"{METADATA}&resource={AKS_SERVER_APP_ID}"
         answer = curl(stranger, "-H", "Metadata: true", url)
         assert json.loads(answer.out)["error_description"] == "Identity not found"
     finally:
@@ -141,7 +141,7 @@ def test_of_several_identities_the_one_that_is_asked_for_is_meant(lab: Lab, edge
         token = of_the_machine(edge, f"&client_id={two.client_id}")
         claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
         assert (claims["oid"], claims["xms_mirid"]) == (two.object_id, two.resource_id)
-        answer = curl(edge, "-H", "Metadata: true", f"{METADATA}&resource={KUBERNETES}")
+        answer = curl(edge, "-H", "Metadata: true", f"{METADATA}&resource={AKS_SERVER_APP_ID}")
         assert "Multiple user assigned identities" in answer.out
     finally:
         lab.azure.metadata.give(edge)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.azure.roles import NODE_ROLES
+from aks_flex_node.azure.role_assignments import NODE_ROLES
 from aks_flex_node.lab import agents, network
 from aks_flex_node.lab.agents.parcels import PYTHONS
 from aks_flex_node.lab.arm.hybrid import Machines

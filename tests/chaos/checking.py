@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.api.node_marks import CORDONED
+from aks_flex_node.api.contract import CORDONED_ANNOTATION
 from tests.agents import flex
 from tests.chaos.wanted import OURS
 
@@ -67,7 +67,7 @@ def in_the_cluster(it: Tried) -> list[str]:
         "runtime": (info["containerRuntimeVersion"], f"containerd://{wanted.versions['containerd']}"),
         "Ready": (ready, "True"),
         "unschedulable": (node["spec"].get("unschedulable", False), False),
-        "our cordon": (node["metadata"].get("annotations", {}).get(CORDONED), None),
+        "our cordon": (node["metadata"].get("annotations", {}).get(CORDONED_ANNOTATION), None),
     }
     return _differing(pairs)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host import mounts
 from aks_flex_node.host.actions import MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
-from aks_flex_node.host.disk import aside, beside
+from aks_flex_node.host.disk import backup_path, temporary_path
 from aks_flex_node.host.real import RootedHost
 from tests.crash.simulated import SimulatedSystem
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Entry
+    from aks_flex_node.host.host import FileEntry
 
 HAVE_A_MIDDLE = (WriteFile, MakeLink, PlaceTree, RemoveTree)  # all others are one system call, or one program
 
@@ -27,7 +27,7 @@ class SimulatedHost(RootedHost):
         super().__init__(root, SimulatedSystem(root))
         self.done: list[Action] = []
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FileEntry | None:
         """Whoever runs the tests stands for root."""
         entry = super().look(path)
         return replace(entry, uid=0, gid=0) if entry else None
@@ -41,7 +41,7 @@ class SimulatedHost(RootedHost):
         """The disk asks the real kernel what is mounted; the mounts of this machine are simulated, too."""
         if isinstance(action, Remove | RemoveTree):
             points = mounts.mount_points((self.read(mounts.MOUNTINFO) or b"").decode())
-            if mounts.below(points, action.path):
+            if mounts.mounts_below(points, action.path):
                 raise MachineError("mounted-below", f"{action.path} was not removed: something is mounted there.", "")
 
 
@@ -101,10 +101,10 @@ def begin(host: SimulatedHost, action: Action) -> None:
     """Do half of it: what is on the disk when the process ends between two of its system calls."""
     match action:
         case WriteFile(path, content):
-            beside(host.disk.at(path)).write_bytes(content[: len(content) // 2])
+            temporary_path(host.disk.at(path)).write_bytes(content[: len(content) // 2])
         case MakeLink(path, target):
-            beside(host.disk.at(path)).unlink(missing_ok=True)
-            beside(host.disk.at(path)).symlink_to(target)
+            temporary_path(host.disk.at(path)).unlink(missing_ok=True)
+            temporary_path(host.disk.at(path)).symlink_to(target)
         case PlaceTree(source, path):
             _half_place(host.disk.at(source), host.disk.at(path))
         case RemoveTree(path):
@@ -115,6 +115,6 @@ def begin(host: SimulatedHost, action: Action) -> None:
 def _half_place(source: Path, place: Path) -> None:
     """Of the three steps aside, into place and away, the first two; where nothing is in the way, the only one."""
     if place.exists():
-        place.rename(aside(place))
+        place.rename(backup_path(place))
     if source.exists():
         source.rename(place)

@@ -22,8 +22,8 @@ from aks_flex_node.host.actions import (
     UnloadModule,
     Unmount,
 )
-from aks_flex_node.host.disk import Disk
-from aks_flex_node.host.host import MISSING_PROGRAM, Answer, UnitState
+from aks_flex_node.host.disk import HostDisk
+from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult, UnitState
 from aks_flex_node.host.system import sysctl_path
 from tests.crash import tables, traces
 
@@ -41,18 +41,18 @@ class SimulatedSystem:
     live = True
 
     def __init__(self, root: Path) -> None:
-        self._disk = Disk(root)
+        self._disk = HostDisk(root)
         self._file = root / STATE
 
-    def ask(self, *argv: str, seconds: float) -> Answer:  # noqa: ARG002
+    def ask(self, *argv: str, seconds: float) -> CommandResult:  # noqa: ARG002
         match argv:
             case ("ip", "-j", "link", *_):
-                return Answer(0, json.dumps([{"ifname": name} for name in self._memory()["links"]]))
+                return CommandResult(0, json.dumps([{"ifname": name} for name in self._memory()["links"]]))
             case ("iptables-save",):
-                return Answer(0, self._memory()["iptables"])
+                return CommandResult(0, self._memory()["iptables"])
             case ("see-node",):
-                return Answer(0, json.dumps(self._memory().get("node")))
-        return Answer(MISSING_PROGRAM, err=f"{argv[0]}: not simulated")
+                return CommandResult(0, json.dumps(self._memory().get("node")))
+        return CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: not simulated")
 
     def unit(self, name: str) -> UnitState:
         running = self._memory()["units"].get(name)
@@ -61,7 +61,7 @@ class SimulatedSystem:
         if running is None:
             return UnitState(name, exists=exists, enabled=enabled)
         stale = running["definition"] != self._definition(name)
-        return UnitState(name, exists, enabled, "active", "running", stale=stale)
+        return UnitState(name, exists, enabled, "active", "running", needs_reload=stale)
 
     def do(self, action: Action) -> None:
         match action:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aks_flex_node.host.disk import Disk
+    from aks_flex_node.host.disk import HostDisk
 
 
-def add(disk: Disk, path: str, line: str) -> None:
+def add(disk: HostDisk, path: str, line: str) -> None:
     """Put a line at the end, unless it is there."""
     lines = _lines(disk, path)
     disk.at(path).write_text("".join(f"{one}\n" for one in (*lines, *([line] if line not in lines else []))))
 
 
-def drop(disk: Disk, path: str, column: int, word: str) -> None:
+def drop(disk: HostDisk, path: str, column: int, word: str) -> None:
     """Take out the lines that have a word in a column."""
     kept = [line for line in _lines(disk, path) if line.split()[column : column + 1] != [word]]
     disk.at(path).write_text("".join(f"{line}\n" for line in kept))
 
 
-def _lines(disk: Disk, path: str) -> list[str]:
+def _lines(disk: HostDisk, path: str) -> list[str]:
     return (disk.read(path) or b"").decode().splitlines()
 
 

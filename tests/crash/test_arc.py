@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.arc.registration import Registration
-from aks_flex_node.azure.patience import Patience
+from aks_flex_node.agent.arc.registration import ArcRegistration
 from aks_flex_node.host.actions import MakeDirectory
+from aks_flex_node.retry import RetryDeadline
 from tests.arc_machines import AZURE, ArcSystem, Azure, config, seed
 from tests.crash import world
 from tests.crash.crashing import PhotographedHost, SimulatedHost
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 NOTHING: dict[str, object] = {"machines": {}, "roles": {}}
 
 
-def registration(host: SimulatedHost) -> Registration:
+def registration(host: SimulatedHost) -> ArcRegistration:
     """What a new process makes. Azure's state goes with the pictures: it, too, is as it was when that ended."""
     take = host.take if isinstance(host, PhotographedHost) else lambda _: None
     azure = Azure(host.disk.root, lambda call: take(f"before {call}"))
     host.system = ArcSystem(host.disk.root, azure)
     clock = azure.clock
-    return Registration(
+    return ArcRegistration(
         world.engine(host, config()),
         lambda _: None,
         azure,
-        lambda seconds: Patience(seconds, now=clock.now, sleep=clock.sleep),
+        lambda seconds: RetryDeadline(seconds, now=clock.now, sleep=clock.sleep),
     )
 
 
@@ -45,7 +45,7 @@ def register(host: SimulatedHost) -> list[str]:
 
 
 def take_back(host: SimulatedHost) -> list[str]:
-    return registration(host).take_back()
+    return registration(host).unregister()
 
 
 @pytest.fixture(scope="module")

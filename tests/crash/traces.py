@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.crash import tables
 
 if TYPE_CHECKING:
-    from aks_flex_node.host.disk import Disk
+    from aks_flex_node.host.disk import HostDisk
 
 BIN = "/usr/local/bin"
 INPUTS = {
@@ -49,7 +49,7 @@ class Traces:
     links: tuple[str, ...] = ()
     iptables: str = ""
 
-    def put(self, disk: Disk) -> None:
+    def put(self, disk: HostDisk) -> None:
         for path in self.folders:
             disk.at(path).mkdir(parents=True, exist_ok=True)
         for path in self.files:
@@ -91,5 +91,5 @@ LEFT_BY = {
 }
 
 
-def clear(disk: Disk, path: str) -> None:
+def clear(disk: HostDisk, path: str) -> None:
     shutil.rmtree(disk.at(path), ignore_errors=True)

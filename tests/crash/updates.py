@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.bootstrap.join import pending_actions
 from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
-from aks_flex_node.agent.fetching import keeping
-from aks_flex_node.agent.fetching.bundles import read_bundle
+from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.jobs.update.job import UpdateJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.progress import ProgressReporter
@@ -61,7 +61,7 @@ def bundle(values: dict[str, object], version: str) -> bytes:
 
 def follow(host: SimulatedHost) -> None:
     """From now on, the machine goes by a configuration of the provider's."""
-    keeping.settle_update(host, read_bundle(bundle({}, "1"), "test"), world.CONFIG, b"")
+    config_store.commit_update(host, parse_bundle(bundle({}, "1"), "test"), world.CONFIG, b"")
 
 
 def wait(host: SimulatedHost, values: dict[str, object]) -> None:
@@ -95,7 +95,7 @@ def flaws(host: SimulatedHost) -> list[str]:
     found = [f"{name}: {action}" for name, action in pending_actions(world.engine(host, current.config))]
     if (host.read(CONFIG_VERSION_FILE) or b"").decode().strip() != current.version:
         found.append("the version is not that of the configuration")
-    found += [path for path in (UPDATE_JOURNAL, keeping.TOGETHER) if host.look(path)]
+    found += [path for path in (UPDATE_JOURNAL, config_store.JOURNAL_FILE) if host.look(path)]
     if LastingCluster(host).cordoned:
         found.append("the node is cordoned")
     return found

@@ -10,7 +10,7 @@ from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, UNIT, client_file
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.progress import ProgressReporter
-from aks_flex_node.agent.vpn.connection import Connection
+from aks_flex_node.agent.vpn.connection import VpnConnection
 from tests.crash import traces, world
 from tests.unit.agent.config.samples import CLUSTER_ID, settings
 from tests.unit.agent.vpn import azures
@@ -52,10 +52,10 @@ def _save(file: Path, known: FakeAzure) -> None:
     file.write_text(azures.saved(known.documents))
 
 
-def connection(host: SimulatedHost, **words: bool) -> Connection:
+def connection(host: SimulatedHost, **words: bool) -> VpnConnection:
     engine = world.engine(host, CONFIG)
     initialize(engine, ProgressReporter())
-    return Connection(engine, lambda _: None, azures.world(azure(host), Clock()), **words)
+    return VpnConnection(engine, lambda _: None, azures.world(azure(host), Clock()), **words)
 
 
 def connect(host: SimulatedHost) -> list[str]:
@@ -73,5 +73,5 @@ def leave(host: SimulatedHost) -> list[str]:
     engine = world.engine(host, CONFIG)
     problems: list[str] = []
     engine.remove(COMPONENT, problems.append)
-    to_type = Connection(engine, lambda _: None, azures.world(azure(host), Clock())).take_back()
+    to_type = VpnConnection(engine, lambda _: None, azures.world(azure(host), Clock())).remove_from_azure()
     return [*problems, *to_type, *Unbootstrap(engine, None, ProgressReporter()).run()]

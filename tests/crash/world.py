@@ -7,8 +7,8 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from aks_flex_node.agent.artifacts.digests import hash_file
-from aks_flex_node.agent.artifacts.manifests import Manifest, StagedFile
+from aks_flex_node.agent.artifacts.digest import hash_file
+from aks_flex_node.agent.artifacts.model import StagedFile, TreeManifest
 from aks_flex_node.agent.bootstrap.join import NodeJoin, pending_actions
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.cluster.nodes import Node
@@ -115,7 +115,7 @@ class StagingWorkshop:
             (place / name).write_text(f"{name} of {program.component} {program.version}\n")
             (place / name).chmod(wanted.mode)
             files[name] = StagedFile(hash_file(place / name).sha256, (place / name).stat().st_size, wanted.mode)
-        Manifest(program.component, program.version, (), files).write(place)
+        TreeManifest(program.component, program.version, (), files).write(place)
 
 
 class GivingProof:

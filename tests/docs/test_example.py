@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from aks_flex_node.agent.components import catalog
-from aks_flex_node.agent.config.settings import Settings
+from aks_flex_node.agent.config.base_model import ConfigModel
 from aks_flex_node.agent.reconcile.component import Component
 from tests.unit.agent.given import MACHINE, config_of, files_of
 
@@ -26,7 +26,7 @@ def names_of(text: str, **known: Any) -> dict[str, Any]:
 
 
 def test_the_component_of_the_guide_passes_the_case_of_the_guide() -> None:
-    setting = names_of(SETTING, Settings=Settings, Field=Field)
+    setting = names_of(SETTING, Settings=ConfigModel, Field=Field)
     component = names_of(COMPONENT)
 
     def config(values: dict[str, object]) -> SimpleNamespace:

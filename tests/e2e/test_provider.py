@@ -111,7 +111,7 @@ def test_the_agent_accepts_the_bundle_and_fetching_it_is_recorded(provider: Prov
     config = loader.load_text(json.dumps(answer.document), "bundle", {}, {}).config
     assert (config.node.name, config.kubernetes.version) == ("bundle-1", "1.34.4")
     assert config.node.kubelet.server_url == "https://api.flex.internal:443"
-    assert loader.require_join(config) == []
+    assert loader.missing_for_join(config) == []
     assert provider.join_state("bundle-1") == "ConfigFetched"
     assert answer.document["configVersion"] == provider.get("bundle-1")["configVersion"]
 

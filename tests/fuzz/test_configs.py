@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aks_flex_node.agent.config.keys import keys
-from aks_flex_node.agent.config.loader import Loaded, load_text
+from aks_flex_node.agent.config.loader import LoadedConfig, load_text
+from aks_flex_node.agent.config.remote import parse_bundle
+from aks_flex_node.agent.config.render import config_template
 from aks_flex_node.agent.config.sources import nest
-from aks_flex_node.agent.config.starter import starter
-from aks_flex_node.agent.fetching.bundles import read_bundle
 from aks_flex_node.errors import ConfigError
 from tests.fuzz.damaging import damaged, json_values
 from tests.fuzz.trying import tried
@@ -34,7 +34,7 @@ SOUND = json.dumps({"config": nest(dict(SETTINGS)), "configVersion": "1700000000
 PATHS = [key.path for key in keys()]
 
 
-def loaded(text: str, name: str) -> Loaded | None:
+def loaded(text: str, name: str) -> LoadedConfig | None:
     """What became of it; None when it was refused, in words for a person that give no secret away."""
     found = tried(lambda: load_text(text, name, {}, {}), ConfigError)
     if isinstance(found, ConfigError):
@@ -63,7 +63,7 @@ def test_a_damaged_file_loads_or_is_refused(content: bytes) -> None:
     loaded(text, "config.yaml")  # JSON is YAML, and damaged JSON often is
 
 
-@given(damaged(starter({"kubernetes.version": "1.34.4"}).encode(), most=6))
+@given(damaged(config_template({"kubernetes.version": "1.34.4"}).encode(), most=6))
 def test_a_damaged_starter_loads_or_is_refused(content: bytes) -> None:
     loaded(content.decode(errors="replace"), "config.yaml")
 
@@ -81,7 +81,7 @@ def test_any_text_loads_or_is_refused(text: str) -> None:
 
 @given(damaged(SOUND) | st.binary(max_size=200))
 def test_whatever_a_config_url_returns_is_a_bundle_or_refused(content: bytes) -> None:
-    bundle = tried(lambda: read_bundle(content, "https://provider.example"), ConfigError)
+    bundle = tried(lambda: parse_bundle(content, "https://provider.example"), ConfigError)
     if isinstance(bundle, ConfigError):
         assert bundle.name == "bundle-invalid"
         return

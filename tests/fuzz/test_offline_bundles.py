@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aks_flex_node.agent.artifacts.bundles import Bundle
-from aks_flex_node.agent.artifacts.caches import Cache
-from aks_flex_node.agent.artifacts.trees import Artifact, Wanted
+from aks_flex_node.agent.artifacts.bundle import OfflineBundle
+from aks_flex_node.agent.artifacts.cache import ArtifactCache
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.errors import ArtifactError
 from tests.fuzz.damaging import damaged, json_values
 from tests.fuzz.trying import tried
@@ -24,7 +24,7 @@ from tests.fuzz.trying import tried
 URL = "https://publisher.example/tool"
 TOOL = b"tool" * 100
 DIGEST = hashlib.sha256(TOOL).hexdigest()
-ARTIFACT = Artifact("tool", "1.0", URL, (Wanted("tool", "tool"),))
+ARTIFACT = Artifact("tool", "1.0", URL, (ArtifactFile("tool", "tool"),))
 ENTRY = {
     "component": "tool",
     "version": "1.0",
@@ -51,7 +51,7 @@ def found(content: bytes) -> bytes | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bundle.tar"
         path.write_bytes(content)
-        bundle = Bundle.at(str(path), Cache(Path(folder) / "cache"))
+        bundle = OfflineBundle.at(str(path), ArtifactCache(Path(folder) / "cache"))
         blob = tried(lambda: bundle.find(ARTIFACT), ArtifactError)
         if isinstance(blob, ArtifactError):
             assert blob.name in {"bundle-broken", "bundle-incomplete", "digest-invalid"}, blob

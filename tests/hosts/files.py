@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.host.actions import EditFile, MakeDirectory, MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
-from aks_flex_node.host.host import Kind
+from aks_flex_node.host.host import EntryKind
 
 if TYPE_CHECKING:
     from tests.hosts.stands import Stand
@@ -27,7 +27,7 @@ class Questions:
 
         entry = host.look(path)
         assert entry
-        assert (entry.kind, entry.mode, entry.size, entry.target) == (Kind.FILE, 0o640, 7, "")
+        assert (entry.kind, entry.mode, entry.size, entry.target) == (EntryKind.FILE, 0o640, 7, "")
         assert (host.read(path), host.digest(path)) == (b"content", hashlib.sha256(b"content").hexdigest())
         assert host.names(path) == ()
         assert (host.look(f"{path}/below"), host.read(f"{path}/below")) == (None, None)
@@ -48,7 +48,7 @@ class Questions:
 
         entry = host.look(link)
         assert entry
-        assert (entry.kind, entry.target) == (Kind.LINK, target)
+        assert (entry.kind, entry.target) == (EntryKind.LINK, target)
         assert (host.read(link), host.digest(link)) == (b"x", hashlib.sha256(b"x").hexdigest())
 
     def test_a_path_leads_through_links_to_directories(self, stand: Stand) -> None:
@@ -93,7 +93,7 @@ class FileActions:
 
         entry = stand.host.look(path)
         assert entry
-        assert (entry.kind, entry.mode, stand.host.names(path)) == (Kind.DIRECTORY, 0o750, ("file",))
+        assert (entry.kind, entry.mode, stand.host.names(path)) == (EntryKind.DIRECTORY, 0o750, ("file",))
 
     def test_a_file_is_replaced_with_its_mode(self, stand: Stand) -> None:
         path = stand.at("file")
@@ -115,7 +115,7 @@ class FileActions:
 
         entry = stand.host.look(path)
         assert entry
-        assert (entry.kind, entry.target) == (Kind.LINK, "two")
+        assert (entry.kind, entry.target) == (EntryKind.LINK, "two")
 
     def test_removing_takes_a_file_a_link_and_an_empty_directory(self, stand: Stand) -> None:
         stand.twice(

@@ -49,13 +49,13 @@ class LiveUnits(WithUnit):
 
     def test_a_unit_is_stale_until_systemd_has_read_its_file_again(self, stand: Stand) -> None:
         stand.host.do(StartUnit(NAME))
-        assert not stand.host.unit(NAME).stale
+        assert not stand.host.unit(NAME).needs_reload
 
         stand.host.do(WriteFile(FILE, TEXT.replace("1000", "1001").encode()))
-        assert stand.host.unit(NAME).stale
+        assert stand.host.unit(NAME).needs_reload
 
         stand.twice(ReloadUnits())
-        assert not stand.host.unit(NAME).stale
+        assert not stand.host.unit(NAME).needs_reload
 
     def test_a_unit_that_cannot_start_is_named_with_where_to_look(self, stand: Stand) -> None:
         stand.twice(WriteFile(FILE, TEXT.replace("/bin/sleep", "/bin/missing").encode()), ReloadUnits())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography import x509
 
-from aks_flex_node.api.node_marks import LEFT, MANAGED
+from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
 from aks_flex_node.lab.parts.provider import resolver
 from aks_flex_node.rp.clusters import objects, tokens
 from aks_flex_node.rp.clusters.arm import open_client
@@ -314,7 +314,7 @@ async def test_readiness_is_told_when_it_changes_and_a_node_that_has_left_is_del
         for status in ("True", "True", "False"):
             await site.client.merge("/api/v1/nodes/edge-14/status", {"status": {"conditions": [ready(status)]}})
         await site.hears("observed", "edge-14", "Falsev1.34.4")
-        last_word = {"metadata": {"annotations": {LEFT: "now"}}, "spec": {"unschedulable": True}}
+        last_word = {"metadata": {"annotations": {LEFT_ANNOTATION: "now"}}, "spec": {"unschedulable": True}}
         await site.client.merge("/api/v1/nodes/edge-14", last_word)
         await site.hears("observed", "edge-14", "gone")
 
@@ -338,7 +338,9 @@ async def test_taints_follow_what_is_wanted_and_leave_others_alone(lab: Lab) -> 
             await until(right, f"the taints {taints}")
 
         site.wants("edge-20", Taints((one,)))
-        await site.client.merge("/api/v1/nodes/edge-20", {"metadata": {"labels": MANAGED}})  # now it is a flex node
+        await site.client.merge(
+            "/api/v1/nodes/edge-20", {"metadata": {"labels": MANAGED_LABEL}}
+        )  # now it is a flex node
         await has(one)
         await site.client.merge("/api/v1/nodes/edge-20", {"spec": {"taints": [operators, one]}})
         former = frozenset({("one", "NoSchedule")})
@@ -354,7 +356,7 @@ async def test_the_node_of_a_deleted_resource_goes_when_its_machine_is_gone(lab:
     async with watched(lab, pace=replace(PACE, refresh=0.3, gone_after=1)) as site:
         for node in ("edge-21", "edge-22"):
             await make_node(site.client, node, f"192.0.2.{node[-2:]}")
-            await site.client.merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": MANAGED}})
+            await site.client.merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": MANAGED_LABEL}})
             site.heard.deletions[node] = time.time()
         await site.client.merge("/api/v1/nodes/edge-22/status", {"status": {"conditions": [ready("Unknown")]}})
         await site.hears("removed", "edge-22")

@@ -15,7 +15,7 @@ ERRORS = {
     *("LabError", "UsageError", "HostError", "ToolError", "PartError"),
     *(
         "FlexError",
-        "WordsError",
+        "CommandUsageError",
         "ConfigError",
         "InvalidConfigError",
         "MachineError",

@@ -12,24 +12,23 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.bootstrap import cluster_discovery
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CURRENT_CONFIG
-from aks_flex_node.agent.config import files, loader
-from aks_flex_node.agent.config.derived import joined_file, log_file
+from aks_flex_node.agent.config import config_store, files, loader
 from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.config.remote import select_config_url
+from aks_flex_node.agent.config.resolved import kubelet_credential_file, log_file
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
-from aks_flex_node.agent.fetching import keeping
-from aks_flex_node.agent.fetching.urls import given_url
 from aks_flex_node.agent.machine import UNIT_FILE, read_machine
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
-from aks_flex_node.errors import ConfigError, MachineError, WordsError
+from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_node.agent.config.loader import Loaded
-    from aks_flex_node.agent.fetching.bundles import Bundle
+    from aks_flex_node.agent.config.loader import LoadedConfig
+    from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
@@ -64,35 +63,37 @@ def config_selection(
     config: Path | None, sets: Sequence[str] | None, url: str | None, url_file: str | None, *, plain: bool = False
 ) -> ConfigSelection:
     """For commands to which a URL may be given as well."""
-    return ConfigSelection(config, tuple(sets or ()), given_url(url, url_file, config, os.environ, plain=plain))
+    return ConfigSelection(
+        config, tuple(sets or ()), select_config_url(url, url_file, config, os.environ, plain=plain)
+    )
 
 
-def load_config(given: ConfigSelection) -> Loaded:
+def load_config(given: ConfigSelection) -> LoadedConfig:
     """The configuration from the file that is meant; where there is none, from what was fetched before.
 
     A node that follows its provider is what the provider wants, whatever a file says that it once was made from.
     """
     if given.config is None and is_managed():
         return loader.load(Path(CURRENT_CONFIG), os.environ, parse_settings(given.sets))
-    file = given.config or files.choose(None, os.environ, files.DIRECTORY)
+    file = given.config or files.find_config(None, os.environ, files.CONFIG_DIRECTORY)
     if file is None and Path(CURRENT_CONFIG).exists():
         file = Path(CURRENT_CONFIG)
     return loader.load(file, os.environ, parse_settings(given.sets))
 
 
-def load_or_fetch_config(given: ConfigSelection) -> tuple[Loaded, Bundle | None]:
+def load_or_fetch_config(given: ConfigSelection) -> tuple[LoadedConfig, ConfigBundle | None]:
     """The configuration from a file or a URL; and the bundle that it came in, if that was fetched just now."""
     if given.url is None:
         return load_config(given), None
     flags = parse_settings(given.sets)
-    if keeping.has(RealHost(), given.url):
+    if config_store.is_fetched_from(RealHost(), given.url):
         return loader.load(Path(CURRENT_CONFIG), os.environ, flags), None
-    from aks_flex_node.agent.fetching.bundles import fetch
+    from aks_flex_node.agent.config.remote import fetch_config
     from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 
-    bundle = fetch(given.url, artifact_sources(loader.load_ahead(os.environ, flags)))
+    bundle = fetch_config(given.url, artifact_sources(loader.load_fetch_settings(os.environ, flags)))
     loaded = loader.load_text(bundle.text, given.url.origin, os.environ, flags)
-    if other := files.choose(None, os.environ, files.DIRECTORY):
+    if other := files.find_config(None, os.environ, files.CONFIG_DIRECTORY):
         loaded.warnings.append(f"{other} is there, too: later commands without the URL use it. Remove it or mean it.")
     return loaded, bundle
 
@@ -103,7 +104,7 @@ def parse_settings(words: Sequence[str]) -> dict[str, object]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
-            raise WordsError("set-malformed", f"--set {key} has no value.", "Write --set node.maxPods=50.")
+            raise CommandUsageError("set-malformed", f"--set {key} has no value.", "Write --set node.maxPods=50.")
         found[key] = value
     return found
 
@@ -135,7 +136,7 @@ def is_managed() -> bool:
 
 def has_credentials(config: NodeConfig) -> bool:
     """Whether this machine has what a node shows the cluster."""
-    return Path(joined_file(config)).exists()
+    return Path(kubelet_credential_file(config)).exists()
 
 
 def ledger_paths(config: NodeConfig) -> tuple[str, ...]:

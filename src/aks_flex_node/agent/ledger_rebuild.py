@@ -18,7 +18,7 @@ from aks_flex_node.agent.reconcile.resources import (
     Symlink,
 )
 from aks_flex_node.api.value_rules import SYSTEM_DIRECTORIES
-from aks_flex_node.host.host import Kind
+from aks_flex_node.host.host import EntryKind
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -100,7 +100,7 @@ def _links_to_install_dir(host: Host, path: str, install_dir: str) -> bool:
 def _contains_marked(host: Host, folder: str) -> bool:
     """Whether a file in it bears our mark; what lies beside it is a matter of the same node."""
     paths = [f"{folder}/{name}" for name in host.names(folder)]
-    return any((entry := host.look(path)) and entry.kind is Kind.FILE and _marked(host, path) for path in paths)
+    return any((entry := host.look(path)) and entry.kind is EntryKind.FILE and _marked(host, path) for path in paths)
 
 
 def _marked(host: Host, path: str) -> bool:

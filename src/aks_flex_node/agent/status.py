@@ -8,11 +8,11 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import certificates, event_log, stored_config
-from aks_flex_node.agent.arc import looking as arc
+from aks_flex_node.agent.arc import machine_agent as arc
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG
-from aks_flex_node.agent.config.derived import joined_file, kubelet_auth, log_file
+from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
 from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.jobs import job_result, self_update
 from aks_flex_node.agent.jobs.update import update_journal
@@ -20,7 +20,7 @@ from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import distinct_actions
 from aks_flex_node.agent.reconcile.lock import is_held
-from aks_flex_node.agent.vpn import looking as vpn
+from aks_flex_node.agent.vpn import local_state as vpn
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree
 
@@ -104,7 +104,7 @@ def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     known = node_state.read(engine.host, f"{config.paths.data_dir}/state.json").node
     name = known or engine.machine.node_name(config)
     found: dict[str, Any] = {"name": name, "status": "NotJoined"}
-    if engine.host.look(joined_file(config)) is None:
+    if engine.host.look(kubelet_credential_file(config)) is None:
         return found
     try:
         seen = nodes.find(api or node_api(config), name)

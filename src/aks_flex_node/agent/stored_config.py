@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import loader
-from aks_flex_node.agent.fetching.bundles import Bundle, read_bundle
+from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredConfig:
-    bundle: Bundle
+    bundle: ConfigBundle
     config: NodeConfig = field(repr=False)
     content: bytes = field(repr=False)  # of the file that it was read from
 
@@ -48,7 +48,7 @@ class StoredConfig:
 def stored_version(host: Host, path: str) -> str:
     """The version of what is kept there, though the rest of it may be wrong."""
     with contextlib.suppress(ConfigError):
-        return read_bundle(host.read(path) or b"", path).version
+        return parse_bundle(host.read(path) or b"", path).version
     return ""
 
 
@@ -57,7 +57,7 @@ def read_stored(host: Host, path: str, env: Mapping[str, str]) -> StoredConfig |
     content = host.read(path)
     if content is None:
         return None
-    bundle = read_bundle(content, path)
+    bundle = parse_bundle(content, path)
     return StoredConfig(bundle, loader.load_text(bundle.text, path, env, {}).config, content)
 
 

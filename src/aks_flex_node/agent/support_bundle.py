@@ -19,7 +19,7 @@ from aks_flex_node.agent.components.agent import (
     JOB_RESULT,
     UPDATE_JOURNAL,
 )
-from aks_flex_node.agent.config.derived import log_file, token
+from aks_flex_node.agent.config.resolved import join_token, log_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ def _text(content: bytes | None) -> str:
 def redact(text: str, engine: Engine) -> str:
     """The same text without what is secret here, and without what looks as if it were."""
     azure = engine.config.azure
-    known = [token(engine.config), azure.service_principal.client_secret if azure.service_principal else None]
+    known = [join_token(engine.config), azure.service_principal.client_secret if azure.service_principal else None]
     for secret in known:
         if secret:
             text = text.replace(secret.reveal(), "***")

@@ -1,1 +1,1 @@
-"""What the agent and the resource provider both know: the wire between them, and Kubernetes' own rules."""
+"""The contract between the agent and the resource provider, and validation rules that both apply."""

@@ -1,9 +1,4 @@
-"""The URL of a node's configuration: whoever has it can fetch the node's secrets, once it is given to a machine.
-
-`https://host:port/configs/<secret>#ca=sha256:<hex>`. The fragment never leaves the machine that fetches. It names
-the CA certificate that the service's own certificate must be signed by (the SHA-256 of the certificate), so that a
-bare machine can trust a service which no public authority vouches for. A URL without one is verified as usual.
-"""
+"""Configuration URLs: whoever has one can fetch the node's secrets. Builds and parses them, CA pin included."""
 
 from __future__ import annotations
 
@@ -12,11 +7,11 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 
-PATH = "/configs/"
-LONGEST = 4096
-USUAL = {"https": 443, "http": 80}
+CONFIG_PATH = "/configs/"
+MAX_URL_LENGTH = 4096
+DEFAULT_PORTS = {"https": 443, "http": 80}
 _PIN = re.compile(r"ca=sha256:([0-9a-fA-F]{64})")
 
 
@@ -32,7 +27,7 @@ class ConfigUrl:
     def origin(self) -> str:
         """All of it that may be shown."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        usual = self.port == USUAL[self.scheme]
+        usual = self.port == DEFAULT_PORTS[self.scheme]
         return f"{self.scheme}://{host}" if usual else f"{self.scheme}://{host}:{self.port}"
 
     def __repr__(self) -> str:
@@ -43,22 +38,22 @@ class ConfigUrl:
 
 def build(origin: str, secret: str, pin: str = "") -> str:
     """The URL of a service's own delivery; `origin` is `https://host:port`, perhaps with a path before ours."""
-    return origin.rstrip("/") + PATH + secret + (f"#ca=sha256:{pin}" if pin else "")
+    return origin.rstrip("/") + CONFIG_PATH + secret + (f"#ca=sha256:{pin}" if pin else "")
 
 
 def parse(text: str, *, plain: bool = False) -> ConfigUrl:
     """A URL as a person gives it; `plain` http only to this machine. No message shows more than what is wrong."""
     address, _, fragment = text.strip().partition("#")
-    if len(text) > LONGEST or not address.isascii() or not address.isprintable() or " " in address:
+    if len(text) > MAX_URL_LENGTH or not address.isascii() or not address.isprintable() or " " in address:
         raise _malformed("It is not a URL.")
     try:
         parts = urlsplit(address)
-        host, port = parts.hostname or "", parts.port or USUAL.get(parts.scheme, 0)
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
     except ValueError:
         raise _malformed("It is not a URL.") from None
     if parts.scheme == "http" and not (plain and _is_loopback(host)):
         raise _malformed("It begins with http://, and what it delivers is secret: only https:// will do.")
-    if parts.scheme not in USUAL or not host:
+    if parts.scheme not in DEFAULT_PORTS or not host:
         raise _malformed("It must begin with https:// and the name of a server.")
     if parts.username is not None:
         raise _malformed("It has a user name in it.")
@@ -83,8 +78,8 @@ def _pin(fragment: str) -> str:
     return found[1].lower()
 
 
-def _malformed(what: str) -> WordsError:
-    return WordsError(
+def _malformed(what: str) -> CommandUsageError:
+    return CommandUsageError(
         "config-url-malformed",
         f"The configuration URL cannot be used. {what}",
         "Copy all of it, in quotes, as `aks-flex-rp node join-command` or the API gave it.",

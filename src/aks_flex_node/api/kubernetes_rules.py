@@ -1,6 +1,5 @@
-"""Kubernetes' own rules for names and values, so that a mistake shows here and not when the kubelet dies of it.
-
-Each rule takes a text and answers what is wrong with it, as the end of a sentence, or None.
+"""Kubernetes' validation rules for names and values, so that a mistake is reported here and not by a failing
+kubelet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Rules for values that are no business of Kubernetes: URLs, addresses, hashes, certificates, paths, and Azure's ids.
-
-Like the rules of Kubernetes, each answers what is wrong, as the end of a sentence, or None.
-"""
+"""Validation rules for other values: URLs, addresses, digests, certificates, paths and Azure resource ids."""
 
 from __future__ import annotations
 

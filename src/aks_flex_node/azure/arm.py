@@ -1,4 +1,4 @@
-"""A thin client of Azure Resource Manager: azure-core's pipeline with five verbs, and its errors told to a person."""
+"""A thin client of Azure Resource Manager on azure-core's pipeline, and its errors as messages for the operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from aks_flex_node import __version__
-from aks_flex_node.azure import entra, refusals
+from aks_flex_node.azure import error_messages
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
     from azure.core.rest import HttpRequest, HttpResponse
 
-PUBLIC = "https://management.azure.com"
-MOST_PAGES = 1000
+PUBLIC_ENDPOINT = "https://management.azure.com"
+MAX_PAGES = 1000
 
 
 class ArmReader(Protocol):
@@ -39,7 +39,7 @@ class AzureCallError(FlexError):
 
 
 @dataclass(frozen=True)
-class Reply:
+class ArmReply:
     """An answer that is no refusal, with all that it says."""
 
     status: int
@@ -47,13 +47,13 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
 
 
-class Arm:
+class ArmClient:
     """Every call blocks; from a service that is to go on meanwhile, call it in a thread."""
 
     def __init__(
         self,
         credential: TokenCredential,
-        endpoint: str = PUBLIC,
+        endpoint: str = PUBLIC_ENDPOINT,
         *,
         ca_file: str | None = None,
         proxy: str | None = None,
@@ -82,7 +82,7 @@ class Arm:
     def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]:
         """All pages of a collection."""
         found: list[dict[str, Any]] = []
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = self.get(path, api_version, **query)
             found += page.get("value") or []
             following = urlsplit(str(page.get("nextLink") or ""))
@@ -103,28 +103,28 @@ class Arm:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> ArmReply:
         """One call. `where` is a path, or a full URL that ARM gave: our token goes to ARM, and nowhere else."""
         from azure.core.exceptions import AzureError, ClientAuthenticationError  # noqa: PLC0415
         from azure.core.rest import HttpRequest  # noqa: PLC0415
 
         url = where if where.startswith("https://") else f"{self._endpoint}{where}"
         if _origin(url) != _origin(self._endpoint):
-            raise unreachable(self._endpoint, f"it sends us elsewhere, to {urlsplit(url).netloc}")
+            raise arm_unreachable_error(self._endpoint, f"it sends us elsewhere, to {urlsplit(url).netloc}")
         request = HttpRequest(method, url, params=dict(query or {}), json=body, headers=dict(headers or {}))
         try:
             answer = self._client().send_request(request)
             answer.read()
         except ClientAuthenticationError as error:
-            if is_unanswered(error):
-                raise unreachable("Entra ID", error.message) from error
-            raise not_signed_in(error.message) from error
+            if is_connection_failure(error):
+                raise arm_unreachable_error("Entra ID", error.message) from error
+            raise sign_in_failed_error(error.message) from error
         except AzureError as error:
-            raise unreachable(self._endpoint, error.message) from error
+            raise arm_unreachable_error(self._endpoint, error.message) from error
         heard = {name.lower(): value for name, value in answer.headers.items()}
         if answer.status_code >= 400:
-            raise refused(answer.status_code, answer.text(), heard)
-        return Reply(answer.status_code, answer.text(), heard)
+            raise refused_error(answer.status_code, answer.text(), heard)
+        return ArmReply(answer.status_code, answer.text(), heard)
 
     def _call(
         self, method: str, path: str, api_version: str, query: Mapping[str, str], body: Any = None
@@ -143,7 +143,7 @@ def _pipeline(
     from azure.core import PipelineClient  # noqa: PLC0415
     from azure.core.pipeline import policies  # noqa: PLC0415
 
-    from aks_flex_node.azure.retries import Retries  # noqa: PLC0415
+    from aks_flex_node.azure.retry_policy import BoundedRetryPolicy  # noqa: PLC0415
 
     trust: dict[str, Any] = {"connection_verify": ca_file} if ca_file else {}
     return PipelineClient(
@@ -153,7 +153,7 @@ def _pipeline(
             policies.HeadersPolicy({"Accept": "application/json"}),
             policies.UserAgentPolicy(f"aks-flex-node/{__version__}"),
             policies.ProxyPolicy({"https": proxy} if proxy else None),
-            Retries(retry_total=4, retry_backoff_factor=0.4, timeout=60),
+            BoundedRetryPolicy(retry_total=4, retry_backoff_factor=0.4, timeout=60),
             policies.BearerTokenCredentialPolicy(credential, f"{endpoint}/.default"),
         ],
         connection_timeout=10,
@@ -170,7 +170,7 @@ HINTS = {
 }
 
 
-def refused(status: int, text: str, headers: Mapping[str, str] | None = None) -> AzureCallError:
+def refused_error(status: int, text: str, headers: Mapping[str, str] | None = None) -> AzureCallError:
     """ARM's refusal, in ARM's words where it has any. `headers` have names in lower case."""
     heard = headers or {}
     said = _object(text).get("error")
@@ -190,14 +190,14 @@ def refused(status: int, text: str, headers: Mapping[str, str] | None = None) ->
 
 
 def _remedy(status: int, message: str, retry_after: str) -> str:
-    if status == 403 and (missing := refusals.forbidden(message)):
+    if status == 403 and (missing := error_messages.parse_forbidden(message)):
         return missing.remedy
-    if status == 429 and (moment := refusals.until(retry_after, datetime.now(timezone.utc))):
+    if status == 429 and (moment := error_messages.retry_time(retry_after, datetime.now(timezone.utc))):
         return f"Azure has had too many requests of this identity, and answers again from {moment} on."
     return HINTS.get(status, "")
 
 
-def unreachable(endpoint: str, cause: str) -> AzureCallError:
+def arm_unreachable_error(endpoint: str, cause: str) -> AzureCallError:
     return AzureCallError(
         "arm-unreachable",
         f"{endpoint} cannot be reached: {_plain(cause)}.",
@@ -206,14 +206,14 @@ def unreachable(endpoint: str, cause: str) -> AzureCallError:
     )
 
 
-def not_signed_in(cause: str) -> AzureCallError:
-    refusal = entra.read(cause)
+def sign_in_failed_error(cause: str) -> AzureCallError:
+    refusal = error_messages.parse_sign_in_error(cause)
     return AzureCallError(
         "azure-sign-in-failed", refusal.sentence(), refusal.remedy, again=False, status=401, code=refusal.code
     )
 
 
-def is_unanswered(error: BaseException) -> bool:
+def is_connection_failure(error: BaseException) -> bool:
     """Whether a sign-in failed because nobody answered: MSAL calls that a refusal, too."""
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError  # noqa: PLC0415
 

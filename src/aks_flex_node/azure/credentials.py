@@ -1,4 +1,4 @@
-"""Who we are to Azure. azure-identity is imported when it is needed: it costs 0.3 s and 40 MiB."""
+"""Azure credentials of each kind. azure-identity is imported when it is needed: it costs 0.3 s and 40 MiB."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.machines import ManagedIdentity
+from aks_flex_node.azure.managed_identity import ImdsCredential
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from azure.core.credentials import AccessToken, TokenCredential
 
-PUBLIC = "https://login.microsoftonline.com"
+PUBLIC_AUTHORITY = "https://login.microsoftonline.com"
 # Clouds that Entra's own list knows. Any other authority is a private one, which that list would call a fake.
-KNOWN = frozenset(
+PUBLIC_AUTHORITY_HOSTS = frozenset(
     (
         "login.microsoftonline.com",
         "login.chinacloudapi.cn",
@@ -28,16 +28,16 @@ KNOWN = frozenset(
 
 
 @dataclass(frozen=True)
-class Authority:
+class TokenAuthority:
     """Where tokens come from."""
 
-    host: str = PUBLIC
+    host: str = PUBLIC_AUTHORITY
     ca_file: str | None = None  # for an authority with certificates of its own
     proxy: str | None = None  # that leads there
 
     @property
     def is_private(self) -> bool:
-        return urlsplit(self.host).hostname not in KNOWN
+        return urlsplit(self.host).hostname not in PUBLIC_AUTHORITY_HOSTS
 
     def options(self) -> dict[str, Any]:
         """What azure-identity has to be told about it."""
@@ -53,20 +53,20 @@ class Authority:
 
 
 def service_principal(
-    tenant: str, client_id: str, secret: str, authority: Authority | None = None
+    tenant: str, client_id: str, secret: str, authority: TokenAuthority | None = None
 ) -> TokenCredential:
     from azure.identity import ClientSecretCredential  # noqa: PLC0415
 
-    return ClientSecretCredential(tenant, client_id, secret, **(authority or Authority()).options())
+    return ClientSecretCredential(tenant, client_id, secret, **(authority or TokenAuthority()).options())
 
 
 def service_principal_by_certificate(
-    tenant: str, client_id: str, pem: bytes, authority: Authority | None = None
+    tenant: str, client_id: str, pem: bytes, authority: TokenAuthority | None = None
 ) -> TokenCredential:
     """`pem` is a certificate and its private key, in any order."""
     from azure.identity import CertificateCredential  # noqa: PLC0415
 
-    options = (authority or Authority()).options()
+    options = (authority or TokenAuthority()).options()
     try:
         return CertificateCredential(tenant, client_id, certificate_data=pem, **options)
     except (ValueError, TypeError) as error:
@@ -80,11 +80,11 @@ def service_principal_by_certificate(
 
 def managed_identity(client_id: str | None = None) -> TokenCredential:
     """The identity of the Azure VM (or pod) that this runs on; which one, when it has several."""
-    return ManagedIdentity(client_id)
+    return ImdsCredential(client_id)
 
 
 def workload_identity(
-    tenant: str, client_id: str, token_file: str, authority: Authority | None = None
+    tenant: str, client_id: str, token_file: str, authority: TokenAuthority | None = None
 ) -> TokenCredential:
     """An identity that trusts whoever signed the token in a file."""
     try:
@@ -98,11 +98,11 @@ def workload_identity(
         ) from None
     from azure.identity import WorkloadIdentityCredential  # noqa: PLC0415
 
-    options = (authority or Authority()).options()
+    options = (authority or TokenAuthority()).options()
     return WorkloadIdentityCredential(tenant_id=tenant, client_id=client_id, token_file_path=token_file, **options)
 
 
-def default(authority: Authority | None = None) -> TokenCredential:
+def default_credential(authority: TokenAuthority | None = None) -> TokenCredential:
     """Whatever this service was given: environment variables, workload identity, managed identity, or `az login`."""
     from azure.identity import DefaultAzureCredential  # noqa: PLC0415
 
@@ -112,7 +112,7 @@ def default(authority: Authority | None = None) -> TokenCredential:
     )
 
 
-class FirstOf:
+class FirstWorkingCredential:
     """The first of some identities that signs in. When none does, the reason of each is told; what to do about it, as
     the first says."""
 

@@ -1,7 +1,6 @@
-"""What Azure needs a while for: begun by one call, then looked at until it is done, also by another process.
-
-An answer names where to look (Azure-AsyncOperation, Location) or shows a resource whose provisioningState changes.
-An operation is data and can be kept, so that whoever comes after a crash goes on waiting and begins nothing twice.
+"""Long-running operations of Azure Resource Manager: started by one call, then polled until done, also by another
+process. An operation is data and can be stored, so that a run after a crash goes on waiting and starts nothing
+twice.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aks_flex_node.azure.arm import AzureCallError
 
 if TYPE_CHECKING:
-    from aks_flex_node.azure.arm import Arm
+    from aks_flex_node.azure.arm import ArmClient
 
-PAUSE = 10.0  # seconds between two looks, where Azure asks for none
-LONGEST_PAUSE = 60.0
+DEFAULT_PAUSE_SECONDS = 10.0  # seconds between two looks, where Azure asks for none
+MAX_PAUSE_SECONDS = 60.0
 DONE, ENDED = "succeeded", frozenset({"failed", "canceled", "cancelled"})
 HOUR = 3600.0
 
-Note = Callable[[str], None]
+NoteProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Reply:
+class OperationReply:
     status: int
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
@@ -35,31 +34,35 @@ class Reply:
     def pause(self) -> float:
         """For how long Azure asks not to be asked again."""
         try:
-            return min(max(float(self.headers.get("retry-after", PAUSE)), 0.2), LONGEST_PAUSE)
+            return min(max(float(self.headers.get("retry-after", DEFAULT_PAUSE_SECONDS)), 0.2), MAX_PAUSE_SECONDS)
         except ValueError:
-            return PAUSE
+            return DEFAULT_PAUSE_SECONDS
 
 
-class Sender(Protocol):
+class OperationSender(Protocol):
     """One call of ARM, with all that its answer says. A refusal is raised as an AzureCallError."""
 
-    def send(self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = "") -> Reply: ...
+    def send(
+        self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
+    ) -> OperationReply: ...
 
 
 class ArmSender:
     """Calls by way of an ARM client. `where` is a path, or the full URL of an operation at the same place."""
 
-    def __init__(self, arm: Arm) -> None:
+    def __init__(self, arm: ArmClient) -> None:
         self._arm = arm
 
-    def send(self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = "") -> Reply:
+    def send(
+        self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
+    ) -> OperationReply:
         query = {"api-version": api_version} if api_version else {}
         answer = self._arm.send(method, where, query, body, {"If-Match": if_match} if if_match else {})
-        return Reply(answer.status, _document(answer.text), answer.headers)
+        return OperationReply(answer.status, _document(answer.text), answer.headers)
 
 
 @dataclass(frozen=True)
-class Operation:
+class AzureOperation:
     """Something that Azure is at."""
 
     what: str  # in words, such as "the VPN gateway"
@@ -71,7 +74,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Patience:
+class OperationTimeout:
     """How long something may take, and by which clocks: the one that people read may be set meanwhile."""
 
     seconds: float = HOUR
@@ -80,8 +83,10 @@ class Patience:
     clock: Callable[[], float] = time.monotonic
 
 
-def begun(reply: Reply, what: str, resource: str, api_version: str, now: float) -> Operation:
-    return Operation(
+def started_operation(
+    reply: OperationReply, what: str, resource: str, api_version: str, now: float
+) -> AzureOperation:
+    return AzureOperation(
         what,
         resource,
         api_version,
@@ -91,27 +96,29 @@ def begun(reply: Reply, what: str, resource: str, api_version: str, now: float) 
     )
 
 
-def follow(sender: Sender, operation: Operation, patience: Patience, note: Note) -> Any:
+def wait_for_operation(
+    sender: OperationSender, operation: AzureOperation, patience: OperationTimeout, note: NoteProgress
+) -> Any:
     """Wait until it is done; what it made or said. Trouble on the way is no end while there is time."""
     told, start = "", patience.clock()  # who takes up the work of another process has patience of its own
     while True:
         try:
-            state, result, pause = _look(sender, operation)
+            state, result, pause = _poll(sender, operation)
         except AzureCallError as error:
             if not error.again:
                 raise
-            state, result, pause = "Unknown", None, PAUSE
+            state, result, pause = "Unknown", None, DEFAULT_PAUSE_SECONDS
         if state.lower() == DONE:
             return result
         if state.lower() in ENDED:
-            raise failed(operation, state, result)
+            raise operation_failed_error(operation, state, result)
         if patience.clock() - start > patience.seconds:
-            raise late(operation, patience.seconds)
-        told = _tell(operation, patience.now() - operation.began, told, note)
+            raise operation_late_error(operation, patience.seconds)
+        told = _report_progress(operation, patience.now() - operation.began, told, note)
         patience.sleep(pause)
 
 
-def _tell(operation: Operation, passed: float, told: str, note: Note) -> str:
+def _report_progress(operation: AzureOperation, passed: float, told: str, note: NoteProgress) -> str:
     """Once a minute, in words."""
     minutes = max(0, int(passed // 60))
     since = f", {minutes} min so far" if minutes else ""
@@ -121,7 +128,7 @@ def _tell(operation: Operation, passed: float, told: str, note: Note) -> str:
     return words
 
 
-def _look(sender: Sender, operation: Operation) -> tuple[str, Any, float]:
+def _poll(sender: OperationSender, operation: AzureOperation) -> tuple[str, Any, float]:
     """How far it is, what came of it (or why it failed), and when to look again."""
     if operation.status_url:
         reply = _known(sender, operation.status_url)
@@ -135,7 +142,7 @@ def _look(sender: Sender, operation: Operation) -> tuple[str, Any, float]:
     return provisioning_state(reply.body), reply.body, reply.pause
 
 
-def _known(sender: Sender, url: str) -> Reply | None:
+def _known(sender: OperationSender, url: str) -> OperationReply | None:
     """Azure forgets operations after a while; then the resource itself says how it is."""
     try:
         return sender.send("GET", url)
@@ -145,7 +152,7 @@ def _known(sender: Sender, url: str) -> Reply | None:
         raise
 
 
-def _by_status(sender: Sender, operation: Operation, reply: Reply) -> tuple[str, Any, float]:
+def _by_status(sender: OperationSender, operation: AzureOperation, reply: OperationReply) -> tuple[str, Any, float]:
     said = reply.body if isinstance(reply.body, dict) else {}
     state = str(said.get("status") or "InProgress")
     if state.lower() == DONE:
@@ -161,7 +168,7 @@ def provisioning_state(body: Any) -> str:
     return str((properties or {}).get("provisioningState") or "Succeeded")
 
 
-def failed(operation: Operation, state: str, said: Any) -> AzureCallError:
+def operation_failed_error(operation: AzureOperation, state: str, said: Any) -> AzureCallError:
     error = said.get("error") if isinstance(said, dict) else None
     code, message = (
         (str(error.get(key) or "") for key in ("code", "message")) if isinstance(error, dict) else ("", "")
@@ -177,7 +184,7 @@ def failed(operation: Operation, state: str, said: Any) -> AzureCallError:
     )
 
 
-def late(operation: Operation, seconds: float) -> AzureCallError:
+def operation_late_error(operation: AzureOperation, seconds: float) -> AzureCallError:
     return AzureCallError(
         "azure-operation-too-slow",
         f"Azure has not finished {operation.what} within {seconds / 60:.0f} min.",

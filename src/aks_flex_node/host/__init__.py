@@ -1,1 +1,1 @@
-"""The door to the machine: what can be asked of it, what can be done to it, and the hosts that carry it out."""
+"""The machine: what can be asked of it, what can be done to it, and the hosts that carry it out."""

@@ -1,7 +1,6 @@
-"""The files of a machine: this one's, or those below a directory.
+"""Files of a machine: of this one, or below a root directory.
 
-Whatever is written stands there whole or not at all. The name of a file that is being written follows from its own
-name, so that one which a crash left behind is found, and goes, the next time.
+Writes are atomic and synced; removals never cross mounts.
 """
 
 from __future__ import annotations
@@ -18,31 +17,31 @@ from pathlib import Path
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host import mounts
 from aks_flex_node.host.actions import MakeDirectory, MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
-from aks_flex_node.host.host import Entry, Kind
+from aks_flex_node.host.host import EntryKind, FileEntry
 
-ROOT = Path("/")
-MOST_LINKS = 40  # as many as the kernel follows
-KINDS = ((stat.S_ISLNK, Kind.LINK), (stat.S_ISDIR, Kind.DIRECTORY), (stat.S_ISREG, Kind.FILE))
+ROOT_PATH = Path("/")
+MAX_SYMLINKS = 40  # as many as the kernel follows
+KINDS = ((stat.S_ISLNK, EntryKind.LINK), (stat.S_ISDIR, EntryKind.DIRECTORY), (stat.S_ISREG, EntryKind.FILE))
 FILE_ACTIONS = (MakeDirectory, WriteFile, MakeLink, Remove, RemoveTree, PlaceTree)
 
 
-def beside(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """Where a file is written before it takes its place."""
     return path.with_name(f".{path.name}.flex-new")
 
 
-def aside(path: Path) -> Path:
+def backup_path(path: Path) -> Path:
     """Where a tree is moved while another takes its place."""
     return path.with_name(f".{path.name}.flex-old")
 
 
 @dataclass(frozen=True)
-class Disk:
-    root: Path = ROOT
+class HostDisk:
+    root: Path = ROOT_PATH
 
     def at(self, path: str) -> Path:
         """Where a path of the machine is for us: links on the way are followed inside it, the last is not."""
-        if self.root == ROOT:
+        if self.root == ROOT_PATH:
             return Path(path)
         root = place = str(self.root)
         parts, links = [part for part in path.split("/") if part], 0
@@ -52,7 +51,7 @@ class Disk:
                 place = place.rpartition("/")[0] if place != root else place
             elif parts and (target := _target(f"{place}/{part}")):
                 links += 1
-                if links > MOST_LINKS:
+                if links > MAX_SYMLINKS:
                     raise OSError(errno.ELOOP, "Too many links", path)
                 place = root if target.startswith("/") else place
                 parts = [*(word for word in target.split("/") if word and word != "."), *parts]
@@ -62,8 +61,8 @@ class Disk:
 
     def _followed(self, path: str) -> Path:
         place = self.at(path)
-        for _ in range(MOST_LINKS):
-            if self.root == ROOT or not place.is_symlink():
+        for _ in range(MAX_SYMLINKS):
+            if self.root == ROOT_PATH or not place.is_symlink():
                 return place
             target = str(place.readlink())
             inside = "/" + str(place.parent.relative_to(self.root))
@@ -95,17 +94,17 @@ class Disk:
             raise
         return total.hexdigest()
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FileEntry | None:
         # A daemon looks at hundreds of paths, again and again: plain text costs less than objects made of it.
-        place = path if self.root == ROOT else str(self.at(path))
+        place = path if self.root == ROOT_PATH else str(self.at(path))
         try:
             found = os.lstat(place)
             target = _target(place) if stat.S_ISLNK(found.st_mode) else ""
         except (FileNotFoundError, NotADirectoryError):
             return None
-        kind = next((kind for test, kind in KINDS if test(found.st_mode)), Kind.OTHER)
+        kind = next((kind for test, kind in KINDS if test(found.st_mode)), EntryKind.OTHER)
         mode = stat.S_IMODE(found.st_mode)
-        return Entry(kind, mode, found.st_uid, found.st_gid, found.st_size, target, found.st_ctime_ns)
+        return FileEntry(kind, mode, found.st_uid, found.st_gid, found.st_size, target, found.st_ctime_ns)
 
     def names(self, path: str) -> tuple[str, ...]:
         try:
@@ -147,7 +146,7 @@ class Disk:
             place.chmod(mode)
 
     def _write(self, place: Path, content: bytes, mode: int) -> None:
-        new = beside(place)
+        new = temporary_path(place)
         new.unlink(missing_ok=True)
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
@@ -162,7 +161,7 @@ class Disk:
             raise
 
     def _link(self, place: Path, target: str) -> None:
-        new = beside(place)
+        new = temporary_path(place)
         new.unlink(missing_ok=True)
         new.symlink_to(target)
         new.replace(place)
@@ -170,9 +169,9 @@ class Disk:
     def _remove(self, path: str) -> None:
         place = self.at(path)
         with contextlib.suppress(NotADirectoryError):
-            beside(place).unlink(missing_ok=True)
+            temporary_path(place).unlink(missing_ok=True)
         if place.is_dir() and not place.is_symlink():
-            if not mounts.below(mounts.current(), str(place)):
+            if not mounts.mounts_below(mounts.current_mounts(), str(place)):
                 with contextlib.suppress(FileNotFoundError):
                     _remove_if_empty(place)
             return
@@ -183,7 +182,7 @@ class Disk:
         place = self.at(path)
         if place.is_symlink() or not place.is_dir():
             return self._remove(path)
-        if mounted := mounts.below(mounts.current(), str(place)):
+        if mounted := mounts.mounts_below(mounts.current_mounts(), str(place)):
             raise MachineError(
                 "mounted-below",
                 f"{path} was not removed: {', '.join(mounted[:3])} is still mounted there.",
@@ -194,7 +193,7 @@ class Disk:
 
     def _place(self, source: Path, path: str) -> None:
         place = self.at(path)
-        old = aside(place)
+        old = backup_path(place)
         if source.exists():
             if place.exists():
                 if old.exists():

@@ -1,10 +1,4 @@
-"""The host as everybody above sees it: a few questions, and one way to act.
-
-RealHost       this machine: its files, its systemd, its kernel
-RootedHost     a directory that holds a machine's files; systemd and kernel are whatever it is given
-DryHost        looks at another host, and keeps to itself what it is told to do: reads see it, the host does not
-RecordedHost   files and answers that a test wrote down; a DryHost on nothing
-"""
+"""The Host interface: a few read-only queries, and one way to act."""
 
 from __future__ import annotations
 
@@ -16,7 +10,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
 
 
-class Kind(Enum):
+class EntryKind(Enum):
     FILE = "file"
     DIRECTORY = "directory"
     LINK = "link"
@@ -24,10 +18,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileEntry:
     """What stands at a path; a link is not followed."""
 
-    kind: Kind
+    kind: EntryKind
     mode: int = 0o644  # permission bits
     uid: int = 0
     gid: int = 0
@@ -42,7 +36,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """What a program said that changes nothing."""
 
     code: int
@@ -54,12 +48,12 @@ class Answer:
         return self.code == 0
 
     @property
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         lines = [line for line in (self.err or self.out).splitlines() if line.strip()]
         return lines[-1].strip() if lines else f"exit code {self.code}"
 
 
-CALM = 30.0  # seconds after which a service that fell again and again has stopped doing so
+STABLE_SECONDS = 30.0  # seconds after which a service that fell again and again has stopped doing so
 
 
 @dataclass(frozen=True)
@@ -71,7 +65,7 @@ class UnitState:
     enabled: bool = False
     active: str = "inactive"  # active, activating, failed, inactive …
     sub: str = "dead"
-    stale: bool = False  # its file has changed since systemd read it
+    needs_reload: bool = False  # its file has changed since systemd read it
     restarts: int = 0
     pid: int = 0
     result: str = "success"
@@ -82,9 +76,9 @@ class UnitState:
     def running(self) -> bool:
         return self.active in {"active", "activating", "reloading"}
 
-    def calm(self, now: float) -> bool:
+    def is_stable(self, now: float) -> bool:
         """Whether it has been up for a while: systemd does not forget the restarts of a service that was mended."""
-        return self.active == "active" and now - self.started >= CALM
+        return self.active == "active" and now - self.started >= STABLE_SECONDS
 
 
 MISSING_PROGRAM = 127  # the code of an Answer when there is no such program here
@@ -106,7 +100,7 @@ class Host(Protocol):
         """The sha256 of a file's content, however large it is; empty when there is none."""
         ...
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FileEntry | None:
         """What stands at a path; None when nothing does."""
         ...
 
@@ -114,7 +108,7 @@ class Host(Protocol):
         """What is in a directory, sorted; nothing when there is none."""
         ...
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         """What a program says that only looks. A program that is missing answers with code 127."""
         ...
 

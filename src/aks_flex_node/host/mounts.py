@@ -22,11 +22,11 @@ def _plain(field: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
-def below(points: Iterable[str], path: str) -> list[str]:
+def mounts_below(points: Iterable[str], path: str) -> list[str]:
     """The mount points at or below a path, the innermost first, as they must be unmounted."""
     prefix = path.rstrip("/") + "/"
     return sorted((point for point in points if point == path or point.startswith(prefix)), reverse=True)
 
 
-def current() -> list[str]:
+def current_mounts() -> list[str]:
     return mount_points(Path(MOUNTINFO).read_text(errors="replace"))

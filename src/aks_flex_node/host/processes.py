@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-from aks_flex_node.host.host import MISSING_PROGRAM, Answer
+from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def run(
     seconds: float,
     text: bytes = b"",
     env: Mapping[str, str] | None = None,
-) -> Answer:
+) -> CommandResult:
     """Run a program to its end, which comes at the time limit at the latest."""
     try:
         done = subprocess.run(
@@ -39,10 +39,10 @@ def run(
             env={**ENVIRONMENT, **(env or {})},
         )
     except FileNotFoundError:
-        return Answer(MISSING_PROGRAM, err=f"{argv[0]}: no such program")
+        return CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: no such program")
     except OSError as error:  # not ours to start, or made for another machine
-        return Answer(126, err=str(error))
+        return CommandResult(126, err=str(error))
     except subprocess.TimeoutExpired as late:
         said = (late.stderr or b"").decode(errors="replace")
-        return Answer(TIMED_OUT, err=f"{said}\n{argv[0]} did not end within {seconds:g} s")
-    return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+        return CommandResult(TIMED_OUT, err=f"{said}\n{argv[0]} did not end within {seconds:g} s")
+    return CommandResult(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))

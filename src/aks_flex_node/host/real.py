@@ -1,4 +1,4 @@
-"""This machine, or a directory that holds the files of another."""
+"""The real host: this machine, or a directory that holds the files of another (an image)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.host.actions import DisableUnit, EnableUnit
-from aks_flex_node.host.disk import FILE_ACTIONS, Disk
-from aks_flex_node.host.host import MISSING_PROGRAM, Answer, Entry, UnitState
-from aks_flex_node.host.system import LiveSystem, System
+from aks_flex_node.host.disk import FILE_ACTIONS, HostDisk
+from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult, FileEntry, UnitState
+from aks_flex_node.host.system import HostSystem, LiveSystem
 
 if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
@@ -19,9 +19,9 @@ UNITS = "/etc/systemd/system"
 class RootedHost:
     """A machine whose files are below a directory, with the system it is given; an image has none that runs."""
 
-    def __init__(self, root: Path, system: System | None = None) -> None:
-        self.disk = Disk(root)
-        self.system: System = system or RestingSystem(self.disk)
+    def __init__(self, root: Path, system: HostSystem | None = None) -> None:
+        self.disk = HostDisk(root)
+        self.system: HostSystem = system or OfflineSystem(self.disk)
 
     @property
     def live(self) -> bool:
@@ -34,13 +34,13 @@ class RootedHost:
     def digest(self, path: str) -> str:
         return self.disk.digest(path)
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FileEntry | None:
         return self.disk.look(path)
 
     def names(self, path: str) -> tuple[str, ...]:
         return self.disk.names(path)
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         return self.system.ask(*argv, seconds=seconds)
 
     def unit(self, name: str) -> UnitState:
@@ -60,16 +60,16 @@ class RealHost(RootedHost):
         super().__init__(Path("/"), LiveSystem())
 
 
-class RestingSystem:
+class OfflineSystem:
     """The system of an image: units can be enabled for its first boot, and nothing runs yet."""
 
     live = False
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: HostDisk) -> None:
         self._disk = disk
 
-    def ask(self, *argv: str, seconds: float) -> Answer:  # noqa: ARG002
-        return Answer(MISSING_PROGRAM, err=f"{argv[0]}: nothing runs in an image")
+    def ask(self, *argv: str, seconds: float) -> CommandResult:  # noqa: ARG002
+        return CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: nothing runs in an image")
 
     def unit(self, name: str) -> UnitState:
         exists = self._disk.look(f"{UNITS}/{name}") is not None

@@ -1,4 +1,4 @@
-"""What a machine is besides its files: its systemd, its kernel and its programs."""
+"""systemd, the kernel and programs of a running machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from aks_flex_node.host.actions import (
     UnloadModule,
     Unmount,
 )
-from aks_flex_node.host.host import Answer, UnitState
+from aks_flex_node.host.host import CommandResult, UnitState
 from aks_flex_node.host.processes import run
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
 
 CGROUPS = Path("/sys/fs/cgroup")
-ASKED = (
+UNIT_PROPERTIES = (
     "LoadState",
     "UnitFileState",
     "ActiveState",
@@ -51,10 +51,10 @@ ASKED = (
 UNIT_SECONDS = 100.0  # longer than systemd itself waits for a start or a stop
 
 
-class System(Protocol):
+class HostSystem(Protocol):
     live: bool
 
-    def ask(self, *argv: str, seconds: float) -> Answer: ...
+    def ask(self, *argv: str, seconds: float) -> CommandResult: ...
 
     def unit(self, name: str) -> UnitState: ...
 
@@ -66,11 +66,11 @@ class LiveSystem:
 
     live = True
 
-    def ask(self, *argv: str, seconds: float) -> Answer:
+    def ask(self, *argv: str, seconds: float) -> CommandResult:
         return run(argv, seconds=seconds)
 
     def unit(self, name: str) -> UnitState:
-        return parse_unit(name, self.ask("systemctl", "show", name, "-p", ",".join(ASKED), seconds=10).out)
+        return parse_unit(name, self.ask("systemctl", "show", name, "-p", ",".join(UNIT_PROPERTIES), seconds=10).out)
 
     def do(self, action: Action) -> None:
         match action:
@@ -125,7 +125,7 @@ def _run(action: Action) -> None:
     if not answer.ok:
         raise MachineError(
             "action-failed",
-            f"Could not {action}: {answer.last_words.rstrip('.')}.",
+            f"Could not {action}: {answer.last_line.rstrip('.')}.",
             f"`{' '.join(argv[:6])}` failed. {_look_at(action)}",
         )
 
@@ -145,7 +145,7 @@ def parse_unit(name: str, text: str) -> UnitState:
         enabled=said.get("UnitFileState") in {"enabled", "enabled-runtime"},
         active=said.get("ActiveState", "inactive"),
         sub=said.get("SubState", "dead"),
-        stale=said.get("NeedDaemonReload") == "yes",
+        needs_reload=said.get("NeedDaemonReload") == "yes",
         restarts=int(said.get("NRestarts") or 0),
         pid=int(said.get("MainPID") or 0),
         result=said.get("Result", "success"),
@@ -172,7 +172,7 @@ def _set_sysctl(key: str, value: str) -> None:
 
 def unmount(path: str) -> None:
     """Unmount all that is mounted at a path; lazily when it is in use, because whoever uses it was told to end."""
-    for _ in range(mounts.current().count(path)):
+    for _ in range(mounts.current_mounts().count(path)):
         if not run(["umount", "--", path], seconds=20).ok:
             run(["umount", "--lazy", "--", path], seconds=20)
 

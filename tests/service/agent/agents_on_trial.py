@@ -19,7 +19,7 @@ from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import RestartUnit, StartUnit, WriteFile
-from aks_flex_node.host.host import Answer
+from aks_flex_node.host.host import CommandResult
 from aks_flex_node.host.processes import run
 from aks_flex_node.host.real import RootedHost
 from tests.unit.agent.given import MACHINE, config_of, empty_host, install
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.jobs.job_result import JobResult
     from aks_flex_node.agent.reconcile.resources import ProgramTree
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Entry, UnitState
+    from aks_flex_node.host.host import FileEntry, UnitState
 
 GOOD, DEAD, MUTE = "exit 0", "echo 'no such module' >&2; exit 1", "exit 3"  # ready; not; ready, and never proven
 READY_AND_PROVEN, READY = 0, 3
@@ -83,16 +83,16 @@ class Bench:
     def digest(self, path: str) -> str:
         return self._at(path).digest(path)
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FileEntry | None:
         entry = self._at(path).look(path)
         return replace(entry, uid=0, gid=0) if entry else None
 
     def names(self, path: str) -> tuple[str, ...]:
         return self._at(path).names(path)
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         if argv[0] == "journalctl":
-            return Answer(0, "\n".join(self.journal))
+            return CommandResult(0, "\n".join(self.journal))
         return run(argv, seconds=seconds)
 
     def unit(self, name: str) -> UnitState:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.artifacts import Artifact, Pace, Sources, Store, Tree, Wanted
+from aks_flex_node.agent.artifacts import (
+    Artifact,
+    ArtifactFile,
+    ArtifactStore,
+    ArtifactTree,
+    DownloadOptions,
+    RetryBackoff,
+)
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.lab.mirror.client import Mirror
 
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 KUBELET = random.Random(1).randbytes(1 << 20)  # noqa: S311 - no secret
 RUNC = random.Random(2).randbytes(200_000)  # noqa: S311 - no secret
 TOOL = b"#!/bin/sh\n" + random.Random(3).randbytes(300_000)  # noqa: S311 - no secret
-QUICK = Pace(first=0.01, longest=0.02, longest_asked=0.05)
+QUICK = RetryBackoff(first_delay=0.01, max_delay=0.02, max_retry_after=0.05)
 
 
 def archive(files: dict[str, bytes]) -> bytes:
@@ -60,39 +67,39 @@ class Publisher:
     log: Path
     authority: Path
     room: Path
-    opened: list[Store] = field(default_factory=list)
+    opened: list[ArtifactStore] = field(default_factory=list)
 
     @property
     def mirror(self) -> Mirror:
         return Mirror(self.control)
 
     @property
-    def sources(self) -> Sources:
-        return Sources(ca_file=str(self.authority), attempts=3, stall_seconds=5.0)
+    def sources(self) -> DownloadOptions:
+        return DownloadOptions(ca_file=str(self.authority), attempts=3, stall_seconds=5.0)
 
-    def store(self, observe: Any = None, cache: str = "cache", **changes: Any) -> Store:
+    def store(self, observe: Any = None, cache: str = "cache", **changes: Any) -> ArtifactStore:
         sources = replace(self.sources, **changes)
-        self.opened.append(Store(self.room / cache, sources, observe=observe, pace=QUICK))
+        self.opened.append(ArtifactStore(self.room / cache, sources, observe=observe, pace=QUICK))
         return self.opened[-1]
 
     def url(self, name: str) -> str:
         return f"{self.base}/v1/{name}"
 
-    def tree(self, *artifacts: Artifact, component: str = "kubernetes") -> Tree:
-        return Tree(component, "1.0.0", artifacts, self.room / "staged" / component)
+    def tree(self, *artifacts: Artifact, component: str = "kubernetes") -> ArtifactTree:
+        return ArtifactTree(component, "1.0.0", artifacts, self.room / "staged" / component)
 
     def kubelet(self, **changes: Any) -> Artifact:
-        plain = (Wanted("", "bin/kubelet"),)
+        plain = (ArtifactFile("", "bin/kubelet"),)
         artifact = Artifact("kubernetes", "1.0.0", self.url("kubelet"), plain, "", (self.url("kubelet.sha256"),))
         return replace(artifact, **changes)
 
     def runc(self) -> Artifact:
-        plain = (Wanted("", "bin/runc"),)
+        plain = (ArtifactFile("", "bin/runc"),)
         return Artifact("runc", "1.0.0", self.url("runc.amd64"), plain, "", (self.url("runc.sha256sum"),))
 
     def tools(self) -> Artifact:
         sums = (self.url("tools.tar.gz.sha256"), self.url("tools.tar.gz.sha512"))
-        return Artifact("tools", "1.0.0", self.url("tools.tar.gz"), (Wanted("bin/tool", "bin/tool"),), "", sums)
+        return Artifact("tools", "1.0.0", self.url("tools.tar.gz"), (ArtifactFile("bin/tool", "bin/tool"),), "", sums)
 
     def requests(self, name: str) -> int:
         fetched = self.mirror.requests().get(f"localhost/v1/{name}")
@@ -123,7 +130,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def refusal(store: Store, tree: Tree) -> ArtifactError:
+def refusal(store: ArtifactStore, tree: ArtifactTree) -> ArtifactError:
     """The error that a tree ends with; nothing of it stays."""
     store.prepare([tree])
     with pytest.raises(ArtifactError) as caught:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts import State, Wanted
+from aks_flex_node.agent.artifacts import ArtifactFile, TransferState
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.lab.mirror.sizes import Amount
 from aks_flex_node.lab.mirror.switches import Checksum, Corrupt, Cut, Slow, Stall, Status
@@ -75,7 +75,7 @@ def test_what_is_cached_is_not_asked_for_again(publisher: Publisher) -> None:
     store = publisher.store()
     store.wait(publisher.tree(publisher.kubelet(), publisher.tools(), component="again"), 60)
     assert publisher.mirror.requests() == {}
-    assert all(each.cached and each.state is State.READY for each in store.transfers())
+    assert all(each.cached and each.state is TransferState.READY for each in store.transfers())
 
 
 def test_a_damaged_cache_is_fetched_anew(publisher: Publisher) -> None:
@@ -221,7 +221,7 @@ def test_a_ca_file_that_is_none_is_named(publisher: Publisher) -> None:
 
 def test_a_hostile_archive_leaves_nothing(publisher: Publisher) -> None:
     sums = (publisher.url("hostile.tar.gz.sha256"),)
-    files = (Wanted("bin/good", "bin/good"),)
+    files = (ArtifactFile("bin/good", "bin/good"),)
     artifact = publisher.kubelet(url=publisher.url("hostile.tar.gz"), files=files, checksums=sums)
     error = refusal(publisher.store(), publisher.tree(artifact))
     assert error.name == "archive-hostile"
@@ -259,7 +259,7 @@ def test_progress_is_told_from_waiting_to_ready(publisher: Publisher) -> None:
     store, tree = publisher.store(observe=seen.append), publisher.tree(publisher.kubelet())
     store.wait(tree, 60)
     states = list(dict.fromkeys(each.state for each in seen))
-    assert states == [State.FETCHING, State.UNPACKING, State.READY]
+    assert states == [TransferState.FETCHING, TransferState.UNPACKING, TransferState.READY]
     assert (seen[-1].done, seen[-1].total, seen[-1].cached) == (WHOLE, WHOLE, False)
     assert store.transfers() == [seen[-1]]
 

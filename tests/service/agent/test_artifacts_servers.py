@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.artifacts import ArtifactFile
 from tests.service.agent.publishers import KUBELET, refusal
 from tests.service.listening import Handler, listening
 
@@ -227,7 +227,7 @@ def test_the_password_of_a_mirror_is_sent_and_not_shown(publisher: Publisher) ->
 
     with serving(habit(answer)) as address:
         store = publisher.store(base_url=f"http://joe:s3cret@{address}/mirror")
-        tree = publisher.tree(publisher.kubelet(files=(Wanted("", "bin/kubelet"),), digest="0" * 64))
+        tree = publisher.tree(publisher.kubelet(files=(ArtifactFile("", "bin/kubelet"),), digest="0" * 64))
         error = refusal(store, tree)
     assert error.name == "artifact-missing"
     assert f"http://{address}/mirror/localhost:" in error.message

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts import Pace, Sources
-from aks_flex_node.agent.fetching.bundles import fetch
+from aks_flex_node.agent.artifacts import DownloadOptions, RetryBackoff
+from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.rp.tls.own import Own, make_authority, sign_server
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.agent.fetching.bundles import Bundle
+    from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.rp.tls.chains import Chain
     from tests.service.agent.bundle_servers import BundleServer
 
 PATH = "/configs/canary-of-a-url"
 BUNDLE = {"config": {"node": {"name": "edge-1"}, "kubernetes": {"version": "1.34.4"}}, "configVersion": "1708123456"}
-QUICK = Pace(first=0.01, longest=0.02, longest_asked=0.05)
+QUICK = RetryBackoff(first_delay=0.01, max_delay=0.02, max_retry_after=0.05)
 YEAR = 366 * 86400.0
 
 
@@ -50,9 +50,9 @@ def _nothing_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         assert "canary" not in caplog.text
 
 
-def fetched(url: str, *, ca_file: str | None = None, https_proxy: str | None = None) -> Bundle:
-    sources = Sources(attempts=2, stall_seconds=5.0, ca_file=ca_file, https_proxy=https_proxy)
-    return fetch(config_urls.parse(url), sources, QUICK)
+def fetched(url: str, *, ca_file: str | None = None, https_proxy: str | None = None) -> ConfigBundle:
+    sources = DownloadOptions(attempts=2, stall_seconds=5.0, ca_file=ca_file, https_proxy=https_proxy)
+    return fetch_config(config_urls.parse(url), sources, QUICK)
 
 
 def refused(url: str) -> ConfigError:
@@ -231,5 +231,5 @@ class Plain(Handler):
 @pytest.mark.parametrize("end", ["", f"#ca=sha256:{'ab' * 32}"])
 def test_a_tunnel_that_ends_on_this_machine_may_speak_http(end: str) -> None:
     with listening(Plain) as url:
-        got = fetch(config_urls.parse(f"{url}{PATH}{end}", plain=True), Sources(attempts=1), QUICK)
+        got = fetch_config(config_urls.parse(f"{url}{PATH}{end}", plain=True), DownloadOptions(attempts=1), QUICK)
     assert json.loads(got.text) == BUNDLE

@@ -8,7 +8,7 @@ from pathlib import Path  # noqa: TC003 - pytest looks at it
 import pytest
 
 from aks_flex_node.agent.cluster.client import azure_token
-from aks_flex_node.agent.identities.handing import KEPT, Handed, keep
+from aks_flex_node.agent.identity.token_cache import TOKEN_CACHE_FILE, CachedToken, write_cache
 from aks_flex_node.errors import ClusterError
 
 GIVES = """echo '{"status": {"token": "from-the-script"}}'"""
@@ -20,7 +20,7 @@ def folder(place: Path, script: str, lasts: float | None) -> str:
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o700)
     if lasts is not None:
-        keep(place / KEPT, Handed("from-the-file", time.time() - 60, time.time() + lasts))
+        write_cache(place / TOKEN_CACHE_FILE, CachedToken("from-the-file", time.time() - 60, time.time() + lasts))
     return str(place)
 
 

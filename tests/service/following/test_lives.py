@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.host.host import Answer
+    from aks_flex_node.host.host import CommandResult
     from tests.service.rp.api.running import Running
 
 
 class Machine(FakeHost):
     """Where an update takes effect at once: what waited is current."""
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         if argv[0] == "systemd-run" and argv[argv.index("work") + 1] == "update":
             taken = self.read(NEXT_CONFIG) or b""
             put(self, CURRENT_CONFIG, taken)

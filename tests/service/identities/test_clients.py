@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_node import __version__
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.identities import signing
+from aks_flex_node.agent.identity import azure_sign_in
 from aks_flex_node.azure.arm import AzureCallError
 from tests.service.following.strangers import forwards, serving
 from tests.service.following.test_strangers import PASSWORD, proxy_login
@@ -33,7 +33,7 @@ def config(cloud: Cloud, azure: dict[str, Any] | None = None, **more: Any) -> No
 
 
 def test_azure_hears_which_program_asks(cloud: Cloud) -> None:
-    with signing.arm(config(cloud)) as arm:
+    with azure_sign_in.open_arm(config(cloud)) as arm:
         heard = arm.get(NODE, "x")["headers"]
     assert heard["user-agent"] == f"aks-flex-node/{__version__}"
     assert heard["authorization"].startswith("Bearer ")
@@ -41,7 +41,7 @@ def test_azure_hears_which_program_asks(cloud: Cloud) -> None:
 
 
 def test_an_answer_is_told_with_all_that_it_says(cloud: Cloud) -> None:
-    with signing.arm(config(cloud)) as arm:
+    with azure_sign_in.open_arm(config(cloud)) as arm:
         reply = arm.send("GET", NODE, {"api-version": "x"}, headers={"x-answer": "201"})
         same = arm.send("GET", f"{cloud.url}{NODE}?api-version=x")
     assert (reply.status, reply.headers["etag"], same.status) == (201, '"17"', 200)
@@ -51,19 +51,19 @@ def test_the_proxy_of_the_configuration_leads_to_entra_and_to_arm(cloud: Cloud) 
     seen: list[str] = []
     with serving(forwards(proxy_login(), seen), None) as port:
         of = config(cloud, proxy={"https": f"http://me:{PASSWORD}@127.0.0.1:{port}"})
-        with signing.arm(of) as arm:
+        with azure_sign_in.open_arm(of) as arm:
             assert arm.get(NODE, "x")["path"] == f"{NODE}?api-version=x"
     connected = [head for head in seen if head.startswith(f"CONNECT {cloud.url.removeprefix('https://')} ")]
     assert len(connected) >= 2
     seen.clear()
     direct = config(cloud, proxy={"https": "http://127.0.0.1:9", "noProxy": ["localhost"]})
-    with signing.arm(direct) as arm:
+    with azure_sign_in.open_arm(direct) as arm:
         assert arm.get(NODE, "x")
 
 
 def test_entra_that_does_not_answer_is_not_called_a_refusal(cloud: Cloud) -> None:
     of = config(cloud, {"authorityHost": f"https://localhost:{free_port()}"})
-    with signing.arm(of) as arm, pytest.raises(AzureCallError) as caught:
+    with azure_sign_in.open_arm(of) as arm, pytest.raises(AzureCallError) as caught:
         arm.get(NODE, "x")
     assert (caught.value.name, caught.value.again) == ("arm-unreachable", True)
     assert "Entra ID cannot be reached" in caught.value.message

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.identities import clouds, signing
-from aks_flex_node.agent.identities.clouds import KUBERNETES
+from aks_flex_node.agent.identity import azure_sign_in, cloud_endpoints
+from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
 from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.service.lab_cloud.clouds import Cloud
 
 HIMDS = Path(__file__).with_name("himds.py")
-SCOPE = f"{KUBERNETES}/.default"
+SCOPE = f"{AKS_SERVER_APP_ID}/.default"
 ISSUER, SUBJECT = "https://issuer.example", "system:serviceaccount:edge:agent"
 
 
@@ -58,7 +58,7 @@ def claims(token: str) -> dict[str, Any]:
 
 def refusal(of: NodeConfig) -> FlexError:
     with pytest.raises(FlexError) as caught:
-        signing.sign_in(of, SCOPE)
+        azure_sign_in.sign_in(of, SCOPE)
     assert "canary" not in f"{caught.value!r} {caught.value}"
     return caught.value
 
@@ -95,10 +95,10 @@ def by_certificate(cloud: Cloud, principal: Principal, key: Key, certificate: st
 def test_a_private_cloud_is_asked_where_its_tokens_come_from(cloud: Cloud, principal: Principal) -> None:
     """The configuration gives only its resource manager."""
     of = config(cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": "right"})
-    assert clouds.authority_host(of) == cloud.url
-    token = signing.sign_in(of, SCOPE)
+    assert cloud_endpoints.authority_host(of) == cloud.url
+    token = azure_sign_in.sign_in(of, SCOPE)
     told = claims(token.value)
-    assert (told["aud"], told["oid"], told["groups"]) == (KUBERNETES, principal.object_id, ["group-1"])
+    assert (told["aud"], told["oid"], told["groups"]) == (AKS_SERVER_APP_ID, principal.object_id, ["group-1"])
     assert token.expires > time.time() + 3000
     assert token.value not in repr(token)
 
@@ -107,14 +107,14 @@ def test_a_private_cloud_is_asked_where_its_tokens_come_from(cloud: Cloud, princ
 def test_a_cloud_that_does_not_describe_itself_is_told(cloud: Cloud, wrong: bool) -> None:
     azure = {"resourceManager": f"https://localhost:{free_port()}"} if wrong else {"caCertData": None}
     with pytest.raises(FlexError) as caught:
-        clouds.authority_host(config(cloud, **azure))
+        cloud_endpoints.authority_host(config(cloud, **azure))
     assert (caught.value.name, caught.value.again) == ("cloud-undescribed", True)
 
 
 def test_a_certificate_is_as_good_as_a_secret(cloud: Cloud, principal: Principal, key: rsa.RSAPrivateKey) -> None:
     certificate = made_certificate(key)
     cloud.directory.change(principal, certificates=(certificate,), secret="")
-    told = claims(signing.sign_in(by_certificate(cloud, principal, key, certificate), SCOPE).value)
+    told = claims(azure_sign_in.sign_in(by_certificate(cloud, principal, key, certificate), SCOPE).value)
     assert (told["oid"], told["appid"]) == (principal.object_id, principal.client_id)
 
 
@@ -210,7 +210,7 @@ def workload(cloud: Cloud, principal: Principal, key: rsa.RSAPrivateKey, tmp_pat
 
 
 def test_a_federated_token_is_as_good_as_a_secret(workload: Callable[..., NodeConfig], principal: Principal) -> None:
-    assert claims(signing.sign_in(workload(), SCOPE).value)["oid"] == principal.object_id
+    assert claims(azure_sign_in.sign_in(workload(), SCOPE).value)["oid"] == principal.object_id
 
 
 @pytest.mark.parametrize(

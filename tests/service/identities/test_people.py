@@ -14,10 +14,10 @@ import jwt
 import pytest
 
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.identities import signing, who
+from aks_flex_node.agent.identity import azure_sign_in
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.credentials import Authority
-from aks_flex_node.azure.people import AzureCli, Person
+from aks_flex_node.azure.cli_user import CliCredential, CliUser
+from aks_flex_node.azure.credentials import TokenAuthority
 from aks_flex_node.host.processes import ENVIRONMENT
 from aks_flex_node.lab.arm.resources import SUBSCRIPTION
 from aks_flex_node.lab.entra.directory import TENANT
@@ -67,8 +67,8 @@ def typed(room: Path) -> Callable[..., dict[str, str]]:
     return make
 
 
-def cli(environment: dict[str, str], authority: str = "https://login.example", ca: bytes = b"") -> AzureCli:
-    return AzureCli(Person.at(environment), Authority(authority), "tenant-1", ca)
+def cli(environment: dict[str, str], authority: str = "https://login.example", ca: bytes = b"") -> CliCredential:
+    return CliCredential(CliUser.at(environment), TokenAuthority(authority), "tenant-1", ca)
 
 
 @ROOT
@@ -112,9 +112,9 @@ def test_a_configured_principal_works_before_the_person_does(
     given = {"clientId": principal.client_id, "clientSecret": "right"}
     with_one = load_text(bundle(cloud, servicePrincipal=given, arc={"enabled": True}), "test", {}, {}).config
     without = load_text(bundle(cloud, arc={"enabled": True}), "test", {}, {}).config
-    with signing.trust(with_one) as file:
-        token = who.operator_credential(with_one, file, typed()).get_token("https://x/.default").token
-        by_az = who.operator_credential(without, file, typed()).get_token("https://x/.default").token
+    with azure_sign_in.ca_bundle(with_one) as file:
+        token = azure_sign_in.operator_credential(with_one, file, typed()).get_token("https://x/.default").token
+        by_az = azure_sign_in.operator_credential(without, file, typed()).get_token("https://x/.default").token
     assert jwt.decode(token, options={"verify_signature": False})["oid"] == principal.object_id
     assert by_az == "of az"
 
@@ -141,8 +141,8 @@ def test_whoever_is_signed_in_with_the_real_az_is_the_operator(cloud: Cloud, az:
     cloud.assignments.put(CLUSTER, READER, principal.object_id)
     config = load_text(bundle(cloud), "test", {}, {}).config
     environment = {"PATH": f"{az.program.parent}:/usr/bin:/bin", "AZURE_CONFIG_DIR": str(room / "azure")}
-    with signing.trust(config) as file:
-        credential = who.operator_credential(config, file, environment)
+    with azure_sign_in.ca_bundle(config) as file:
+        credential = azure_sign_in.operator_credential(config, file, environment)
         with pytest.raises(AzureCallError) as caught:
             credential.get_token(f"{cloud.url}/.default")
         assert caught.value.name == "azure-cli-signed-out"

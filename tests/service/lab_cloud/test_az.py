@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from aks_flex_node.azure.roles import NODE_ROLES
+from aks_flex_node.azure.role_assignments import NODE_ROLES
 from aks_flex_node.lab.arm.hybrid import Machines
 from aks_flex_node.lab.arm.resources import Resources
 from tests.az_extension.warm import warmed

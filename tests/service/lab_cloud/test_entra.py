@@ -37,7 +37,7 @@ def claims(token: str) -> dict[str, Any]:
 
 
 def signed_in(cloud: Cloud, principal: Principal, secret: str, tenant: str = TENANT) -> TokenCredential:
-    authority = credentials.Authority(cloud.url, cloud.ca)
+    authority = credentials.TokenAuthority(cloud.url, cloud.ca)
     return credentials.service_principal(tenant, principal.client_id, secret, authority)
 
 

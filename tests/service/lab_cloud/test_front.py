@@ -9,7 +9,7 @@ import pytest
 import urllib3
 
 from aks_flex_node.azure import credentials
-from aks_flex_node.azure.arm import Arm, AzureCallError
+from aks_flex_node.azure.arm import ArmClient, AzureCallError
 from aks_flex_node.lab.arm.resources import SUBSCRIPTION
 from aks_flex_node.lab.entra.directory import TENANT
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER, running_cloud
@@ -27,13 +27,13 @@ ROLES = "2022-04-01"
 NODES = f"{CLUSTER}/flexNodeConfig"
 
 
-def arm_of(cloud: Cloud, principal: Principal, secret: str = "right") -> Arm:  # noqa: S107
-    authority = credentials.Authority(cloud.url, cloud.ca)
+def arm_of(cloud: Cloud, principal: Principal, secret: str = "right") -> ArmClient:  # noqa: S107
+    authority = credentials.TokenAuthority(cloud.url, cloud.ca)
     credential = credentials.service_principal(TENANT, principal.client_id, secret, authority)
-    return Arm(credential, cloud.url, ca_file=cloud.ca)
+    return ArmClient(credential, cloud.url, ca_file=cloud.ca)
 
 
-def somebody(cloud: Cloud, role: str = "", scope: str = CLUSTER) -> tuple[Principal, Arm]:
+def somebody(cloud: Cloud, role: str = "", scope: str = CLUSTER) -> tuple[Principal, ArmClient]:
     principal = cloud.directory.service_principal("somebody", "right")
     if role:
         cloud.assignments.put(scope, role, principal.object_id)
@@ -103,10 +103,10 @@ def test_a_wrong_secret_is_told_without_the_secret(cloud: Cloud) -> None:
 
 def test_a_cloud_that_is_not_there_is_told(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("x", "right")
-    authority = credentials.Authority(cloud.url, cloud.ca)
+    authority = credentials.TokenAuthority(cloud.url, cloud.ca)
     credential = credentials.service_principal(TENANT, principal.client_id, "right", authority)
     with pytest.raises(AzureCallError) as caught:
-        Arm(credential, f"https://localhost:{free_port()}", ca_file=cloud.ca).get(CLUSTER, AKS)
+        ArmClient(credential, f"https://localhost:{free_port()}", ca_file=cloud.ca).get(CLUSTER, AKS)
     assert (caught.value.name, caught.value.again) == ("arm-unreachable", True)
 
 

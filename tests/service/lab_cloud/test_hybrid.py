@@ -10,10 +10,10 @@ import jwt
 import pytest
 
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.patience import Patience
-from aks_flex_node.azure.roles import NODE_ROLES, assign, assignment_id, missing, take_away
+from aks_flex_node.azure.role_assignments import NODE_ROLES, assign, assignment_id, missing_roles, unassign
 from aks_flex_node.lab.arm.consistency import Consistency
 from aks_flex_node.lab.arm.hybrid import Machines
+from aks_flex_node.retry import RetryDeadline
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER
 from tests.service.lab_cloud.test_front import somebody, wire
 from tests.waiting import until
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import urllib3
 
-    from aks_flex_node.azure.arm import Arm
+    from aks_flex_node.azure.arm import ArmClient
     from tests.service.lab_cloud.clouds import Cloud
 
 API = "2024-07-10"
@@ -35,7 +35,7 @@ def path_of(name: str) -> str:
     return f"{GROUP}/providers/Microsoft.HybridCompute/machines/{name}"
 
 
-def machine(arm: Arm, name: str, vm: str = "", word: str = "proof") -> dict[str, Any]:
+def machine(arm: ArmClient, name: str, vm: str = "", word: str = "proof") -> dict[str, Any]:
     proof = hashlib.sha256(word.encode()).hexdigest()
     properties = {"vmId": vm or f"vm-of-{name}", "clientPublicKey": proof}
     return arm.put(path_of(name), API, {"location": "westeurope", "tags": {"a": "1"}, "properties": properties})
@@ -51,11 +51,11 @@ def pace(cloud: Cloud) -> Iterator[Consistency]:
 
 
 @pytest.fixture
-def owner(cloud: Cloud, pace: Consistency) -> Arm:
+def owner(cloud: Cloud, pace: Consistency) -> ArmClient:
     return somebody(cloud, OWNER, GROUP)[1]
 
 
-def test_a_machine_has_an_identity_and_a_life(cloud: Cloud, owner: Arm) -> None:
+def test_a_machine_has_an_identity_and_a_life(cloud: Cloud, owner: ArmClient) -> None:
     made = machine(owner, "one")
     assert made["identity"]["type"] == "SystemAssigned"
     assert made["properties"]["status"] == "Connected"
@@ -76,14 +76,14 @@ def test_a_machine_has_an_identity_and_a_life(cloud: Cloud, owner: Arm) -> None:
     assert caught.value.status == 404
 
 
-def test_a_name_that_another_computer_has_is_not_given_away(owner: Arm) -> None:
+def test_a_name_that_another_computer_has_is_not_given_away(owner: ArmClient) -> None:
     machine(owner, "taken", "vm-1")
     with pytest.raises(AzureCallError) as caught:
         machine(owner, "taken", "vm-2")
     assert (caught.value.status, caught.value.code) == (409, "HCRP409")
 
 
-def test_who_may_only_onboard_may_not_delete(cloud: Cloud, owner: Arm) -> None:
+def test_who_may_only_onboard_may_not_delete(cloud: Cloud, owner: ArmClient) -> None:
     _, onboarding = somebody(cloud, ONBOARDING, GROUP)
     machine(onboarding, "onboarded")
     with pytest.raises(AzureCallError) as caught:
@@ -95,7 +95,7 @@ def test_who_may_only_onboard_may_not_delete(cloud: Cloud, owner: Arm) -> None:
     assert owner.get(path_of("onboarded"), API)
 
 
-def test_a_machine_gets_its_tokens_by_what_it_was_registered_with(cloud: Cloud, owner: Arm) -> None:
+def test_a_machine_gets_its_tokens_by_what_it_was_registered_with(cloud: Cloud, owner: ArmClient) -> None:
     made = machine(owner, "signed", word="right")
 
     def ask(secret: str) -> urllib3.BaseHTTPResponse:
@@ -111,13 +111,13 @@ def test_a_machine_gets_its_tokens_by_what_it_was_registered_with(cloud: Cloud, 
 
 
 def test_a_new_identity_is_unknown_at_first_and_its_roles_take_effect_later(
-    cloud: Cloud, owner: Arm, pace: Consistency
+    cloud: Cloud, owner: ArmClient, pace: Consistency
 ) -> None:
     pace.change(principal_seconds=0.6, assignment_seconds=0.6)
     principal = machine(owner, "late")["identity"]["principalId"]
     notes: list[str] = []
     for role in NODE_ROLES:
-        assert assign(owner, CLUSTER, role, principal, Patience(20, first=0.2), notes.append)
+        assert assign(owner, CLUSTER, role, principal, RetryDeadline(20, first_delay=0.2), notes.append)
     assert any("does not know" in note for note in notes)
     assert not cloud.assignments.find(assignment_id(CLUSTER, NODE_ROLES[0], "else"))
     listed = f"{CLUSTER}/providers/Microsoft.Authorization/roleAssignments"
@@ -133,27 +133,27 @@ def test_a_new_identity_is_unknown_at_first_and_its_roles_take_effect_later(
     assert actions() < 3
     until(lambda: actions() == 3, "the roles are in effect")
     for each in found:
-        take_away(owner, each["id"])
-        take_away(owner, each["id"])
+        unassign(owner, each["id"])
+        unassign(owner, each["id"])
     assert actions() == 0
 
 
-def test_what_a_role_allows_is_told_to_who_has_it(cloud: Cloud, owner: Arm) -> None:
+def test_what_a_role_allows_is_told_to_who_has_it(cloud: Cloud, owner: ArmClient) -> None:
     _, nobody = somebody(cloud)
-    assert missing(nobody, CLUSTER, NODE_ROLES) == [*NODE_ROLES]
+    assert missing_roles(nobody, CLUSTER, NODE_ROLES) == [*NODE_ROLES]
     principal, arm = somebody(cloud)
     for count, role in enumerate(NODE_ROLES, 1):
-        assert assign(owner, CLUSTER, role, principal.object_id, Patience(1), lambda _: None)
-        assert missing(arm, CLUSTER, NODE_ROLES) == [*NODE_ROLES[count:]]
+        assert assign(owner, CLUSTER, role, principal.object_id, RetryDeadline(1), lambda _: None)
+        assert missing_roles(arm, CLUSTER, NODE_ROLES) == [*NODE_ROLES[count:]]
 
 
-def test_the_same_role_by_another_name_exists_already(cloud: Cloud, owner: Arm) -> None:
+def test_the_same_role_by_another_name_exists_already(cloud: Cloud, owner: ArmClient) -> None:
     principal, _ = somebody(cloud)
     cloud.assignments.put(CLUSTER, NODE_ROLES[0].id, principal.object_id)
-    assert not assign(owner, CLUSTER, NODE_ROLES[0], principal.object_id, Patience(1), lambda _: None)
+    assert not assign(owner, CLUSTER, NODE_ROLES[0], principal.object_id, RetryDeadline(1), lambda _: None)
 
 
-def test_calls_that_are_put_off_are_made_again(owner: Arm, pace: Consistency) -> None:
+def test_calls_that_are_put_off_are_made_again(owner: ArmClient, pace: Consistency) -> None:
     machine(owner, "asked")
     pace.change(throttled=2, retry_after=1)
     assert owner.get(path_of("asked"), API)["name"] == "asked"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
-from aks_flex_node.agent.vpn.profiles import parse, unpacked
+from aks_flex_node.agent.vpn.client_profile import parse_profile, unpack_profile
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.operations import ArmSender, Patience, begun, follow
+from aks_flex_node.azure.operations import ArmSender, OperationTimeout, started_operation, wait_for_operation
 from aks_flex_node.lab.arm.network_resources import NetworkResources, Pace
 from aks_flex_node.lab.files import write_atomically
 from aks_flex_node.lab.vpn import profiles
@@ -56,7 +56,9 @@ def owner(cloud: Cloud, resources: NetworkResources) -> ArmSender:
 
 def made(owner: ArmSender, path: str, body: Any, if_match: str = "") -> Any:
     reply = owner.send("PUT", path, API, {"location": "westeurope", **body}, if_match)
-    return follow(owner, begun(reply, path, path, API, 0.0), Patience(30.0), lambda _: None)
+    return wait_for_operation(
+        owner, started_operation(reply, path, path, API, 0.0), OperationTimeout(30.0), lambda _: None
+    )
 
 
 def whole(owner: ArmSender, roots: list[Any] | None = None) -> Any:
@@ -150,12 +152,14 @@ def test_a_profile_is_made_and_fetched_by_its_link_alone(cloud: Cloud, owner: Ar
     path = f"{GATEWAY}/generatevpnprofile"
     reply = owner.send("POST", path, API, {"authenticationMethod": "EAPTLS"})
     assert reply.status == 202
-    url = follow(owner, begun(reply, "the profile", path, API, 0.0), Patience(30.0), lambda _: None)
+    url = wait_for_operation(
+        owner, started_operation(reply, "the profile", path, API, 0.0), OperationTimeout(30.0), lambda _: None
+    )
     with urllib3.PoolManager(ca_certs=cloud.ca) as pool:
         content = pool.request("GET", url).data
         assert pool.request("GET", url.partition("?")[0]).status == 403
     assert zipfile.is_zipfile(io.BytesIO(content))
-    assert parse(unpacked(content)).protocol == "tcp-client"
+    assert parse_profile(unpack_profile(content)).protocol == "tcp-client"
 
 
 def test_the_server_follows_the_gateway(owner: ArmSender, resources: NetworkResources) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from aks_flex_node.agent.artifacts.archives import unpack
-from aks_flex_node.agent.artifacts.caches import Blob
-from aks_flex_node.agent.artifacts.digests import find_digest, hash_file
+from aks_flex_node.agent.artifacts.cache import VerifiedFile
+from aks_flex_node.agent.artifacts.digest import find_digest, hash_file
+from aks_flex_node.agent.artifacts.unpack import unpack
 from aks_flex_node.agent.components.artifact_urls import artifact
 from aks_flex_node.agent.components.service.release import WANTED
 from aks_flex_node.lab.processes import Result, run
@@ -68,7 +68,7 @@ def test_the_agent_unpacks_its_own_release_as_it_updates_itself(tmp_path: Path) 
     place = tmp_path / "any where"
     place.mkdir()
     wanted = artifact("agent", version(), f"https://example.com/{archive.name}", WANTED, {})
-    unpack(wanted, Blob(archive, archive.stat().st_size, digest, ""), place, lambda: None)
+    unpack(wanted, VerifiedFile(archive, archive.stat().st_size, digest, ""), place, lambda: None)
     assert alone(place / "bin" / "aks-flex-node", "version").out.strip() == version()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from aks_flex_node.agent.bootstrap.join import pending_actions
 from aks_flex_node.host.actions import WriteFile
-from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.dry_run import RecordedHost
 from tests.unit.agent.given import SYSTEM_FOLDERS
 from tests.unit.agent.test_joining import join, leave, snapshot
 

@@ -26,7 +26,7 @@ from aks_flex_node.host.actions import (
     StartUnit,
     WriteFile,
 )
-from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import UnitState
 from tests.unit.agent.components.test_every_component import CUSTOM
 from tests.unit.agent.given import DATA, MACHINE, SYSTEM_FOLDERS, Ready, config_of, empty_host, engine_on
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Entry
+    from aks_flex_node.host.host import FileEntry
 
 NODE = Node.read(
     {
@@ -114,9 +114,9 @@ def leave(host: RecordedHost, config: NodeConfig | None = None) -> list[str]:
     return Unbootstrap(engine_on(host, config), None, ProgressReporter()).run()
 
 
-def snapshot(host: RecordedHost) -> dict[str, tuple[Entry, bytes | None]]:
+def snapshot(host: RecordedHost) -> dict[str, tuple[FileEntry, bytes | None]]:
     """Everything that stands there, but for the kernel's own files."""
-    found: dict[str, tuple[Entry, bytes | None]] = {}
+    found: dict[str, tuple[FileEntry, bytes | None]] = {}
 
     def walk(folder: str) -> None:
         for name in host.names(folder):

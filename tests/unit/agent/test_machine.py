@@ -8,8 +8,8 @@ import pytest
 
 from aks_flex_node.agent import machine
 from aks_flex_node.agent.machine import Machine, read_machine
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.given import config_of
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n# a comment\nbroken line\n'
@@ -70,8 +70,8 @@ def test_the_first_address_of_a_name_is_read(text: str, expected: str) -> None:
 )
 def test_the_address_is_the_one_that_reaches_the_api_server(url: str | None, expected: str) -> None:
     answers = {
-        ("getent", "ahosts", "cluster.example"): Answer(0, HOSTS),
-        ("ip", "-j", "route", "get", "203.0.113.9"): Answer(0, ROUTE),
+        ("getent", "ahosts", "cluster.example"): CommandResult(0, HOSTS),
+        ("ip", "-j", "route", "get", "203.0.113.9"): CommandResult(0, ROUTE),
     }
     assert machine.address_towards(RecordedHost(answers=answers), url) == expected
 

@@ -7,8 +7,8 @@ import pytest
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.host.actions import KillGroup, MakeDirectory, Remove, Run, StopUnit, Unmount
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer, UnitState
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult, UnitState
 from tests.unit.agent.given import config_of
 
 SAVED = """\
@@ -106,8 +106,10 @@ def machine_with(*, foreign: tuple[str, ...] = (), ours: tuple[str, ...] = pod_c
         }
     )
     answers = {
-        ("iptables-save",): Answer(0, SAVED),
-        ("ip", "-j", "link", "show", "type", "bridge"): Answer(0, '[{"ifname":"docker0"},{"ifname":"flex0"},{}]'),
+        ("iptables-save",): CommandResult(0, SAVED),
+        ("ip", "-j", "link", "show", "type", "bridge"): CommandResult(
+            0, '[{"ifname":"docker0"},{"ifname":"flex0"},{}]'
+        ),
     }
     host = RecordedHost(files, answers, units)
     for path in pod_cleanup.GROUPS:

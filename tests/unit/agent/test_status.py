@@ -17,8 +17,8 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, WriteFile
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer, UnitState
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult, UnitState
 from tests.unit.agent.config.samples import TOKEN
 from tests.unit.agent.given import DATA, Answers, config_of, empty_host, engine_on
 from tests.unit.agent.test_certificates import UTC, certificate_until
@@ -200,9 +200,9 @@ def test_drift_is_told_in_a_line(phase: str, drift: list[str] | None, said: str)
 
 def test_the_agent_is_found_in_the_journal_by_its_own_name(tmp_path: Path) -> None:
     shape = ("--lines", "2000", "--no-pager", "--output", "short-iso")
-    answers: dict[tuple[str, ...], Answer] = {
-        ("journalctl", "-t", "aks-flex-node", *shape): Answer(0, "ours"),
-        ("journalctl", "--unit", "kubelet", *shape): Answer(0, "kubelet's"),
+    answers: dict[tuple[str, ...], CommandResult] = {
+        ("journalctl", "-t", "aks-flex-node", *shape): CommandResult(0, "ours"),
+        ("journalctl", "--unit", "kubelet", *shape): CommandResult(0, "kubelet's"),
     }
     files = dict(support_bundle.bundle_entries(engine_with(tmp_path, RecordedHost(answers=answers))))
     assert files["journals/aks-flex-node.txt"] == "ours"
@@ -211,8 +211,8 @@ def test_the_agent_is_found_in_the_journal_by_its_own_name(tmp_path: Path) -> No
 
 def test_a_bundle_for_support_holds_no_secret_and_is_for_its_owner_alone(tmp_path: Path) -> None:
     answers = {
-        ("ip", "address"): Answer(0, f"said {CANARY}"),
-        ("systemctl", "status", "--no-pager", "--full", "kubelet"): Answer(3, f"--token={TOKEN}"),
+        ("ip", "address"): CommandResult(0, f"said {CANARY}"),
+        ("systemctl", "status", "--no-pager", "--full", "kubelet"): CommandResult(3, f"--token={TOKEN}"),
     }
     host = RecordedHost({"/etc/containerd/config.toml": f"x = '{CANARY}'"}, answers)
     host.do(WriteFile("/var/lib/kubelet/config.yaml", f"a: {TOKEN}".encode()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aks_flex_node.api.config_urls import build, parse
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 
 PIN = "ab" * 32
 
@@ -55,7 +55,7 @@ def test_the_pin_may_be_in_capitals() -> None:
     ],
 )
 def test_a_url_that_cannot_be_used_is_explained_without_being_shown(text: str, reason: str) -> None:
-    with pytest.raises(WordsError, match=reason) as caught:
+    with pytest.raises(CommandUsageError, match=reason) as caught:
         parse(text)
     assert caught.value.name == "config-url-malformed"
     assert "canary" not in str(caught.value)
@@ -69,5 +69,5 @@ def test_http_to_this_very_machine_is_taken_where_that_is_meant(host: str) -> No
 
 @pytest.mark.parametrize("host", ["rp.example", "localhost", "192.0.2.1", "127.0.0.1.example"])
 def test_and_to_no_other(host: str) -> None:
-    with pytest.raises(WordsError, match="only https://"):
+    with pytest.raises(CommandUsageError, match="only https://"):
         parse(f"http://{host}/configs/canary", plain=True)

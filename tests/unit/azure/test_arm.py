@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.azure.arm import Arm, AzureCallError, refused, unreachable
-from aks_flex_node.azure.credentials import Authority
-from aks_flex_node.azure.retries import LONGEST, Retries
+from aks_flex_node.azure.arm import ArmClient, AzureCallError, arm_unreachable_error, refused_error
+from aks_flex_node.azure.credentials import TokenAuthority
+from aks_flex_node.azure.retry_policy import MAX_RETRY_AFTER_SECONDS, BoundedRetryPolicy
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_refusal_has_arms_code_and_words(status: int, text: Any, code: str, words: str, again: bool) -> None:
-    error = refused(status, json.dumps(text))
+    error = refused_error(status, json.dumps(text))
     assert (error.status, error.code, error.again) == (status, code, again)
     assert error.message.startswith(f"Azure refused ({code}): ")
     assert error.message.endswith(words)
@@ -42,15 +42,18 @@ def test_a_refusal_has_arms_code_and_words(status: int, text: Any, code: str, wo
 
 @pytest.mark.parametrize("text", ["", "<html>", "[]", "null"])
 def test_a_refusal_that_is_no_json_is_one_nevertheless(text: str) -> None:
-    assert refused(503, text).code == "HTTP 503"
+    assert refused_error(503, text).code == "HTTP 503"
 
 
 def test_the_last_words_of_a_long_cause_are_told() -> None:
     cause = "HTTPSConnection(host='x', port=1): Failed to establish a new connection: [Errno 111] Connection refused"
-    assert unreachable("https://x", cause).message == "https://x cannot be reached: [Errno 111] Connection refused."
+    assert (
+        arm_unreachable_error("https://x", cause).message
+        == "https://x cannot be reached: [Errno 111] Connection refused."
+    )
 
 
-class Pages(Arm):
+class Pages(ArmClient):
     """Three pages; what is asked for each is kept."""
 
     def __init__(self, *links: str) -> None:
@@ -80,24 +83,26 @@ def test_all_pages_of_a_list_are_fetched() -> None:
 def test_a_link_that_leads_elsewhere_is_not_followed() -> None:
     """It would carry our token there."""
     with pytest.raises(AzureCallError, match=r"elsewhere, to evil\.example"):
-        Arm(cast("TokenCredential", None)).send("GET", "https://evil.example/operations/1")
+        ArmClient(cast("TokenCredential", None)).send("GET", "https://evil.example/operations/1")
 
 
 def test_a_private_authority_is_not_looked_up_in_entras_own_list() -> None:
-    private = Authority("https://login.flex.internal", "/ca.pem").options()
+    private = TokenAuthority("https://login.flex.internal", "/ca.pem").options()
     assert private == {
         "authority": "https://login.flex.internal",
         "disable_instance_discovery": True,
         "connection_verify": "/ca.pem",
     }
-    by_proxy = Authority(proxy="http://proxy.example:3128").options()
+    by_proxy = TokenAuthority(proxy="http://proxy.example:3128").options()
     assert by_proxy["proxies"] == {"https": "http://proxy.example:3128"}
-    assert Authority().options() == {"authority": "https://login.microsoftonline.com"}
+    assert TokenAuthority().options() == {"authority": "https://login.microsoftonline.com"}
 
 
-@pytest.mark.parametrize(("after", "again"), [("1", True), (f"{LONGEST:.0f}", True), ("16", False), ("3600", False)])
+@pytest.mark.parametrize(
+    ("after", "again"), [("1", True), (f"{MAX_RETRY_AFTER_SECONDS:.0f}", True), ("16", False), ("3600", False)]
+)
 def test_whoever_is_put_off_for_long_is_told_and_does_not_wait_in_silence(after: str, again: bool) -> None:
-    policy = Retries(retry_total=4)
+    policy = BoundedRetryPolicy(retry_total=4)
     http = SimpleNamespace(status_code=429, headers={"Retry-After": after})
     answer = cast("Any", SimpleNamespace(http_response=http, http_request=SimpleNamespace(method="GET")))
     assert policy.is_retry(policy.configure_retries({}), answer) is again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.azure.machines import himds_in, said
+from aks_flex_node.azure.managed_identity import parse_himds_endpoint, service_message
 
 AZCMAGENT = """\
 [Manager]
@@ -22,7 +22,7 @@ DefaultEnvironment="IMDS_ENDPOINT=http://localhost:40342" "IDENTITY_ENDPOINT=htt
     ],
 )
 def test_the_agent_of_arc_says_where_it_is_and_that_is_on_this_machine(text: str, found: str) -> None:
-    assert himds_in(text) == found
+    assert parse_himds_endpoint(text) == found
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_the_agent_of_arc_says_where_it_is_and_that_is_on_this_machine(text: str
     ],
 )
 def test_the_services_own_words_are_told(message: str, words: str) -> None:
-    assert said(message) == words
+    assert service_message(message) == words

@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.azure.arm import AzureCallError, refused
-from aks_flex_node.azure.operations import Operation, Patience, Reply, begun, follow
+from aks_flex_node.azure.arm import AzureCallError, refused_error
+from aks_flex_node.azure.operations import (
+    AzureOperation,
+    OperationReply,
+    OperationTimeout,
+    started_operation,
+    wait_for_operation,
+)
 
 STATUS, RESULT, THING = "https://azure.example/status", "https://azure.example/result", "/things/one"
 DONE = {"id": THING, "properties": {"provisioningState": "Succeeded"}}
@@ -21,14 +27,16 @@ class Answers:
     answers: dict[str, list[Any]]
     asked: list[str] = field(default_factory=list)
 
-    def send(self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = "") -> Reply:
+    def send(
+        self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
+    ) -> OperationReply:
         assert (method, body, if_match, api_version) in {("GET", None, "", ""), ("GET", None, "", "2024-05-01")}
         self.asked.append(where)
         left = self.answers[where]
         answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, Exception):
             raise answer
-        return answer if isinstance(answer, Reply) else Reply(200, answer)
+        return answer if isinstance(answer, OperationReply) else OperationReply(200, answer)
 
 
 class Clock:
@@ -40,65 +48,75 @@ class Clock:
         self.slept.append(seconds)
         self.time += seconds
 
-    def patience(self, seconds: float = 3600.0) -> Patience:
-        return Patience(seconds, self.sleep, lambda: self.time, lambda: self.time)
+    def patience(self, seconds: float = 3600.0) -> OperationTimeout:
+        return OperationTimeout(seconds, self.sleep, lambda: self.time, lambda: self.time)
 
 
-def operation(status: str = "", result: str = "") -> Operation:
-    return Operation("a thing", THING, "2024-05-01", status, result, 1000.0)
+def operation(status: str = "", result: str = "") -> AzureOperation:
+    return AzureOperation("a thing", THING, "2024-05-01", status, result, 1000.0)
 
 
 def test_an_operation_is_followed_by_its_status_and_gives_the_resource() -> None:
     clock, notes = Clock(), list[str]()
     azure = Answers(
         {
-            STATUS: [Reply(200, {"status": "InProgress"}, {"retry-after": "7"}), {"status": "Succeeded"}],
+            STATUS: [OperationReply(200, {"status": "InProgress"}, {"retry-after": "7"}), {"status": "Succeeded"}],
             THING: [DONE],
         }
     )
-    assert follow(azure, operation(STATUS), clock.patience(), notes.append) == DONE
+    assert wait_for_operation(azure, operation(STATUS), clock.patience(), notes.append) == DONE
     assert clock.slept == [7.0]
     assert notes == ["Azure is at work on a thing"]
 
 
 def test_an_operation_with_a_result_gives_that() -> None:
-    azure = Answers({RESULT: [Reply(202), Reply(200, "https://storage.example/x")]})
-    assert follow(azure, operation(result=RESULT), Clock().patience(), print) == "https://storage.example/x"
+    azure = Answers({RESULT: [OperationReply(202), OperationReply(200, "https://storage.example/x")]})
+    assert (
+        wait_for_operation(azure, operation(result=RESULT), Clock().patience(), print) == "https://storage.example/x"
+    )
 
 
 def test_what_names_no_place_is_followed_by_its_own_state() -> None:
     azure = Answers({THING: [{"properties": {"provisioningState": "Updating"}}, DONE]})
-    assert follow(azure, operation(), Clock().patience(), print) == DONE
+    assert wait_for_operation(azure, operation(), Clock().patience(), print) == DONE
 
 
 def test_an_operation_that_azure_has_forgotten_is_followed_by_its_resource() -> None:
-    azure = Answers({STATUS: [refused(404, "{}")], THING: [{"properties": {"provisioningState": "Updating"}}, DONE]})
-    assert follow(azure, operation(STATUS), Clock().patience(), print) == DONE
+    azure = Answers(
+        {STATUS: [refused_error(404, "{}")], THING: [{"properties": {"provisioningState": "Updating"}}, DONE]}
+    )
+    assert wait_for_operation(azure, operation(STATUS), Clock().patience(), print) == DONE
 
 
 @pytest.mark.parametrize("state", ["Failed", "Canceled"])
 def test_a_failure_is_told_with_azures_code_and_words(state: str) -> None:
     said = {"status": state, "error": {"code": "NoRoom", "message": "There is no room."}}
     with pytest.raises(AzureCallError, match=r"could not finish a thing .*NoRoom: There is no room\.") as caught:
-        follow(Answers({STATUS: [said]}), operation(STATUS), Clock().patience(), print)
+        wait_for_operation(Answers({STATUS: [said]}), operation(STATUS), Clock().patience(), print)
     assert (caught.value.name, caught.value.code, caught.value.again) == ("azure-operation-failed", "NoRoom", False)
 
 
 def test_trouble_on_the_way_is_waited_out() -> None:
-    azure = Answers({STATUS: [refused(429, "{}"), refused(503, "{}"), {"status": "Succeeded"}], THING: [DONE]})
-    assert follow(azure, operation(STATUS), Clock().patience(), print) == DONE
+    azure = Answers(
+        {STATUS: [refused_error(429, "{}"), refused_error(503, "{}"), {"status": "Succeeded"}], THING: [DONE]}
+    )
+    assert wait_for_operation(azure, operation(STATUS), Clock().patience(), print) == DONE
 
 
 def test_a_refusal_that_time_does_not_heal_ends_the_waiting() -> None:
     with pytest.raises(AzureCallError) as caught:
-        follow(Answers({STATUS: [refused(403, "{}")]}), operation(STATUS), Clock().patience(), print)
+        wait_for_operation(
+            Answers({STATUS: [refused_error(403, "{}")]}), operation(STATUS), Clock().patience(), print
+        )
     assert caught.value.status == 403
 
 
 def test_waiting_has_an_end_and_minutes_are_told() -> None:
     clock, notes = Clock(), list[str]()
     with pytest.raises(AzureCallError) as caught:
-        follow(Answers({STATUS: [{"status": "InProgress"}]}), operation(STATUS), clock.patience(150), notes.append)
+        wait_for_operation(
+            Answers({STATUS: [{"status": "InProgress"}]}), operation(STATUS), clock.patience(150), notes.append
+        )
     assert (caught.value.name, caught.value.again) == ("azure-operation-too-slow", True)
     assert notes == ["Azure is at work on a thing", *(f"Azure is at work on a thing, {n} min so far" for n in (1, 2))]
 
@@ -107,17 +125,17 @@ def test_who_takes_up_the_work_of_another_process_has_patience_of_its_own() -> N
     clock = Clock()
     clock.time += 10_000
     azure = Answers({STATUS: [{"status": "InProgress"}, {"status": "Succeeded"}], THING: [DONE]})
-    assert follow(azure, operation(STATUS), clock.patience(60), print) == DONE
+    assert wait_for_operation(azure, operation(STATUS), clock.patience(60), print) == DONE
 
 
 @pytest.mark.parametrize(("asked", "pause"), [("7", 7.0), ("0", 0.2), ("999", 60.0), ("soon", 10.0)])
 def test_azures_wish_for_a_pause_is_followed_within_reason(asked: str, pause: float) -> None:
-    assert Reply(200, headers={"retry-after": asked}).pause == pause
+    assert OperationReply(200, headers={"retry-after": asked}).pause == pause
 
 
 def test_where_to_look_comes_from_the_answer() -> None:
-    reply = Reply(201, DONE, {"azure-asyncoperation": STATUS, "location": RESULT})
-    assert begun(reply, "a thing", THING, "2024-05-01", 5.0) == Operation(
+    reply = OperationReply(201, DONE, {"azure-asyncoperation": STATUS, "location": RESULT})
+    assert started_operation(reply, "a thing", THING, "2024-05-01", 5.0) == AzureOperation(
         "a thing", THING, "2024-05-01", STATUS, RESULT, 5.0
     )
 
@@ -125,9 +143,11 @@ def test_where_to_look_comes_from_the_answer() -> None:
 @pytest.mark.parametrize("jump", [-400 * 86400.0, 400 * 86400.0])
 def test_a_clock_that_is_set_meanwhile_makes_the_wait_no_shorter_and_no_longer(jump: float) -> None:
     clock, notes = Clock(), list[str]()
-    patience = Patience(60.0, clock.sleep, lambda: clock.time + jump * (clock.time > 1015), lambda: clock.time)
+    patience = OperationTimeout(
+        60.0, clock.sleep, lambda: clock.time + jump * (clock.time > 1015), lambda: clock.time
+    )
     azure = Answers({STATUS: [{"status": "InProgress"}]})
     with pytest.raises(AzureCallError, match="within 1 min"):
-        follow(azure, operation(STATUS), patience, notes.append)
+        wait_for_operation(azure, operation(STATUS), patience, notes.append)
     assert 60 < sum(clock.slept) < 90
     assert not any("-" in note for note in notes)

@@ -9,17 +9,17 @@ import time
 import pytest
 
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.people import Person, explain, read
-from aks_flex_node.host.host import Answer
+from aks_flex_node.azure.cli_user import CliUser, explain_cli_error, parse_token
+from aks_flex_node.host.host import CommandResult
 from aks_flex_node.host.processes import ENVIRONMENT
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root is somebody else behind sudo")
-ME = Person("ann", "/home/ann", True, {})
+ME = CliUser("ann", "/home/ann", True, {})
 
 
 @ROOT
 def test_behind_sudo_it_is_the_person_who_typed_sudo() -> None:
-    person = Person.at({"SUDO_USER": "daemon", "HOME": "/root", "PATH": "/opt/bin", "AZURE_CONFIG_DIR": "/x"})
+    person = CliUser.at({"SUDO_USER": "daemon", "HOME": "/root", "PATH": "/opt/bin", "AZURE_CONFIG_DIR": "/x"})
     home = pwd.getpwnam("daemon").pw_dir
     assert (person.name, person.home, person.is_other) == ("daemon", home, True)
     # Root looks for runuser and env where the system has them, and not where that person may have others.
@@ -31,23 +31,23 @@ def test_behind_sudo_it_is_the_person_who_typed_sudo() -> None:
 @ROOT
 @pytest.mark.parametrize("sudo", [{}, {"SUDO_USER": "root"}, {"SUDO_USER": "nobody-by-this-name"}])
 def test_root_without_sudo_is_root(sudo: dict[str, str]) -> None:
-    person = Person.at({**sudo, "HOME": "/root"})
+    person = CliUser.at({**sudo, "HOME": "/root"})
     assert (person.name, person.is_other) == ("root", False)
     assert person.command("az", "x") == ("az", "x")
 
 
 def test_what_else_is_in_the_environment_is_not_passed_on() -> None:
-    assert "canary" not in str(Person.at({"AKS_FLEX_NODE_SECRET": "canary", "HOME": "/x"}).environment())
+    assert "canary" not in str(CliUser.at({"AKS_FLEX_NODE_SECRET": "canary", "HOME": "/x"}).environment())
 
 
 def test_a_token_and_its_end_are_read() -> None:
-    assert read('{"accessToken": "t", "expires_on": 1700000000, "expiresOn": "x"}') == ("t", 1700000000)
+    assert parse_token('{"accessToken": "t", "expires_on": 1700000000, "expiresOn": "x"}') == ("t", 1700000000)
 
 
 def test_an_older_az_tells_the_end_as_a_local_time() -> None:
     moment = 1700000000
     local = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
-    assert read(f'{{"accessToken": "t", "expiresOn": "{local}.000000"}}') == ("t", moment)
+    assert parse_token(f'{{"accessToken": "t", "expiresOn": "{local}.000000"}}') == ("t", moment)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_an_older_az_tells_the_end_as_a_local_time() -> None:
 )
 def test_what_is_no_token_is_told_without_it(text: str) -> None:
     with pytest.raises(AzureCallError) as caught:
-        read(text)
+        parse_token(text)
     assert caught.value.name == "azure-cli-failed"
     assert "canary" not in str(caught.value)
 
@@ -63,22 +63,30 @@ def test_what_is_no_token_is_told_without_it(text: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "name", "words"),
     [
-        (Answer(127, err="env: 'az': No such file or directory"), "azure-cli-missing", "is not installed here"),
         (
-            Answer(1, err="ERROR: Please run 'az login' to setup account."),
+            CommandResult(127, err="env: 'az': No such file or directory"),
+            "azure-cli-missing",
+            "is not installed here",
+        ),
+        (
+            CommandResult(1, err="ERROR: Please run 'az login' to setup account."),
             "azure-cli-signed-out",
             "ann is not signed in",
         ),
         (
-            Answer(1, err="ERROR: AADSTS700082: The refresh token has expired. Trace ID: x\nInteractive..."),
+            CommandResult(1, err="ERROR: AADSTS700082: The refresh token has expired. Trace ID: x\nInteractive..."),
             "azure-cli-signed-out",
             "AADSTS700082: The refresh token has expired",
         ),
-        (Answer(1, err="Traceback\nERROR: The disk is full."), "azure-cli-failed", "no token: The disk is full."),
-        (Answer(1), "azure-cli-failed", "it gave no reason"),
+        (
+            CommandResult(1, err="Traceback\nERROR: The disk is full."),
+            "azure-cli-failed",
+            "no token: The disk is full.",
+        ),
+        (CommandResult(1), "azure-cli-failed", "it gave no reason"),
     ],
 )
-def test_why_there_is_no_token_is_told(answer: Answer, name: str, words: str) -> None:
-    error = explain(ME, answer)
+def test_why_there_is_no_token_is_told(answer: CommandResult, name: str, words: str) -> None:
+    error = explain_cli_error(ME, answer)
     assert error.name == name
     assert words in error.message

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from aks_flex_node.azure import entra, refusals
-from aks_flex_node.azure.arm import not_signed_in, refused
+from aks_flex_node.azure import error_messages
+from aks_flex_node.azure.arm import refused_error, sign_in_failed_error
 
 CORRELATION = "6f5bb2c0-8b1b-4f0e-9d6a-2f43b2a1b111"
 TAIL = f"Trace ID: 11111111-2222-3333-4444-555555555555 Correlation ID: {CORRELATION} Timestamp: 2026-01-01 00:00:00Z"
@@ -38,7 +38,7 @@ def forbidden(action: str, scope: str = CLUSTER) -> str:
     ],
 )
 def test_entras_number_decides_what_to_do(number: int, words: str) -> None:
-    error = not_signed_in(f"Authentication failed: AADSTS{number}: No, because. {TAIL}")
+    error = sign_in_failed_error(f"Authentication failed: AADSTS{number}: No, because. {TAIL}")
     assert error.message == (
         f"Entra ID gave us no token: AADSTS{number}: No, because (correlation id {CORRELATION})."
     )
@@ -51,13 +51,13 @@ def test_a_tenant_that_the_library_could_not_find_has_its_number_nevertheless() 
         "Unable to get authority configuration for https://x/t. Authority would typically be in a format of "
         "https://x/y. Also please double check your tenant name or GUID is correct."
     )
-    assert entra.read(said).code == "AADSTS90002"
-    assert "no such tenant" in entra.read(said).sentence()
+    assert error_messages.parse_sign_in_error(said).code == "AADSTS90002"
+    assert "no such tenant" in error_messages.parse_sign_in_error(said).sentence()
 
 
 @pytest.mark.parametrize("said", ["", "\n", "  "])
 def test_who_gives_no_reason_is_told_so(said: str) -> None:
-    assert entra.read(said).sentence() == "Entra ID gave us no token: it gave no reason."
+    assert error_messages.parse_sign_in_error(said).sentence() == "Entra ID gave us no token: it gave no reason."
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_who_gives_no_reason_is_told_so(said: str) -> None:
 )
 def test_a_missing_right_names_the_role_the_scope_and_who_needs_it(action: str, role: str) -> None:
     text = json.dumps({"error": {"code": "AuthorizationFailed", "message": forbidden(action)}})
-    error = refused(403, text, {"x-ms-correlation-request-id": CORRELATION})
+    error = refused_error(403, text, {"x-ms-correlation-request-id": CORRELATION})
     assert action in error.message
     assert f"(correlation id {CORRELATION})." in error.message
     assert f"role {role} at {CLUSTER}" in error.hint
@@ -89,8 +89,8 @@ def test_a_missing_right_names_the_role_the_scope_and_who_needs_it(action: str, 
 
 
 def test_other_words_about_rights_have_a_hint_too() -> None:
-    assert refusals.forbidden("No.") is None
-    assert "az role assignment create" in refused(403, '{"error": {"code": "X", "message": "No."}}').hint
+    assert error_messages.parse_forbidden("No.") is None
+    assert "az role assignment create" in refused_error(403, '{"error": {"code": "X", "message": "No."}}').hint
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,13 @@ def test_other_words_about_rights_have_a_hint_too() -> None:
     ],
 )
 def test_until_when_to_wait_is_a_time_of_day(header: str, told: str) -> None:
-    assert refusals.until(header, datetime(2026, 1, 1, 10, tzinfo=timezone.utc)) == told
+    assert error_messages.retry_time(header, datetime(2026, 1, 1, 10, tzinfo=timezone.utc)) == told
 
 
 def test_a_throttled_caller_is_told_until_when() -> None:
-    assert "answers again from" in refused(429, "{}", {"retry-after": "30"}).hint
-    assert "in a minute" in refused(429, "{}").hint
+    assert "answers again from" in refused_error(429, "{}", {"retry-after": "30"}).hint
+    assert "in a minute" in refused_error(429, "{}").hint
 
 
 def test_a_request_id_stands_in_for_the_correlation_id() -> None:
-    assert refused(500, "", {"x-ms-request-id": "r-1"}).message.endswith("(correlation id r-1).")
+    assert refused_error(500, "", {"x-ms-request-id": "r-1"}).message.endswith("(correlation id r-1).")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.azure.arm import AzureCallError, refused
-from aks_flex_node.azure.patience import Patience
-from aks_flex_node.azure.roles import NODE_ROLES, assign, assignment_id, missing, take_away
+from aks_flex_node.azure.arm import AzureCallError, refused_error
+from aks_flex_node.azure.role_assignments import NODE_ROLES, assign, assignment_id, missing_roles, unassign
+from aks_flex_node.retry import RetryDeadline
 
 CLUSTER = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
 READER, RBAC, ADMIN = NODE_ROLES
@@ -62,19 +62,19 @@ def test_an_assignment_is_called_the_same_whoever_makes_it_and_however_the_scope
 def test_roles_are_missing_until_what_they_allow_is_allowed(
     permissions: list[dict[str, Any]], lacking: list[Any]
 ) -> None:
-    assert missing(Answers(permissions), CLUSTER, NODE_ROLES) == lacking
+    assert missing_roles(Answers(permissions), CLUSTER, NODE_ROLES) == lacking
 
 
 def test_who_may_not_even_ask_has_none_of_them() -> None:
-    assert missing(Answers(refused(403, "")), CLUSTER, NODE_ROLES) == [READER, RBAC, ADMIN]
+    assert missing_roles(Answers(refused_error(403, "")), CLUSTER, NODE_ROLES) == [READER, RBAC, ADMIN]
     with pytest.raises(AzureCallError):
-        missing(Answers(refused(500, "")), CLUSTER, NODE_ROLES)
+        missing_roles(Answers(refused_error(500, "")), CLUSTER, NODE_ROLES)
 
 
 def test_an_assignment_that_is_gone_is_taken_away() -> None:
-    take_away(Answers(refused(404, "")), "/x")
+    unassign(Answers(refused_error(404, "")), "/x")
     with pytest.raises(AzureCallError):
-        take_away(Answers(refused(403, "")), "/x")
+        unassign(Answers(refused_error(403, "")), "/x")
 
 
 def test_pauses_grow_and_end_in_time() -> None:
@@ -84,7 +84,7 @@ def test_pauses_grow_and_end_in_time() -> None:
         slept.append(seconds)
         time[0] += seconds
 
-    patience = Patience(40.0, now=lambda: time[0], sleep=sleep)
+    patience = RetryDeadline(40.0, now=lambda: time[0], sleep=sleep)
     while patience.pause():
         pass
     assert slept == [1, 2, 4, 8, 15, 10]
@@ -97,12 +97,12 @@ class Busy(Answers):
     def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
         if self._found:
             self._found = []
-            raise refused(429, '{"error": {"code": "TooManyRequests", "message": "Slowly."}}')
+            raise refused_error(429, '{"error": {"code": "TooManyRequests", "message": "Slowly."}}')
         return {}
 
 
 def test_whoever_is_put_off_while_giving_a_role_is_told_why() -> None:
     notes: list[str] = []
-    patience = Patience(40.0, now=lambda: 0.0, sleep=lambda _: None)
+    patience = RetryDeadline(40.0, now=lambda: 0.0, sleep=lambda _: None)
     assert assign(Busy([{}]), CLUSTER, READER, "principal", patience, notes.append)
     assert notes == ["Azure refused (TooManyRequests): Slowly (0 s)"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.host.actions import EnableUnit, MakeDirectory, RemoveTree, SetSysctl, StartUnit, WriteFile
-from aks_flex_node.host.dry import DryHost, RecordedHost
+from aks_flex_node.host.dry_run import DryHost, RecordedHost
 from aks_flex_node.host.real import RootedHost
 from tests.hosts import disks, files, units
 from tests.hosts.stands import Stand

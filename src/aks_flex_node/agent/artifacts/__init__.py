@@ -1,9 +1,9 @@
-"""Artifacts: the programs of a node, from their publishers to complete trees beside the places they will have.
+"""Artifacts: the programs of a node, from their publishers to complete directory trees beside their final places.
 
-A tree passes through the modules in this order: `trees` (what is wanted), `store` (the threads), `fetching` (bundle,
-cache or network), `downloads` (one file, resumed and verified, by way of `persistence` and `connections`), `caches`
-(where it is kept), `archives` (unpacked safely), `staging` (the complete tree) and `manifests` (what is in it).
-`bundles` are the same files for a machine without a network.
+A tree passes through the modules in this order: `model` (what is needed), `store` (worker threads), `fetcher`
+(bundle, cache or network), `download` (one file, resumed and verified), `cache`, `unpack` (safe extraction, on
+`archive`), `tree_build` (the complete staged tree). `bundle` and `bundle_writer` are the same for a machine without a
+network.
 """
 
 from __future__ import annotations
@@ -11,57 +11,57 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.artifacts.trees import Artifact, Tree, Wanted
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.artifacts.bundles import BundleEntry, BundleManifest
-    from aks_flex_node.agent.artifacts.bundling import make_bundle
-    from aks_flex_node.agent.artifacts.caches import Cached, clean, listing
-    from aks_flex_node.agent.artifacts.manifests import Manifest, StagedFile
-    from aks_flex_node.agent.artifacts.persistence import Pace
-    from aks_flex_node.agent.artifacts.sources import Sources
-    from aks_flex_node.agent.artifacts.store import Store
-    from aks_flex_node.agent.artifacts.transfers import State, Transfer
+    from aks_flex_node.agent.artifacts.bundle import BundleEntry, BundleManifest
+    from aks_flex_node.agent.artifacts.bundle_writer import make_bundle
+    from aks_flex_node.agent.artifacts.cache import CacheEntry, clean_cache, list_cache
+    from aks_flex_node.agent.artifacts.download import Transfer, TransferState
+    from aks_flex_node.agent.artifacts.model import StagedFile, TreeManifest
+    from aks_flex_node.agent.artifacts.store import ArtifactStore
+    from aks_flex_node.agent.http.download_options import DownloadOptions
+    from aks_flex_node.retry import RetryBackoff
 
 # Every command imports the components, which say what they want; few of them fetch it. So all that takes TLS, tar and
 # threads to import is imported by whoever asks for it.
-PLACES = {
-    "BundleEntry": "bundles",
-    "BundleManifest": "bundles",
-    "Cached": "caches",
-    "Manifest": "manifests",
-    "Pace": "persistence",
-    "Sources": "sources",
-    "StagedFile": "manifests",
-    "State": "transfers",
-    "Store": "store",
-    "Transfer": "transfers",
-    "clean": "caches",
-    "listing": "caches",
-    "make_bundle": "bundling",
+LAZY_EXPORTS = {
+    "ArtifactStore": "aks_flex_node.agent.artifacts.store",
+    "BundleEntry": "aks_flex_node.agent.artifacts.bundle",
+    "BundleManifest": "aks_flex_node.agent.artifacts.bundle",
+    "CacheEntry": "aks_flex_node.agent.artifacts.cache",
+    "DownloadOptions": "aks_flex_node.agent.http.download_options",
+    "RetryBackoff": "aks_flex_node.retry",
+    "StagedFile": "aks_flex_node.agent.artifacts.model",
+    "Transfer": "aks_flex_node.agent.artifacts.download",
+    "TransferState": "aks_flex_node.agent.artifacts.download",
+    "TreeManifest": "aks_flex_node.agent.artifacts.model",
+    "clean_cache": "aks_flex_node.agent.artifacts.cache",
+    "list_cache": "aks_flex_node.agent.artifacts.cache",
+    "make_bundle": "aks_flex_node.agent.artifacts.bundle_writer",
 }
 
 __all__ = [
     "Artifact",
+    "ArtifactFile",
+    "ArtifactStore",
+    "ArtifactTree",
     "BundleEntry",
     "BundleManifest",
-    "Cached",
-    "Manifest",
-    "Pace",
-    "Sources",
+    "CacheEntry",
+    "DownloadOptions",
+    "RetryBackoff",
     "StagedFile",
-    "State",
-    "Store",
     "Transfer",
-    "Tree",
-    "Wanted",
-    "clean",
-    "listing",
+    "TransferState",
+    "TreeManifest",
+    "clean_cache",
+    "list_cache",
     "make_bundle",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in PLACES:
+    if name not in LAZY_EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{PLACES[name]}"), name)
+    return getattr(import_module(LAZY_EXPORTS[name]), name)

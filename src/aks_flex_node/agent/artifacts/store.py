@@ -1,7 +1,5 @@
-"""The store: fetches and stages trees in the background while other steps work.
-
-Each artifact is one piece of work for one thread: fetched, verified and unpacked while others still download. All
-that costs time (TLS, hashing, inflating, writing) happens outside of Python's lock, so threads use all cores.
+"""The artifact store: worker threads fetch, verify and unpack trees in the background while other bootstrap steps
+run. Each artifact is one unit of work for one thread; TLS, hashing, inflating and writing release the GIL.
 """
 
 from __future__ import annotations
@@ -11,49 +9,48 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts.bundles import Bundle
-from aks_flex_node.agent.artifacts.caches import Cache
-from aks_flex_node.agent.artifacts.connections import Network
-from aks_flex_node.agent.artifacts.fetching import Fetching
-from aks_flex_node.agent.artifacts.jobs import Job
-from aks_flex_node.agent.artifacts.persistence import Pace, Persistence, stopped_error
-from aks_flex_node.agent.artifacts.space import in_megabytes
+from aks_flex_node.agent.artifacts.bundle import OfflineBundle
+from aks_flex_node.agent.artifacts.cache import ArtifactCache
+from aks_flex_node.agent.artifacts.disk_space import format_megabytes
+from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
+from aks_flex_node.agent.artifacts.tree_build import TreeBuild
+from aks_flex_node.agent.http.client import HttpClient
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.retry import Retrier, RetryBackoff, stopped_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from aks_flex_node.agent.artifacts.manifests import Manifest
-    from aks_flex_node.agent.artifacts.sources import Sources
-    from aks_flex_node.agent.artifacts.transfers import Transfer
-    from aks_flex_node.agent.artifacts.trees import Artifact, Tree
+    from aks_flex_node.agent.artifacts.download import Transfer
+    from aks_flex_node.agent.artifacts.model import Artifact, ArtifactTree, TreeManifest
+    from aks_flex_node.agent.http.download_options import DownloadOptions
 
 CLOSING_SECONDS = 2.0  # for a thread that waits for an answer; it writes nothing after that
 
 
-class Store:
+class ArtifactStore:
     def __init__(
         self,
         cache: Path,
-        sources: Sources,
+        sources: DownloadOptions,
         *,
         observe: Callable[[Transfer], None] | None = None,
-        pace: Pace | None = None,
+        pace: RetryBackoff | None = None,
     ) -> None:
         self._sources, self._observe = sources, observe
         self._stopped = threading.Event()
-        self._network = Network(sources)
-        persistence = Persistence(sources.attempts, pace or Pace(), self._stopped)
-        kept = Cache(cache)
-        bundle = Bundle.at(sources.bundle, kept) if sources.bundle else None
-        self._fetching = Fetching(kept, sources, self._network, persistence, bundle)
+        self._network = HttpClient(sources)
+        persistence = Retrier(sources.attempts, pace or RetryBackoff(), self._stopped)
+        kept = ArtifactCache(cache)
+        bundle = OfflineBundle.at(sources.bundle, kept) if sources.bundle else None
+        self._fetching = ArtifactFetcher(kept, sources, self._network, persistence, bundle)
         self._lock = threading.Lock()
-        self._jobs: dict[Tree, Job] = {}
-        self._queue: deque[tuple[Job, Artifact]] = deque()
+        self._jobs: dict[ArtifactTree, TreeBuild] = {}
+        self._queue: deque[tuple[TreeBuild, Artifact]] = deque()
         self._threads: set[threading.Thread] = set()
 
-    def prepare(self, trees: Sequence[Tree]) -> None:
+    def prepare(self, trees: Sequence[ArtifactTree]) -> None:
         """Start now, the first first. What is ready or under way already goes on as it is."""
         import urllib3  # noqa: F401 - here, because threads that import it at the same time can lock each other out
 
@@ -61,14 +58,14 @@ class Store:
             for tree in trees:
                 known = self._jobs.get(tree)
                 if known is None or known.is_over:
-                    job = self._jobs[tree] = Job(tree, self._fetching, self._observe, self._stopped)
+                    job = self._jobs[tree] = TreeBuild(tree, self._fetching, self._observe, self._stopped)
                     self._queue.extend((job, artifact) for artifact in job.progress)
             for _ in range(min(self._sources.parallel - len(self._threads), len(self._queue))):
                 thread = threading.Thread(target=self._work, name="artifacts", daemon=True)
                 self._threads.add(thread)
                 thread.start()
 
-    def wait(self, tree: Tree, seconds: float) -> Manifest:
+    def wait(self, tree: ArtifactTree, seconds: float) -> TreeManifest:
         """Until the tree is staged; raises the error of what failed."""
         with self._lock:
             known = tree in self._jobs
@@ -76,7 +73,7 @@ class Store:
             self.prepare([tree])
         job = self._jobs[tree]
         if not job.over.wait(seconds):
-            raise late(job, seconds)
+            raise late_error(job, seconds)
         if job.error:
             raise job.error
         return job.result
@@ -84,7 +81,7 @@ class Store:
     def transfers(self) -> list[Transfer]:
         with self._lock:
             jobs = list(self._jobs.values())
-        return [progress.now for job in jobs for progress in job.progress.values()]
+        return [progress.current for job in jobs for progress in job.progress.values()]
 
     def close(self) -> None:
         """End the threads. What was downloaded so far stays for the next time."""
@@ -102,9 +99,9 @@ class Store:
     def _work(self) -> None:
         while work := self._next():
             job, artifact = work
-            job.carry_out(artifact)
+            job.process(artifact)
 
-    def _next(self) -> tuple[Job, Artifact] | None:
+    def _next(self) -> tuple[TreeBuild, Artifact] | None:
         with self._lock:
             if self._queue:
                 return self._queue.popleft()
@@ -112,12 +109,12 @@ class Store:
             return None
 
 
-def late(job: Job, seconds: float) -> ArtifactError:
+def late_error(job: TreeBuild, seconds: float) -> ArtifactError:
     tree = job.tree
-    transfers = [progress.now for progress in job.progress.values()]
+    transfers = [progress.current for progress in job.progress.values()]
     state = ", ".join(
-        f"{each.name}: {each.state.value}, {in_megabytes(each.done)}"
-        + (f" of {in_megabytes(each.total)}" if each.total else "")
+        f"{each.name}: {each.state.value}, {format_megabytes(each.done)}"
+        + (f" of {format_megabytes(each.total)}" if each.total else "")
         for each in transfers
     )
     return ArtifactError(

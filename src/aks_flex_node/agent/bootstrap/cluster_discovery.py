@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.agent import CLUSTER_FACTS
-from aks_flex_node.agent.config.derived import ca_certificate, cluster
+from aks_flex_node.agent.config.resolved import ca_certificate, target_cluster
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import WriteFile
 
@@ -44,11 +44,11 @@ def needs_discovery(config: NodeConfig) -> bool:
     """Whether a join needs something that Azure knows, and the configuration names the cluster to ask about."""
     kubelet = config.node.kubelet
     complete = kubelet.server_url and ca_certificate(config) and config.kubernetes.version
-    return not complete and cluster(config) is not None
+    return not complete and target_cluster(config) is not None
 
 
 def cluster_id(config: NodeConfig) -> str:
-    subscription, group, name = cluster(config) or ("", "", "")
+    subscription, group, name = target_cluster(config) or ("", "", "")
     provider = "Microsoft.ContainerService/managedClusters"
     return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{provider}/{name}"
 

@@ -82,7 +82,7 @@ def _mounts(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]]) 
         config.paths.containerd_dir: "containerd.service",
     }
     for folder in (path for path, name in homes.items() if not _is_foreign(host, name)):
-        yield from (Unmount(point) for point in dict.fromkeys(mounts.below(points, folder)) if point != folder)
+        yield from (Unmount(point) for point in dict.fromkeys(mounts.mounts_below(points, folder)) if point != folder)
     if _is_foreign(host, "containerd.service"):
         return
     names = [name for name in host.names(NAMESPACES) if NAMESPACE.fullmatch(name)]

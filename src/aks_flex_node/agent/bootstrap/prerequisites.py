@@ -12,7 +12,7 @@ from aks_flex_node.agent import context, terminal
 from aks_flex_node.agent.bootstrap import cluster_discovery
 from aks_flex_node.agent.bootstrap.join import PrerequisiteStage
 from aks_flex_node.agent.components.agent import APPLIED_CONFIG
-from aks_flex_node.agent.config.derived import cluster, kubelet_auth
+from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.real import RealHost
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.bootstrap.cluster_discovery import ClusterFacts
     from aks_flex_node.agent.bootstrap.unbootstrap import AzureCleanup
-    from aks_flex_node.agent.config.loader import Loaded
+    from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -36,10 +36,10 @@ def discover_cluster(config: NodeConfig) -> tuple[NodeConfig, ClusterFacts | Non
     was asked. Changes nothing."""
 
     def ask() -> ClusterFacts:
-        from aks_flex_node.agent.identities.signing import arm
+        from aks_flex_node.agent.identity.azure_sign_in import open_arm
 
         terminal.print_message(f"Asking Azure about {cluster_discovery.cluster_id(config)}.")
-        with arm(config, operator=True) as azure:
+        with open_arm(config, operator=True) as azure:
             return cluster_discovery.discover(config, azure)
 
     kept = cluster_discovery.stored_facts(RealHost())
@@ -51,18 +51,18 @@ def discover_cluster(config: NodeConfig) -> tuple[NodeConfig, ClusterFacts | Non
 def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[PrerequisiteStage]:
     config, found = engine.config, []
     if config.azure.arc.enabled:
-        from aks_flex_node.agent.arc.registration import Registration
+        from aks_flex_node.agent.arc.registration import ArcRegistration
 
         phases = (Phase.ARC_REGISTERING, Phase.ARC_REGISTERED, Phase.ARC_FAILED)
         found.append(
-            PrerequisiteStage("arc", "Azure Arc knows this machine", *phases, Registration(engine, note).run)
+            PrerequisiteStage("arc", "Azure Arc knows this machine", *phases, ArcRegistration(engine, note).run)
         )
     if config.azure.vpn.enabled:
-        from aks_flex_node.agent.vpn.connection import Connection
+        from aks_flex_node.agent.vpn.connection import VpnConnection
 
         phases = (Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED)
         found.append(
-            PrerequisiteStage("vpn", "a tunnel to the cluster's network", *phases, Connection(engine, note).run)
+            PrerequisiteStage("vpn", "a tunnel to the cluster's network", *phases, VpnConnection(engine, note).run)
         )
     return found
 
@@ -70,21 +70,21 @@ def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[Pre
 def azure_cleanups(engine: Engine, note: Callable[[str], None]) -> list[AzureCleanup]:
     """How what was made in Azure for this machine goes again. The configuration may have changed since, so it is what
     was written down that counts."""
-    from aks_flex_node.agent.arc.registration import Registration
-    from aks_flex_node.agent.vpn.connection import Connection
+    from aks_flex_node.agent.arc.registration import ArcRegistration
+    from aks_flex_node.agent.vpn.connection import VpnConnection
 
     return [
-        ("vpn", "the gateway forgets this machine", Connection(engine, note).take_back),
-        ("arc", "Azure Arc forgets this machine", Registration(engine, note).take_back),
+        ("vpn", "the gateway forgets this machine", VpnConnection(engine, note).remove_from_azure),
+        ("arc", "Azure Arc forgets this machine", ArcRegistration(engine, note).unregister),
     ]
 
 
 def describe_azure_cleanup(host: Host, config: NodeConfig) -> list[str]:
     """What `take_back` would do, by what was written down."""
-    from aks_flex_node.agent.arc.records import Records
-    from aks_flex_node.agent.vpn import records as vpn
+    from aks_flex_node.agent.arc.registration_state import ArcRecordStore
+    from aks_flex_node.agent.vpn import local_state as vpn
 
-    arc, tunnel = Records(host, config).read(), vpn.read(host, config)
+    arc, tunnel = ArcRecordStore(host, config).read(), vpn.read_record(host, config)
     gateways = [*([tunnel.gateway] if tunnel.roots else []), *(gateway for gateway, _ in tunnel.former)]
     found = [f"take this machine's certificate off {each}" for each in dict.fromkeys(gateways)]
     found += [f"delete the role assignment {each}" for each in arc.assignments]
@@ -92,10 +92,10 @@ def describe_azure_cleanup(host: Host, config: NodeConfig) -> list[str]:
     return [*found, *(["remove azcmagent, its users and its directories"] if arc.installed else [])]
 
 
-def provider_announcement(engine: Engine, loaded: Loaded) -> Callable[[], None] | None:
+def provider_announcement(engine: Engine, loaded: LoadedConfig) -> Callable[[], None] | None:
     """How this node shows itself to its provider, where that has to let it in; None where nobody has to."""
     config = engine.config
-    if kubelet_auth(config) == "bootstrapToken" or not config.provider.url or cluster(config) is None:
+    if kubelet_auth(config) == "bootstrapToken" or not config.provider.url or target_cluster(config) is None:
         return None
 
     def introduce() -> None:

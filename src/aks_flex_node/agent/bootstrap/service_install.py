@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import context, terminal
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG
 from aks_flex_node.agent.components.catalog import ordered_agent_components
-from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.config import config_store, loader
 from aks_flex_node.agent.context import DaemonMode
-from aks_flex_node.agent.fetching import keeping
-from aks_flex_node.agent.identities.who import kind
+from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.jobs import self_update
 from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.loader import Loaded
+    from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
 
 
-def set_up_daemon(engine: Engine, loaded: Loaded, stays: DaemonMode | None, *, follows: bool) -> None:
+def set_up_daemon(engine: Engine, loaded: LoadedConfig, stays: DaemonMode | None, *, follows: bool) -> None:
     """Leave the agent that stays what it goes by, and bring it here, or take it away."""
     if follows and not supports_management(stored_daemon_config()):
         # With Arc, a service principal is its operator's, and was perhaps given for this one run.
-        keeping.keep_file(
-            engine.host, loaded.text("azure.servicePrincipal." if kind(loaded.config) == "arc" else "-")
+        config_store.save_local(
+            engine.host, loaded.text("azure.servicePrincipal." if identity_kind(loaded.config) == "arc" else "-")
         )
     if (follows or context.is_managed()) and (
         unexpected := ignored_settings_warning(loaded.config, stored_daemon_config(), stays)
@@ -57,7 +56,7 @@ def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None, stays
     """What whoever gave this command may not expect of a node that is followed."""
     if stays is DaemonMode.AS_A_SERVICE and not config.continuous_monitoring:
         return "The configuration does not ask for an agent that stays: this node is no longer followed."
-    if known and keeping.applied_text(config) == keeping.applied_text(known):
+    if known and config_store.applied_config_text(config) == config_store.applied_config_text(known):
         return ""
     return (
         f"This run went by settings that are not in {CURRENT_CONFIG} (--config, --set or the environment). The agent "
@@ -80,8 +79,8 @@ def install_service(engine: Engine) -> JobResult:
 
 def check_management(config: NodeConfig, node: str) -> None:
     """Refuse before anything is changed what could not be followed afterwards."""
-    from aks_flex_node.agent.identities.clouds import check_cloud
-    from aks_flex_node.agent.identities.who import require_identity
+    from aks_flex_node.agent.identity.azure_sign_in import require_identity
+    from aks_flex_node.agent.identity.cloud_endpoints import check_cloud
     from aks_flex_node.agent.provider.provider_client import provider_endpoint
 
     provider_endpoint(config, node)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ALL, SEQUENCE
-from aks_flex_node.agent.config.derived import log_file
-from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.ledger import staging_dir
@@ -46,7 +46,7 @@ AGENT_FILES = (
     agent.FAILED_CONFIG,
     agent.DAEMON_STATE,
     agent.DAEMON_LOCK,
-    keeping.TOGETHER,
+    config_store.JOURNAL_FILE,
 )
 
 

@@ -21,10 +21,9 @@ from aks_flex_node.agent.cluster.nodes import NodeRemoval
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG
 from aks_flex_node.agent.components.catalog import SEQUENCE
-from aks_flex_node.agent.config import derived, loader
+from aks_flex_node.agent.config import config_store, loader, resolved
 from aks_flex_node.agent.context import DaemonMode
 from aks_flex_node.agent.event_log import EventLog
-from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.progress import ProgressReporter
@@ -35,14 +34,14 @@ from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import ClusterError, ConfigError, FlexError, MachineError
 from aks_flex_node.host.actions import WriteFile
-from aks_flex_node.host.dry import DryHost
+from aks_flex_node.host.dry_run import DryHost
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aks_flex_node.agent.cluster.nodes import Node
-    from aks_flex_node.agent.config.loader import Loaded
+    from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection
     from aks_flex_node.agent.reconcile.component import Component
@@ -58,7 +57,7 @@ def bootstrap_node(
     start = time.monotonic()
     context.require_root()
     with exclusive():  # from the first look on: what is kept here may be about to change
-        keeping.finish(RealHost())
+        config_store.finish_interrupted(RealHost())
         loaded, bundle = context.load_or_fetch_config(given)
         complete, found = prerequisites.discover_cluster(loaded.config)
         loaded = replace(loaded, config=complete)
@@ -72,11 +71,11 @@ def bootstrap_node(
             cluster_discovery.store_facts(engine.host, found)
         if bundle and given.url:
             update_journal.supersede_journal(engine.host)
-            keeping.keep(engine.host, bundle, given.url)  # from here on, the next run needs no URL
+            config_store.save_fetched(engine.host, bundle, given.url)  # from here on, the next run needs no URL
         context.open_log_file(engine)
         with _explain_refused_token(engine):
             node = _run_join(engine, components or SEQUENCE, loaded)
-        engine.host.do(WriteFile(APPLIED_CONFIG, keeping.applied_text(loaded.config).encode(), 0o600))
+        engine.host.do(WriteFile(APPLIED_CONFIG, config_store.applied_config_text(loaded.config).encode(), 0o600))
         set_up_daemon(engine, loaded, stays, follows=follows)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
@@ -88,7 +87,7 @@ def bootstrap_node(
     return loaded.config
 
 
-def _checked_engine(loaded: Loaded, *, follows: bool, fetched: bool) -> Engine:
+def _checked_engine(loaded: LoadedConfig, *, follows: bool, fetched: bool) -> Engine:
     """An engine for a configuration that this machine can take."""
     if not context.has_credentials(loaded.config):
         loader.check_join(loaded.config)
@@ -104,7 +103,7 @@ def _checked_engine(loaded: Loaded, *, follows: bool, fetched: bool) -> Engine:
     return engine
 
 
-def _run_join(engine: Engine, components: Sequence[Component], loaded: Loaded) -> Node | None:
+def _run_join(engine: Engine, components: Sequence[Component], loaded: LoadedConfig) -> Node | None:
     workshop = StoreProgramStager(engine.config)
     engine.stager = workshop
     name = engine.machine.node_name(engine.config)
@@ -139,7 +138,7 @@ def _explain_refused_token(engine: Engine) -> Iterator[None]:
         ) from error
 
 
-def refuse_temporary_vpn(loaded: Loaded) -> None:
+def refuse_temporary_vpn(loaded: LoadedConfig) -> None:
     """A node that is followed becomes what its resource says; without the tunnel it would be lost."""
     origin = loaded.origins.get("azure.vpn.enabled", "")
     if loaded.config.azure.vpn.enabled and origin.startswith(("flag", "environment")):
@@ -179,7 +178,7 @@ def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
 
 def cluster_path(config: NodeConfig) -> str:
     """Subscription, resource group and name; nothing when the configuration does not name its cluster in full."""
-    return "/".join(derived.cluster(config) or ())
+    return "/".join(resolved.target_cluster(config) or ())
 
 
 def run_preflight(engine: Engine, skip: Sequence[str], components: Sequence[Component] | None = None) -> None:
@@ -189,8 +188,8 @@ def run_preflight(engine: Engine, skip: Sequence[str], components: Sequence[Comp
     from aks_flex_node.agent import preflight
 
     names = frozenset(component.name for component in components) if components else None
-    situation = preflight.situation(engine.host, engine.config, engine.machine, engine.ledger, components=names)
-    findings = preflight.run_all(situation, set(skip))
+    situation = preflight.build_context(engine.host, engine.config, engine.machine, engine.ledger, components=names)
+    findings = preflight.run_checks(situation, set(skip))
     wrong = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
         if finding.severity == "warning" and not engine.ledger.exists:  # said before the first join, and not for ever

@@ -24,7 +24,7 @@ app = typer.Typer(help=HELP, no_args_is_help=True)
 def register(config: Config = None, sets: Sets = None) -> None:
     """Register this machine with Azure Arc, give its identity its roles, and wait until they are in effect."""
     from aks_flex_node.agent import context, terminal
-    from aks_flex_node.agent.arc.registration import Registration
+    from aks_flex_node.agent.arc.registration import ArcRegistration
     from aks_flex_node.agent.bootstrap.join import initialize
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.lock import exclusive
@@ -37,7 +37,7 @@ def register(config: Config = None, sets: Sets = None) -> None:
         initialize(engine, ProgressReporter())
         _save_phase(engine, Phase.ARC_REGISTERING)
         try:
-            Registration(engine, lambda text: terminal.print_message(f"  {text}")).run(afresh=True)
+            ArcRegistration(engine, lambda text: terminal.print_message(f"  {text}")).run(afresh=True)
         except FlexError as error:
             _save_phase(engine, Phase.ARC_FAILED, step="arc", error=error.name, message=error.message)
             raise
@@ -65,14 +65,14 @@ def status(config: Config = None, json: Json = False) -> None:
 def unregister(config: Config = None, yes: Yes = False) -> None:
     """Take this machine out of Azure Arc: its roles, its resource in Azure, and azcmagent if we installed it."""
     from aks_flex_node.agent import context, terminal
-    from aks_flex_node.agent.arc.records import Records
-    from aks_flex_node.agent.arc.registration import Registration
+    from aks_flex_node.agent.arc.registration import ArcRegistration
+    from aks_flex_node.agent.arc.registration_state import ArcRecordStore
     from aks_flex_node.agent.reconcile.lock import exclusive
     from aks_flex_node.agent.reconcile.node_state import Phase
 
     context.require_root("take this machine out of Azure Arc")
     engine = _engine(config)
-    records = Records(engine.host, engine.config)
+    records = ArcRecordStore(engine.host, engine.config)
     if not records.exists:
         terminal.print_message("Nothing to do: this machine was not registered with Azure Arc by aks-flex-node.")
         return
@@ -81,7 +81,7 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     if not yes:
         typer.confirm(f"Take {records.read().machine or 'this machine'} out of Azure Arc?", abort=True, err=True)
     with exclusive():
-        left = Registration(engine, lambda text: terminal.print_message(f"  {text}")).take_back()
+        left = ArcRegistration(engine, lambda text: terminal.print_message(f"  {text}")).unregister()
         _save_phase(engine, Phase.NOT_STARTED)
     for line in left:
         terminal.print_message(f"for somebody who may change it in Azure: {line}")
@@ -90,11 +90,11 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
 
 def refuse_arc_in_use(config: NodeConfig) -> None:
     """A node that has nothing else to show would lose its cluster, or its provider, when its token ends."""
-    from aks_flex_node.agent.config.derived import kubelet_auth
-    from aks_flex_node.agent.identities.who import kind
+    from aks_flex_node.agent.config.resolved import kubelet_auth
+    from aks_flex_node.agent.identity.azure_sign_in import identity_kind
     from aks_flex_node.errors import MachineError
 
-    if kind(config) == "arc" and (kubelet_auth(config) == "exec" or config.continuous_monitoring):
+    if identity_kind(config) == "arc" and (kubelet_auth(config) == "exec" or config.continuous_monitoring):
         raise MachineError(
             "arc-in-use",
             "This machine is a node that signs in as the machine that Azure Arc knows. Nothing was changed.",
@@ -110,9 +110,9 @@ def _engine(config: Path | None) -> Engine:
 
 
 def _status(engine: Engine) -> dict[str, Any]:
-    from aks_flex_node.agent.arc import looking
+    from aks_flex_node.agent.arc import machine_agent
 
-    return looking.status(engine.host, engine.config)
+    return machine_agent.status(engine.host, engine.config)
 
 
 def _show(found: dict[str, Any]) -> None:

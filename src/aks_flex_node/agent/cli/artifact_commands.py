@@ -78,17 +78,17 @@ def bundle(
 
 def refuse_bundle_options(target: Path, arch: str) -> None:
     """Refuse before anything is fetched what would not be what was meant."""
-    from aks_flex_node.errors import WordsError
+    from aks_flex_node.errors import CommandUsageError
 
     # A directory may be named after a version: what is a number is no kind of file.
     if not target.name.endswith(SHAPES) and target.suffix and not target.suffix[1:].isdigit():
-        raise WordsError(
+        raise CommandUsageError(
             "bundle-shape-unknown",
             f"A bundle cannot be a {target.suffix} file.",
             f"Name a directory, or a file that ends in {' or '.join(SHAPES)}.",
         )
     if arch and arch not in ARCHITECTURES:
-        raise WordsError(
+        raise CommandUsageError(
             "bundle-arch-unknown", f"There are no nodes of architecture {arch!r}.", "Write amd64 or arm64."
         )
 
@@ -103,7 +103,7 @@ def clean(
 ) -> None:
     """Remove what was downloaded. What is installed stays, unless `--old` says otherwise."""
     from aks_flex_node.agent import context, garbage_collection, terminal
-    from aks_flex_node.agent.artifacts import clean as clean_cache
+    from aks_flex_node.agent.artifacts import clean_cache
     from aks_flex_node.agent.reconcile.lock import exclusive
     from aks_flex_node.agent.reconcile.program_stager import cache_dir
 

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.identities import signing
+from aks_flex_node.agent.identity import azure_sign_in
 from aks_flex_node.agent.provider.provider_client import provider_scope
 from aks_flex_node.errors import FlexError
 
@@ -34,5 +34,5 @@ def _sign_in(bundle: str) -> dict[str, Any]:
     from aks_flex_node.agent.config.loader import load_text
 
     config = load_text(bundle, "the node's configuration", {}, {}).config
-    token = signing.sign_in(config, provider_scope(config))
+    token = azure_sign_in.sign_in(config, provider_scope(config))
     return {"token": token.value, "seconds": max(0.0, token.expires - time.time())}

@@ -19,7 +19,7 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
     from aks_flex_node.agent import context, terminal
     from aks_flex_node.agent.bootstrap import cluster_discovery
     from aks_flex_node.agent.config import loader
-    from aks_flex_node.agent.config.problems import InvalidConfigError, invalid
+    from aks_flex_node.agent.config.problems import InvalidConfigError, invalid_config_error
     from aks_flex_node.errors import ConfigError
 
     try:
@@ -27,9 +27,9 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
         told_by_azure = (
             cluster_discovery.DISCOVERABLE_KEYS if cluster_discovery.needs_discovery(loaded.config) else ()
         )
-        problems = [one for one in loader.require_join(loaded.config) if one.path not in told_by_azure]
+        problems = [one for one in loader.missing_for_join(loaded.config) if one.path not in told_by_azure]
         if problems:
-            raise invalid(problems)
+            raise invalid_config_error(problems)
     except ConfigError as error:
         if json:
             problems = list(error.problems) if isinstance(error, InvalidConfigError) else []
@@ -58,9 +58,9 @@ def show_(
 ) -> None:
     """Show every setting, and where its value came from. Secrets are masked."""
     from aks_flex_node.agent import context, terminal
-    from aks_flex_node.agent.config.showing import rows
+    from aks_flex_node.agent.config.render import setting_rows
 
-    found = rows(context.load_config(context.ConfigSelection(config, tuple(sets or ()))), given_only=given)
+    found = setting_rows(context.load_config(context.ConfigSelection(config, tuple(sets or ()))), given_only=given)
     if json:
         terminal.print_json([{"key": row.key, "value": row.value, "origin": row.origin} for row in found])
     else:
@@ -78,9 +78,9 @@ def _text(value: object) -> str:
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors and pipelines."""
     from aks_flex_node.agent import terminal
-    from aks_flex_node.agent.config import showing
+    from aks_flex_node.agent.config import render
 
-    terminal.print_json(showing.schema())
+    terminal.print_json(render.json_schema())
 
 
 @app.command()
@@ -93,21 +93,23 @@ def init(
     import os
 
     from aks_flex_node.agent import terminal
-    from aks_flex_node.agent.config.starter import starter
-    from aks_flex_node.errors import WordsError
+    from aks_flex_node.agent.config.render import config_template
+    from aks_flex_node.errors import CommandUsageError
 
     if file is None:
-        sys.stdout.write(starter())
+        sys.stdout.write(config_template())
         return
     try:
         file.parent.mkdir(exist_ok=True)
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError as error:
-        raise WordsError("file-exists", f"{file} is there already.", "Name another file, or move it away.") from error
+        raise CommandUsageError(
+            "file-exists", f"{file} is there already.", "Name another file, or move it away."
+        ) from error
     except OSError as error:
-        raise WordsError(
+        raise CommandUsageError(
             "file-unwritable", f"{file} cannot be written: {error.strerror}.", "Name another."
         ) from error
     with os.fdopen(handle, "w") as out:
-        out.write(starter())
+        out.write(config_template())
     terminal.print_message(f"Fill in {file}, then run `aks-flex-node config validate --config {file}`.")

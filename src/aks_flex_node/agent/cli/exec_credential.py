@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.identities import handing
+from aks_flex_node.agent.identity import token_cache
 from aks_flex_node.errors import FlexError, MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-IDENTITY_FILE = f"/var/lib/kubelet/{handing.IDENTITY}"
+IDENTITY_FILE = f"/var/lib/kubelet/{token_cache.IDENTITY_FILE}"
 
 
 def main(words: Sequence[str]) -> bool:
@@ -31,7 +31,7 @@ def main(words: Sequence[str]) -> bool:
 
 def print_credential(identity: Path) -> None:
     try:
-        token = handing.hand(identity, sign_in)
+        token = token_cache.get_cached_token(identity, sign_in)
     except FileNotFoundError:
         raise MachineError(
             "identity-missing",
@@ -41,16 +41,16 @@ def print_credential(identity: Path) -> None:
     except PermissionError:
         raise MachineError("not-root", "Only root can be this node.", "Run the same command with `sudo`.") from None
     if sys.stdout.isatty():
-        left = (token.ends - time.time()) / 60
+        left = (token.expires_at - time.time()) / 60
         print(f"A token for the API server that lasts {left:.0f} more minutes. It is shown to programs alone.")
     else:
-        print(json.dumps(token.credential()))
+        print(json.dumps(token.exec_credential()))
 
 
 def sign_in(text: str) -> tuple[str, float]:
     from aks_flex_node.agent.config.loader import load_text
-    from aks_flex_node.agent.identities.clouds import KUBERNETES
-    from aks_flex_node.agent.identities.signing import sign_in as azure_sign_in
+    from aks_flex_node.agent.identity.azure_sign_in import sign_in as azure_sign_in
+    from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
 
-    token = azure_sign_in(load_text(text, "the node's identity", {}, {}).config, f"{KUBERNETES}/.default")
+    token = azure_sign_in(load_text(text, "the node's identity", {}, {}).config, f"{AKS_SERVER_APP_ID}/.default")
     return token.value, token.expires

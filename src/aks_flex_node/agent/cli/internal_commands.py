@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from aks_flex_node.errors import BusyError, FlexError, MachineError, WordsError
+from aks_flex_node.errors import BusyError, CommandUsageError, FlexError, MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def run_job(kind: str, rest: Sequence[str] = ()) -> None:
     from aks_flex_node.agent.jobs import registry
 
     if kind not in JOB_KINDS:
-        raise WordsError("work-unknown", f"There is no work {kind!r}.", f"There are: {', '.join(JOB_KINDS)}.")
+        raise CommandUsageError("work-unknown", f"There is no work {kind!r}.", f"There are: {', '.join(JOB_KINDS)}.")
     context.require_root()
     _require_node()
     registry.run_job(kind, rest)

@@ -169,9 +169,9 @@ def _agreed() -> bool:
     import sys
 
     if not sys.stdin.isatty():
-        from aks_flex_node.errors import WordsError
+        from aks_flex_node.errors import CommandUsageError
 
-        raise WordsError(
+        raise CommandUsageError(
             "not-confirmed", "Taking a node apart needs a yes.", "There is no terminal to ask on: add --yes."
         )
     return typer.confirm("Take this machine out of its cluster, and remove all that made it a node?")

@@ -26,8 +26,8 @@ def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json:
         context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config
     )
     engine = context.make_engine(settings)
-    situation = checks.situation(engine.host, engine.config, engine.machine, engine.ledger)
-    findings = checks.run_all(situation, set(skip or ()))
+    situation = checks.build_context(engine.host, engine.config, engine.machine, engine.ledger)
+    findings = checks.run_checks(situation, set(skip or ()))
     if json:
         terminal.print_json([finding_as_dict(finding) for finding in findings])
     else:
@@ -168,10 +168,12 @@ def completion(
     Example: aks-flex-node completion bash > /etc/bash_completion.d/aks-flex-node
     """
     from aks_flex_node.agent import terminal
-    from aks_flex_node.errors import WordsError
+    from aks_flex_node.errors import CommandUsageError
 
     if shell not in {"bash", "zsh", "fish"}:
-        raise WordsError("shell-unknown", f"There is no completion for {shell!r}.", "There are: bash, zsh, fish.")
+        raise CommandUsageError(
+            "shell-unknown", f"There is no completion for {shell!r}.", "There are: bash, zsh, fish."
+        )
     from typer._completion_shared import get_completion_script
 
     terminal.print_line(

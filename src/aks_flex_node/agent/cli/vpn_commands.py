@@ -32,8 +32,8 @@ def bootstrap_vpn(
     from aks_flex_node.agent.bootstrap.join import initialize
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.lock import exclusive
-    from aks_flex_node.agent.vpn import looking
-    from aks_flex_node.agent.vpn.connection import Connection
+    from aks_flex_node.agent.vpn import local_state
+    from aks_flex_node.agent.vpn.connection import VpnConnection
 
     context.require_root("connect this machine by VPN")
     with exclusive():
@@ -46,8 +46,8 @@ def bootstrap_vpn(
             )
         initialize(engine, ProgressReporter())
         context.open_log_file(engine)
-        Connection(engine, terminal.print_message, make=auto_provision, adopt=adopt, renew=renew).run()
-    found = looking.status(engine.host, engine.config)
+        VpnConnection(engine, terminal.print_message, make=auto_provision, adopt=adopt, renew=renew).run()
+    found = local_state.status(engine.host, engine.config)
     terminal.print_message(f"The VPN is up: this machine is {found.get('address')} behind {found.get('gateway')}.")
 
 
@@ -61,12 +61,12 @@ def _engine(config: Path | None, sets: Sequence[str] | None = None) -> Engine:
 def status(config: Config = None, json: Json = False) -> None:
     """Show how the VPN is: exit 0 when it is connected or not wanted, 1 when it should be and is not."""
     from aks_flex_node.agent import context, terminal
-    from aks_flex_node.agent.vpn import looking
+    from aks_flex_node.agent.vpn import local_state
 
     context.require_root(context.READ_STATUS)
     settings, _ = context.load_config_or_default(context.ConfigSelection(config))
     engine = context.make_engine(settings)
-    found = looking.status(engine.host, engine.config)
+    found = local_state.status(engine.host, engine.config)
     if json:
         terminal.print_json(found)
     else:
@@ -93,8 +93,8 @@ def remove(
     from aks_flex_node.agent import context, terminal
     from aks_flex_node.agent.components.vpn import COMPONENT, record_file
     from aks_flex_node.agent.reconcile.lock import exclusive
-    from aks_flex_node.agent.vpn import farewell
-    from aks_flex_node.agent.vpn.connection import Connection
+    from aks_flex_node.agent.vpn import disconnect
+    from aks_flex_node.agent.vpn.connection import VpnConnection
 
     context.require_root("take the VPN off this machine")
     settings, _ = context.load_config_or_default(context.ConfigSelection(config))
@@ -107,12 +107,12 @@ def remove(
     if not yes:
         typer.confirm("The cluster may not be reachable from here any more. Go on?", abort=True, err=True)
     with exclusive():
-        connection = Connection(engine, terminal.print_message)
+        connection = VpnConnection(engine, terminal.print_message)
         if gateway:
-            farewell.remove_gateway(connection.book, engine.config, connection.world, terminal.print_message)
-        left = connection.take_back()
+            disconnect.remove_gateway(connection.book, engine.config, connection.world, terminal.print_message)
+        left = connection.remove_from_azure()
         engine.remove(COMPONENT, terminal.print_warning)
-        connection.forget_phase()
+        connection.reset_phase()
     for line in left:
         terminal.print_line(line)
     if engine.config.azure.vpn.enabled:

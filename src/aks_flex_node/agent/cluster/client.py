@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from aks_flex_node.agent.artifacts.sources import Sources
-from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
-from aks_flex_node.agent.identities import handing
+from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
+from aks_flex_node.agent.http.download_options import DownloadOptions
+from aks_flex_node.agent.identity import token_cache
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host import processes
 
@@ -167,7 +167,7 @@ def node_api(config: NodeConfig) -> ApiClient:
     authority, proxy = f"{places.certs_dir}/ca.crt", proxy_for_server(config, server)
     if kubelet_auth(config) == "exec":
         return ApiClient(server, authority, proxy=proxy, token=lambda: azure_token(places.kubelet_dir))
-    return ApiClient(server, authority, joined_file(config), proxy=proxy)
+    return ApiClient(server, authority, kubelet_credential_file(config), proxy=proxy)
 
 
 def azure_token(folder: str) -> str:
@@ -176,14 +176,14 @@ def azure_token(folder: str) -> str:
     The kubelet gets a new one when the old has ended, and keeps it there; who only looks along need not be sooner.
     Signing in loads large libraries, so it is left to a child.
     """
-    known = handing.read(Path(folder, handing.KEPT))
-    if known and known.lasts(time.time() + MIN_TOKEN_SECONDS):
+    known = token_cache.read_cache(Path(folder, token_cache.TOKEN_CACHE_FILE))
+    if known and known.is_valid(time.time() + MIN_TOKEN_SECONDS):
         return known.value
     answer = processes.run((f"{folder}/token.sh",), seconds=SIGN_IN_SECONDS)
     try:
         return str(json.loads(answer.out)["status"]["token"])
     except (ValueError, KeyError, TypeError):
-        if known and known.lasts(time.time()):
+        if known and known.is_valid(time.time()):
             return known.value
         words = answer.err.strip().splitlines()
         raise ClusterError(
@@ -197,5 +197,5 @@ def azure_token(folder: str) -> str:
 def proxy_for_server(config: NodeConfig, server: str) -> str:
     """The way out that the kubelet takes, too."""
     proxy = config.proxy
-    sources = Sources(http_proxy=proxy.http, https_proxy=proxy.https, no_proxy=proxy.no_proxy)
+    sources = DownloadOptions(http_proxy=proxy.http, https_proxy=proxy.https, no_proxy=proxy.no_proxy)
     return sources.proxy_for(server) or ""

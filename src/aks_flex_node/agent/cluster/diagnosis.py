@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.cluster.nodes import Node
-    from aks_flex_node.agent.config.derived import Auth
+    from aks_flex_node.agent.config.resolved import KubeletAuth
     from aks_flex_node.host.host import Host, UnitState
 
 TOKEN_HINT = "Get a new token, put it into the configuration, and run the same command again."  # noqa: S105
@@ -31,7 +31,9 @@ def read_journal(host: Host, unit: UnitState, since: float = 0.0, lines: int = 4
     return [line for line in said.out.splitlines() if line.strip()]
 
 
-def find_fatal_cause(unit: str, state: UnitState, lines: Sequence[str], *, shows: Auth | None) -> FlexError | None:
+def find_fatal_cause(
+    unit: str, state: UnitState, lines: Sequence[str], *, shows: KubeletAuth | None
+) -> FlexError | None:
     """The cause that a unit's own words name and that waiting does not cure; None when there is none.
 
     `shows` is what a kubelet shows the cluster; nothing, when it has what it needs.
@@ -44,7 +46,7 @@ def find_fatal_cause(unit: str, state: UnitState, lines: Sequence[str], *, shows
     return None
 
 
-def _refused_by_cluster(text: str, shows: Auth | None) -> FlexError | None:
+def _refused_by_cluster(text: str, shows: KubeletAuth | None) -> FlexError | None:
     if "certificate signed by unknown authority" in text or "certificate verify failed" in text:
         return ClusterError(
             "api-server-untrusted",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import certificates
 from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError
-from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
+from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def check_node_health(
 ) -> NodeHealth:
     by_token = kubelet_auth(config) == "exec"
     seconds, life = (
-        (math.inf, math.inf) if by_token else _certificate_lifetime(host.read(joined_file(config)) or b"", now())
+        (math.inf, math.inf)
+        if by_token
+        else _certificate_lifetime(host.read(kubelet_credential_file(config)) or b"", now())
     )
     node, missing, unknown, refused = _find_node(api, name) if seconds > 0 else (None, False, "", False)
     return NodeHealth(
@@ -114,5 +116,5 @@ def _find_node(api: ApiClient, name: str) -> tuple[Node | None, bool, str, bool]
 def _failed_services(host: Host) -> list[tuple[str, str]]:
     units = [host.unit(name) for name in NODE_SERVICES]
     now = time.monotonic()
-    down = [unit for unit in units if not unit.running or (unit.restarts >= 3 and not unit.calm(now))]
+    down = [unit for unit in units if not unit.running or (unit.restarts >= 3 and not unit.is_stable(now))]
     return [(unit.name, diagnosis.most_telling_line(diagnosis.read_journal(host, unit, lines=60))) for unit in down]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusError
 from aks_flex_node.agent.text import pluralize
-from aks_flex_node.api.node_marks import CORDONED, LEFT
+from aks_flex_node.api.contract import CORDONED_ANNOTATION, LEFT_ANNOTATION
 from aks_flex_node.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ class Node:
             ready.get("message", ""),
             spec.get("podCIDR", ""),
             bool(spec.get("unschedulable")),
-            LEFT in document["metadata"].get("annotations", {}),
+            LEFT_ANNOTATION in document["metadata"].get("annotations", {}),
             tuple((one["type"], one["status"]) for one in conditions),
             document.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", ""),
             tuple(sorted(document["metadata"].get("labels", {}).items())),
             tuple((one["key"], one.get("value", ""), one["effect"]) for one in spec.get("taints", [])),
             document.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", ""),
-            CORDONED in document["metadata"].get("annotations", {}),
+            CORDONED_ANNOTATION in document["metadata"].get("annotations", {}),
         )
 
 
@@ -101,7 +101,7 @@ def cordon(api: ApiClient, name: str) -> None:
 
 def cordon_for_update(api: ApiClient, name: str) -> None:
     """The same, and say in the same breath that it was us."""
-    changes = {"metadata": {"annotations": {CORDONED: _now()}}, "spec": {"unschedulable": True}}
+    changes = {"metadata": {"annotations": {CORDONED_ANNOTATION: _now()}}, "spec": {"unschedulable": True}}
     api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
 
 
@@ -110,20 +110,26 @@ def uncordon(api: ApiClient, name: str) -> bool:
     node = find(api, name)
     if node is None or not node.cordoned_by_us:
         return False
-    changes = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
+    changes = {"metadata": {"annotations": {CORDONED_ANNOTATION: None}}, "spec": {"unschedulable": None}}
     api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
     return True
 
 
 def readmit(api: ApiClient, name: str) -> None:
     """Take back what we said and did when we left, so that pods may come again."""
-    changes = {"metadata": {"annotations": {LEFT: None, CORDONED: None}}, "spec": {"unschedulable": None}}
+    changes = {
+        "metadata": {"annotations": {LEFT_ANNOTATION: None, CORDONED_ANNOTATION: None}},
+        "spec": {"unschedulable": None},
+    }
     api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
 
 
 def mark_left(api: ApiClient, name: str) -> None:
     api.request(
-        "PATCH", f"/api/v1/nodes/{quote(name)}", {"metadata": {"annotations": {LEFT: _now()}}}, STRATEGIC_MERGE_PATCH
+        "PATCH",
+        f"/api/v1/nodes/{quote(name)}",
+        {"metadata": {"annotations": {LEFT_ANNOTATION: _now()}}},
+        STRATEGIC_MERGE_PATCH,
     )
 
 

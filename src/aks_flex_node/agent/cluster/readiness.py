@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api, proxy_for_server
-from aks_flex_node.agent.config.derived import joined_file, kubelet_auth, token
+from aks_flex_node.agent.config.resolved import join_token, kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError, FlexError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aks_flex_node.agent.cluster.nodes import Node
-    from aks_flex_node.agent.config.derived import Auth
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.config.resolved import KubeletAuth
     from aks_flex_node.host.host import Host
 
 KUBELET_HEALTH_URL = "http://127.0.0.1:10248/healthz"
@@ -98,7 +98,7 @@ class LiveNodeReadiness:
 
     @property
     def certificate(self) -> str:
-        return joined_file(self._config)
+        return kubelet_credential_file(self._config)
 
     @property
     def api(self) -> ApiClient:
@@ -258,17 +258,17 @@ class LiveNodeReadiness:
     def _cause(self, unit: str) -> FlexError | None:
         """Why it will not come, if the unit's own words say so."""
         state = self._host.unit(unit)
-        if state.calm(self._environment.clock()):
+        if state.is_stable(self._environment.clock()):
             state = replace(state, restarts=0)  # they were in another life
         lines = diagnosis.read_journal(self._host, state, self._began)  # what an earlier attempt said is over
         return diagnosis.find_fatal_cause(unit, state, lines, shows=self._join_auth())
 
-    def _join_auth(self) -> Auth | None:
+    def _join_auth(self) -> KubeletAuth | None:
         """What the kubelet joins with; nothing for one which has a certificate by now, or whose token is gone."""
         auth = kubelet_auth(self._config)
         if auth == "certificate":
             return None if self._has_certificate() else auth
-        return auth if auth == "exec" or token(self._config) else None
+        return auth if auth == "exec" or join_token(self._config) else None
 
     def _unreachable(self) -> ClusterError | None:
         """Why the API server cannot be asked from here, if it cannot."""

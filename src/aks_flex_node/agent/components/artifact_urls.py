@@ -12,7 +12,7 @@ from aks_flex_node.agent.artifacts import Artifact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.artifacts import Wanted
+    from aks_flex_node.agent.artifacts import ArtifactFile
 
 
 def plain_version(version: str) -> str:
@@ -34,7 +34,7 @@ def fill_url(template: str, *words: str) -> str:
 
 
 def artifact(
-    component: str, version: str, url: str, files: tuple[Wanted, ...], hashes: Mapping[str, str]
+    component: str, version: str, url: str, files: tuple[ArtifactFile, ...], hashes: Mapping[str, str]
 ) -> Artifact:
     """An artifact with the hash that the configuration pins, else with the addresses of the publisher's."""
     address, mark, query = url.partition("?")  # which may hold a signature that the checksum needs, too

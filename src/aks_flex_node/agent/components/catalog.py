@@ -17,7 +17,7 @@ from aks_flex_node.agent.components import (
     system,
     vpn,
 )
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,11 +76,11 @@ def select_components(only: Sequence[str] = (), start: str = "") -> tuple[Compon
     """The components that are meant by `--only` and `--from`; all of them by neither."""
     for name in (*only, *([start] if start else [])):
         if name not in COMPONENT_NAMES:
-            raise WordsError(
+            raise CommandUsageError(
                 "component-unknown", f"There is no component {name!r}.", f"There are: {', '.join(COMPONENT_NAMES)}."
             )
     if only and start:
-        raise WordsError("words-conflict", "--only and --from do not go together.", "Use one of them.")
+        raise CommandUsageError("words-conflict", "--only and --from do not go together.", "Use one of them.")
     if only:
         return tuple(component for component in SEQUENCE if component.name in only)
     return SEQUENCE[COMPONENT_NAMES.index(start) :] if start else SEQUENCE

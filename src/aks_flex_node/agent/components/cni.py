@@ -10,7 +10,7 @@ import ipaddress
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec, Symlink
@@ -31,7 +31,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.cni.version), config.paths
     place = f"{paths.install_dir}/cni/{version}"
     url = fill_url(config.cni.url, version, machine.arch, version)
-    wanted = tuple(Wanted(name, f"bin/{name}") for name in PLUGINS)
+    wanted = tuple(ArtifactFile(name, f"bin/{name}") for name in PLUGINS)
     networks = (File(f"{paths.cni.conf_dir}/{NETWORK}", network(machine.pod_cidr)),)
     return Spec(
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, fill_named_url, fill_url, plain_version
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, ProgramTree, Spec, Symlink
@@ -49,7 +49,7 @@ def releases(config: NodeConfig, machine: Machine, version: str, programs: tuple
     if "{name}" not in template:
         template = fill_named_url(template, version, machine.arch)
     if template.endswith((".tar.gz", ".tgz")):
-        wanted = tuple(Wanted(f"{TARBALL_DIR}/{name}", f"bin/{name}") for name in programs)
+        wanted = tuple(ArtifactFile(f"{TARBALL_DIR}/{name}", f"bin/{name}") for name in programs)
         return (artifact("kubernetes", version, fill_url(template, version, machine.arch), wanted, hashes),)
     if template.count("%s") < 3 and "{name}" not in template:
         template = template.rstrip("/") + "/%s"  # an address of the directory that holds them
@@ -58,7 +58,7 @@ def releases(config: NodeConfig, machine: Machine, version: str, programs: tuple
             "kubernetes",
             version,
             _single(template, version, machine.arch, name),
-            (Wanted("", f"bin/{name}"),),
+            (ArtifactFile("", f"bin/{name}"),),
             hashes,
         )
         for name in programs

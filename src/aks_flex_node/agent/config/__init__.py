@@ -1,1 +1,3 @@
-"""Files, environment and flags become one frozen NodeConfig, or all of their problems at once."""
+"""The node's configuration: files, environment and flags become one validated, frozen NodeConfig; or it is fetched
+from a configuration URL and stored on the machine.
+"""

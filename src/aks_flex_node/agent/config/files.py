@@ -1,4 +1,4 @@
-"""Reading configuration files and the files that hold secrets, with an eye on who else can read them."""
+"""Finds and reads configuration files and files that hold secrets, and checks their permissions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.problems import Problem
+from aks_flex_node.agent.config.problems import ConfigProblem
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.errors import ConfigError
@@ -16,11 +16,11 @@ from aks_flex_node.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.config.sources import Source
+    from aks_flex_node.agent.config.sources import ConfigSource
 
-DIRECTORY = Path("/etc/aks-flex-node")
-NAMES = ("config.json", "config.yaml", "config.yml")
-LARGEST = 1 << 20
+CONFIG_DIRECTORY = Path("/etc/aks-flex-node")
+CONFIG_NAMES = ("config.json", "config.yaml", "config.yml")
+MAX_FILE_BYTES = 1 << 20
 
 TOKEN_FILE = "azure.bootstrapToken.tokenFile"  # noqa: S105
 # A file, and the setting that its content becomes.
@@ -36,12 +36,12 @@ class _Unreadable(Exception):  # noqa: N818 - it never leaves this module
     pass
 
 
-def choose(path: Path | None, environment: Mapping[str, str], directory: Path) -> Path | None:
+def find_config(path: Path | None, environment: Mapping[str, str], directory: Path) -> Path | None:
     """The file that was named, else the one in the usual place; None when there is none."""
     named = path or (Path(environment["AKS_FLEX_NODE_CONFIG"]) if environment.get("AKS_FLEX_NODE_CONFIG") else None)
     if named is not None:
         return named
-    there = [directory / name for name in NAMES if (directory / name).exists()]
+    there = [directory / name for name in CONFIG_NAMES if (directory / name).exists()]
     if len(there) > 1:
         raise ConfigError(
             "config-ambiguous",
@@ -51,7 +51,7 @@ def choose(path: Path | None, environment: Mapping[str, str], directory: Path) -
     return there[0] if there else None
 
 
-def missing(path: Path) -> ConfigError:
+def config_missing_error(path: Path) -> ConfigError:
     return ConfigError(
         "config-missing",
         f"There is no configuration at {path}.",
@@ -63,7 +63,7 @@ def missing(path: Path) -> ConfigError:
 def read_config(path: Path) -> tuple[str, int]:
     """The text of a configuration file, and its mode."""
     if not path.exists():
-        raise missing(path)
+        raise config_missing_error(path)
     try:
         content, mode = _read(path)
         return content.decode("utf-8-sig"), mode
@@ -84,26 +84,26 @@ def _read(path: Path) -> tuple[bytes, int]:
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode):
                 raise _Unreadable("it is not a file")
-            content = file.read(LARGEST + 1)
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise _Unreadable((error.strerror or "it cannot be opened").lower()) from None
-    if len(content) > LARGEST:
+    if len(content) > MAX_FILE_BYTES:
         raise _Unreadable("it is larger than a megabyte")
     return content, stat.S_IMODE(info.st_mode)
 
 
-def judge_mode(path: Path, mode: int, source: Source) -> None:
+def check_mode(path: Path, mode: int, source: ConfigSource) -> None:
     """Who else can read the file is a warning; who else can write it decides what runs as root here."""
     if mode & 0o002:
         reason = f"{path} can be written by everybody, who could run anything as root. Type `chmod 600 {path}`."
-        source.problems.append(Problem("", reason, origin=str(path)))
+        source.problems.append(ConfigProblem("", reason, origin=str(path)))
     holds_secret = any(isinstance(value, Secret) for value in source.settings.values())
     if mode & 0o004 or (mode & 0o040 and holds_secret):
         why = " and holds a secret" if holds_secret else ""
         source.warnings.append(f"{path} can be read by others{why}; type `chmod 600 {path}`.")
 
 
-def fill_from_files(source: Source) -> None:
+def load_secret_files(source: ConfigSource) -> None:
     """Put the content of each `…File` in the place of the setting it stands for."""
     _pass_over_spent_token(source)
     for file_key, key in SECRET_FILES:
@@ -116,7 +116,7 @@ def fill_from_files(source: Source) -> None:
         _set_origin(source, *CERTIFICATE_FILE)
 
 
-def _pass_over_spent_token(source: Source) -> None:
+def _pass_over_spent_token(source: ConfigSource) -> None:
     """A token is for the first join; whether it is still needed is known by whoever knows the machine."""
     name = source.settings.get(TOKEN_FILE)
     if isinstance(name, str) and name.startswith("/") and not os.path.lexists(name):
@@ -124,11 +124,11 @@ def _pass_over_spent_token(source: Source) -> None:
         source.warnings.append(f"{TOKEN_FILE} names {name}, which is not there; a first join needs it.")
 
 
-def _set_origin(source: Source, file_key: str, key: str) -> None:
+def _set_origin(source: ConfigSource, file_key: str, key: str) -> None:
     source.origins[key] = f"{source.settings[file_key]}, named by {source.origins[file_key]}"
 
 
-def _content(source: Source, key: str, *, secret: bool = True) -> str | None:
+def _content(source: ConfigSource, key: str, *, secret: bool = True) -> str | None:
     name = source.settings.get(key)
     if not isinstance(name, str) or not name.startswith("/") or key in source.absent:
         return None  # left out, or wrong in a way that is told elsewhere
@@ -137,13 +137,13 @@ def _content(source: Source, key: str, *, secret: bool = True) -> str | None:
         content, mode = _read(path)
         text = content.decode().strip()
     except UnicodeDecodeError:
-        source.problems.append(Problem(key, f"names {path}, which is not UTF-8 text.", origin=origin))
+        source.problems.append(ConfigProblem(key, f"names {path}, which is not UTF-8 text.", origin=origin))
         return None
     except _Unreadable as error:
-        source.problems.append(Problem(key, f"names {path}, which cannot be read: {error}.", origin=origin))
+        source.problems.append(ConfigProblem(key, f"names {path}, which cannot be read: {error}.", origin=origin))
         return None
     if not text:
-        source.problems.append(Problem(key, f"names {path}, which is empty.", origin=origin))
+        source.problems.append(ConfigProblem(key, f"names {path}, which is empty.", origin=origin))
     if secret and mode & 0o077:
         source.warnings.append(f"{path} holds a secret and is open to others; type `chmod 600 {path}`.")
     return text or None

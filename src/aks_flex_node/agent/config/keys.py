@@ -1,4 +1,6 @@
-"""The tree of known keys, read from the models: what a key is called, what kind of value it takes, what it means."""
+"""The tree of known configuration keys, derived from the models: name, type, default, description, environment
+variable.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic import AliasChoices
 from pydantic_core import PydanticUndefined
 
+from aks_flex_node.agent.config.base_model import ConfigModel, Path
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.agent.config.settings import Path, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
 PREFIX = "AKS_FLEX_NODE_"
 
-Kind = Literal["text", "secret", "choice", "whole number", "number", "switch", "list", "map"]
-_KINDS: dict[object, Kind] = {
+ValueKind = Literal["text", "secret", "choice", "whole number", "number", "switch", "list", "map"]
+_KINDS: dict[object, ValueKind] = {
     str: "text",
     Secret: "secret",
     Literal: "choice",
@@ -35,45 +37,45 @@ _KINDS: dict[object, Kind] = {
 
 
 @dataclass(frozen=True)
-class Key:
+class ConfigKey:
     """One setting."""
 
     path: str
     attributes: tuple[str, ...]
-    kind: Kind
+    kind: ValueKind
     type: str
     holds_text: bool  # everything below it is text, however YAML would read it
     default: object
     required: bool
-    meaning: str
-    older: tuple[str, ...]
+    description: str
+    aliases: tuple[str, ...]
 
     @property
     def variable(self) -> str:
         return variable(self.attributes)
 
     @property
-    def hidden(self) -> bool:
+    def is_sensitive(self) -> bool:
         """A value that is never shown when it is wrong: a secret, or what may be one in the place of its file."""
         return self.kind == "secret" or self.path.endswith(("tokenFile", "SecretFile", "clientCertificateFile"))
 
 
 @dataclass(frozen=True)
-class Section:
+class ConfigSection:
     """A group of settings."""
 
     path: str
     attributes: tuple[str, ...]
-    meaning: str
+    description: str
     optional: bool
-    members: Mapping[str, Section | Key] = field(default_factory=dict)
+    members: Mapping[str, ConfigSection | ConfigKey] = field(default_factory=dict)
     spellings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def variable(self) -> str:
         return variable(self.attributes)
 
-    def member(self, name: str) -> Section | Key | None:
+    def member(self, name: str) -> ConfigSection | ConfigKey | None:
         return self.members.get(self.spellings.get(name, ""))
 
 
@@ -82,49 +84,49 @@ def variable(attributes: tuple[str, ...]) -> str:
 
 
 @cache
-def tree() -> Section:
+def key_tree() -> ConfigSection:
     return _section(NodeConfig, "", (), "", optional=False)
 
 
-def keys(section: Section | None = None) -> Iterator[Key]:
+def keys(section: ConfigSection | None = None) -> Iterator[ConfigKey]:
     """Every setting, in the order of the models."""
-    for member in (section or tree()).members.values():
-        if isinstance(member, Key):
+    for member in (section or key_tree()).members.values():
+        if isinstance(member, ConfigKey):
             yield member
         else:
             yield from keys(member)
 
 
-def sections(section: Section | None = None) -> Iterator[Section]:
+def sections(section: ConfigSection | None = None) -> Iterator[ConfigSection]:
     """Every section below this one, outer ones first."""
-    for member in (section or tree()).members.values():
-        if isinstance(member, Section):
+    for member in (section or key_tree()).members.values():
+        if isinstance(member, ConfigSection):
             yield member
             yield from sections(member)
 
 
-def everything() -> list[Key | Section]:
+def all_entries() -> list[ConfigKey | ConfigSection]:
     return [*keys(), *sections()]
 
 
 @cache
-def by_path() -> dict[str, Key]:
+def by_path() -> dict[str, ConfigKey]:
     return {key.path: key for key in keys()}
 
 
-def find(path: str) -> tuple[Section | Key | None, str]:
+def find_entry(path: str) -> tuple[ConfigSection | ConfigKey | None, str]:
     """What a dotted path leads to, and what is left of the path: the name of an entry when it is a map."""
-    place: Section | Key | None = tree()
+    place: ConfigSection | ConfigKey | None = key_tree()
     rest = path
-    while rest and isinstance(place, Section):
+    while rest and isinstance(place, ConfigSection):
         name, _, rest = rest.partition(".")
         place = place.member(name)
-    if isinstance(place, Key) and rest and place.kind != "map":
+    if isinstance(place, ConfigKey) and rest and place.kind != "map":
         return None, rest
     return place, rest
 
 
-def nearest_above(path: str) -> Key | None:
+def nearest_above(path: str) -> ConfigKey | None:
     """The setting that this path, which may lead into a list or a map, belongs to."""
     known = by_path()
     return next((known[path[:end]] for end in _ends(path) if path[:end] in known), None)
@@ -135,26 +137,26 @@ def _ends(path: str) -> list[int]:
 
 
 def _section(
-    model: type[Settings], path: str, attributes: tuple[str, ...], meaning: str, *, optional: bool
-) -> Section:
-    members: dict[str, Section | Key] = {}
+    model: type[ConfigModel], path: str, attributes: tuple[str, ...], meaning: str, *, optional: bool
+) -> ConfigSection:
+    members: dict[str, ConfigSection | ConfigKey] = {}
     spellings: dict[str, str] = {}
     for attribute, info in model.model_fields.items():
         name = info.serialization_alias or info.alias or attribute
         members[name] = _member(info, f"{path}.{name}".lstrip("."), (*attributes, attribute))
         spellings |= dict.fromkeys((name, attribute, *_older(info, name)), name)
-    return Section(path, attributes, meaning, optional, members, spellings)
+    return ConfigSection(path, attributes, meaning, optional, members, spellings)
 
 
-def _member(info: FieldInfo, path: str, attributes: tuple[str, ...]) -> Section | Key:
+def _member(info: FieldInfo, path: str, attributes: tuple[str, ...]) -> ConfigSection | ConfigKey:
     inner, optional = _unwrap(info.annotation)
     meaning = info.description or ""
-    if isinstance(inner, type) and issubclass(inner, Settings):
+    if isinstance(inner, type) and issubclass(inner, ConfigModel):
         return _section(inner, path, attributes, meaning, optional=optional)
     default = info.get_default(call_default_factory=True, validated_data={})
     required = default is PydanticUndefined
     kind = _KINDS[get_origin(inner) or inner]
-    return Key(
+    return ConfigKey(
         path,
         attributes,
         kind,
@@ -188,12 +190,12 @@ def _holds_text(inner: Any) -> bool:
         return _holds_text(_unwrap(get_args(inner)[1])[0])
     if get_origin(inner) is tuple:
         return _holds_text(_unwrap(get_args(inner)[0])[0])
-    if isinstance(inner, type) and issubclass(inner, Settings):
+    if isinstance(inner, type) and issubclass(inner, ConfigModel):
         return all(_holds_text(_unwrap(each.annotation)[0]) for each in inner.model_fields.values())
     return inner in (str, Secret) or get_origin(inner) is Literal
 
 
-def _type(inner: Any, kind: Kind, info: FieldInfo) -> str:
+def _type(inner: Any, kind: ValueKind, info: FieldInfo) -> str:
     if kind == "choice":
         return ", ".join(f"`{choice}`" for choice in get_args(inner))
     limits = {

@@ -1,4 +1,7 @@
-"""Every setting, with its meaning and its default. The reference in docs/ is made from these models."""
+"""Every setting of a node as pydantic models, with meaning and default.
+
+docs/configuration.md is generated from them.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,82 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from aks_flex_node.agent.config.cloud import Azure
-from aks_flex_node.agent.config.programs import Cni, Containerd, Kubernetes, Npd, Runc
-from aks_flex_node.agent.config.settings import HttpsURL, Path, ProxyURL, Settings, Version
+from aks_flex_node.agent.config.azure_models import Azure
+from aks_flex_node.agent.config.base_model import ConfigModel, HttpsURL, Path, ProxyURL, Version
 
 
-class Kubelet(Settings):
+class Kubernetes(ConfigModel):
+    version: Version | None = Field(
+        default=None, description="Version of kubelet, kubectl and kubeadm, with its patch level."
+    )
+    url_template: str = Field(
+        default="https://dl.k8s.io/v%s/bin/linux/%s/%s",
+        description="Version, architecture, program; or version and architecture of a kubernetes-node tarball.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+
+
+class Containerd(ConfigModel):
+    version: Version = Field(default="2.4.2", description="Version of containerd: 1.7 or 2.x.")
+    url: str = Field(
+        default="https://github.com/containerd/containerd/releases/download/v%s/containerd-%s-linux-%s.tar.gz",
+        validation_alias=AliasChoices("url", "urlTemplate"),
+        description="Where it is: version, version, architecture.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+    pause_image: str = Field(
+        default="mcr.microsoft.com/oss/kubernetes/pause:3.9", description="Image of pod sandboxes."
+    )
+    metrics_address: str = Field(
+        default="127.0.0.1:10257", description="Where containerd serves its metrics; empty for nowhere."
+    )
+
+
+class Runc(ConfigModel):
+    version: Version = Field(default="1.5.2", description="Version of runc.")
+    url: str = Field(
+        default="https://github.com/opencontainers/runc/releases/download/v%s/runc.%s",
+        validation_alias=AliasChoices("url", "urlTemplate"),
+        description="Where it is: version, architecture.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+
+
+class Cni(ConfigModel):
+    version: Version = Field(default="1.9.1", description="Version of the CNI plugins.")
+    url: str = Field(
+        default="https://github.com/containernetworking/plugins/releases/download/v%s/cni-plugins-linux-%s-v%s.tgz",
+        validation_alias=AliasChoices("url", "urlTemplate"),
+        description="Where they are: version, architecture, version.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+    bridge: bool = Field(
+        default=True, description="Make a bridge network until the cluster's own network plugin brings its own."
+    )
+
+
+class Npd(ConfigModel):
+    enabled: bool = Field(default=True, description="Run node-problem-detector.")
+    version: Version = Field(default="1.34.0", description="Version of node-problem-detector.")
+    url: str = Field(
+        default="https://github.com/kubernetes/node-problem-detector/releases/download/v%s/node-problem-detector-v%s-linux_%s.tar.gz",
+        validation_alias=AliasChoices("url", "urlTemplate"),
+        description="Where it is: version, version, architecture.",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="Expected hashes by file name; the publisher's when left out."
+    )
+
+
+class Kubelet(ConfigModel):
     server_url: str | None = Field(default=None, description="The API server, `https://…:443`.")
     ca_cert_data: str | None = Field(default=None, description="The cluster's CA certificate: PEM in base64.")
     ca_cert_file: Path | None = Field(default=None, description="A file with the cluster's CA certificate (PEM).")
@@ -58,7 +131,7 @@ class Kubelet(Settings):
     )
 
 
-class Taint(Settings):
+class Taint(ConfigModel):
     key: str = Field(description="Its key.")
     value: str = Field(default="", description="Its value.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="What it does.")
@@ -74,7 +147,7 @@ class Taint(Settings):
         return {name: text for name, text in parts.groupdict().items() if text is not None}
 
 
-class Node(Settings):
+class Node(ConfigModel):
     name: str | None = Field(
         default=None, description="Name of the node; the host name, in lower case, when left out."
     )
@@ -89,7 +162,7 @@ class Node(Settings):
     kubelet: Kubelet = Field(default_factory=Kubelet, description="The kubelet.")
 
 
-class KubernetesPaths(Settings):
+class KubernetesPaths(ConfigModel):
     config_dir: Path = Field(default="/etc/kubernetes", description="Kubernetes' configuration.")
     certs_dir: Path = Field(default="/etc/kubernetes/certs", description="The cluster's CA certificate.")
     manifests_dir: Path = Field(default="/etc/kubernetes/manifests", description="Static pods.")
@@ -97,13 +170,13 @@ class KubernetesPaths(Settings):
     kubelet_dir: Path = Field(default="/var/lib/kubelet", description="The kubelet's state.")
 
 
-class CniPaths(Settings):
+class CniPaths(ConfigModel):
     bin_dir: Path = Field(default="/opt/cni/bin", description="CNI plugins.")
     conf_dir: Path = Field(default="/etc/cni/net.d", description="CNI networks.")
     lib_dir: Path = Field(default="/var/lib/cni", description="What CNI plugins remember.")
 
 
-class Paths(Settings):
+class Paths(ConfigModel):
     config_dir: Path = Field(default="/etc/aks-flex-node", description="The agent's configuration.")
     data_dir: Path = Field(
         default="/var/lib/aks-flex-node", description="The agent's state, and artifacts it has fetched."
@@ -119,7 +192,7 @@ class Paths(Settings):
     cni: CniPaths = Field(default_factory=CniPaths, description="CNI.")
 
 
-class Agent(Settings):
+class Agent(ConfigModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="What goes to the log."
     )
@@ -151,7 +224,7 @@ class Agent(Settings):
     )
 
 
-class Artifacts(Settings):
+class Artifacts(ConfigModel):
     base_url: str | None = Field(
         default=None, description="A mirror: asked for `<baseURL>/<host>/<path>` instead of the publisher."
     )
@@ -168,7 +241,7 @@ class Artifacts(Settings):
     )
 
 
-class Proxy(Settings):
+class Proxy(ConfigModel):
     http: ProxyURL | None = Field(
         default=None, repr=False, description="Proxy for http: `http://[user:password@]host:port`."
     )
@@ -176,7 +249,7 @@ class Proxy(Settings):
     no_proxy: tuple[str, ...] = Field(default=(), description="Hosts, domains and networks reached without a proxy.")
 
 
-class MaintenanceWindow(Settings):
+class MaintenanceWindow(ConfigModel):
     days: tuple[Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"], ...] = Field(
         default=(), description="Days on which it opens; every day when left out."
     )
@@ -187,7 +260,7 @@ class MaintenanceWindow(Settings):
     time_zone: str = Field(default="UTC", description="Whose clock, such as `Europe/Berlin`.")
 
 
-class Provider(Settings):
+class Provider(ConfigModel):
     url: HttpsURL | None = Field(
         default=None, description="The resource provider to follow; Azure's resource manager when left out."
     )
@@ -205,7 +278,7 @@ class Provider(Settings):
     )
 
 
-class UpdatePolicy(Settings):
+class UpdatePolicy(ConfigModel):
     paused: bool = Field(default=False, description="Change nothing for now: what is new waits.")
     allow_downgrade: bool = Field(default=False, description="Go back to older versions where they are wanted.")
     drain: bool = Field(default=True, description="Move pods away before kubelet or runtime are replaced.")
@@ -220,7 +293,7 @@ class UpdatePolicy(Settings):
     )
 
 
-class NodeConfig(Settings):
+class NodeConfig(ConfigModel):
     """Everything that makes this machine a node."""
 
     azure: Azure = Field(default_factory=Azure, description="Azure and the cluster.")

@@ -1,4 +1,6 @@
-"""One thing that is wrong with a configuration, told to a person; and pydantic's errors told that way."""
+"""One problem of a configuration as a message for the operator, and the translation of pydantic's errors into
+problems.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config.keys import Key, Section, everything, find, nearest_above
-from aks_flex_node.agent.config.masking import public
+from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, all_entries, find_entry, nearest_above
 from aks_flex_node.agent.config.models import Taint
+from aks_flex_node.agent.config.secret import redact
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigProblem:
     """`path` is the key, `reason` says what is wrong and what is allowed, `value` is fit to be shown."""
 
     path: str
@@ -37,10 +39,10 @@ class Problem:
 class InvalidConfigError(ConfigError):
     """All that is wrong with a configuration, also one by one."""
 
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ConfigProblem, ...] = ()
 
 
-def invalid(problems: Sequence[Problem], source: str = "the configuration") -> InvalidConfigError:
+def invalid_config_error(problems: Sequence[ConfigProblem], source: str = "the configuration") -> InvalidConfigError:
     count = "is 1 problem" if len(problems) == 1 else f"are {len(problems)} problems"
     lines = "\n".join(f"  {problem}" for problem in problems)
     error = InvalidConfigError(
@@ -52,56 +54,56 @@ def invalid(problems: Sequence[Problem], source: str = "the configuration") -> I
     return error
 
 
-def shown(value: object, path: str = "") -> str:
+def format_value(value: object, path: str = "") -> str:
     """The value as a message may quote it; nothing when it is, or may be, a secret, or is not one plain value."""
     key = nearest_above(path)
-    if path and (key is None or key.hidden):
+    if path and (key is None or key.is_sensitive):
         return ""
     if isinstance(value, str):
-        text = public(value) or ""
+        text = redact(value) or ""
         return json.dumps(text if len(text) <= 60 else text[:57] + "…", ensure_ascii=False)
     return json.dumps(value) if isinstance(value, bool | int | float) else ""
 
 
-def unknown_key(section: Section, name: str, origin: str) -> Problem:
+def unknown_key(section: ConfigSection, name: str, origin: str) -> ConfigProblem:
     path = f"{section.path}.{name}".lstrip(".")
-    return Problem(public(path) or "", f"is not a setting. {_nearest(section, name)}", origin=origin)
+    return ConfigProblem(redact(path) or "", f"is not a setting. {_nearest(section, name)}", origin=origin)
 
 
-def _nearest(section: Section, name: str) -> str:
-    if near := closest(name, section.spellings):
+def _nearest(section: ConfigSection, name: str) -> str:
+    if near := closest_match(name, section.spellings):
         path = f"{section.path}.{section.spellings[near]}".lstrip(".")
         return f"Did you mean {path}?"
-    elsewhere = [each.path for each in everything() if each.path.rpartition(".")[2].lower() == name.lower()]
+    elsewhere = [each.path for each in all_entries() if each.path.rpartition(".")[2].lower() == name.lower()]
     if elsewhere:
         return f"Did you mean {' or '.join(elsewhere[:2])}?"
     return f"Known here: {', '.join(section.members)}."
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
+def closest_match(word: str, known: Iterable[str]) -> str | None:
     """The known word that is most like this one, whatever its case."""
     lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(word.lower(), lower, 1)
     return lower[near[0]] if near else None
 
 
-def section_expected(section: Section, origin: str) -> Problem:
-    return Problem(
+def section_expected(section: ConfigSection, origin: str) -> ConfigProblem:
+    return ConfigProblem(
         section.path, f"must be a section with keys below it: {', '.join(section.members)}.", origin=origin
     )
 
 
-def dotted(location: Sequence[str | int]) -> str:
+def dotted_path(location: Sequence[str | int]) -> str:
     """Pydantic's way to a value, as a person writes it: `node.taints[0].effect`."""
     text = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in location if each != "[key]")
     return text.lstrip(".")
 
 
-def from_pydantic(error: ErrorDetails) -> Problem:
-    path = dotted(error["loc"])
+def from_pydantic(error: ErrorDetails) -> ConfigProblem:
+    path = dotted_path(error["loc"])
     reason = _reason(error, path)
     silent = error["type"] in ("missing", "extra_forbidden")  # there is no value, or nobody knows what it is
-    return Problem(path, reason, "" if silent else shown(error["input"], path))
+    return ConfigProblem(path, reason, "" if silent else format_value(error["input"], path))
 
 
 _REASONS = (
@@ -132,7 +134,9 @@ def _reason(error: ErrorDetails, path: str) -> str:
     if kind.startswith(("greater_than", "less_than")):
         return f"is out of range: {_range(path)} is allowed."
     if kind == "extra_forbidden":
-        near = closest(str(error["loc"][-1]), Taint.model_fields)  # the only entries that have names of their own
+        near = closest_match(
+            str(error["loc"][-1]), Taint.model_fields
+        )  # the only entries that have names of their own
         return (
             f"is not known here. Did you mean {near}?" if near else f"is not one of {', '.join(Taint.model_fields)}."
         )
@@ -141,10 +145,10 @@ def _reason(error: ErrorDetails, path: str) -> str:
 
 def _choice(expected: str, given: object) -> str:
     allowed = re.findall(r"'([^']*)'", expected)
-    near = closest(given, allowed) if isinstance(given, str) else None
+    near = closest_match(given, allowed) if isinstance(given, str) else None
     return f"is not one of {', '.join(allowed)}." + (f" Did you mean {near}?" if near else "")
 
 
 def _range(path: str) -> str:
-    place, _ = find(path)
-    return f"a {place.type}" if isinstance(place, Key) else "less"
+    place, _ = find_entry(path)
+    return f"a {place.type}" if isinstance(place, ConfigKey) else "less"

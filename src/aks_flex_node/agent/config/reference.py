@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.keys import Key, Section, sections, tree
-from aks_flex_node.agent.config.showing import masked
+from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree, sections
+from aks_flex_node.agent.config.render import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,14 +74,14 @@ node:
 
 
 def reference() -> str:
-    parts = [HEAD, *_table(tree(), "## The top", "Settings outside of any section, and the sections.")]
+    parts = [HEAD, *_table(key_tree(), "## The top", "Settings outside of any section, and the sections.")]
     for section in sections():
         depth = "##" if "." not in section.path else "###"
-        parts += _table(section, f"{depth} {section.path}", section.meaning)
+        parts += _table(section, f"{depth} {section.path}", section.description)
     return "\n".join(parts) + "\n"
 
 
-def _table(section: Section, title: str, meaning: str) -> Iterator[str]:
+def _table(section: ConfigSection, title: str, meaning: str) -> Iterator[str]:
     yield f"{title}\n\n{meaning}\n"
     yield "| key | type | default | meaning |\n|---|---|---|---|"
     for name, member in section.members.items():
@@ -89,24 +89,24 @@ def _table(section: Section, title: str, meaning: str) -> Iterator[str]:
     yield f"\nVariables: `{section.variable}{'__' if section.path else ''}…`, for example `{_example(section)}`.\n"
 
 
-def _row(name: str, member: Key | Section) -> str:
-    if isinstance(member, Section):
+def _row(name: str, member: ConfigKey | ConfigSection) -> str:
+    if isinstance(member, ConfigSection):
         anchor = member.path.lower().replace(".", "")
-        return f"| [`{name}`](#{anchor}) | section | {'left out' if member.optional else ''} | {member.meaning} |"
-    older = f" Also: `{'`, `'.join(member.older)}`." if member.older else ""
-    return f"| `{name}` | {member.type} | {_default(member)} | {member.meaning}{older} |"
+        return f"| [`{name}`](#{anchor}) | section | {'left out' if member.optional else ''} | {member.description} |"
+    older = f" Also: `{'`, `'.join(member.aliases)}`." if member.aliases else ""
+    return f"| `{name}` | {member.type} | {_default(member)} | {member.description}{older} |"
 
 
-def _default(key: Key) -> str:
+def _default(key: ConfigKey) -> str:
     if key.required:
         return "**needed**"
     if key.default is None or key.default in ((), {}):
         return ""
-    return f"`{key.default}`" if isinstance(key.default, str) else f"`{json.dumps(masked(key.default))}`"
+    return f"`{key.default}`" if isinstance(key.default, str) else f"`{json.dumps(mask_secrets(key.default))}`"
 
 
-def _example(section: Section) -> str:
-    return next(member.variable for member in section.members.values() if isinstance(member, Key))
+def _example(section: ConfigSection) -> str:
+    return next(member.variable for member in section.members.values() if isinstance(member, ConfigKey))
 
 
 def main() -> None:

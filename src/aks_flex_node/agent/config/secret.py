@@ -1,12 +1,16 @@
-"""A value that no log line, message or dump can show by accident."""
+"""Secret values, which print as `***`, and redaction of texts that may contain credentials."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
+
 
 MASK = "***"
 
@@ -48,3 +52,27 @@ class Secret:
     @classmethod
     def __get_pydantic_json_schema__(cls, _: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"type": "string", "minLength": 1, "writeOnly": True}
+
+
+_URL_USERINFO = re.compile(r"(?<=//)[^/@\s]*@")
+_URL_QUERY = re.compile(r"(\w://[^\s?]*\?)[^\s\"']+")
+_BOOTSTRAP_TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
+
+
+def redact(text: str | None) -> str | None:
+    """The text without the name and password of a URL, its query (where signatures are), and bootstrap tokens."""
+    if text is None:
+        return None
+    return _BOOTSTRAP_TOKEN.sub(MASK, _URL_QUERY.sub(rf"\g<1>{MASK}", _URL_USERINFO.sub(f"{MASK}@", text)))
+
+
+def redact_values(text: str, secrets: Iterable[str]) -> str:
+    """The text without these secrets. Very short ones stay: to blank out every `a` would only spoil the text."""
+    for secret in sorted((each for each in secrets if len(each) >= 4), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def printable(text: str) -> str:
+    """The text without what would move a terminal's cursor or break a line in two."""
+    return "".join(each if each.isprintable() else "?" for each in text)

@@ -1,6 +1,5 @@
-"""A file, the environment and flags each become settings by their dotted path, with where each came from.
-
-Nothing is checked here but names: whether a value is right is asked once, when all have been put together.
+"""Configuration sources (file, environment, flags) as settings by dotted path, each with its origin, and their merge.
+Only names are checked here; values are validated once, after the merge.
 """
 
 from __future__ import annotations
@@ -9,119 +8,130 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config.keys import PREFIX, Key, Section, by_path, everything, find, keys, tree
-from aks_flex_node.agent.config.problems import Problem, closest, section_expected, unknown_key
+from aks_flex_node.agent.config.keys import (
+    PREFIX,
+    ConfigKey,
+    ConfigSection,
+    all_entries,
+    by_path,
+    find_entry,
+    key_tree,
+    keys,
+)
+from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, section_expected, unknown_key
 from aks_flex_node.agent.config.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from aks_flex_node.agent.config.documents import Document, Way
+    from aks_flex_node.agent.config.parser import ConfigDocument, KeyPath
 
 # These say where the configuration is; they are no settings.
 CONFIG_VARIABLE = "AKS_FLEX_NODE_CONFIG"
 URL_VARIABLE = "AKS_FLEX_NODE_CONFIG_URL"
 
 # Two ways to say one thing: in one place only one may be used, and a stronger place replaces either.
-EITHER = (
+ALTERNATIVES = (
     ("azure.bootstrapToken.token", "azure.bootstrapToken.tokenFile"),
     ("azure.servicePrincipal.clientSecret", "azure.servicePrincipal.clientSecretFile"),
     ("azure.servicePrincipal.clientCertificate", "azure.servicePrincipal.clientCertificateFile"),
     ("node.kubelet.caCertData", "node.kubelet.caCertFile"),
 )
 # The older key, and the one that the agent reads.
-OLDER = (("azure.arc.autoRegister", "azure.arc.enabled"), ("agent.logDir", "paths.logDir"))
+DEPRECATED_KEYS = (("azure.arc.autoRegister", "azure.arc.enabled"), ("agent.logDir", "paths.logDir"))
 
 
 @dataclass
-class Source:
+class ConfigSource:
     """The settings of one place: whole values, single entries of maps, and what is wrong with the names."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ConfigProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)  # settings that name a file which is not there
 
-    def put(self, key: Key, value: object, origin: str) -> None:
+    def put(self, key: ConfigKey, value: object, origin: str) -> None:
         if value == "" and key.kind == "text" and key.default is None:
             return  # left out
         if key.path in self.settings:
-            self.problems.append(Problem(key.path, "is given twice, under two of its names.", origin=origin))
+            self.problems.append(ConfigProblem(key.path, "is given twice, under two of its names.", origin=origin))
         self.settings[key.path] = (
             Secret(value) if key.kind == "secret" and isinstance(value, str) and value else value
         )
         self.origins[key.path] = origin
 
 
-def from_document(document: Document, name: str) -> Source:
-    source = Source()
+def from_document(document: ConfigDocument, name: str) -> ConfigSource:
+    source = ConfigSource()
 
-    def origin(way: Way) -> str:
+    def origin(way: KeyPath) -> str:
         return f"{name}:{document.lines[way]}" if way in document.lines else name
 
-    for way in document.repeated:
+    for way in document.duplicates:
         path = ".".join(str(each) for each in way)
-        source.problems.append(Problem(path, "is in the file twice.", origin=origin(way)))
-    _flatten(document.data, tree(), (), source, origin)
-    return finish(source)
+        source.problems.append(ConfigProblem(path, "is in the file twice.", origin=origin(way)))
+    _flatten(document.data, key_tree(), (), source, origin)
+    return resolve_alternatives(source)
 
 
-def from_environment(environment: Mapping[str, str]) -> Source:
-    source = Source()
-    known: dict[str, Key | Section] = {each.variable: each for each in everything()}
+def from_environment(environment: Mapping[str, str]) -> ConfigSource:
+    source = ConfigSource()
+    known: dict[str, ConfigKey | ConfigSection] = {each.variable: each for each in all_entries()}
     for name, text in environment.items():
         if not name.startswith(PREFIX) or name in {CONFIG_VARIABLE, URL_VARIABLE} or not text:
             continue
         if name in known:
             _put_text(source, known[name], text, f"environment {name}")
         else:
-            near = closest(name, known)
+            near = closest_match(name, known)
             hint = f"Did you mean {near}?" if near else "`aks-flex-node config show` lists them."
-            source.problems.append(Problem(name, f"is not a variable of the agent. {hint}", origin="environment"))
-    return finish(source)
+            source.problems.append(
+                ConfigProblem(name, f"is not a variable of the agent. {hint}", origin="environment")
+            )
+    return resolve_alternatives(source)
 
 
-def from_flags(flags: Mapping[str, object]) -> Source:
-    source = Source()
+def from_flags(flags: Mapping[str, object]) -> ConfigSource:
+    source = ConfigSource()
     for path, value in flags.items():
-        place, rest = find(path)
-        origin = f"flag --set {place.path if isinstance(place, Key) else path}"
+        place, rest = find_entry(path)
+        origin = f"flag --set {place.path if isinstance(place, ConfigKey) else path}"
         if place is None:
             source.problems.append(_unknown_flag(path))
-        elif isinstance(place, Key) and rest:
+        elif isinstance(place, ConfigKey) and rest:
             entry = _read_json(value) if not place.holds_text or place.path == "registryMirrors" else value
             source.entries.setdefault(place.path, {})[rest] = entry
             source.origins[f"{place.path}.{rest}"] = f"{origin}.{rest}"
         else:
             _put_text(source, place, value, origin)
-    for secret, file in EITHER:
+    for secret, file in ALTERNATIVES:
         if isinstance(source.settings.get(secret), Secret):
             who = "where every user of this machine can read it"
             source.warnings.append(f"{secret} was given on the command line, {who}; use {file}.")
-    return finish(source)
+    return resolve_alternatives(source)
 
 
-def _unknown_flag(path: str) -> Problem:
+def _unknown_flag(path: str) -> ConfigProblem:
     parent, _, name = path.rpartition(".")
-    section, _ = find(parent)
-    if isinstance(section, Section):
+    section, _ = find_entry(parent)
+    if isinstance(section, ConfigSection):
         return unknown_key(section, name, "flag --set")
-    near = closest(path, [key.path for key in keys()])
-    return Problem(path, "is not a setting." + (f" Did you mean {near}?" if near else ""), origin="flag --set")
+    near = closest_match(path, [key.path for key in keys()])
+    return ConfigProblem(path, "is not a setting." + (f" Did you mean {near}?" if near else ""), origin="flag --set")
 
 
-def _put_text(source: Source, place: Key | Section, value: object, origin: str) -> None:
+def _put_text(source: ConfigSource, place: ConfigKey | ConfigSection, value: object, origin: str) -> None:
     """A text from outside of a file: lists, maps and sections are JSON, the rest is as it is."""
-    if isinstance(place, Key) and place.kind not in ("list", "map"):
+    if isinstance(place, ConfigKey) and place.kind not in ("list", "map"):
         source.put(place, value, origin)
         return
     read = _read_json(value)
     if isinstance(read, str):
-        example = '["a", "b"]' if isinstance(place, Key) and place.kind == "list" else '{"name": "value"}'
-        source.problems.append(Problem(place.path, f"must be JSON here, like {example}.", origin=origin))
-    elif isinstance(place, Key):
+        example = '["a", "b"]' if isinstance(place, ConfigKey) and place.kind == "list" else '{"name": "value"}'
+        source.problems.append(ConfigProblem(place.path, f"must be JSON here, like {example}.", origin=origin))
+    elif isinstance(place, ConfigKey):
         source.put(place, read, origin)
     elif isinstance(read, dict):
         _flatten(read, place, (), source, lambda _: origin)
@@ -137,7 +147,11 @@ def _read_json(value: object) -> object:
 
 
 def _flatten(
-    data: Mapping[str, Any], section: Section, way: Way, source: Source, origin: Callable[[Way], str]
+    data: Mapping[str, Any],
+    section: ConfigSection,
+    way: KeyPath,
+    source: ConfigSource,
+    origin: Callable[[KeyPath], str],
 ) -> None:
     if not data and section.path:
         source.settings.setdefault(section.path, {})
@@ -149,7 +163,7 @@ def _flatten(
             source.problems.append(unknown_key(section, str(name), origin(here)))
         elif value is None:
             _leave_out(member, source)
-        elif isinstance(member, Key):
+        elif isinstance(member, ConfigKey):
             source.put(member, value, origin(here))
             if member.kind == "map" and isinstance(value, dict):
                 source.origins |= {f"{member.path}.{entry}": origin((*here, entry)) for entry in value}
@@ -159,32 +173,32 @@ def _flatten(
             source.problems.append(section_expected(member, origin(here)))
 
 
-def _leave_out(member: Key | Section, source: Source) -> None:
-    if isinstance(member, Section) and member.optional:
+def _leave_out(member: ConfigKey | ConfigSection, source: ConfigSource) -> None:
+    if isinstance(member, ConfigSection) and member.optional:
         source.warnings.append(f"{member.path} is empty and counts as left out; `{{}}` says that it is meant.")
 
 
-def finish(source: Source) -> Source:
+def resolve_alternatives(source: ConfigSource) -> ConfigSource:
     """What two keys of the same place say together."""
-    for first, second in EITHER:
+    for first, second in ALTERNATIVES:
         if first in source.settings and second in source.settings:
             reason = f"is given, and {second} too; give one of them."
-            source.problems.append(Problem(first, reason, origin=source.origins[first]))
-    for older, key in OLDER:
+            source.problems.append(ConfigProblem(first, reason, origin=source.origins[first]))
+    for older, key in DEPRECATED_KEYS:
         if older not in source.settings:
             continue
         if source.settings.setdefault(key, source.settings[older]) != source.settings[older]:
             reason = f"is the older name of {key}, which says something else; leave it out."
-            source.problems.append(Problem(older, reason, origin=source.origins[older]))
+            source.problems.append(ConfigProblem(older, reason, origin=source.origins[older]))
         source.origins.setdefault(key, source.origins[older])
     return source
 
 
-def merge(weaker_first: list[Source]) -> Source:
+def merge_sources(weaker_first: list[ConfigSource]) -> ConfigSource:
     """One source out of several; of two that give a setting, the later one is taken."""
-    merged = Source()
+    merged = ConfigSource()
     for source in weaker_first:
-        for pair in EITHER:
+        for pair in ALTERNATIVES:
             if any(path in source.settings for path in pair):
                 _forget(merged, pair)
         for path in source.settings:
@@ -199,7 +213,7 @@ def merge(weaker_first: list[Source]) -> Source:
     return merged
 
 
-def _forget(source: Source, paths: Iterable[str]) -> None:
+def _forget(source: ConfigSource, paths: Iterable[str]) -> None:
     for path in paths:
         source.settings.pop(path, None)
         source.origins.pop(path, None)

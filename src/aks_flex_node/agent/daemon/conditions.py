@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node import __version__
-from aks_flex_node.agent.config.masking import public
-from aks_flex_node.agent.config.secret import MASK
+from aks_flex_node.agent.config.secret import MASK, redact
 from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
 from aks_flex_node.agent.provider.poll_result import ProviderState
 
@@ -145,7 +144,7 @@ def _reason_word(reason: str) -> str:
 
 def redact_tokens(text: str) -> str:
     """Words of other programs, without anything in them that looks like a token."""
-    return (public(TOKEN_PATTERN.sub(MASK, text)) or "")[:MAX_TEXT_LENGTH]
+    return (redact(TOKEN_PATTERN.sub(MASK, text)) or "")[:MAX_TEXT_LENGTH]
 
 
 METRIC_PREFIX = "aks_flex_node"

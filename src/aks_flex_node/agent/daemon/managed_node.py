@@ -19,13 +19,13 @@ from aks_flex_node.agent.components import vpn as tunnel
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.config.config_store import JOURNAL_FILE
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.daemon import conditions, daemon_state, scheduler
 from aks_flex_node.agent.daemon.scheduler import REPAIR, SchedulerInput
 from aks_flex_node.agent.drift import conflicts
 from aks_flex_node.agent.drift.detection import detect_drift
 from aks_flex_node.agent.drift.file_watcher import FileWatcher
-from aks_flex_node.agent.fetching.keeping import TOGETHER
 from aks_flex_node.agent.jobs import self_update
 from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
 from aks_flex_node.agent.jobs.update import admission, update_journal
@@ -37,7 +37,7 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import is_held
 from aks_flex_node.agent.reconcile.node_state import Phase
-from aks_flex_node.agent.vpn import looking as vpn
+from aks_flex_node.agent.vpn import local_state as vpn
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import WriteFile
 
@@ -136,9 +136,9 @@ class ManagedNode:
     def _refresh_vpn(self) -> None:
         """Its certificate may be about to end, the configuration may mean another one; and a gateway may give this
         machine another address."""
-        due = vpn.due(self.host, self.config, self.now())
-        self._vpn_due = due or vpn.is_other(self.host, self.config)
-        self.engine.machine = vpn.steady(self.host, self.config, self.engine.machine)
+        due = vpn.is_renewal_due(self.host, self.config, self.now())
+        self._vpn_due = due or vpn.is_settings_changed(self.host, self.config)
+        self.engine.machine = vpn.with_stable_address(self.host, self.config, self.engine.machine)
 
     def scheduler_input(self, *, deleted: bool, lost: bool) -> SchedulerInput:
         wanted = self._desired_config()
@@ -243,7 +243,7 @@ class ManagedNode:
 
     def has_unfinished_update(self) -> bool:
         """Whether a work was stopped half-way, or the agent's own version is still to come."""
-        left = any(self.host.look(path) is not None for path in (UPDATE_JOURNAL, TOGETHER))
+        left = any(self.host.look(path) is not None for path in (UPDATE_JOURNAL, JOURNAL_FILE))
         # One that stays in the foreground has no service of its own, and nobody brings it another version.
         return left or (
             managed_components(self.engine.ledger, self.config) is not SEQUENCE

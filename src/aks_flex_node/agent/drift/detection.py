@@ -28,8 +28,8 @@ from aks_flex_node.host.actions import (
     SwapOff,
     WriteFile,
 )
-from aks_flex_node.host.host import Kind
-from aks_flex_node.host.system import ASKED, parse_unit
+from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.system import UNIT_PROPERTIES, parse_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Answer, Entry, Host, UnitState
+    from aks_flex_node.host.host import CommandResult, FileEntry, Host, UnitState
 
 
 DEV_NULL = "/dev/null"
@@ -91,16 +91,16 @@ def _describe_unit(action: Action, facts: Facts) -> str:
     return ""
 
 
-def _describe_file(entry: Entry | None, mode: int, *, same: bool) -> str:
-    if entry and entry.kind is Kind.LINK:
+def _describe_file(entry: FileEntry | None, mode: int, *, same: bool) -> str:
+    if entry and entry.kind is EntryKind.LINK:
         return "is masked" if entry.target == DEV_NULL else f"is a link to {entry.target}"
-    if entry and entry.kind is not Kind.FILE:
+    if entry and entry.kind is not EntryKind.FILE:
         return "is no file"
     wrong = _describe_entry(entry, mode)
     return ", ".join(one for one in (wrong, "" if same or entry is None else "has other content") if one)
 
 
-def _describe_entry(entry: Entry | None, mode: int) -> str:
+def _describe_entry(entry: FileEntry | None, mode: int) -> str:
     if entry is None:
         return "is missing"
     wrong = [] if entry.mode == mode else [f"has mode {entry.mode:04o} and not {mode:04o}"]
@@ -113,7 +113,7 @@ class HostSnapshot:
     def __init__(self, host: Host, units: Iterable[str] = ()) -> None:
         self._host = host
         self._units = read_units(host, units)
-        self._entries: dict[str, Entry | None] = {}
+        self._entries: dict[str, FileEntry | None] = {}
         self._contents: dict[str, bytes | None] = {}
 
     @property
@@ -128,7 +128,7 @@ class HostSnapshot:
     def digest(self, path: str) -> str:
         return self._host.digest(path)
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FileEntry | None:
         if path not in self._entries:
             self._entries[path] = self._host.look(path)
         return self._entries[path]
@@ -136,7 +136,7 @@ class HostSnapshot:
     def names(self, path: str) -> tuple[str, ...]:
         return self._host.names(path)
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         return self._host.ask(*argv, seconds=seconds)
 
     def unit(self, name: str) -> UnitState:
@@ -151,7 +151,7 @@ def read_units(host: Host, names: Iterable[str]) -> dict[str, UnitState]:
     wanted = sorted(set(names))
     if not wanted or not host.live:
         return {}
-    return parse_units(host.ask("systemctl", "show", *wanted, "-p", ",".join(("Id", *ASKED))).out)
+    return parse_units(host.ask("systemctl", "show", *wanted, "-p", ",".join(("Id", *UNIT_PROPERTIES))).out)
 
 
 def parse_units(text: str) -> dict[str, UnitState]:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG
-from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.fetching.bundles import fetch
-from aks_flex_node.agent.identities.clouds import ways_out
-from aks_flex_node.agent.identities.handing import KEPT
+from aks_flex_node.agent.config.remote import fetch_config
+from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
+from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
+from aks_flex_node.agent.identity.token_cache import TOKEN_CACHE_FILE
 from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
 from aks_flex_node.api import config_urls
@@ -79,14 +79,16 @@ class CredentialRecovery:
 
     @property
     def _certificate(self) -> str:
-        return joined_file(self.engine.config)
+        return kubelet_credential_file(self.engine.config)
 
     def _renew_join_credentials(self) -> None:
         """What a kubelet without a certificate shows: a new bootstrap token, or one of its Azure identity."""
         auth, folder = kubelet_auth(self.engine.config), self.engine.config.paths.kubernetes.kubelet_dir
         if auth == "bootstrapToken":
             return self._fetch_bootstrap_token()
-        self.engine.host.do(Remove(f"{folder}/{KEPT}"))  # it may be that one which is not accepted any more
+        self.engine.host.do(
+            Remove(f"{folder}/{TOKEN_CACHE_FILE}")
+        )  # it may be that one which is not accepted any more
         for component in (credentials.COMPONENT, kubelet.COMPONENT):
             self.engine.apply(component)
         announce_node(self.provider)
@@ -97,7 +99,7 @@ class CredentialRecovery:
         host = self.engine.host
         known = (host.read(CURRENT_CONFIG) or b"").decode()
         url = config_urls.parse(str(self.provider.post_action("regenerateToken").get("configUrl") or ""))
-        delivered = stored_config.parse_config(fetch(url, ways_out(self.engine.config)).text)
+        delivered = stored_config.parse_config(fetch_config(url, proxy_options(self.engine.config)).text)
         token = (delivered.get("azure") or {}).get("bootstrapToken")
         if not isinstance(token, dict):
             raise FlexError(

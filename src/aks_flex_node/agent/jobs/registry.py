@@ -19,9 +19,8 @@ from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, JOB_RESULT
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
-from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.config import config_store, loader
 from aks_flex_node.agent.daemon import managed_node
-from aks_flex_node.agent.fetching import keeping
 from aks_flex_node.agent.jobs import job_result, self_update
 from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
@@ -31,7 +30,7 @@ from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
-from aks_flex_node.agent.vpn import looking
+from aks_flex_node.agent.vpn import local_state
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.real import RealHost
 
@@ -88,14 +87,14 @@ def run_self_update(version: str) -> None:
 
 def _job_engine(config: NodeConfig) -> Engine:
     engine = context.make_engine(config)
-    engine.machine = looking.steady(engine.host, engine.config, engine.machine)
+    engine.machine = local_state.with_stable_address(engine.host, engine.config, engine.machine)
     context.open_log_file(engine)
     return engine
 
 
 def _run_repair(left_alone: Sequence[str]) -> JobResult:
     with exclusive():
-        keeping.finish(RealHost())
+        config_store.finish_interrupted(RealHost())
         engine = _job_engine(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
         engine.ignored_paths = frozenset(left_alone)
         workshop = engine.stager = StoreProgramStager(engine.config)
@@ -126,7 +125,7 @@ def store_address(engine: Engine) -> None:
 
 def run_recovery() -> JobResult:
     with exclusive():
-        keeping.finish(RealHost())
+        config_store.finish_interrupted(RealHost())
         site = managed_node.open_managed_node()
         lines = terminal_progress.TerminalProgress()
         proof = LiveNodeReadiness(site.host, site.config, site.node, lines.note)
@@ -137,12 +136,12 @@ def run_recovery() -> JobResult:
 
 def run_vpn_renewal() -> JobResult:
     """Have the tunnel that the configuration means, with a certificate that lasts."""
-    from aks_flex_node.agent.vpn.connection import Connection
+    from aks_flex_node.agent.vpn.connection import VpnConnection
 
     with exclusive():
-        keeping.finish(RealHost())
+        config_store.finish_interrupted(RealHost())
         engine = _job_engine(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
-        Connection(engine, terminal_progress.TerminalProgress().note).run()
+        VpnConnection(engine, terminal_progress.TerminalProgress().note).run()
     return JobResult("connect", JobStatus.DONE.value, message="The tunnel has what it needs.")
 
 

@@ -18,11 +18,11 @@ from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE, CURRENT_CO
 from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.components.service import release
-from aks_flex_node.agent.identities.handing import IDENTITY
+from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
-from aks_flex_node.errors import FlexError, MachineError, WordsError
+from aks_flex_node.errors import CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, StartUnit, WriteFile
-from aks_flex_node.host.host import Answer
+from aks_flex_node.host.host import CommandResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,22 +170,24 @@ class SelfUpdate:
         )
         said = self._run_program(program, "version")
         if not said.ok or said.out.strip() != version:
-            self._refuse(f"asked for its version, it says: {said.out.strip() if said.ok else said.last_words}")
+            self._refuse(f"asked for its version, it says: {said.out.strip() if said.ok else said.last_line}")
         if host.look(CURRENT_CONFIG):
             judged = self._run_program(program, "config", "validate", "--config", CURRENT_CONFIG)
             if not judged.ok:
-                self._refuse(f"it does not take this machine's configuration: {judged.last_words}")
-        identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY}"
+                self._refuse(f"it does not take this machine's configuration: {judged.last_line}")
+        identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY_FILE}"
         if host.look(identity):
             handed = self._run_program(program, "token", "kubernetes", "--identity", identity)
-            if handed.code == WordsError.exit_code:  # whoever signs us in may be away, but the command must be there
-                self._refuse(f"it has no token for the kubelet of this machine: {handed.last_words}")
+            if (
+                handed.code == CommandUsageError.exit_code
+            ):  # whoever signs us in may be away, but the command must be there
+                self._refuse(f"it has no token for the kubelet of this machine: {handed.last_line}")
 
-    def _run_program(self, *argv: str) -> Answer:
+    def _run_program(self, *argv: str) -> CommandResult:
         try:
             return self.engine.host.ask(*argv, seconds=ANSWER_SECONDS)
         except OSError as error:  # it is a program of another kind of machine
-            return Answer(1, err=error.strerror or str(error))
+            return CommandResult(1, err=error.strerror or str(error))
 
     def _refuse(self, why: str) -> None:
         record_failure(self.engine.host, self.engine.config, why)

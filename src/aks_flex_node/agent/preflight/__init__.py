@@ -1,11 +1,10 @@
-"""Preflight: is this machine fit to become a node? Questions alone; nothing here changes anything.
+"""Preflight checks: is this machine fit to become a node? Read-only.
 
-`situations` says what is known before the first question, `checks` is the list of all checks, `running` asks them all
-at once, and `findings` is what comes out. The other modules hold the checks, by what they look at.
+`check` defines checks, findings and the context that checks see, `registry` lists all checks, `runner` runs them
+concurrently. The `*_checks` modules hold the checks by subject.
 """
 
-from aks_flex_node.agent.preflight.findings import Check, Finding, Severity
-from aks_flex_node.agent.preflight.running import run_all
-from aks_flex_node.agent.preflight.situations import Situation, situation
+from aks_flex_node.agent.preflight.check import Check, CheckFinding, PreflightContext, Severity, build_context
+from aks_flex_node.agent.preflight.runner import run_checks
 
-__all__ = ["Check", "Finding", "Severity", "Situation", "run_all", "situation"]
+__all__ = ["Check", "CheckFinding", "PreflightContext", "Severity", "build_context", "run_checks"]

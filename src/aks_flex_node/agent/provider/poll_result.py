@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.artifacts.connections import read_delay
+from aks_flex_node.agent.http.client import parse_retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> PollResult
     code, message = parse_arm_error(body)
     if not code:
         return _not_the_provider(f"status {status}, and not in the words of a resource provider")
-    after = read_delay(headers.get("Retry-After", ""))
+    after = parse_retry_after(headers.get("Retry-After", ""))
     return PollResult(_error_state(status, code), f"{code}: {message} (status {status})", retry_after=after)
 
 

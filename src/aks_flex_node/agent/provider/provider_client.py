@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from aks_flex_node.agent.artifacts.causes import causes, explain
-from aks_flex_node.agent.artifacts.connections import make_pool, tls_context
-from aks_flex_node.agent.config.derived import cluster
-from aks_flex_node.agent.identities.clouds import resource_manager, ways_out
+from aks_flex_node.agent.config.resolved import target_cluster
+from aks_flex_node.agent.http.client import exception_chain, explain_failure, make_pool, tls_context
+from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.agent.provider.poll_result import (
     PollResult,
     ProviderState,
@@ -138,7 +137,7 @@ class ProviderClient:
     def _pool_manager(self) -> PoolManager:
         if self._pool is None:
             logging.getLogger("urllib3").setLevel(logging.ERROR)
-            sources = ways_out(self.config)
+            sources = proxy_options(self.config)
             self._pool = make_pool(sources, sources.proxy_for(self.endpoint.origin), self._tls_context())
         return self._pool
 
@@ -150,9 +149,9 @@ class ProviderClient:
         return context
 
     def _unreachable(self, error: Any, seconds: float) -> PollResult:
-        proxy = ways_out(self.config).proxy_for(self.endpoint.origin)
-        cause = explain(error, self.endpoint.origin, proxy, seconds).cause
-        wrong = any(isinstance(each, ssl.SSLCertVerificationError) for each in causes(error))
+        proxy = proxy_options(self.config).proxy_for(self.endpoint.origin)
+        cause = explain_failure(error, self.endpoint.origin, proxy, seconds).cause
+        wrong = any(isinstance(each, ssl.SSLCertVerificationError) for each in exception_chain(error))
         self.close()
         return PollResult(ProviderState.UNTRUSTED if wrong else ProviderState.UNREACHABLE, f"No answer: {cause}.")
 
@@ -188,7 +187,7 @@ class ProviderEndpoint:
 
 def provider_endpoint(config: NodeConfig, node: str) -> ProviderEndpoint:
     """Where this node's configuration is."""
-    found = cluster(config)
+    found = target_cluster(config)
     if found is None:
         raise ConfigError(
             "cluster-unnamed",

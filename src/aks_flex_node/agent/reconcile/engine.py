@@ -13,7 +13,7 @@ from aks_flex_node.agent.reconcile.resources import File, Spec, Symlink
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, PlaceTree
-from aks_flex_node.host.host import Entry, Kind
+from aks_flex_node.host.host import EntryKind, FileEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,9 +53,9 @@ def assume_unchanged(spec: Spec, facts: Facts, paths: frozenset[str]) -> Facts:
     for one in spec.resources:
         match one:
             case File(path, content, mode) if path in paths:
-                entries[path], contents[path] = Entry(Kind.FILE, mode), content
+                entries[path], contents[path] = FileEntry(EntryKind.FILE, mode), content
             case Symlink(path, target) if path in paths:
-                entries[path] = Entry(Kind.LINK, target=target)
+                entries[path] = FileEntry(EntryKind.LINK, target=target)
     return replace(facts, entries=entries, contents=contents)
 
 

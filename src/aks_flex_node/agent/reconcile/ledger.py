@@ -31,8 +31,8 @@ from aks_flex_node.host.actions import (
     SwapOff,
     WriteFile,
 )
-from aks_flex_node.host.disk import beside
-from aks_flex_node.host.host import Entry, Host, Kind
+from aks_flex_node.host.disk import temporary_path
+from aks_flex_node.host.host import EntryKind, FileEntry, Host
 from aks_flex_node.host.system import sysctl_path
 
 if TYPE_CHECKING:
@@ -175,23 +175,23 @@ class Ledger:
             return {"original": None}
         return {"original": self._kept(path, entry, originals)}
 
-    def _ours(self, path: str, entry: Entry) -> bool:
+    def _ours(self, path: str, entry: FileEntry) -> bool:
         """Whether it is our own work of another day, of which the record is lost: that is nothing to come back to."""
-        if entry.kind is Kind.LINK:
+        if entry.kind is EntryKind.LINK:
             return any(entry.target.startswith(f"{place.rpartition('/')[0]}/") for place in self.places)
         return (
-            entry.kind is Kind.FILE
+            entry.kind is EntryKind.FILE
             and entry.size < 1 << 20
             and MANAGED_MARK.encode() in (self._host.read(path) or b"")
         )
 
-    def _kept(self, path: str, entry: Entry, originals: str) -> LedgerRecord:
+    def _kept(self, path: str, entry: FileEntry, originals: str) -> LedgerRecord:
         kept: LedgerRecord = {"kind": entry.kind.value, "mode": entry.mode}
-        if entry.kind in {Kind.DIRECTORY, Kind.LINK}:  # a link may lead to a directory with things in it
+        if entry.kind in {EntryKind.DIRECTORY, EntryKind.LINK}:  # a link may lead to a directory with things in it
             kept["names"] = list(self._host.names(path))
-        if entry.kind is Kind.LINK:
+        if entry.kind is EntryKind.LINK:
             kept["target"] = entry.target
-        elif entry.kind is Kind.FILE:
+        elif entry.kind is EntryKind.FILE:
             kept["copy"] = f"{originals}/{self._host.digest(path)}"
             self._host.do(MakeDirectory(originals, 0o700))
             self._host.do(WriteFile(kept["copy"], self._host.read(path) or b"", 0o600))
@@ -283,7 +283,7 @@ KIND_OF = {MakeDirectory: "directory", WriteFile: "file", MakeLink: "link", Plac
 
 def staging_dir(folder: str) -> str:
     """Where the directory of a ledger is made ready before it takes its place."""
-    return str(beside(Path(folder)))
+    return str(temporary_path(Path(folder)))
 
 
 def _priority(host: Host, device: str) -> int:

@@ -20,13 +20,13 @@ from aks_flex_node.agent.reconcile.resources import (
     Sysctl,
     parent_dirs,
 )
-from aks_flex_node.host.disk import aside, beside
+from aks_flex_node.host.disk import backup_path, temporary_path
 from aks_flex_node.host.system import sysctl_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from aks_flex_node.host.host import Entry, Host, UnitState
+    from aks_flex_node.host.host import FileEntry, Host, UnitState
 
 MANIFEST = ".manifest.json"
 
@@ -36,7 +36,7 @@ class Facts:
     """What is true of a component's things."""
 
     live: bool = True
-    entries: Mapping[str, Entry | None] = field(default_factory=dict)
+    entries: Mapping[str, FileEntry | None] = field(default_factory=dict)
     contents: Mapping[str, bytes | None] = field(default_factory=dict)
     damage: Mapping[str, str] = field(default_factory=dict)  # place of a program -> what is wrong with it
     sysctls: Mapping[str, str | None] = field(default_factory=dict)
@@ -77,8 +77,8 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
 def _unfinished(host: Host, spec: Spec, owned: OwnedResources) -> Iterator[str]:
     """Where a file was being written, or where a tree that another has replaced is still there."""
     programs = {one.path for one in spec.programs}
-    yield from (place for place in programs if host.look(str(aside(Path(place)))))
-    yield from (path for path in owned.paths if path not in programs and host.look(str(beside(Path(path)))))
+    yield from (place for place in programs if host.look(str(backup_path(Path(place)))))
+    yield from (path for path in owned.paths if path not in programs and host.look(str(temporary_path(Path(path)))))
 
 
 def find_damage(host: Host, program: ProgramTree, owned: OwnedResources) -> str:
@@ -126,7 +126,7 @@ def _unsafe_dirs(host: Host, place: str, files: Iterable[str]) -> Iterator[str]:
             yield f"{folder.removeprefix(f'{place}/')} {wrong}"
 
 
-def _permission_problem(entry: Entry | None) -> str:
+def _permission_problem(entry: FileEntry | None) -> str:
     """Whether others than root could put programs of their own there."""
     if entry is None:
         return "is missing"

@@ -38,8 +38,8 @@ from aks_flex_node.host.actions import (
     UnloadModule,
     WriteFile,
 )
-from aks_flex_node.host.disk import aside, beside
-from aks_flex_node.host.host import Kind
+from aks_flex_node.host.disk import backup_path, temporary_path
+from aks_flex_node.host.host import EntryKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,12 +92,12 @@ def _plan_path(resource: Directory | File | Symlink | ProgramTree, facts: Facts)
         case Directory(path, mode):
             entry = facts.entries[path]
             # Behind a link is a directory of somebody else's choice. Anything else in its place is refused by name.
-            same = entry and entry.roots and (entry.kind, entry.mode) == (Kind.DIRECTORY, mode)
-            if entry is None or (entry.kind is not Kind.LINK and not same):
+            same = entry and entry.roots and (entry.kind, entry.mode) == (EntryKind.DIRECTORY, mode)
+            if entry is None or (entry.kind is not EntryKind.LINK and not same):
                 yield MakeDirectory(path, mode)
         case File(path, content, mode, secret):
             entry = facts.entries[path]
-            same = entry and entry.kind is Kind.FILE and entry.mode == mode and entry.roots
+            same = entry and entry.kind is EntryKind.FILE and entry.mode == mode and entry.roots
             if not same or facts.contents[path] != content:
                 yield WriteFile(path, content, mode, secret)
         case Symlink(path, target):
@@ -108,7 +108,7 @@ def _plan_path(resource: Directory | File | Symlink | ProgramTree, facts: Facts)
             if facts.damage[place]:
                 yield PlaceTree(resource.staging_path, place)
             elif place in facts.unfinished:
-                yield RemoveTree(str(aside(Path(place))))
+                yield RemoveTree(str(backup_path(Path(place))))
 
 
 def _plan_line(line: FileLine, facts: Facts) -> Iterator[Action]:
@@ -116,7 +116,7 @@ def _plan_line(line: FileLine, facts: Facts) -> Iterator[Action]:
     if content is None or entry is None:
         return
     # Whoever writes the file writes it for root alone, and what is in it is as good as a key.
-    loose = entry.kind is Kind.FILE and not (entry.roots and entry.mode == PRIVATE)
+    loose = entry.kind is EntryKind.FILE and not (entry.roots and entry.mode == PRIVATE)
     if loose or line.set(content) != content:
         yield EditFile(line.path, line.set(content), PRIVATE, secret=True)
 
@@ -138,7 +138,7 @@ def _plan_service(service: Service, facts: Facts, touched: set[str]) -> Iterator
     fresh = touched & set(service.inputs)
     # A unit that rests, or whose file was taken away while it ran, may still be in systemd's memory as it was.
     remembered = unit.exists or unit.active != "inactive" or any(facts.entries.get(path) for path in fresh)
-    if unit.stale or (remembered and any(path.startswith(UNIT_DIRECTORY) for path in fresh)):
+    if unit.needs_reload or (remembered and any(path.startswith(UNIT_DIRECTORY) for path in fresh)):
         yield ReloadUnits()
     if not unit.enabled:
         yield EnableUnit(service.name)
@@ -194,7 +194,7 @@ def restore_path(path: str, record: LedgerRecord, facts: Facts) -> Iterator[Acti
     entry, original = facts.entries.get(path), record.get("original")
     if record.get("edited"):
         if path in facts.unfinished:
-            yield Remove(str(beside(Path(path))))
+            yield Remove(str(temporary_path(Path(path))))
     elif record.get("ours") or record.get("kind") == "program":
         yield from _remove_owned_dir(path, original, facts)
     elif original is None or (original["kind"] == "file" and path not in facts.originals):

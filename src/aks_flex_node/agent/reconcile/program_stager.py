@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from aks_flex_node.agent.artifacts import Sources, Store, Tree
+from aks_flex_node.agent.artifacts import ArtifactStore, ArtifactTree, DownloadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ class ProgramStager(Protocol):
     def close(self) -> None: ...
 
 
-def artifact_sources(config: NodeConfig) -> Sources:
+def artifact_sources(config: NodeConfig) -> DownloadOptions:
     artifacts, proxy = config.artifacts, config.proxy
-    return Sources(
+    return DownloadOptions(
         base_url=artifacts.base_url,
         bundle=artifacts.bundle,
         ca_file=artifacts.ca_file,
@@ -47,7 +47,7 @@ class StoreProgramStager:
     """Fetches, verifies and unpacks by way of the artifact store."""
 
     def __init__(self, config: NodeConfig, observe: Callable[[Transfer], None] | None = None) -> None:
-        self._store = Store(Path(cache_dir(config)), artifact_sources(config), observe=observe)
+        self._store = ArtifactStore(Path(cache_dir(config)), artifact_sources(config), observe=observe)
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None:
         if programs:
@@ -67,8 +67,8 @@ def cache_dir(config: NodeConfig) -> str:
     return f"{config.paths.data_dir}/artifacts"
 
 
-def program_tree(program: ProgramTree) -> Tree:
-    return Tree(program.component, program.version, program.artifacts, Path(program.staging_path))
+def program_tree(program: ProgramTree) -> ArtifactTree:
+    return ArtifactTree(program.component, program.version, program.artifacts, Path(program.staging_path))
 
 
 class Deadline:

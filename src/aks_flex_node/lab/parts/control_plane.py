@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.identities.clouds import KUBERNETES
+from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
 from aks_flex_node.lab import network
 from aks_flex_node.lab.entra.directory import TENANT
 from aks_flex_node.lab.files import write_atomically
@@ -39,7 +39,7 @@ ENTRA: dict[str, dict[str, Any]] = {
     "issuer": {
         "url": f"https://sts.windows.net/{TENANT}/",
         "discoveryURL": f"{network.LOGIN_URL}/{TENANT}/.well-known/openid-configuration",
-        "audiences": [KUBERNETES],
+        "audiences": [AKS_SERVER_APP_ID],
     },
     "claimMappings": {"username": {"claim": "oid", "prefix": ""}, "groups": {"claim": "groups", "prefix": ""}},
 }

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.rp.cli import screen, showing
 from aks_flex_node.rp.cli.connecting import ClusterName, Reached, speaking
 from aks_flex_node.rp.cli.options import Json
@@ -59,7 +59,7 @@ def moment(text: str, now: datetime) -> str:
             when = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
         except ValueError:
             hint = "Write 30m, 12h, 7d, or a moment such as 2026-05-01T12:00Z."
-            raise WordsError("time-malformed", f"{text!r} is no time.", hint) from None
+            raise CommandUsageError("time-malformed", f"{text!r} is no time.", hint) from None
     if when.tzinfo is None:
         when = when.replace(tzinfo=timezone.utc)
     return when.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

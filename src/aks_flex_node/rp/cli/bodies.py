@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +75,7 @@ def _azure(made: Document, said: Said) -> None:
     auth = made.get("azureAuth", {})
     method = said.auth_method or auth.get("method") or (PRINCIPAL if said.client_secret else "none")
     if method not in METHODS:
-        raise WordsError(
+        raise CommandUsageError(
             "auth-method-unknown", f"There is no method {method!r}.", f"Choose one of {', '.join(METHODS)}."
         )
     known: dict[str, Document] = {
@@ -107,7 +107,7 @@ def _nothing_lost(said: Said, given: Document, method: str) -> None:
     }
     lost = [flag for flag, (name, value) in words.items() if value is not None and name not in given]
     if lost:
-        raise WordsError(
+        raise CommandUsageError(
             "auth-options-mismatch",
             f"A node whose method is {method} has no use for {' and '.join(lost)}.",
             "Say the method, too: --auth-method servicePrincipal, managedIdentity or arc.",
@@ -145,7 +145,9 @@ def _labels(before: dict[str, str], words: Sequence[str]) -> dict[str, str]:
         elif word.endswith("-") and word != "-":
             labels.pop(word.removesuffix("-"), None)
         else:
-            raise WordsError("label-malformed", f"{word!r} is no label.", "Write KEY=VALUE, or KEY- to remove one.")
+            raise CommandUsageError(
+                "label-malformed", f"{word!r} is no label.", "Write KEY=VALUE, or KEY- to remove one."
+            )
     return labels
 
 
@@ -160,7 +162,7 @@ def _taints(before: list[Document], words: Sequence[str]) -> list[Document]:
         elif key and effect:
             taints[key, effect] = {"key": key, **({"value": value} if equals else {}), "effect": effect}
         else:
-            raise WordsError(
+            raise CommandUsageError(
                 "taint-malformed",
                 f"{word!r} is no taint.",
                 "Write KEY=VALUE:NoSchedule (or PreferNoSchedule, NoExecute); KEY:EFFECT- removes one.",

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from aks_flex_node.errors import ConfigError, WordsError
+from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_node.rp import presence, private_files
 from aks_flex_node.rp.arm.ids import ClusterId, cluster_id
 from aks_flex_node.rp.cli import options, stores
@@ -115,7 +115,7 @@ class Reached:
             return known
         settings = options.load(self.config, self.state)
         if self.url and presence.look(settings.state_dir) is None:
-            raise WordsError(
+            raise CommandUsageError(
                 "cluster-id-needed",
                 "A service on another machine needs the whole id of the cluster.",
                 f"Give it with --cluster, or once and for all as {CLUSTER}.",
@@ -132,7 +132,7 @@ def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return url.rstrip("/")
-    raise WordsError("service-url-invalid", f"{url!r} is no address of a service.", "Write https://host:port.")
+    raise CommandUsageError("service-url-invalid", f"{url!r} is no address of a service.", "Write https://host:port.")
 
 
 def _here(host: str, port: int) -> tuple[str, int]:
@@ -149,7 +149,7 @@ def _own_ca(settings: ServiceSettings) -> Path | None:
 def _needed(file: str | None) -> str:
     if file:
         return file
-    raise WordsError(
+    raise CommandUsageError(
         "token-needed",
         "A service on another machine needs to know who asks.",
         f"Give a file with a bearer token: --token-file, or {TOKEN}. `-` reads standard input.",

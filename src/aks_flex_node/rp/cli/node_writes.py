@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aks_flex_node.errors import ConfigError, WordsError
+from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_node.rp.cli import bodies, screen
 from aks_flex_node.rp.cli.bodies import Said
 from aks_flex_node.rp.cli.connecting import ClusterName, Reached, read_private, speaking
@@ -204,7 +204,9 @@ def _secret(file: str | None, token_file: str | None) -> str | None:
     if file is None:
         return None
     if file == "-" == token_file:
-        raise WordsError("stdin-taken", "Token and secret cannot both be read from standard input.", "Name a file.")
+        raise CommandUsageError(
+            "stdin-taken", "Token and secret cannot both be read from standard input.", "Name a file."
+        )
     secret = read_private(file)
     if not secret:
         raise ConfigError("secret-empty", f"There is no secret in {file}.", "Check --client-secret-file.")

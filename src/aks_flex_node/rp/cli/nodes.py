@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.rp.cli import node_writes, screen, showing
 from aks_flex_node.rp.cli.connecting import ClusterName, Reached, speaking
 from aks_flex_node.rp.cli.options import Json, Name
@@ -63,7 +63,7 @@ def _equals(field: str, value: str) -> str:
 def _label(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not equals or not key:
-        raise WordsError("label-malformed", f"{word!r} is no label.", "Write KEY=VALUE.")
+        raise CommandUsageError("label-malformed", f"{word!r} is no label.", "Write KEY=VALUE.")
     return key, value
 
 

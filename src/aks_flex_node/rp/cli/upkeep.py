@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.rp import presence
 from aks_flex_node.rp.cli import options, screen, stores
 from aks_flex_node.rp.cli.options import Config, Json, State
@@ -108,7 +108,7 @@ def _move(settings: ServiceSettings, source: Path) -> dict[str, int]:
 
     address = databases.postgres_address(settings)
     if not address:
-        raise WordsError(
+        raise CommandUsageError(
             "migrate-target-missing",
             "The configuration names no PostgreSQL to copy into.",
             "Set databaseFile to a file, mode 0600, that holds its postgresql:// address.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aks_flex_node.api.node_marks import LEFT, MANAGED
+from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
 from aks_flex_node.rp.clusters.watches import each
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class NodeWatch:
 
 def has_left(node: Object) -> bool:
     """By its own last word, after it let no more pods come."""
-    return LEFT in (node["metadata"].get("annotations") or {}) and bool(node.get("spec", {}).get("unschedulable"))
+    return LEFT_ANNOTATION in (node["metadata"].get("annotations") or {}) and bool(
+        node.get("spec", {}).get("unschedulable")
+    )
 
 
 async def taken(client: Client, name: str) -> str:
@@ -95,7 +97,7 @@ async def taken(client: Client, name: str) -> str:
 def is_ours(node: Object) -> bool:
     metadata = node["metadata"]
     labels = metadata.get("labels") or {}
-    return MANAGED.items() <= labels.items() or LEFT in (metadata.get("annotations") or {})
+    return MANAGED_LABEL.items() <= labels.items() or LEFT_ANNOTATION in (metadata.get("annotations") or {})
 
 
 def ready_condition(node: Object) -> dict[str, Any] | None:

@@ -44,7 +44,7 @@ def signed_in(config: dict[str, Any], secret: str, ca: str) -> str:
     """With nothing but what the node was told."""
     azure, audience = config["azure"], config["provider"]["audience"]
     who = azure["servicePrincipal"]
-    authority = credentials.Authority(azure["authorityHost"], ca)
+    authority = credentials.TokenAuthority(azure["authorityHost"], ca)
     credential = credentials.service_principal(who["clientTenant"], who["clientId"], secret, authority)
     return f"Bearer {credential.get_token(f'{audience}/.default').token}"
 

@@ -10,7 +10,7 @@ import jwt
 import pytest
 
 from aks_flex_node.azure import credentials
-from aks_flex_node.azure.arm import Arm
+from aks_flex_node.azure.arm import ArmClient
 from aks_flex_node.lab.entra.directory import TENANT
 from aks_flex_node.lab.processes import spawn
 from aks_flex_node.rp.arm.ids import cluster_id
@@ -53,7 +53,7 @@ def tokens_of(cloud: Cloud, ca: str | None = None, clock: Clock | None = None) -
 
 
 def signed_in(cloud: Cloud, principal: Principal) -> str:
-    authority = credentials.Authority(cloud.url, cloud.ca)
+    authority = credentials.TokenAuthority(cloud.url, cloud.ca)
     credential = credentials.service_principal(TENANT, principal.client_id, "right", authority)
     return f"Bearer {credential.get_token(f'{cloud.url}/.default').token}"
 
@@ -70,7 +70,7 @@ def test_a_service_principal_is_known_by_its_token(cloud: Cloud) -> None:
 
 def test_a_token_for_another_audience_is_refused(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("p", "right")
-    authority = credentials.Authority(cloud.url, cloud.ca)
+    authority = credentials.TokenAuthority(cloud.url, cloud.ca)
     credential = credentials.service_principal(TENANT, principal.client_id, "right", authority)
     token = credential.get_token("https://graph.microsoft.com/.default").token
     with pytest.raises(Unauthenticated) as caught:
@@ -144,10 +144,10 @@ def test_azures_role_assignments_decide(cloud: Cloud) -> None:
     below = cloud.directory.service_principal("below", "right")
     cloud.assignments.put(f"{CLUSTER}/flexNodeConfig/edge-1", OWNER, below.object_id)
     credential = credentials.service_principal(
-        TENANT, service.client_id, "right", credentials.Authority(cloud.url, cloud.ca)
+        TENANT, service.client_id, "right", credentials.TokenAuthority(cloud.url, cloud.ca)
     )
     clock = Clock()
-    roles = Roles([], AzureAssignments(Arm(credential, cloud.url, ca_file=cloud.ca), clock))
+    roles = Roles([], AzureAssignments(ArmClient(credential, cloud.url, ca_file=cloud.ca), clock))
     tokens = tokens_of(cloud)
 
     async def ask() -> None:
@@ -172,5 +172,5 @@ def test_the_service_finds_its_identity_in_the_environment(cloud: Cloud, monkeyp
     monkeypatch.setenv("AZURE_TENANT_ID", TENANT)
     monkeypatch.setenv("AZURE_CLIENT_ID", service.client_id)
     monkeypatch.setenv("AZURE_CLIENT_SECRET", "right")
-    credential = credentials.default(credentials.Authority(cloud.url, cloud.ca))
-    assert Arm(credential, cloud.url, ca_file=cloud.ca).get(CLUSTER, "2025-01-01")["id"] == CLUSTER
+    credential = credentials.default_credential(credentials.TokenAuthority(cloud.url, cloud.ca))
+    assert ArmClient(credential, cloud.url, ca_file=cloud.ca).get(CLUSTER, "2025-01-01")["id"] == CLUSTER

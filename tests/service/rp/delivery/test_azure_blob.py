@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 import urllib3
 
-from aks_flex_node.agent.artifacts import Sources
-from aks_flex_node.agent.fetching.bundles import fetch
+from aks_flex_node.agent.artifacts import DownloadOptions
+from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.rp.delivery.azure_blob import AzureBlob, by_connection_string, by_identity
@@ -77,7 +77,7 @@ def ran(work: Coroutine[Any, Any, Any]) -> Any:
 
 def test_the_agent_fetches_the_bundle_by_the_url(delivery: AzureBlob, azurite: Azurite) -> None:
     url = config_urls.parse(put(delivery))
-    assert fetch(url, Sources(ca_file=str(azurite.authority))).version == "7"
+    assert fetch_config(url, DownloadOptions(ca_file=str(azurite.authority))).version == "7"
 
 
 def test_nobody_keeps_a_copy_on_the_way(delivery: AzureBlob, pool: urllib3.PoolManager) -> None:
@@ -131,7 +131,7 @@ def test_a_revoked_url_is_not_found_and_the_agent_says_what_to_do(
     assert ran(delivery.revoke(CLUSTER, NODE)) is False
     assert pool.request("GET", url).status == 404
     with pytest.raises(ConfigError, match="no longer has anything") as caught:
-        fetch(config_urls.parse(url), Sources(ca_file=str(azurite.authority)))
+        fetch_config(config_urls.parse(url), DownloadOptions(ca_file=str(azurite.authority)))
     assert "sig=" not in str(caught.value)
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.arc.registration import Registration
-from aks_flex_node.azure.patience import Patience
+from aks_flex_node.agent.arc.registration import ArcRegistration
 from aks_flex_node.host.actions import Run
+from aks_flex_node.retry import RetryDeadline
 from tests.arc_machines import ArcSystem, Azure, seed
 from tests.crash import world
 from tests.crash.crashing import SimulatedHost
@@ -34,14 +34,14 @@ class Place:
     def text(self, path: str) -> str:
         return (self.root / path.lstrip("/")).read_text()
 
-    def registration(self, config: NodeConfig) -> Registration:
+    def registration(self, config: NodeConfig) -> ArcRegistration:
         clock = self.azure.clock
         engine = world.engine(self.host, config)
-        return Registration(
+        return ArcRegistration(
             engine,
             self.notes.append,
             self.azure,
-            lambda seconds: Patience(seconds, now=clock.now, sleep=clock.sleep),
+            lambda seconds: RetryDeadline(seconds, now=clock.now, sleep=clock.sleep),
         )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent.arc.keys import checked
-from aks_flex_node.agent.config.cloud import MICROSOFT_KEYS
+from aks_flex_node.agent.arc.packages import verified_keyring
+from aks_flex_node.agent.config.azure_models import MICROSOFT_KEYS
 from aks_flex_node.errors import ArtifactError
 from tests.openpgp_keys import BOTH, FINGERPRINT, KEY, OTHER_FINGERPRINT, OTHER_KEY
 
@@ -18,12 +18,12 @@ HERE = "https://packages.example/key.asc"
 )
 def test_the_key_that_is_expected_is_taken(text: str, expected: str) -> None:
     spaced = " ".join(expected[at : at + 4] for at in range(0, 40, 4)).lower()
-    assert checked(text, [spaced], HERE) == checked(text, [expected], HERE)
+    assert verified_keyring(text, [spaced], HERE) == verified_keyring(text, [expected], HERE)
 
 
 def test_another_key_is_refused_with_its_fingerprint() -> None:
     with pytest.raises(ArtifactError, match=OTHER_FINGERPRINT) as caught:
-        checked(OTHER_KEY, [FINGERPRINT, *MICROSOFT_KEYS], HERE)
+        verified_keyring(OTHER_KEY, [FINGERPRINT, *MICROSOFT_KEYS], HERE)
     assert caught.value.name == "package-key-wrong"
 
 
@@ -31,8 +31,8 @@ def test_another_key_is_refused_with_its_fingerprint() -> None:
 def test_a_second_key_beside_the_right_one_is_refused(text: str) -> None:
     """apt would believe both."""
     with pytest.raises(ArtifactError, match=OTHER_FINGERPRINT):
-        checked(text, [FINGERPRINT], HERE)
-    assert checked(text, [FINGERPRINT, OTHER_FINGERPRINT], HERE)
+        verified_keyring(text, [FINGERPRINT], HERE)
+    assert verified_keyring(text, [FINGERPRINT, OTHER_FINGERPRINT], HERE)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,6 @@ def test_a_second_key_beside_the_right_one_is_refused(text: str) -> None:
 )
 def test_what_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(ArtifactError) as caught:
-        checked(text, [FINGERPRINT], HERE)
+        verified_keyring(text, [FINGERPRINT], HERE)
     assert caught.value.name == "package-key-unreadable"
     assert HERE in caught.value.message

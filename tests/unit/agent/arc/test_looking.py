@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from aks_flex_node.agent.arc import looking
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer, UnitState
+from aks_flex_node.agent.arc import machine_agent
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult, UnitState
 from tests.arc_machines import MACHINE, config
 
 SHOW = ("/usr/bin/azcmagent", "show", "-j")
@@ -17,35 +17,35 @@ PROGRAM = {"/usr/bin/azcmagent": ""}
 
 
 def answering(text: str, code: int = 0, **files: str) -> RecordedHost:
-    return RecordedHost({**PROGRAM, **files}, {SHOW: Answer(code, text)})
+    return RecordedHost({**PROGRAM, **files}, {SHOW: CommandResult(code, text)})
 
 
 @pytest.mark.parametrize("status", ["Connected", "Disconnected", "Expired"])
 def test_a_registered_machine_has_the_status_that_azcmagent_says(status: str) -> None:
     told = {**NAMES, "status": status, "location": "westeurope", "agentVersion": "1.50", "lastHeartbeat": "now"}
-    found = looking.status(answering(json.dumps(told)), config())
+    found = machine_agent.status(answering(json.dumps(told)), config())
     assert (found["status"], found["resourceId"], found["machine"]) == (status, MACHINE, "edge-1")
 
 
 def test_an_agent_without_a_machine_is_not_registered() -> None:
     empty = dict.fromkeys(NAMES, "")
-    found = looking.status(answering(json.dumps({**empty, "status": "Disconnected"})), config())
+    found = machine_agent.status(answering(json.dumps({**empty, "status": "Disconnected"})), config())
     assert found["status"] == "NotRegistered"
 
 
 def test_while_it_registers_it_is_registering() -> None:
     state = json.dumps({"phase": "ArcRegistering"})
     host = RecordedHost({"/var/lib/aks-flex-node/state.json": state})
-    assert looking.status(host, config()) == {"status": "Registering"}
+    assert machine_agent.status(host, config()) == {"status": "Registering"}
 
 
 @pytest.mark.parametrize(("text", "code"), [("not json", 0), ("[]", 0), ("{}", 1)])
 def test_an_agent_that_says_nothing_of_use_leaves_it_unknown(text: str, code: int) -> None:
-    assert looking.status(answering(text, code), config())["status"] == "unknown"
+    assert machine_agent.status(answering(text, code), config())["status"] == "unknown"
 
 
 def test_without_arc_in_the_configuration_it_is_disabled() -> None:
-    assert looking.status(answering("{}"), config(arc__enabled=False)) == {"status": "disabled"}
+    assert machine_agent.status(answering("{}"), config(arc__enabled=False)) == {"status": "disabled"}
 
 
 def test_services_are_found_by_what_they_start() -> None:
@@ -60,5 +60,5 @@ def test_services_are_found_by_what_they_start() -> None:
         },
         units={"renamed.service": UnitState("renamed.service", active="active")},
     )
-    assert sorted(looking.services(host)) == ["gcad.service", "renamed.service"]
-    assert looking.metadata_service(host) == "renamed.service"
+    assert sorted(machine_agent.agent_services(host)) == ["gcad.service", "renamed.service"]
+    assert machine_agent.metadata_service(host) == "renamed.service"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.arc.packages import Packages, repository
+from aks_flex_node.agent.arc.packages import AzcmagentPackage, repository
 from aks_flex_node.errors import ArtifactError, BusyError, MachineError
 from tests.arc_machines import config
 from tests.openpgp_keys import KEY, OTHER_KEY
@@ -65,7 +65,7 @@ def test_apt_reads_one_source_by_one_key_and_tells_nobody_the_proxys_password(pl
         update={"proxy": settings.proxy.model_copy(update={"https": "http://me:hidden@proxy.example:3128"})}
     )
 
-    Packages(place.host, proxied, lambda _: KEY).install()
+    AzcmagentPackage(place.host, proxied, lambda _: KEY).install()
 
     assert seen["sources.list"].split() == [
         *("deb", "[signed-by=/var/lib/aks-flex-node-packages/key.gpg]"),
@@ -79,7 +79,7 @@ def test_apt_reads_one_source_by_one_key_and_tells_nobody_the_proxys_password(pl
 
 def test_nothing_is_run_when_the_key_is_another(place: Place) -> None:
     with pytest.raises(ArtifactError):
-        Packages(place.host, config(), lambda _: OTHER_KEY).install()
+        AzcmagentPackage(place.host, config(), lambda _: OTHER_KEY).install()
     assert place.host.done == []
 
 
@@ -93,13 +93,13 @@ def test_nothing_is_run_when_the_key_is_another(place: Place) -> None:
 def test_a_package_manager_that_is_at_work_is_named_as_the_cause(place: Place, words: str) -> None:
     place.system.refused = words
     with pytest.raises(BusyError) as caught:
-        Packages(place.host, config(), lambda _: KEY).install()
+        AzcmagentPackage(place.host, config(), lambda _: KEY).install()
     assert (caught.value.name, caught.value.again) == ("packages-busy", True)
 
 
 def test_what_apt_says_is_told(place: Place) -> None:
     place.system.refused = "E: The repository 'https://x bookworm InRelease' is not signed"
     with pytest.raises(ArtifactError, match="is not signed") as caught:
-        Packages(place.host, config(), lambda _: KEY).install()
+        AzcmagentPackage(place.host, config(), lambda _: KEY).install()
     assert caught.value.name == "arc-package-failed"
     assert place.host.look("/var/lib/aks-flex-node-packages") is None

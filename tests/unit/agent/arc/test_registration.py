@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.arc import looking
-from aks_flex_node.agent.arc.agents import TOLD
-from aks_flex_node.agent.arc.clouds import by_arc
-from aks_flex_node.agent.identities.who import kind
-from aks_flex_node.azure.arm import AzureCallError, refused
-from aks_flex_node.azure.roles import NODE_ROLES, assignment_id
+from aks_flex_node.agent.arc import machine_agent
+from aks_flex_node.agent.arc.azure_client import with_arc_identity
+from aks_flex_node.agent.arc.machine_agent import SETTINGS_FILE
+from aks_flex_node.agent.identity.azure_sign_in import identity_kind
+from aks_flex_node.azure.arm import AzureCallError, refused_error
+from aks_flex_node.azure.role_assignments import NODE_ROLES, assignment_id
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_node.host.actions import WriteFile
 from tests.arc_machines import CLUSTER, MACHINE, config, seed
@@ -50,8 +50,8 @@ def test_a_machine_is_registered_and_has_its_roles(place: Place) -> None:
     place.registration(config()).run()
     assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
     assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one"}
-    assert looking.status(place.host, config())["status"] == "Connected"
-    assert looking.status(place.host, config())["principalId"] == "principal-1"
+    assert machine_agent.status(place.host, config())["status"] == "Connected"
+    assert machine_agent.status(place.host, config())["principalId"] == "principal-1"
 
 
 def test_a_second_run_asks_azure_nothing_and_changes_nothing(place: Place) -> None:
@@ -74,25 +74,25 @@ def test_asked_to_look_afresh_it_gives_back_a_role_that_somebody_took_away(place
 def test_no_word_of_a_command_is_a_secret_and_the_file_that_holds_one_is_gone(place: Place) -> None:
     place.registration(config()).run()
     assert not any("operators-token" in word for argv in place.system.run for word in argv)
-    [written] = [one for one in place.host.done if isinstance(one, WriteFile) and one.path == TOLD]
+    [written] = [one for one in place.host.done if isinstance(one, WriteFile) and one.path == SETTINGS_FILE]
     assert (written.mode, written.secret) == (0o600, True)
-    assert place.host.look(TOLD) is None
+    assert place.host.look(SETTINGS_FILE) is None
 
 
 def test_the_file_with_the_token_goes_when_connecting_fails_too(place: Place) -> None:
     place.registration(config()).run()
-    place.registration(config()).take_back()
+    place.registration(config()).unregister()
     place.system._install()
     place.system.refused = "AZCM0042: failed to create the machine"
     assert failure(place).name == "azcmagent-failed"
-    assert place.host.look(TOLD) is None
+    assert place.host.look(SETTINGS_FILE) is None
 
 
 def test_a_file_with_a_token_that_a_killed_run_left_is_removed(place: Place) -> None:
     place.registration(config()).run()
-    place.host.do(WriteFile(TOLD, b"{}", 0o600))
+    place.host.do(WriteFile(SETTINGS_FILE, b"{}", 0o600))
     place.registration(config()).run()
-    assert place.host.look(TOLD) is None
+    assert place.host.look(SETTINGS_FILE) is None
 
 
 def test_a_machine_that_is_connected_already_is_left_connected(place: Place) -> None:
@@ -143,20 +143,20 @@ def test_a_principal_that_is_not_known_yet_is_waited_for(place: Place) -> None:
 
 
 def test_a_role_that_exists_by_another_name_is_as_good_and_is_not_ours(place: Place) -> None:
-    exists = refused(409, '{"error": {"code": "RoleAssignmentExists", "message": "It exists."}}')
+    exists = refused_error(409, '{"error": {"code": "RoleAssignmentExists", "message": "It exists."}}')
     connected(place, MACHINE)
     state = place.azure.state
     state["roles"] = {"by-somebody": {"roleDefinitionId": f"x/{NODE_ROLES[0].id}"}}
     place.azure.keep(state)
     place.azure.faults[f"PUT {ASSIGNMENTS[0]}"] = exists
     place.registration(config()).run()
-    assert place.registration(config()).take_back() == []
+    assert place.registration(config()).unregister() == []
     assert list(place.azure.state["roles"]) == ["by-somebody"]
 
 
 def test_who_may_give_no_roles_is_told_at_once_which_role_on_which_scope(place: Place) -> None:
     words = '{"error": {"code": "AuthorizationFailed", "message": "No authorization."}}'
-    place.azure.faults[f"PUT {CLUSTER}"] = refused(403, words)
+    place.azure.faults[f"PUT {CLUSTER}"] = refused_error(403, words)
     error = failure(place)
     assert error.name == "role-assignment-forbidden"
     assert "Reader" in error.message
@@ -220,7 +220,7 @@ def test_an_expired_connection_of_ours_is_made_anew(place: Place) -> None:
     place.registration(config()).run()
     assert f"DELETE {MACHINE}" in place.azure.calls
     assert ("/usr/bin/azcmagent", "disconnect", "--force-local-only") in place.system.run
-    assert looking.status(place.host, config())["status"] == "Connected"
+    assert machine_agent.status(place.host, config())["status"] == "Connected"
 
 
 def test_what_replaced_an_expired_machine_in_azure_is_not_deleted(place: Place) -> None:
@@ -242,7 +242,7 @@ def test_taken_back_nothing_of_it_is_left(place: Place, tmp_path: Path) -> None:
     fresh = seed(tmp_path / "fresh")
     (fresh / "var/lib").mkdir(exist_ok=True)
     place.registration(config()).run()
-    assert place.registration(config()).take_back() == []
+    assert place.registration(config()).unregister() == []
     assert place.azure.state == {"machines": {}, "roles": {}}
     left = world.changes(world.tree(fresh), _without(world.tree(place.root), "/.azure.json", "/fresh"))
     assert left == {"/var/lib/aks-flex-node": (None, ("directory", 0o700, None))}
@@ -255,12 +255,12 @@ def _without(tree: world.Tree, *paths: str) -> world.Tree:
 def test_without_a_network_the_machine_is_taken_back_and_azures_part_is_told(place: Place) -> None:
     place.registration(config()).run()
     place.azure.down = True
-    left = place.registration(config()).take_back()
+    left = place.registration(config()).unregister()
     assert left == [
         *(f"az role assignment delete --ids {each}" for each in ASSIGNMENTS),
         f"az resource delete --ids {MACHINE}",
     ]
-    assert looking.program(place.host) is None
+    assert machine_agent.find_azcmagent(place.host) is None
     assert place.host.look("/var/opt/azcmagent") is None
 
 
@@ -268,9 +268,9 @@ def test_what_was_there_before_us_stays_there(place: Place) -> None:
     connected(place, MACHINE)
     before = place.azure.state["machines"]
     place.registration(config(arc__tags={})).run()
-    assert place.registration(config()).take_back() == []
+    assert place.registration(config()).unregister() == []
     assert place.azure.state == {"machines": before, "roles": {}}
-    assert looking.program(place.host)
+    assert machine_agent.find_azcmagent(place.host)
     assert place.system.registered.exists()
 
 
@@ -282,7 +282,7 @@ def test_a_machine_of_somebody_else_with_the_same_name_is_not_deleted(place: Pla
     place.system.refused = "HCRP409: it belongs to another computer"
     assert failure(place).name == "azcmagent-failed"
     place.system.refused = ""
-    assert place.registration(config()).take_back() == []
+    assert place.registration(config()).unregister() == []
     assert place.azure.state["machines"] == theirs
 
 
@@ -293,7 +293,7 @@ def test_a_machine_that_replaced_this_one_in_azure_stays_there(place: Place, azc
     replaced(place)
     if azcmagent == "gone":
         (place.root / "usr/bin/azcmagent").unlink()
-    assert place.registration(config()).take_back() == []
+    assert place.registration(config()).unregister() == []
     assert list(place.azure.state["machines"]) == [MACHINE]
     assert not place.system.registered.exists()
 
@@ -305,7 +305,7 @@ def test_of_two_machines_of_one_name_the_second_does_not_delete_the_first(place:
     assert failure(place).name == "azcmagent-failed"
     replaced(place)
     place.system.refused = ""
-    [told] = place.registration(config()).take_back()
+    [told] = place.registration(config()).unregister()
     assert told.startswith(f"az resource delete --ids {MACHINE}  # only if no other machine")
     assert list(place.azure.state["machines"]) == [MACHINE]
 
@@ -316,8 +316,8 @@ def test_an_azcmagent_that_somebody_installed_after_we_could_not_is_theirs(place
     place.system.refused = ""
     place.system._install()
     place.registration(config()).run()
-    place.registration(config()).take_back()
-    assert looking.program(place.host)
+    place.registration(config()).unregister()
+    assert machine_agent.find_azcmagent(place.host)
 
 
 def test_a_tag_that_azcmagent_cannot_be_told_reaches_azure_all_the_same(place: Place) -> None:
@@ -334,7 +334,7 @@ def test_what_keeps_the_machine_from_asking_is_shown_while_it_waits(place: Place
 
 def test_the_machine_is_asked_as_what_arc_knows_whoever_else_the_node_is() -> None:
     other = config(arc__enabled=False, servicePrincipal={"clientId": "a", "clientSecret": "s"})
-    assert (kind(other), kind(by_arc(other))) == ("servicePrincipal", "arc")
+    assert (identity_kind(other), identity_kind(with_arc_identity(other))) == ("servicePrincipal", "arc")
 
 
 def test_a_throttled_azure_is_asked_again(place: Place) -> None:

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts.archives import unpack
-from aks_flex_node.agent.artifacts.caches import Blob
-from aks_flex_node.agent.artifacts.digests import Digest
-from aks_flex_node.agent.artifacts.manifests import StagedFile
-from aks_flex_node.agent.artifacts.trees import Artifact, Wanted
+from aks_flex_node.agent.artifacts.cache import VerifiedFile
+from aks_flex_node.agent.artifacts.digest import Digest
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, StagedFile
+from aks_flex_node.agent.artifacts.unpack import unpack
 from aks_flex_node.errors import ArtifactError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-EVERYTHING = (Wanted("./", "./"),)
+EVERYTHING = (ArtifactFile("./", "./"),)
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,15 @@ def packed(*items: Item, form: int = tarfile.PAX_FORMAT) -> bytes:
     return made.getvalue()
 
 
-def unpacked(room: Path, content: bytes, wanted: tuple[Wanted, ...] = EVERYTHING) -> dict[str, StagedFile]:
+def unpacked(room: Path, content: bytes, wanted: tuple[ArtifactFile, ...] = EVERYTHING) -> dict[str, StagedFile]:
     (room / "archive.tar.gz").write_bytes(content)
-    blob = Blob(room / "archive.tar.gz", len(content), Digest("sha256", ""), "")
+    blob = VerifiedFile(room / "archive.tar.gz", len(content), Digest("sha256", ""), "")
     (room / "tree").mkdir(exist_ok=True)
     artifact = Artifact("tool", "1.0", "https://publisher.example/archive.tar.gz", wanted)
     return unpack(artifact, blob, room / "tree", lambda: None)
 
 
-def refused(room: Path, content: bytes, wanted: tuple[Wanted, ...] = EVERYTHING) -> ArtifactError:
+def refused(room: Path, content: bytes, wanted: tuple[ArtifactFile, ...] = EVERYTHING) -> ArtifactError:
     with pytest.raises(ArtifactError) as caught:
         unpacked(room, content, wanted)
     assert "https://publisher.example/archive.tar.gz" in caught.value.message
@@ -62,7 +61,7 @@ def refused(room: Path, content: bytes, wanted: tuple[Wanted, ...] = EVERYTHING)
 
 def test_one_wanted_member_gets_its_place_mode_and_hash(tmp_path: Path) -> None:
     content = packed(Item("./bin/tool", b"tool", mode=0o644), Item("README", b"read me"))
-    staged = unpacked(tmp_path, content, (Wanted("bin/tool", "sbin/renamed", 0o700),))
+    staged = unpacked(tmp_path, content, (ArtifactFile("bin/tool", "sbin/renamed", 0o700),))
     assert staged == {"sbin/renamed": StagedFile(hashlib.sha256(b"tool").hexdigest(), 4, 0o700)}
     assert (tmp_path / "tree/sbin/renamed").read_bytes() == b"tool"
     assert (tmp_path / "tree/sbin/renamed").stat().st_mode & 0o7777 == 0o700
@@ -73,12 +72,12 @@ def test_a_prefix_takes_all_below_it_and_no_neighbour(tmp_path: Path) -> None:
     content = packed(
         Item("bin", kind=tarfile.DIRTYPE), Item("bin/a", b"a"), Item("bin/deep/b", b"b"), Item("binary", b"c")
     )
-    assert sorted(unpacked(tmp_path, content, (Wanted("bin/", "opt/"),))) == ["opt/a", "opt/deep/b"]
+    assert sorted(unpacked(tmp_path, content, (ArtifactFile("bin/", "opt/"),))) == ["opt/a", "opt/deep/b"]
 
 
 def test_an_exact_name_comes_before_a_prefix(tmp_path: Path) -> None:
     content = packed(Item("bin/a", b"a"), Item("bin/b", b"b"))
-    wanted = (Wanted("bin/", "all/"), Wanted("bin/b", "special"))
+    wanted = (ArtifactFile("bin/", "all/"), ArtifactFile("bin/b", "special"))
     assert sorted(unpacked(tmp_path, content, wanted)) == ["all/a", "special"]
 
 
@@ -152,7 +151,7 @@ def test_a_hostile_archive_is_refused(tmp_path: Path, case: str) -> None:
 @pytest.mark.parametrize("case", HOSTILE)
 def test_it_is_refused_even_when_nothing_hostile_is_wanted(tmp_path: Path, case: str) -> None:
     content = packed(Item("honest", b"x"), *HOSTILE[case])
-    assert refused(tmp_path, content, (Wanted("honest", "honest"),)).name == "archive-hostile"
+    assert refused(tmp_path, content, (ArtifactFile("honest", "honest"),)).name == "archive-hostile"
 
 
 def test_the_message_names_the_member(tmp_path: Path) -> None:
@@ -162,7 +161,7 @@ def test_the_message_names_the_member(tmp_path: Path) -> None:
 
 def test_a_link_that_leaves_what_is_wanted_is_refused(tmp_path: Path) -> None:
     content = packed(Item("other/file", b"x"), Item("bin/link", kind=tarfile.SYMTYPE, target="../other/file"))
-    assert refused(tmp_path, content, (Wanted("bin/", "bin/"),)).name == "archive-hostile"
+    assert refused(tmp_path, content, (ArtifactFile("bin/", "bin/"),)).name == "archive-hostile"
 
 
 def test_a_bomb_is_refused_before_it_is_on_the_disk(tmp_path: Path) -> None:
@@ -178,19 +177,23 @@ def test_a_header_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_wanted_and_missing_is_named(tmp_path: Path) -> None:
-    error = refused(tmp_path, packed(Item("a", b"x")), (Wanted("a", "a"), Wanted("b", "b"), Wanted("c/", "c/")))
+    error = refused(
+        tmp_path, packed(Item("a", b"x")), (ArtifactFile("a", "a"), ArtifactFile("b", "b"), ArtifactFile("c/", "c/"))
+    )
     assert error.name == "archive-incomplete"
     assert "b, c/" in error.message
 
 
 def test_a_link_in_place_of_a_wanted_file_is_not_enough(tmp_path: Path) -> None:
     content = packed(Item("tool", kind=tarfile.SYMTYPE, target="other"))
-    assert refused(tmp_path, content, (Wanted("tool", "tool"),)).name == "archive-incomplete"
+    assert refused(tmp_path, content, (ArtifactFile("tool", "tool"),)).name == "archive-incomplete"
 
 
 def test_two_members_for_one_place_are_refused(tmp_path: Path) -> None:
     content = packed(Item("a/tool", b"1"), Item("b/tool", b"2"))
-    assert refused(tmp_path, content, (Wanted("a/", "bin/"), Wanted("b/", "bin/"))).name == "archive-hostile"
+    assert (
+        refused(tmp_path, content, (ArtifactFile("a/", "bin/"), ArtifactFile("b/", "bin/"))).name == "archive-hostile"
+    )
 
 
 SOUND = packed(Item("tool", bytes(range(256)) * 400))

@@ -20,7 +20,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from aks_flex_node.agent.artifacts.causes import explain
+from aks_flex_node.agent.http.client import explain_failure
 
 HERE = HTTPConnection("publisher.example")
 UNTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed")
@@ -54,20 +54,20 @@ tls_error.reason = "WRONG_VERSION_NUMBER"
 @pytest.mark.parametrize("words", CASES)
 def test_the_cause_is_told_in_plain_words(words: str) -> None:
     error, again = CASES[words]
-    told = explain(error, "https://publisher.example/kubelet", None, 30.0)
+    told = explain_failure(error, "https://publisher.example/kubelet", None, 30.0)
     assert words in told.cause
     assert told.again is again
 
 
 def test_a_name_that_cannot_be_looked_up_is_told_without_its_port() -> None:
     error = NameResolutionError("publisher.example", HERE, socket.gaierror(-2, "x"))
-    told = explain(error, "https://publisher.example:8443/kubelet", None, 30.0)
+    told = explain_failure(error, "https://publisher.example:8443/kubelet", None, 30.0)
     assert told.cause == "the name publisher.example cannot be looked up (DNS)"
 
 
 def test_a_proxy_is_named_in_its_own_words() -> None:
     refused = OSError("Tunnel connection failed: 407 Proxy Authentication Required")
-    told = explain(
+    told = explain_failure(
         ProxyError("Unable to connect to proxy", refused),
         "https://publisher.example/kubelet",
         "http://joe:pw@proxy:3128",
@@ -78,5 +78,5 @@ def test_a_proxy_is_named_in_its_own_words() -> None:
 
 
 def test_what_nobody_foresaw_is_named_by_its_kind() -> None:
-    told = explain(HTTPError("joe:pw"), "https://publisher.example/kubelet", None, 30.0)
+    told = explain_failure(HTTPError("joe:pw"), "https://publisher.example/kubelet", None, 30.0)
     assert told.cause == "the connection to publisher.example failed (HTTPError)"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts.digests import Digest, find_digest, hash_file
+from aks_flex_node.agent.artifacts.digest import Digest, find_digest, hash_file
 from aks_flex_node.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ A, B, LONG = "a" * 64, "b" * 64, "c" * 128
 
 @pytest.mark.parametrize("text", [f"sha256:{A}", A, f"SHA256:{A.upper()}", f" {A}\n"])
 def test_a_digest_is_read(text: str) -> None:
-    assert Digest.read(text) == Digest("sha256", A)
+    assert Digest.parse(text) == Digest("sha256", A)
 
 
 @pytest.mark.parametrize("text", ["", "sha256:", f"sha512:{A}", f"md5:{A[:32]}", A[:-1], "g" * 64])
 def test_what_is_no_digest_is_refused(text: str) -> None:
     with pytest.raises(ArtifactError) as caught:
-        Digest.read(text)
+        Digest.parse(text)
     assert caught.value.name == "digest-invalid"
 
 

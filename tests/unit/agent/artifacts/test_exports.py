@@ -14,4 +14,4 @@ def test_every_name_that_is_offered_is_there(name: str) -> None:
 
 def test_a_name_that_is_not_offered_is_not_there() -> None:
     assert not hasattr(artifacts, "nothing")
-    assert {"Artifact", "Tree", "Wanted", *artifacts.PLACES} == set(artifacts.__all__)
+    assert {"Artifact", "ArtifactTree", "ArtifactFile", *artifacts.LAZY_EXPORTS} == set(artifacts.__all__)

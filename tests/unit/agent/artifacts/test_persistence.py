@@ -6,16 +6,16 @@ import threading
 
 import pytest
 
-from aks_flex_node.agent.artifacts.connections import read_delay
-from aks_flex_node.agent.artifacts.downloads import LARGEST_READ, SMALLEST_READ, next_size, span
-from aks_flex_node.agent.artifacts.persistence import Interrupted, Pace, Persistence
+from aks_flex_node.agent.artifacts.download import MAX_READ_BYTES, MIN_READ_BYTES, content_range, next_read_size
+from aks_flex_node.agent.http.client import parse_retry_after
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
-NO_WAIT = Pace(first=0.0, longest=0.0, longest_asked=0.0)
+NO_WAIT = RetryBackoff(first_delay=0.0, max_delay=0.0, max_retry_after=0.0)
 
 
-def persistence(attempts: int = 3) -> Persistence:
-    return Persistence(attempts, NO_WAIT, threading.Event())
+def persistence(attempts: int = 3) -> Retrier:
+    return Retrier(attempts, NO_WAIT, threading.Event())
 
 
 class Work:
@@ -30,32 +30,32 @@ class Work:
         self.reached += self.step
         if self.left:
             self.left -= 1
-            raise Interrupted("it was cut", again=self.again)
+            raise AttemptFailed("it was cut", again=self.again)
         return "done"
 
 
 def test_it_is_tried_until_it_works() -> None:
     work = Work(failures=2)
-    assert persistence().pursue(work) == "done"
+    assert persistence().run(work) == "done"
     assert work.tried == 3
 
 
 def test_it_is_given_up_after_so_many_attempts() -> None:
     work = Work(failures=9)
-    with pytest.raises(Interrupted):
-        persistence().pursue(work)
+    with pytest.raises(AttemptFailed):
+        persistence().run(work)
     assert work.tried == 3
 
 
 def test_what_gets_further_each_time_is_never_given_up() -> None:
     work = Work(failures=20, step=1)
-    assert persistence().pursue(work, lambda: work.reached) == "done"
+    assert persistence().run(work, lambda: work.reached) == "done"
 
 
 def test_what_cannot_get_better_is_tried_once() -> None:
     work = Work(failures=9, again=False)
-    with pytest.raises(Interrupted):
-        persistence().pursue(work)
+    with pytest.raises(AttemptFailed):
+        persistence().run(work)
     assert work.tried == 1
 
 
@@ -63,12 +63,12 @@ def test_nothing_is_tried_after_a_stop() -> None:
     stopped = persistence()
     stopped.stopped.set()
     with pytest.raises(ArtifactError) as caught:
-        stopped.pursue(Work(failures=0))
+        stopped.run(Work(failures=0))
     assert caught.value.name == "fetching-stopped"
 
 
 def test_the_waits_grow_up_to_a_limit_and_are_never_the_same() -> None:
-    pace = Pace(first=1.0, factor=2.0, longest=10.0)
+    pace = RetryBackoff(first_delay=1.0, factor=2.0, max_delay=10.0)
     for failures, limit in ((1, 1.0), (2, 2.0), (4, 8.0), (9, 10.0), (500, 10.0)):
         delays = {pace.delay(failures) for _ in range(20)}
         assert all(limit / 2 <= delay <= limit for delay in delays)
@@ -76,29 +76,29 @@ def test_the_waits_grow_up_to_a_limit_and_are_never_the_same() -> None:
 
 
 def test_a_server_may_ask_for_a_wait_but_not_for_a_day() -> None:
-    pace = Pace(first=0.0, longest_asked=60.0)
+    pace = RetryBackoff(first_delay=0.0, max_retry_after=60.0)
     assert pace.delay(1, after=7.0) == 7.0
     assert pace.delay(1, after=86_400.0) == 60.0
 
 
 def test_a_retry_after_is_a_number_or_a_date() -> None:
-    assert read_delay("7") == 7.0
-    assert read_delay("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
-    assert read_delay("") is None
-    assert read_delay("soon") is None
+    assert parse_retry_after("7") == 7.0
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert parse_retry_after("") is None
+    assert parse_retry_after("soon") is None
 
 
 def test_reads_grow_on_a_quick_line_and_shrink_on_a_slow_one() -> None:
-    assert next_size(SMALLEST_READ, 0.001) == 2 * SMALLEST_READ
-    assert next_size(LARGEST_READ, 0.001) == LARGEST_READ
-    assert next_size(LARGEST_READ, 0.5) == LARGEST_READ
-    assert next_size(LARGEST_READ, 5.0) == LARGEST_READ // 2
-    assert next_size(SMALLEST_READ, 5.0) == SMALLEST_READ
+    assert next_read_size(MIN_READ_BYTES, 0.001) == 2 * MIN_READ_BYTES
+    assert next_read_size(MAX_READ_BYTES, 0.001) == MAX_READ_BYTES
+    assert next_read_size(MAX_READ_BYTES, 0.5) == MAX_READ_BYTES
+    assert next_read_size(MAX_READ_BYTES, 5.0) == MAX_READ_BYTES // 2
+    assert next_read_size(MIN_READ_BYTES, 5.0) == MIN_READ_BYTES
 
 
 def test_an_answers_span_is_read_from_its_headers() -> None:
-    assert span(200, {"Content-Length": "10"}) == (0, 10)
-    assert span(200, {}) == (0, None)
-    assert span(206, {"Content-Range": "bytes 4-9/10"}) == (4, 10)
-    assert span(206, {"Content-Range": "bytes 4-9/*"}) == (-1, None)
-    assert span(206, {}) == (-1, None)
+    assert content_range(200, {"Content-Length": "10"}) == (0, 10)
+    assert content_range(200, {}) == (0, None)
+    assert content_range(206, {"Content-Range": "bytes 4-9/10"}) == (4, 10)
+    assert content_range(206, {"Content-Range": "bytes 4-9/*"}) == (-1, None)
+    assert content_range(206, {}) == (-1, None)

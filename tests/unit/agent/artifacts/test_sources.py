@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent.artifacts.connections import follow
-from aks_flex_node.agent.artifacts.sources import Place, Sources, identity, without_secrets
-from aks_flex_node.agent.artifacts.trees import Artifact
+from aks_flex_node.agent.artifacts.model import Artifact
+from aks_flex_node.agent.http.client import check_redirect
+from aks_flex_node.agent.http.download_options import DownloadOptions, DownloadUrl, redact_url, url_identity
 from aks_flex_node.errors import ArtifactError
 
 URL = "https://dl.k8s.io/v1/kubelet"
@@ -21,7 +21,7 @@ URL = "https://dl.k8s.io/v1/kubelet"
     ],
 )
 def test_a_mirror_stands_in_the_publishers_place(base: str | None, asked: str) -> None:
-    assert Sources(base_url=base).place(URL) == Place(asked, URL)
+    assert DownloadOptions(base_url=base).resolve(URL) == DownloadUrl(asked, URL)
 
 
 @pytest.mark.parametrize(
@@ -47,26 +47,26 @@ def test_a_mirror_stands_in_the_publishers_place(base: str | None, asked: str) -
     ],
 )
 def test_no_proxy_knows_names_domains_and_networks(entry: str, host: str, direct: bool) -> None:
-    sources = Sources(https_proxy="http://proxy:3128", no_proxy=("unrelated.example", entry))
+    sources = DownloadOptions(https_proxy="http://proxy:3128", no_proxy=("unrelated.example", entry))
     assert sources.proxy_for(f"https://{host}/file") == (None if direct else "http://proxy:3128")
 
 
 def test_each_scheme_has_its_proxy() -> None:
-    sources = Sources(http_proxy="plain:3128", https_proxy="https://tls:3129")
+    sources = DownloadOptions(http_proxy="plain:3128", https_proxy="https://tls:3129")
     assert sources.proxy_for("http://a/b") == "http://plain:3128"
     assert sources.proxy_for("https://a/b") == "https://tls:3129"
-    assert Sources(http_proxy="plain:3128").proxy_for("https://a/b") is None
+    assert DownloadOptions(http_proxy="plain:3128").proxy_for("https://a/b") is None
 
 
 def test_nothing_secret_of_a_url_is_shown() -> None:
     url = "https://joe:s3cret@blob.example:8443/kubelet?sig=s3cret#s3cret"
-    assert without_secrets(url) == "https://blob.example:8443/kubelet"
-    assert "s3cret" not in str(Place(url, url)) + identity(url)
+    assert redact_url(url) == "https://blob.example:8443/kubelet"
+    assert "s3cret" not in str(DownloadUrl(url, url)) + url_identity(url)
 
 
 def test_urls_that_differ_in_what_is_secret_stay_different() -> None:
-    assert identity(URL) == URL
-    assert identity(f"{URL}?a") != identity(f"{URL}?b")
+    assert url_identity(URL) == URL
+    assert url_identity(f"{URL}?a") != url_identity(f"{URL}?b")
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_an_artifacts_name_is_safe_as_a_file_name(url: str, name: str) -> None:
 
 
 def test_a_redirect_never_leaves_tls() -> None:
-    place = Place(URL, URL)
-    assert follow(URL, "https://other/file", place) == "https://other/file"
+    place = DownloadUrl(URL, URL)
+    assert check_redirect(URL, "https://other/file", place) == "https://other/file"
     for target in ("http://other/file", "ftp://other/file", "file:///etc/shadow"):
         with pytest.raises(ArtifactError) as caught:
-            follow(URL, target, place)
+            check_redirect(URL, target, place)
         assert caught.value.name == "redirect-refused"
 
 
@@ -97,7 +97,7 @@ def test_a_redirect_never_leaves_tls() -> None:
     "url", ["", "kubelet", "ftp://host/kubelet", "file:///kubelet", "https://", "https://[::1/k"]
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
-    for sources, asked in ((Sources(), url), (Sources(base_url=url), URL)):
+    for sources, asked in ((DownloadOptions(), url), (DownloadOptions(base_url=url), URL)):
         with pytest.raises(ArtifactError) as caught:
-            sources.place(asked)
+            sources.resolve(asked)
         assert caught.value.name == "artifact-url-invalid"

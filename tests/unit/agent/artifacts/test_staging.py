@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.artifacts import staging
-from aks_flex_node.agent.artifacts.caches import Blob, Cache, clean, listing
-from aks_flex_node.agent.artifacts.digests import Digest
-from aks_flex_node.agent.artifacts.manifests import Manifest
-from aks_flex_node.agent.artifacts.space import remove_tree, require_space, room_for
-from aks_flex_node.agent.artifacts.trees import Artifact, Tree, Wanted
+from aks_flex_node.agent.artifacts import tree_build
+from aks_flex_node.agent.artifacts.cache import ArtifactCache, VerifiedFile, clean_cache, list_cache
+from aks_flex_node.agent.artifacts.digest import Digest
+from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, remove_tree, require_space
+from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree, TreeManifest
 from aks_flex_node.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -23,48 +22,50 @@ if TYPE_CHECKING:
 
 CONTENT = b"#!/bin/sh\n"
 DIGEST = Digest("sha256", hashlib.sha256(CONTENT).hexdigest())
-RUNC = Artifact("runc", "1.5.2", "https://publisher.example/runc", (Wanted("", "bin/runc"),))
+RUNC = Artifact("runc", "1.5.2", "https://publisher.example/runc", (ArtifactFile("", "bin/runc"),))
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree("runc", "1.5.2", (RUNC,), tmp_path / "opt" / "runc-1.5.2")
+def tree(tmp_path: Path) -> ArtifactTree:
+    return ArtifactTree("runc", "1.5.2", (RUNC,), tmp_path / "opt" / "runc-1.5.2")
 
 
 @pytest.fixture
-def blob(tmp_path: Path) -> Blob:
-    cache = Cache(tmp_path / "cache")
-    with cache.alone(DIGEST, time.sleep) as folder:
+def blob(tmp_path: Path) -> VerifiedFile:
+    cache = ArtifactCache(tmp_path / "cache")
+    with cache.locked(DIGEST, time.sleep) as folder:
         (folder / "runc").write_bytes(CONTENT)
-        cache.remember(DIGEST, RUNC)
+        cache.record_origin(DIGEST, RUNC)
     found = cache.find(DIGEST, "runc")
     assert found
     return found
 
 
-def stage(tree: Tree, blob: Blob) -> Manifest:
-    staging.begin(tree)
-    return staging.finish(tree, {RUNC: (blob, staging.add(tree, RUNC, blob, lambda: None))})
+def stage(tree: ArtifactTree, blob: VerifiedFile) -> TreeManifest:
+    tree_build.begin_staging(tree)
+    return tree_build.commit_staging(tree, {RUNC: (blob, tree_build.stage_artifact(tree, RUNC, blob, lambda: None))})
 
 
-def test_a_manifest_reads_as_it_was_written(tree: Tree, blob: Blob) -> None:
+def test_a_manifest_reads_as_it_was_written(tree: ArtifactTree, blob: VerifiedFile) -> None:
     written = stage(tree, blob)
-    assert Manifest.read(tree.staging) == written == staging.find_staged(tree)
+    assert TreeManifest.read(tree.staging) == written == tree_build.find_staged(tree)
     assert [(origin.url, origin.digest) for origin in written.artifacts] == [(RUNC.url, str(DIGEST))]
 
 
-def test_what_a_killed_run_left_is_no_hindrance(tree: Tree, blob: Blob) -> None:
-    for left in (staging.partial_of(tree), tree.staging):
+def test_what_a_killed_run_left_is_no_hindrance(tree: ArtifactTree, blob: VerifiedFile) -> None:
+    for left in (tree_build.partial_dir(tree), tree.staging):
         (left / "bin").mkdir(parents=True)
         (left / "bin/runc").write_bytes(b"half")
         (left / "bin/other").write_bytes(b"old")
     stage(tree, blob)
     assert sorted(path.name for path in tree.staging.rglob("*")) == [".manifest.json", "bin", "runc"]
-    assert not staging.partial_of(tree).exists()
+    assert not tree_build.partial_dir(tree).exists()
 
 
 @pytest.mark.parametrize("damage", ["content", "mode", "gone", "manifest", "link"])
-def test_a_tree_that_was_altered_is_not_taken_for_complete(tree: Tree, blob: Blob, damage: str) -> None:
+def test_a_tree_that_was_altered_is_not_taken_for_complete(
+    tree: ArtifactTree, blob: VerifiedFile, damage: str
+) -> None:
     stage(tree, blob)
     file = tree.staging / "bin/runc"
     match damage:
@@ -79,46 +80,46 @@ def test_a_tree_that_was_altered_is_not_taken_for_complete(tree: Tree, blob: Blo
         case "link":
             file.rename(tree.staging / "aside")
             file.symlink_to(tree.staging / "aside")
-    assert staging.find_staged(tree) is None
+    assert tree_build.find_staged(tree) is None
 
 
-def test_a_tree_of_other_artifacts_is_not_taken_for_this_one(tree: Tree, blob: Blob) -> None:
+def test_a_tree_of_other_artifacts_is_not_taken_for_this_one(tree: ArtifactTree, blob: VerifiedFile) -> None:
     stage(tree, blob)
     others = (
         Artifact("runc", "1.5.2", "https://other.example/runc", RUNC.files),
-        Artifact("runc", "1.5.2", RUNC.url, (Wanted("", "sbin/runc"),)),
+        Artifact("runc", "1.5.2", RUNC.url, (ArtifactFile("", "sbin/runc"),)),
         Artifact("runc", "1.5.2", RUNC.url, RUNC.files, digest="0" * 64),
     )
     for other in others:
-        assert staging.find_staged(Tree("runc", "1.5.2", (other,), tree.staging)) is None
-    assert staging.find_staged(Tree("runc", "1.5.3", (RUNC,), tree.staging)) is None
+        assert tree_build.find_staged(ArtifactTree("runc", "1.5.2", (other,), tree.staging)) is None
+    assert tree_build.find_staged(ArtifactTree("runc", "1.5.3", (RUNC,), tree.staging)) is None
 
 
-def test_a_file_is_shared_with_the_cache_unless_another_mode_is_wanted(tmp_path: Path, blob: Blob) -> None:
+def test_a_file_is_shared_with_the_cache_unless_another_mode_is_wanted(tmp_path: Path, blob: VerifiedFile) -> None:
     for name, mode, shared in (("first", 0o755, True), ("second", 0o755, True), ("third", 0o700, False)):
-        staging.place_file(blob, tmp_path / name, Wanted("", name, mode))
+        tree_build.place_file(blob, tmp_path / name, ArtifactFile("", name, mode))
         assert (tmp_path / name).samefile(blob.path) is shared
         assert (tmp_path / name).read_bytes() == CONTENT
         assert (tmp_path / name).stat().st_mode & 0o7777 == mode
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_that_was_given_to_somebody_is_not_shared_but_copied(tmp_path: Path, blob: Blob) -> None:
+def test_a_file_that_was_given_to_somebody_is_not_shared_but_copied(tmp_path: Path, blob: VerifiedFile) -> None:
     os.chown(blob.path, 1000, 1000)
-    staging.place_file(blob, tmp_path / "one", Wanted("", "one"))
+    tree_build.place_file(blob, tmp_path / "one", ArtifactFile("", "one"))
     assert (tmp_path / "one").stat().st_uid == 0
     assert (tmp_path / "one").read_bytes() == CONTENT
 
 
 def test_a_part_of_a_bundle_is_copied(tmp_path: Path) -> None:
     (tmp_path / "bundle.tar").write_bytes(b"before" + CONTENT + b"after")
-    blob = Blob(tmp_path / "bundle.tar", len(CONTENT), DIGEST, DIGEST.value, offset=6)
-    staging.place_file(blob, tmp_path / "runc", Wanted("", "runc"))
+    blob = VerifiedFile(tmp_path / "bundle.tar", len(CONTENT), DIGEST, DIGEST.value, offset=6)
+    tree_build.place_file(blob, tmp_path / "runc", ArtifactFile("", "runc"))
     assert (tmp_path / "runc").read_bytes() == CONTENT
 
 
-def test_the_cache_finds_a_file_by_its_hash_and_an_artifact_by_its_url(tmp_path: Path, blob: Blob) -> None:
-    cache = Cache(tmp_path / "cache")
+def test_the_cache_finds_a_file_by_its_hash_and_an_artifact_by_its_url(tmp_path: Path, blob: VerifiedFile) -> None:
+    cache = ArtifactCache(tmp_path / "cache")
     assert cache.digest_of(RUNC.url) == DIGEST
     assert cache.digest_of("https://publisher.example/other") is None
     assert cache.find(Digest("sha256", "0" * 64), "runc") is None
@@ -127,33 +128,33 @@ def test_the_cache_finds_a_file_by_its_hash_and_an_artifact_by_its_url(tmp_path:
     assert not blob.path.exists()
 
 
-def test_what_is_being_fetched_is_not_cleaned_away(tmp_path: Path, blob: Blob) -> None:
-    with Cache(tmp_path / "cache").alone(DIGEST, time.sleep):
-        assert clean(tmp_path / "cache", set()) == 0
-    assert clean(tmp_path / "cache", set()) >= len(CONTENT)
-    assert listing(tmp_path / "cache") == []
+def test_what_is_being_fetched_is_not_cleaned_away(tmp_path: Path, blob: VerifiedFile) -> None:
+    with ArtifactCache(tmp_path / "cache").locked(DIGEST, time.sleep):
+        assert clean_cache(tmp_path / "cache", set()) == 0
+    assert clean_cache(tmp_path / "cache", set()) >= len(CONTENT)
+    assert list_cache(tmp_path / "cache") == []
 
 
-def test_listing_a_cache_that_is_not_there_or_holds_other_things(tmp_path: Path, blob: Blob) -> None:
-    assert listing(tmp_path / "nowhere") == []
+def test_listing_a_cache_that_is_not_there_or_holds_other_things(tmp_path: Path, blob: VerifiedFile) -> None:
+    assert list_cache(tmp_path / "nowhere") == []
     (tmp_path / "cache" / "lost+found").mkdir()
     (blob.path.parent / "late.partial").write_bytes(b"half")
     (blob.path.parent / "late.partial.json").write_text("{}")
-    assert [(entry.name, entry.complete) for entry in listing(tmp_path / "cache")] == [
+    assert [(entry.name, entry.complete) for entry in list_cache(tmp_path / "cache")] == [
         ("late", False),
         ("runc", True),
     ]
 
 
 def test_a_full_disk_is_named_with_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError) as caught, room_for(tmp_path / "kubelet", 82_000_000):
+    with pytest.raises(ArtifactError) as caught, explain_disk_full(tmp_path / "kubelet", 82_000_000):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.name == "disk-full"
     assert f"{tmp_path}/kubelet" in caught.value.message
     assert "82.0 MB" in caught.value.message
     with pytest.raises(ArtifactError):
         require_space(tmp_path / "huge", 1 << 60)
-    with pytest.raises(PermissionError), room_for(tmp_path, 1):
+    with pytest.raises(PermissionError), explain_disk_full(tmp_path, 1):
         raise PermissionError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.arc.records import Records
+from aks_flex_node.agent.arc.registration_state import ArcRecordStore
 from aks_flex_node.agent.bootstrap import prerequisites
 from aks_flex_node.agent.cli import exec_credential, vpn_commands
 from aks_flex_node.agent.cli.arc_commands import refuse_arc_in_use
@@ -61,7 +61,7 @@ def test_a_node_behind_a_vpn_is_not_taken_off_it(phase: Phase, enabled: bool, lo
 def test_what_a_reset_would_do_in_azure_is_told() -> None:
     host, config = empty_host(), config_of({})
     assert prerequisites.describe_azure_cleanup(host, config) == []
-    Records(host, config).change(machine="/m", connected=True, installed=True, assignments=("/a",))
+    ArcRecordStore(host, config).update(machine="/m", connected=True, installed=True, assignments=("/a",))
     host.do(WriteFile(record_file(config), json.dumps({"gateway": "/g", "roots": ["ours"]}).encode()))
     assert prerequisites.describe_azure_cleanup(host, config) == [
         "take this machine's certificate off /g",

@@ -19,9 +19,9 @@ from aks_flex_node.agent.components.catalog import DESIGN_STEPS
 from aks_flex_node.agent.reconcile.engine import ComponentPlan
 from aks_flex_node.agent.reconcile.observer import Facts
 from aks_flex_node.agent.reconcile.resources import Spec
-from aks_flex_node.errors import FlexError, WordsError
+from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
-from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.dry_run import RecordedHost
 from tests.unit.agent.config.samples import TOKEN, settings
 from tests.unit.agent.given import JOIN
 
@@ -201,7 +201,7 @@ def test_a_file_that_is_there_is_not_overwritten(
     ("kind", "code"),
     [
         (errors.FlexError, 1),
-        (errors.WordsError, 2),
+        (errors.CommandUsageError, 2),
         (errors.ConfigError, 3),
         (errors.MachineError, 4),
         (errors.ArtifactError, 5),
@@ -269,7 +269,7 @@ def test_a_table_is_aligned_without_trailing_blanks(
 
 def test_single_settings_are_pairs() -> None:
     assert context.parse_settings(["a.b=1", "c=x=y", "d="]) == {"a.b": "1", "c": "x=y", "d": ""}
-    with pytest.raises(WordsError, match="has no value"):
+    with pytest.raises(CommandUsageError, match="has no value"):
         context.parse_settings(["a.b"])
 
 

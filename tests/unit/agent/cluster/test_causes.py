@@ -8,11 +8,11 @@ import pytest
 
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.cluster.nodes import Node
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer, UnitState
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult, UnitState
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.config.derived import Auth
+    from aks_flex_node.agent.config.resolved import KubeletAuth
 
 KUBELET = "kubelet.service"
 RUNNING = UnitState(KUBELET, exists=True, active="active", sub="running")
@@ -71,7 +71,7 @@ def test_what_the_cluster_refuses_is_told_while_the_kubelet_still_runs(line: str
 
 @pytest.mark.parametrize("words", ["401 Unauthorized", "x509: certificate signed by unknown authority"])
 @pytest.mark.parametrize("shows", ["exec", "certificate", "bootstrapToken", None])
-def test_a_registry_that_is_at_odds_with_a_pod_is_no_fault_of_the_node(words: str, shows: Auth | None) -> None:
+def test_a_registry_that_is_at_odds_with_a_pod_is_no_fault_of_the_node(words: str, shows: KubeletAuth | None) -> None:
     pull = f'"Failed to pull image" err="failed to resolve reference: {words}" image="registry.example/x:1"'
     wait = f'"Error syncing pod, skipping" err="failed to \\"StartContainer\\": {words}" pod="default/x" podUID="1"'
     lines = [f"E1115 06:00:01.123456    1234 log.go:32] {each}" for each in (pull, wait)]
@@ -153,7 +153,7 @@ def test_when_time_is_up_the_likeliest_cause_is_told(
 
 def test_the_journal_is_asked_for_the_last_words_of_a_unit() -> None:
     argv = ("journalctl", "--unit", KUBELET, "--lines", "400", "--output", "cat", "--no-pager")
-    host = RecordedHost(answers={argv: Answer(0, "one\n\ntwo\n")})
+    host = RecordedHost(answers={argv: CommandResult(0, "one\n\ntwo\n")})
     assert diagnosis.read_journal(host, RUNNING) == ["one", "two"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, explain_connection_error
 from aks_flex_node.agent.cluster.nodes import Node, NodeRemoval
-from aks_flex_node.api.node_marks import CORDONED, LEFT
+from aks_flex_node.api.contract import CORDONED_ANNOTATION, LEFT_ANNOTATION
 from aks_flex_node.errors import ClusterError
 from tests.unit.agent.given import Answers
 
@@ -141,15 +141,15 @@ def test_a_cordon_for_an_update_says_in_the_same_breath_that_it_is_ours() -> Non
     api = api_of()
     nodes.cordon_for_update(cast("ApiClient", api), "edge-1")
     assert api.bodies[0]["spec"] == {"unschedulable": True}
-    assert list(api.bodies[0]["metadata"]["annotations"]) == [CORDONED]
+    assert list(api.bodies[0]["metadata"]["annotations"]) == [CORDONED_ANNOTATION]
 
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_only_what_we_cordoned_is_uncordoned(ours: bool) -> None:
-    metadata = {"name": "edge-1", "annotations": {CORDONED: "now"} if ours else {}}
+    metadata = {"name": "edge-1", "annotations": {CORDONED_ANNOTATION: "now"} if ours else {}}
     api = api_of(node={**DOCUMENT, "metadata": metadata})
     assert nodes.uncordon(cast("ApiClient", api), "edge-1") is ours
-    wanted = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
+    wanted = {"metadata": {"annotations": {CORDONED_ANNOTATION: None}}, "spec": {"unschedulable": None}}
     assert api.bodies[1:] == ([wanted] if ours else [])
 
 
@@ -237,7 +237,7 @@ def test_a_farewell_names_pods_that_did_not_go() -> None:
 def test_the_last_word_is_an_annotation() -> None:
     api = api_of()
     nodes.mark_left(cast("ApiClient", api), "edge-1")
-    assert list(api.bodies[0]["metadata"]["annotations"]) == [LEFT]
+    assert list(api.bodies[0]["metadata"]["annotations"]) == [LEFT_ANNOTATION]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
 from aks_flex_node.errors import ClusterError, FlexError
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer, UnitState
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult, UnitState
 from tests.unit.agent.cluster.test_causes import SWAP, UNAUTHORIZED
 from tests.unit.agent.given import Answers, config_of
 
@@ -40,7 +40,7 @@ class Scene:
     ) -> None:
         argv = [("journalctl", "--unit", name, "--lines", "400", "--output", "cat", "--no-pager") for name in ACTIVE]
         files = {CERTIFICATE: "PEM"} if certified else {}
-        self.host = RecordedHost(files, dict.fromkeys(argv, Answer(0, words)), {**ACTIVE, **(units or {})})
+        self.host = RecordedHost(files, dict.fromkeys(argv, CommandResult(0, words)), {**ACTIVE, **(units or {})})
         self.api = Answers({("GET", NODE): list(answers) or [document()], ("GET", "/version"): [{}]})
         self.said: list[str] = []
         self.now = 0.0

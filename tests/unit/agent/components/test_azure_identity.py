@@ -9,8 +9,8 @@ from pathlib import Path  # noqa: TC003 - pytest looks at it
 import pytest
 
 from aks_flex_node.agent.components import credentials, kubelet
-from aks_flex_node.agent.config.derived import joined_file, kubelet_auth
 from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.reconcile.resources import File, FileLine
 from tests.unit.agent.given import MACHINE, config_of, files_of, text_of
 
@@ -54,7 +54,7 @@ def test_by_exec_the_kubelet_calls_the_script_at_every_start_and_asks_for_no_cer
     assert "rotateCertificates: false" in text_of(spec, f"{FOLDER}/config.yaml")
     assert "bootstrap-kubeconfig" not in text_of(spec, f"{kubelet.DROPINS}/10-kubeadm.conf")
     assert f"{FOLDER}/bootstrap-kubeconfig" not in files_of(credentials.desired(config, MACHINE))
-    assert joined_file(config) == f"{FOLDER}/kubeconfig"
+    assert kubelet_credential_file(config) == f"{FOLDER}/kubeconfig"
 
 
 def test_for_a_certificate_the_script_is_called_once() -> None:
@@ -65,7 +65,7 @@ def test_for_a_certificate_the_script_is_called_once() -> None:
     assert any(isinstance(one, FileLine) and one.path == f"{FOLDER}/kubeconfig" for one in spec.resources)
     assert "rotateCertificates: true" in text_of(spec, f"{FOLDER}/config.yaml")
     assert "--bootstrap-kubeconfig" in text_of(spec, f"{kubelet.DROPINS}/10-kubeadm.conf")
-    assert joined_file(config).endswith("kubelet-client-current.pem")
+    assert kubelet_credential_file(config).endswith("kubelet-client-current.pem")
 
 
 def test_the_secret_is_in_one_file_of_roots_and_neither_in_the_script_nor_in_a_kubeconfig() -> None:

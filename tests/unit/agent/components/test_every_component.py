@@ -13,7 +13,7 @@ from aks_flex_node.agent.components.agent import STATE_DIR
 from aks_flex_node.agent.components.catalog import COMPONENT_NAMES, DESIGN_STEPS, SEQUENCE, select_components
 from aks_flex_node.agent.components.kubelet import DEFAULT_DIRECTORY
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, File, Spec
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 from tests.unit.agent.given import MACHINE, config_of, files_of
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_components_are_chosen_in_the_order_of_the_sequence(
 
 @pytest.mark.parametrize(("only", "start"), [(("kubelt",), ""), ((), "kubelt"), (("cni", "kubelt"), "")])
 def test_an_unknown_component_is_refused_with_the_known_ones(only: tuple[str, ...], start: str) -> None:
-    with pytest.raises(WordsError, match="no component 'kubelt'") as caught:
+    with pytest.raises(CommandUsageError, match="no component 'kubelt'") as caught:
         select_components(only, start)
     assert caught.value.name == "component-unknown"
     assert all(name in caught.value.hint for name in catalog.COMPONENT_NAMES)

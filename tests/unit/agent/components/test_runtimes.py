@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components import containerd, runc
 from aks_flex_node.agent.components.artifact_urls import artifact, fill_url
 from aks_flex_node.agent.components.kubelet import kubelet_settings
@@ -162,7 +162,7 @@ def test_runc_is_one_file_under_its_own_name() -> None:
     (program,) = spec.programs
     (file,) = program.artifacts
     assert file.url == "https://github.com/opencontainers/runc/releases/download/v1.4.0/runc.arm64"
-    assert file.files == (Wanted("", "bin/runc"),)
+    assert file.files == (ArtifactFile("", "bin/runc"),)
     assert file.checksums[0].endswith("/v1.4.0/runc.sha256sum")
     assert links_of(spec) == {"/usr/local/sbin/runc": "/opt/aks-flex-node/runc/1.4.0/bin/runc"}
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.config.loader import Loaded, load_text
-from aks_flex_node.agent.config.problems import InvalidConfigError, Problem
+from aks_flex_node.agent.config.loader import LoadedConfig, load_text
+from aks_flex_node.agent.config.problems import ConfigProblem, InvalidConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,13 +46,13 @@ def settings(values: Mapping[str, object]) -> str:
     return json.dumps(nested)
 
 
-def load_settings(values: Mapping[str, object], flags: Mapping[str, object] | None = None) -> Loaded:
+def load_settings(values: Mapping[str, object], flags: Mapping[str, object] | None = None) -> LoadedConfig:
     return load_text(settings(values), "test.json", {}, flags or {})
 
 
 def problems_of(
     text: str, env: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
-) -> list[Problem]:
+) -> list[ConfigProblem]:
     """What is wrong with it; it must be wrong."""
     with pytest.raises(InvalidConfigError) as caught:
         load_text(text, "test", env or {}, flags or {})

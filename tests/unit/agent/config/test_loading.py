@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.config.derived import ca_certificate, cluster, log_file, token
-from aks_flex_node.agent.config.loader import load, load_text, require_join
+from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
 from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.config.resolved import ca_certificate, join_token, log_file, target_cluster
 from aks_flex_node.errors import ConfigError
 from tests.unit.agent.config.samples import CA, CLUSTER_ID, PEM, TOKEN, load_settings, problems_of
 
@@ -137,12 +137,12 @@ def test_older_names_are_accepted() -> None:
     ],
 )
 def test_the_cluster_can_be_named_in_each_shape(azure: object) -> None:
-    assert cluster(load_settings({"azure": azure}).config) == ("sub-1", "group-1", "cluster-1")
+    assert target_cluster(load_settings({"azure": azure}).config) == ("sub-1", "group-1", "cluster-1")
 
 
 def test_a_cluster_that_is_named_in_part_is_not_guessed() -> None:
-    assert cluster(load_settings({"azure.arc.targetCluster.name": "c"}).config) is None
-    assert cluster(NodeConfig()) is None
+    assert target_cluster(load_settings({"azure.arc.targetCluster.name": "c"}).config) is None
+    assert target_cluster(NodeConfig()) is None
 
 
 @pytest.mark.parametrize("certificate", [CA, PEM, "\n".join(CA[at : at + 64] for at in range(0, len(CA), 64))])
@@ -153,7 +153,7 @@ def test_the_certificate_is_pem_or_base64_of_it(certificate: str) -> None:
 def test_a_partial_configuration_loads_and_lists_what_a_join_lacks() -> None:
     config = load_settings({"node.maxPods": 20}).config
 
-    assert [problem.path for problem in require_join(config)] == [
+    assert [problem.path for problem in missing_for_join(config)] == [
         "node.kubelet.serverURL",
         "node.kubelet.caCertData",
         "azure.bootstrapToken.tokenFile",
@@ -171,8 +171,8 @@ def test_a_complete_configuration_lacks_nothing() -> None:
         }
     ).config
 
-    assert require_join(config) == []
-    found = token(config)
+    assert missing_for_join(config) == []
+    found = join_token(config)
     assert found is not None
     assert found.reveal() == TOKEN
     assert log_file(config) == "/var/log/aks-flex-node/agent.log"

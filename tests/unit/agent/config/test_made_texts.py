@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aks_flex_node.agent.config.checks import MAPS, TEXTS
-from aks_flex_node.agent.config.keys import keys, tree
-from aks_flex_node.agent.config.loader import load_text, require_join
+from aks_flex_node.agent.config.keys import key_tree, keys
+from aks_flex_node.agent.config.loader import load_text, missing_for_join
 from aks_flex_node.agent.config.reference import reference
-from aks_flex_node.agent.config.showing import rows, schema
-from aks_flex_node.agent.config.starter import PLACEHOLDERS, starter
+from aks_flex_node.agent.config.render import PLACEHOLDERS, config_template, json_schema, setting_rows
+from aks_flex_node.agent.config.validation import MAP_RULES, TEXT_RULES
 from tests.unit.agent.config.samples import CA, TOKEN, load_settings, problems_of
 
 ROOT = Path(__file__).parents[4]
@@ -21,7 +20,7 @@ ROOT = Path(__file__).parents[4]
 
 def filled(tmp_path: Path) -> str:
     (tmp_path / "token").write_text(TOKEN)
-    return starter(
+    return config_template(
         {
             "azure.bootstrapToken.tokenFile": str(tmp_path / "token"),
             "node.kubelet.serverURL": "https://api.example:443",
@@ -34,12 +33,12 @@ def filled(tmp_path: Path) -> str:
 def test_the_starter_is_complete_once_it_is_filled_in(tmp_path: Path) -> None:
     loaded = load_text(filled(tmp_path), "config.yaml", {}, {})
 
-    assert require_join(loaded.config) == []
+    assert missing_for_join(loaded.config) == []
     assert {path for path in loaded.origins if path in PLACEHOLDERS} == set(PLACEHOLDERS)
 
 
 def test_the_starter_says_what_must_be_filled_in() -> None:
-    told = {problem.path for problem in problems_of(starter())}
+    told = {problem.path for problem in problems_of(config_template())}
     assert told | {"azure.bootstrapToken.tokenFile"} == set(PLACEHOLDERS)  # whether the file is needed, a join tells
 
 
@@ -54,11 +53,11 @@ def test_every_line_of_the_starter_can_be_uncommented(tmp_path: Path) -> None:
 
 
 def test_the_starter_knows_every_setting() -> None:
-    text = starter()
+    text = config_template()
 
     for key in keys():
         assert re.search(rf"^#? *{key.path.rpartition('.')[2]}:", text, re.MULTILINE), key.path
-        assert key.meaning in text
+        assert key.description in text
 
 
 def test_the_reference_in_the_tree_is_what_the_models_say() -> None:
@@ -74,13 +73,13 @@ def test_the_example_of_the_reference_is_right(tmp_path: Path) -> None:
 
     loaded = load_text(example.replace("/etc/aks-flex-node", str(tmp_path)), "config.yaml", {}, {})
 
-    assert [problem.path for problem in require_join(loaded.config)] == []
+    assert [problem.path for problem in missing_for_join(loaded.config)] == []
 
 
 def test_the_schema_knows_every_section_and_forbids_the_rest() -> None:
-    made = schema()
+    made = json_schema()
 
-    assert set(made["properties"]) == {*tree().members, "$schema"}
+    assert set(made["properties"]) == {*key_tree().members, "$schema"}
     assert made["additionalProperties"] is False
     assert made["$defs"]["Kubelet"]["properties"]["serverURL"]
     assert made["$defs"]["Runc"]["properties"]["urlTemplate"]["deprecated"] is True
@@ -91,14 +90,14 @@ def test_the_schema_knows_every_section_and_forbids_the_rest() -> None:
 def test_every_setting_has_a_row_with_its_value_and_where_it_came_from() -> None:
     loaded = load_settings({"node.maxPods": 5, "node.labels": {"a": "b"}}, {"node.labels.c": "d"})
 
-    shown = {row.key: row for row in rows(loaded)}
+    shown = {row.key: row for row in setting_rows(loaded)}
 
     assert list(shown) == [key.path for key in keys()]
     assert (shown["node.maxPods"].value, shown["node.maxPods"].origin) == (5, "test.json:1")
     assert shown["node.labels"].value == {"a": "b", "c": "d"}
     assert shown["node.labels"].origin == "test.json:1, flag --set node.labels.c"
     assert (shown["cni.bridge"].value, shown["cni.bridge"].origin) == (True, "default")
-    assert [row.key for row in rows(loaded, given_only=True)] == ["node.labels", "node.maxPods"]
+    assert [row.key for row in setting_rows(loaded, given_only=True)] == ["node.labels", "node.maxPods"]
 
 
 def test_every_setting_has_a_meaning_and_a_variable_of_its_own() -> None:
@@ -109,9 +108,9 @@ def test_every_setting_has_a_meaning_and_a_variable_of_its_own() -> None:
     assert "AKS_FLEX_NODE_AZURE__BOOTSTRAP_TOKEN__TOKEN_FILE" in variables
     assert "AKS_FLEX_NODE_CONFIG" not in variables
     for key in keys():
-        assert key.meaning.endswith((".", "…")), key.path
+        assert key.description.endswith((".", "…")), key.path
 
 
-@pytest.mark.parametrize("path", [*TEXTS, *MAPS])
+@pytest.mark.parametrize("path", [*TEXT_RULES, *MAP_RULES])
 def test_every_rule_is_for_a_setting_that_exists(path: str) -> None:
     assert path in {key.path for key in keys()}

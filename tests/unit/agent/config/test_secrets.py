@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.config.derived import ca_certificate, token
-from aks_flex_node.agent.config.loader import Loaded, load, load_text, require_join
-from aks_flex_node.agent.config.masking import public
+from aks_flex_node.agent.config.loader import LoadedConfig, load, load_text, missing_for_join
 from aks_flex_node.agent.config.models import NodeConfig
-from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.agent.config.showing import rows
+from aks_flex_node.agent.config.render import setting_rows
+from aks_flex_node.agent.config.resolved import ca_certificate, join_token
+from aks_flex_node.agent.config.secret import Secret, redact
 from aks_flex_node.errors import ConfigError
 from tests.unit.agent.config.samples import PEM, TOKEN, load_settings, problems_of, settings
 
@@ -107,7 +106,7 @@ def test_a_secret_from_the_environment_or_a_flag_is_not_told(env: dict[str, str]
     assert CANARY not in everything_said(caught.value)
 
 
-def loaded_with_secrets() -> Loaded:
+def loaded_with_secrets() -> LoadedConfig:
     return load_settings(
         {
             "azure.bootstrapToken.token": TOKEN,
@@ -121,7 +120,7 @@ def loaded_with_secrets() -> Loaded:
 
 
 def test_a_loaded_secret_is_not_shown() -> None:
-    shown = json.dumps([vars(row) for row in rows(loaded_with_secrets())])
+    shown = json.dumps([vars(row) for row in setting_rows(loaded_with_secrets())])
 
     assert CANARY not in shown
     assert TOKEN not in shown
@@ -169,10 +168,10 @@ def test_a_mask_is_not_taken_for_a_secret() -> None:
 
 
 def test_public_text_keeps_what_is_harmless() -> None:
-    assert public("https://example.com/a?x=1#y b") == "https://example.com/a?*** b"
-    assert public(f"join with {TOKEN}") == "join with ***"
-    assert public("https://a/b@c") == "https://a/b@c"
-    assert public(None) is None
+    assert redact("https://example.com/a?x=1#y b") == "https://example.com/a?*** b"
+    assert redact(f"join with {TOKEN}") == "join with ***"
+    assert redact("https://a/b@c") == "https://a/b@c"
+    assert redact(None) is None
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
@@ -191,7 +190,7 @@ def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
     loaded = load_settings(files)
 
     principal = loaded.config.azure.service_principal
-    assert token(loaded.config) == Secret(TOKEN)
+    assert join_token(loaded.config) == Secret(TOKEN)
     assert principal is not None
     assert principal.client_secret == Secret(CANARY)
     assert (ca_certificate(loaded.config) or b"").strip() == PEM.strip().encode()
@@ -216,7 +215,7 @@ def test_a_secret_of_a_stronger_place_replaces_the_file_of_a_weaker_one() -> Non
         {"azure.bootstrapToken.tokenFile": "/nowhere"}, {"azure.bootstrapToken.token": TOKEN}
     ).config
 
-    assert token(config) == Secret(TOKEN)
+    assert join_token(config) == Secret(TOKEN)
     assert config.azure.bootstrap_token is not None
     assert config.azure.bootstrap_token.token_file is None
 
@@ -243,11 +242,11 @@ def test_a_token_file_that_is_gone_is_a_warning_until_somebody_joins(tmp_path: P
 
     loaded = load_settings({"azure.bootstrapToken.tokenFile": str(file)})
 
-    assert token(loaded.config) is None
+    assert join_token(loaded.config) is None
     assert loaded.warnings == [
         f"azure.bootstrapToken.tokenFile names {file}, which is not there; a first join needs it."
     ]
-    (problem,) = [each for each in require_join(loaded.config) if each.path == "azure.bootstrapToken.tokenFile"]
+    (problem,) = [each for each in missing_for_join(loaded.config) if each.path == "azure.bootstrapToken.tokenFile"]
     assert problem.reason == f"names {file}, which is not there, and a join needs it."
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from aks_flex_node.agent.config.derived import cluster, log_file
 from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.config.resolved import log_file, target_cluster
 from tests.unit.agent.config.samples import CA, CLUSTER_ID
 
 BUNDLE = {
@@ -111,7 +111,7 @@ def test_the_bundle_of_the_resource_provider_is_accepted() -> None:
     assert config.kubernetes.version == "1.30.0"
     assert config.azure.service_principal is not None
     assert config.azure.service_principal.tenant_id == "your-tenant-here"
-    assert cluster(config) == ("sub-1", "group-1", "cluster-1")
+    assert target_cluster(config) == ("sub-1", "group-1", "cluster-1")
 
 
 def test_the_file_of_the_first_release_is_accepted() -> None:
@@ -121,7 +121,7 @@ def test_the_file_of_the_first_release_is_accepted() -> None:
     assert loaded.config.azure.arc.enabled
     assert loaded.config.azure.vpn.enabled
     assert loaded.config.containerd.version == "1.7.20"
-    assert cluster(loaded.config) == ("sub-1", "group-1", "cluster-1")
+    assert target_cluster(loaded.config) == ("sub-1", "group-1", "cluster-1")
     assert log_file(loaded.config) == "/var/log/aks-flex-node/agent.log"
 
 
@@ -129,4 +129,4 @@ def test_every_setting_of_the_reference_is_accepted() -> None:
     config = load_text(json.dumps(REFERENCE), "config.json", {}, {}).config
 
     assert config.azure.arc.tags == {"site": "one"}
-    assert cluster(config) == ("sub-1", "group-1", "cluster-1")
+    assert target_cluster(config) == ("sub-1", "group-1", "cluster-1")

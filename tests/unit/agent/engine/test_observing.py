@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.artifacts import Artifact, Wanted
+from aks_flex_node.agent.artifacts import Artifact, ArtifactFile
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.observer import file_change_times, find_damage, loaded_modules, observe, swaps
 from aks_flex_node.agent.reconcile.resources import ProgramTree, Service, Spec, Sysctl
 from aks_flex_node.host.actions import MakeLink, Remove, WriteFile
-from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import UnitState
 from tests.unit.agent.given import manifest
 
 if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Entry
+    from aks_flex_node.host.host import FileEntry
 
 PLACE = "/opt/x/1"
 PROGRAM = ProgramTree(PLACE, "x", "1", ())
@@ -68,7 +68,7 @@ class Otherwise(RecordedHost):
         self.do(WriteFile(TOOL, b"tool", 0o755))
         self._path, self._changes = path, changes
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FileEntry | None:
         entry = super().look(path)
         return replace(entry, **self._changes) if entry and path == self.__dict__.get("_path") else entry
 
@@ -91,7 +91,11 @@ def test_a_program_that_others_could_change_is_damaged(path: str, changes: dict[
 
 
 def test_a_file_that_an_agent_before_this_one_did_not_want_is_missing() -> None:
-    wanted = (Wanted("tool", "bin/tool"), Wanted("config/", "config/"), Wanted("other", "bin/other"))
+    wanted = (
+        ArtifactFile("tool", "bin/tool"),
+        ArtifactFile("config/", "config/"),
+        ArtifactFile("other", "bin/other"),
+    )
     program = replace(PROGRAM, artifacts=(Artifact("x", "1", "https://x.test/x.tar.gz", wanted),))
     assert find_damage(installed(), program, OwnedResources()) == "bin/other is missing"
     without = replace(program.artifacts[0], files=wanted[:2])

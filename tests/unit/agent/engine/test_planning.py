@@ -44,19 +44,35 @@ from aks_flex_node.host.actions import (
     UnloadModule,
     WriteFile,
 )
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Entry, Kind, UnitState
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import EntryKind, FileEntry, UnitState
 
-FOLDER, FILE, LINK = Entry(Kind.DIRECTORY, 0o755), Entry(Kind.FILE, 0o644), Entry(Kind.LINK, 0o777, target="/there")
-PIPE = Entry(Kind.OTHER)
+FOLDER, FILE, LINK = (
+    FileEntry(EntryKind.DIRECTORY, 0o755),
+    FileEntry(EntryKind.FILE, 0o644),
+    FileEntry(EntryKind.LINK, 0o777, target="/there"),
+)
+PIPE = FileEntry(EntryKind.OTHER)
 UNIT = "/etc/systemd/system/thing.service"
 
-PATHS: list[tuple[str, Resource, Entry | None, bytes | None, list[Action]]] = [
+PATHS: list[tuple[str, Resource, FileEntry | None, bytes | None, list[Action]]] = [
     ("missing directory", Directory("/d"), None, None, [MakeDirectory("/d")]),
     ("same directory", Directory("/d"), FOLDER, None, []),
     ("directory of another mode", Directory("/d", 0o700), FOLDER, None, [MakeDirectory("/d", 0o700)]),
-    ("directory of somebody else", Directory("/d"), Entry(Kind.DIRECTORY, 0o755, 7), None, [MakeDirectory("/d")]),
-    ("directory of another group", Directory("/d"), Entry(Kind.DIRECTORY, 0o755, 0, 7), None, [MakeDirectory("/d")]),
+    (
+        "directory of somebody else",
+        Directory("/d"),
+        FileEntry(EntryKind.DIRECTORY, 0o755, 7),
+        None,
+        [MakeDirectory("/d")],
+    ),
+    (
+        "directory of another group",
+        Directory("/d"),
+        FileEntry(EntryKind.DIRECTORY, 0o755, 0, 7),
+        None,
+        [MakeDirectory("/d")],
+    ),
     ("link to a directory", Directory("/d", 0o700), LINK, None, []),
     ("file instead of a directory", Directory("/d"), FILE, b"", [MakeDirectory("/d")]),
     ("missing file", File("/f", b"x"), None, None, [WriteFile("/f", b"x")]),
@@ -79,7 +95,7 @@ PATHS: list[tuple[str, Resource, Entry | None, bytes | None, list[Action]]] = [
 @pytest.mark.parametrize(("resource", "entry", "content", "expected"), [case[1:] for case in PATHS],
                          ids=[case[0] for case in PATHS])  # fmt: skip
 def test_a_path_is_brought_to_what_it_should_be(
-    resource: Resource, entry: Entry | None, content: bytes | None, expected: list[Action]
+    resource: Resource, entry: FileEntry | None, content: bytes | None, expected: list[Action]
 ) -> None:
     path = getattr(resource, "path")  # noqa: B009 - every kind in the table has one
     facts = Facts(entries={path: entry}, contents={path: content})
@@ -145,7 +161,7 @@ SERVICES: list[tuple[str, Service, UnitState, OwnedResources, bool, list[Action]
         True,
         [EnableUnit("thing.service"), START],
     ),
-    ("systemd read an older file", THING, replace(RUNNING, stale=True), STARTED, False, [ReloadUnits()]),
+    ("systemd read an older file", THING, replace(RUNNING, needs_reload=True), STARTED, False, [ReloadUnits()]),
     ("what it needs is missing", replace(THING, needs="/key"), RESTING, STARTED, False, []),
     (
         "not enabled, and what it needs is missing",
@@ -241,7 +257,7 @@ def test_leftovers_of_an_earlier_configuration_are_given_back() -> None:
     ]
 
 
-REMOVALS: list[tuple[str, dict[str, object], Entry | None, list[Action]]] = [
+REMOVALS: list[tuple[str, dict[str, object], FileEntry | None, list[Action]]] = [
     ("what was not there goes", {"original": None}, FILE, [Remove("/p")]),
     ("what is gone already is left alone", {"original": None}, None, []),
     (
@@ -287,7 +303,9 @@ REMOVALS: list[tuple[str, dict[str, object], Entry | None, list[Action]]] = [
 
 @pytest.mark.parametrize(("record", "entry", "expected"), [case[1:] for case in REMOVALS],
                          ids=[case[0] for case in REMOVALS])  # fmt: skip
-def test_removal_gives_a_path_back(record: dict[str, object], entry: Entry | None, expected: list[Action]) -> None:
+def test_removal_gives_a_path_back(
+    record: dict[str, object], entry: FileEntry | None, expected: list[Action]
+) -> None:
     facts = Facts(
         entries={"/p": entry}, owned=owned_of(p=record), originals={"/p": b"before"}, children={"/p": ("new", "old")}
     )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.components.agent import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, STATE_DIR
-from aks_flex_node.agent.config.loader import load_ahead, load_text
-from aks_flex_node.agent.fetching import keeping
-from aks_flex_node.agent.fetching.bundles import Bundle, read_bundle
+from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config.loader import load_fetch_settings, load_text
+from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.api.config_urls import parse
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import MakeDirectory
@@ -18,7 +18,7 @@ from tests.unit.agent.config.samples import TOKEN
 from tests.unit.agent.given import empty_host
 
 if TYPE_CHECKING:
-    from aks_flex_node.host.dry import RecordedHost
+    from aks_flex_node.host.dry_run import RecordedHost
 
 FIRST, SECOND = parse("https://rp.example/configs/canary-1#ca=sha256:" + "ab" * 32), parse("https://rp.example/c/2")
 
@@ -30,10 +30,10 @@ def host() -> RecordedHost:
     return found
 
 
-def bundle(version: object = "1708123456", **more: object) -> Bundle:
+def bundle(version: object = "1708123456", **more: object) -> ConfigBundle:
     config = {"node": {"name": "edge-1"}, "azure": {"bootstrapToken": {"token": TOKEN}}}
     data = {"config": config, **more, **({"configVersion": version} if version is not None else {})}
-    return read_bundle(json.dumps(data).encode(), "https://rp.example")
+    return parse_bundle(json.dumps(data).encode(), "https://rp.example")
 
 
 def test_the_loader_reads_a_bundle_and_what_a_later_service_adds_is_left_out() -> None:
@@ -58,7 +58,7 @@ def test_a_bundle_does_not_show_what_is_in_it() -> None:
 
 
 def test_what_was_fetched_is_kept_from_everybody_else(host: RecordedHost) -> None:
-    keeping.keep(host, bundle(), FIRST)
+    config_store.save_fetched(host, bundle(), FIRST)
     modes = {
         path: entry.mode
         for path in (CURRENT_CONFIG, CONFIG_VERSION_FILE, CONFIG_URL_DIGEST)
@@ -70,25 +70,25 @@ def test_what_was_fetched_is_kept_from_everybody_else(host: RecordedHost) -> Non
 
 
 def test_a_url_is_known_again_by_its_hash_alone(host: RecordedHost) -> None:
-    assert not keeping.has(host, FIRST)
-    keeping.keep(host, bundle(), FIRST)
-    assert keeping.has(host, FIRST)
-    assert not keeping.has(host, SECOND)
+    assert not config_store.is_fetched_from(host, FIRST)
+    config_store.save_fetched(host, bundle(), FIRST)
+    assert config_store.is_fetched_from(host, FIRST)
+    assert not config_store.is_fetched_from(host, SECOND)
     assert not any(b"canary" in (host.read(f"{STATE_DIR}/{name}") or b"") for name in host.names(STATE_DIR))
 
 
 def test_a_bundle_without_a_version_leaves_no_older_version_behind(host: RecordedHost) -> None:
-    keeping.keep(host, bundle(), FIRST)
-    keeping.keep(host, bundle(None), SECOND)
+    config_store.save_fetched(host, bundle(), FIRST)
+    config_store.save_fetched(host, bundle(None), SECOND)
     assert host.look(CONFIG_VERSION_FILE) is None
 
 
 def test_how_to_fetch_is_known_before_the_rest_from_environment_and_flags() -> None:
     env = {"AKS_FLEX_NODE_PROXY__HTTPS": "http://proxy.example:3128"}
-    found = load_ahead(env, {"artifacts.attempts": "2", "azure.arc.targetCluster.name": "half of a setting"})
+    found = load_fetch_settings(env, {"artifacts.attempts": "2", "azure.arc.targetCluster.name": "half of a setting"})
     assert (found.proxy.https, found.artifacts.attempts) == ("http://proxy.example:3128", 2)
 
 
 def test_a_misspelt_flag_is_told_before_anything_is_fetched() -> None:
     with pytest.raises(ConfigError, match="prxy"):
-        load_ahead({}, {"prxy.https": "x"})
+        load_fetch_settings({}, {"prxy.https": "x"})

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.fetching import keeping
-from aks_flex_node.agent.fetching.bundles import Bundle
+from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.api import config_urls
 from aks_flex_node.host.actions import Action, WriteFile
-from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.host.dry_run import RecordedHost
 from tests.unit.agent.config.samples import TOKEN
 from tests.unit.agent.given import config_of
 
@@ -32,7 +32,7 @@ class Mortal(RecordedHost):
 
 
 def settle(host: RecordedHost) -> None:
-    keeping.settle_update(host, Bundle(NEW.decode(), "2"), config_of(), NEW)
+    config_store.commit_update(host, ConfigBundle(NEW.decode(), "2"), config_of(), NEW)
 
 
 def kept(host: RecordedHost) -> tuple[bytes | None, bytes | None, bool]:
@@ -45,10 +45,10 @@ def test_a_crash_leaves_all_of_the_old_or_leads_to_all_of_the_new(at: int) -> No
     with pytest.raises(KeyboardInterrupt):
         settle(host)
     host.at = -1
-    keeping.finish(host)
+    config_store.finish_interrupted(host)
     assert kept(host) == ((OLD, b"1\n", True) if at == 0 else (NEW, b"2\n", False))
     assert (host.read(APPLIED_CONFIG) == b"{}") is (at == 0)
-    assert host.look(keeping.TOGETHER) is None
+    assert host.look(config_store.JOURNAL_FILE) is None
 
 
 def test_a_newer_configuration_that_came_meanwhile_stays() -> None:
@@ -60,7 +60,9 @@ def test_a_newer_configuration_that_came_meanwhile_stays() -> None:
 
 def test_what_waited_is_older_than_what_a_new_url_brings() -> None:
     host = Mortal(-1)
-    keeping.keep(host, Bundle(NEW.decode(), "2"), config_urls.parse("https://rp.example/configs/a"))
+    config_store.save_fetched(
+        host, ConfigBundle(NEW.decode(), "2"), config_urls.parse("https://rp.example/configs/a")
+    )
     assert kept(host) == (NEW, b"2\n", False)
 
 
@@ -69,20 +71,20 @@ def test_everything_with_secrets_in_it_is_for_root_alone() -> None:
     settle(host)
     written = [one for one in host.done if isinstance(one, WriteFile)]
     assert {one.mode for one in written} == {0o600}
-    assert all(one.secret for one in written if one.path in {CURRENT_CONFIG, keeping.TOGETHER})
+    assert all(one.secret for one in written if one.path in {CURRENT_CONFIG, config_store.JOURNAL_FILE})
 
 
 def test_a_second_finish_changes_nothing() -> None:
     host = Mortal(-1)
     settle(host)
     host.done.clear()
-    keeping.finish(host)
+    config_store.finish_interrupted(host)
     assert host.done == []
 
 
 def test_what_was_applied_is_kept_without_its_secrets() -> None:
     config = config_of({"proxy.https": "http://me:secret@proxy:3128", "node.maxPods": 5})
-    text = keeping.applied_text(config)
+    text = config_store.applied_config_text(config)
     assert TOKEN not in text
     assert "secret" not in text
     assert json.loads(text)["config"]["node"]["maxPods"] == 5

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from aks_flex_node.agent.config.remote import select_config_url
 from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE, from_environment
-from aks_flex_node.agent.fetching.urls import given_url
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 
 URL = "https://rp.example/configs/canary"
 
@@ -21,7 +21,7 @@ def address(
     env: dict[str, str] | None = None,
     stdin: str = "",
 ) -> str | None:
-    found = given_url(url, file, config, env or {}, io.StringIO(stdin))
+    found = select_config_url(url, file, config, env or {}, io.StringIO(stdin))
     return found.address if found else None
 
 
@@ -53,7 +53,7 @@ def test_what_the_command_says_is_stronger_than_the_environment() -> None:
     ],
 )
 def test_two_ways_at_once_are_refused_by_their_names(given: dict[str, object], names: tuple[str, str]) -> None:
-    with pytest.raises(WordsError) as caught:
+    with pytest.raises(CommandUsageError) as caught:
         address(**given)  # type: ignore[arg-type]
     assert caught.value.name == "config-given-twice"
     assert all(name in caught.value.message for name in names)
@@ -63,7 +63,7 @@ def test_two_ways_at_once_are_refused_by_their_names(given: dict[str, object], n
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     for file in (tmp_path / "nothing", tmp_path, tmp_path / "bytes"):
-        with pytest.raises(WordsError) as caught:
+        with pytest.raises(CommandUsageError) as caught:
             address(file=str(file))
         assert caught.value.name == "config-url-unreadable"
 

@@ -19,8 +19,8 @@ from aks_flex_node.agent.provider.provider_client import ProviderRequestError, p
 from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import WriteFile
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.config.samples import CLUSTER_ID
 from tests.unit.agent.given import JOIN, engine_on
 
@@ -141,7 +141,7 @@ class FakeHost(RecordedHost):
         self.goes_on = threading.Event()
         self.goes_on.set()
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         if argv[0] != "systemd-run":
             return super().ask(*argv, seconds=seconds)
         self.works.append(argv[argv.index("work") + 1])
@@ -151,7 +151,7 @@ class FakeHost(RecordedHost):
         )
         if outcome:
             write_result(self, JOB_RESULT, outcome)
-        return Answer(0)
+        return CommandResult(0)
 
 
 class StillSite(ManagedNode):

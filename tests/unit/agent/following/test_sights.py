@@ -12,8 +12,8 @@ from aks_flex_node.agent.cluster.client import ApiStatusError
 from aks_flex_node.agent.cluster.node_health import NodeHealth, check_node_health
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import Remove, StartUnit
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer, UnitState
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult, UnitState
 from tests.unit.agent.given import Answers, config_of
 from tests.unit.agent.test_certificates import UTC, certificate_until
 
@@ -37,7 +37,7 @@ JOURNAL: tuple[str, ...] = (
 
 
 def machine() -> RecordedHost:
-    answers = {JOURNAL: Answer(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
+    answers = {JOURNAL: CommandResult(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
     host = RecordedHost({CERTIFICATE: certificate_until(END), KUBECONFIG: "x"}, answers)
     for name in ("containerd.service", "kubelet.service"):
         host.do(StartUnit(name))
@@ -101,7 +101,7 @@ def test_a_certificate_that_should_have_been_renewed_is_not_lost_yet() -> None:
 
 
 def seen_with(kubelet: UnitState) -> NodeHealth:
-    answers = {JOURNAL: Answer(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
+    answers = {JOURNAL: CommandResult(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
     running = UnitState("containerd.service", exists=True, active="active")
     units = {"kubelet.service": kubelet, "containerd.service": running}
     return seen(RecordedHost({CERTIFICATE: certificate_until(END), KUBECONFIG: "x"}, answers, units))

@@ -15,7 +15,7 @@ from aks_flex_node.agent.jobs.registry import components_to_repair, store_addres
 from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.jobs.update.update_journal import UpdateJournal, UpdateStage
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.vpn.looking import fingerprint
+from aks_flex_node.agent.vpn.local_state import settings_fingerprint
 from aks_flex_node.host.actions import WriteFile
 from tests.unit.agent.config.samples import CLUSTER_ID
 from tests.unit.agent.following.around import FakeProvider, Quiet
@@ -60,7 +60,7 @@ def test_a_tunnel_that_the_configuration_means_and_nobody_made_is_to_be_made() -
     site = site_of(scene)
     site.detect_drift()
     assert site.scheduler_input(deleted=False, lost=False).vpn_due
-    scene.host.do(WriteFile(record_file(scene.config), record_of(fingerprint(scene.config)), 0o600))
+    scene.host.do(WriteFile(record_file(scene.config), record_of(settings_fingerprint(scene.config)), 0o600))
     site.detect_drift()
     assert not site.scheduler_input(deleted=False, lost=False).vpn_due
 

@@ -9,7 +9,7 @@ from aks_flex_node.agent.components.agent import JOB_RESULT
 from aks_flex_node.agent.jobs.job_result import JobResult, write_result
 from aks_flex_node.agent.jobs.runner import JOB_UNIT, JobRunner, job_command
 from aks_flex_node.host.actions import StartUnit, StopUnit
-from aks_flex_node.host.host import Answer
+from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.following.around import FakeHost
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ def test_an_old_outcome_is_not_taken_for_a_new_one() -> None:
 class Refusing(FakeHost):
     """systemd does not start anything; its journal has words of an earlier work."""
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:  # noqa: ARG002
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
         if argv[0] == "journalctl":
             since = [word for word in argv if word.startswith("--since=@")]
-            return Answer(0, "" if since else "E0101 words of last week\n")
-        return Answer(1, err="Failed to start transient service unit: Unit was already loaded.\n")
+            return CommandResult(0, "" if since else "E0101 words of last week\n")
+        return CommandResult(1, err="Failed to start transient service unit: Unit was already loaded.\n")
 
 
 def test_what_systemd_says_is_told_when_the_work_itself_could_not() -> None:
@@ -80,7 +80,7 @@ def test_what_systemd_says_is_told_when_the_work_itself_could_not() -> None:
 class Exhausted(FakeHost):
     """There is no memory for another process."""
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> Answer:  # noqa: ARG002
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
         raise OSError(12, "Cannot allocate memory")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path  # noqa: TC003 - pytest looks at it
 
 import pytest
 
-from aks_flex_node.agent.identities.handing import KEPT, Handed, hand, read
+from aks_flex_node.agent.identity.token_cache import TOKEN_CACHE_FILE, CachedToken, get_cached_token, read_cache
 from aks_flex_node.errors import FlexError
 
 HOUR = 3600.0
@@ -31,7 +31,7 @@ class Entra:
         return f"token-{len(self.asked)}", self.now + self.life
 
     def hand(self, identity: Path) -> str:
-        return hand(identity, self.sign_in, lambda: self.now).value
+        return get_cached_token(identity, self.sign_in, lambda: self.now).value
 
 
 @pytest.fixture
@@ -85,29 +85,29 @@ def test_a_clock_that_was_set_back_does_not_make_a_token_last_longer(identity: P
 
 def test_what_is_kept_is_for_root_alone_and_nothing_else_is_left(identity: Path) -> None:
     Entra().hand(identity)
-    kept = identity.with_name(KEPT)
+    kept = identity.with_name(TOKEN_CACHE_FILE)
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert sorted(path.name for path in identity.parent.iterdir()) == [KEPT, "identity.json"]
+    assert sorted(path.name for path in identity.parent.iterdir()) == [TOKEN_CACHE_FILE, "identity.json"]
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"token": "x"}', '{"token": "x", "begun": "y", "ends": 1}', "\x00"]
 )
 def test_what_cannot_be_read_is_got_anew(identity: Path, text: str) -> None:
-    identity.with_name(KEPT).write_text(text)
-    assert read(identity.with_name(KEPT)) is None
+    identity.with_name(TOKEN_CACHE_FILE).write_text(text)
+    assert read_cache(identity.with_name(TOKEN_CACHE_FILE)) is None
     assert Entra().hand(identity) == "token-1"
 
 
 def test_a_directory_that_takes_no_file_keeps_nobody_from_a_token(identity: Path) -> None:
-    identity.with_name(KEPT).mkdir()
+    identity.with_name(TOKEN_CACHE_FILE).mkdir()
     assert Entra().hand(identity) == "token-1"
     assert [path.name for path in identity.parent.iterdir() if path.is_file()] == ["identity.json"]
 
 
 def test_a_kubelet_is_told_the_token_and_its_end() -> None:
-    told = Handed("secret-token", 0.0, 1770000000.0).credential()
+    told = CachedToken("secret-token", 0.0, 1770000000.0).exec_credential()
     assert told["apiVersion"] == "client.authentication.k8s.io/v1"
     assert told["status"] == {"token": "secret-token", "expirationTimestamp": "2026-02-02T02:40:00Z"}
     assert json.dumps(told)
-    assert "secret-token" not in repr(Handed("secret-token", 0.0, 1.0))
+    assert "secret-token" not in repr(CachedToken("secret-token", 0.0, 1.0))

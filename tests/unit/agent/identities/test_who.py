@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.agent.identities import clouds, who
+from aks_flex_node.agent.identity import azure_sign_in, cloud_endpoints
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.credentials import FirstOf
-from aks_flex_node.azure.machines import ArcIdentity, ManagedIdentity
+from aks_flex_node.azure.credentials import FirstWorkingCredential
+from aks_flex_node.azure.managed_identity import ArcCredential, ImdsCredential
 from aks_flex_node.errors import ConfigError
 from tests.unit.agent.config.samples import load_settings
 
@@ -38,7 +38,7 @@ def config(**azure: Any) -> NodeConfig:
     ],
 )
 def test_a_node_has_one_identity_of_its_own(azure: dict[str, Any], kind: str | None) -> None:
-    assert who.kind(config(**azure)) == kind
+    assert azure_sign_in.identity_kind(config(**azure)) == kind
 
 
 @pytest.mark.parametrize(
@@ -56,24 +56,24 @@ def test_a_node_has_one_identity_of_its_own(azure: dict[str, Any], kind: str | N
 )
 def test_what_is_missing_for_a_sign_in_is_told(azure: dict[str, Any], name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        who.require_identity(config(**azure))
+        azure_sign_in.require_identity(config(**azure))
     assert caught.value.name == name
 
 
 def test_the_tenant_may_be_that_of_all_of_azure() -> None:
-    who.require_identity(config(tenantId="t", servicePrincipal={"clientId": "a", "clientSecret": "s"}))
+    azure_sign_in.require_identity(config(tenantId="t", servicePrincipal={"clientId": "a", "clientSecret": "s"}))
 
 
 @pytest.mark.parametrize(
-    ("azure", "kind"), [({"arc": {"enabled": True}}, ArcIdentity), ({"managedIdentity": {}}, ManagedIdentity)]
+    ("azure", "kind"), [({"arc": {"enabled": True}}, ArcCredential), ({"managedIdentity": {}}, ImdsCredential)]
 )
 def test_identities_of_the_machine_need_nothing_else(azure: dict[str, Any], kind: type) -> None:
-    assert isinstance(who.node_credential(config(**azure), None), kind)
+    assert isinstance(azure_sign_in.node_credential(config(**azure), None), kind)
 
 
 def test_a_federated_token_that_is_not_there_is_told() -> None:
     with pytest.raises(AzureCallError, match="/token, which should hold a federated token, cannot be read") as caught:
-        who.node_credential(config(workloadIdentity=FEDERATED), None)
+        azure_sign_in.node_credential(config(workloadIdentity=FEDERATED), None)
     assert caught.value.name == "federated-token-unreadable"
 
 
@@ -90,8 +90,8 @@ class Somebody:
         return self.name
 
 
-def first_of(*candidates: Somebody) -> FirstOf:
-    return FirstOf(cast("list[TokenCredential]", candidates))
+def first_of(*candidates: Somebody) -> FirstWorkingCredential:
+    return FirstWorkingCredential(cast("list[TokenCredential]", candidates))
 
 
 def test_the_first_who_signs_in_stays_who_we_are() -> None:
@@ -130,11 +130,11 @@ def test_clouds_are_where_they_are_known_to_be_or_where_the_configuration_says(
     azure: dict[str, Any], manager: str, login: str
 ) -> None:
     of = config(**azure)
-    assert (clouds.resource_manager(of), clouds.authority_host(of)) == (manager, login)
+    assert (cloud_endpoints.resource_manager(of), cloud_endpoints.authority_host(of)) == (manager, login)
 
 
 def test_a_cloud_that_nobody_knows_needs_its_address() -> None:
     with pytest.raises(ConfigError) as caught:
-        clouds.check_cloud(config(cloud="Ours"))
+        cloud_endpoints.check_cloud(config(cloud="Ours"))
     assert caught.value.name == "cloud-unknown"
-    clouds.check_cloud(config(cloud="Ours", resourceManager="https://arm.example"))
+    cloud_endpoints.check_cloud(config(cloud="Ours", resourceManager="https://arm.example"))

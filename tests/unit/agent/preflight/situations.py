@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.machine import Machine
-from aks_flex_node.agent.preflight import Finding, Situation, run_all
-from aks_flex_node.agent.preflight.checks import NAMES
-from aks_flex_node.agent.preflight.downloads import missing
-from aks_flex_node.agent.preflight.programs import NEEDED, USEFUL
-from aks_flex_node.agent.preflight.seams import Heard, RecordedNetwork, Room, Unheard
-from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.agent.preflight import CheckFinding, PreflightContext, run_checks
+from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
+from aks_flex_node.agent.preflight.host_checks import RECOMMENDED_PROGRAMS, REQUIRED_PROGRAMS
+from aks_flex_node.agent.preflight.interfaces import FileSystemInfo, ProbeFailed, ProbeResponse, RecordedNetworkProbe
+from aks_flex_node.agent.preflight.registry import NAMES
+from aks_flex_node.host.dry_run import RecordedHost
 from tests.unit.agent.config.samples import CA, TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.host.host import Answer, UnitState
+    from aks_flex_node.host.host import CommandResult, UnitState
 
 SERVER = "https://api.example:443"
 REVIEWS = f"{SERVER}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -36,13 +36,13 @@ FILES: dict[str, bytes | str] = {
     "/sys/devices/system/cpu/online": "0-3\n",
     "/proc/self/mountinfo": "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n",
     "/proc/net/tcp": TCP,
-    **{f"/usr/sbin/{name}": "" for name in (*NEEDED, *USEFUL)},
+    **{f"/usr/sbin/{name}": "" for name in (*REQUIRED_PROGRAMS, *RECOMMENDED_PROGRAMS)},
 }
-ROOM = Room(1, 50 * GIB, 100 * GIB, 6_000_000, 6_500_000)
-ANSWERS: dict[str, Heard | Unheard] = {
-    f"{SERVER}/version": Heard(200, NOW, {"gitVersion": "v1.34.4"}),
-    f"{SERVER}/healthz": Heard(200, NOW),
-    REVIEWS: Heard(201, NOW, {"status": {"allowed": True}}),
+ROOM = FileSystemInfo(1, 50 * GIB, 100 * GIB, 6_000_000, 6_500_000)
+ANSWERS: dict[str, ProbeResponse | ProbeFailed] = {
+    f"{SERVER}/version": ProbeResponse(200, NOW, {"gitVersion": "v1.34.4"}),
+    f"{SERVER}/healthz": ProbeResponse(200, NOW),
+    REVIEWS: ProbeResponse(201, NOW, {"status": {"allowed": True}}),
 }
 NAMES_KNOWN = dict.fromkeys(("api.example", "github.com", "dl.k8s.io"), ("192.0.2.1",))
 
@@ -61,7 +61,7 @@ def config(changes: Mapping[str, Any] | None = None) -> NodeConfig:
 def host(
     files: Mapping[str, bytes | str] | None = None,
     units: Mapping[str, UnitState] | None = None,
-    answers: Mapping[tuple[str, ...], Answer] | None = None,
+    answers: Mapping[tuple[str, ...], CommandResult] | None = None,
     without: tuple[str, ...] = (),
 ) -> RecordedHost:
     """The fit machine with more files, other units, other answers; and without some files."""
@@ -69,33 +69,35 @@ def host(
     return RecordedHost(kept, answers, units)
 
 
-def fit(**changes: Any) -> Situation:
+def fit(**changes: Any) -> PreflightContext:
     """The situation of a machine with which nothing is wrong, but for the changes."""
     settings = changes.get("config", config())
     specs = tuple(component.desired(settings, MACHINE) for component in SEQUENCE)
-    plain = Situation(host(), settings, MACHINE, RecordedNetwork(), lambda _: ROOM, lambda: NOW, specs)
-    files = {url: Heard(206) for each in missing(plain) for url in (each.url, *each.checksums[:1])}
-    network = RecordedNetwork(NAMES_KNOWN, {**ANSWERS, **files})
+    plain = PreflightContext(host(), settings, MACHINE, RecordedNetworkProbe(), lambda _: ROOM, lambda: NOW, specs)
+    files = {url: ProbeResponse(206) for each in missing_artifacts(plain) for url in (each.url, *each.checksums[:1])}
+    network = RecordedNetworkProbe(NAMES_KNOWN, {**ANSWERS, **files})
     return replace(plain, **{"network": network, **changes})
 
 
-def answering(answers: Mapping[str, Heard | Unheard], *, once: bool = False, **changes: Any) -> Situation:
+def answering(
+    answers: Mapping[str, ProbeResponse | ProbeFailed], *, once: bool = False, **changes: Any
+) -> PreflightContext:
     """The same, where some URLs answer otherwise, always or once."""
     usual = fit(**changes)
     network = usual.network
-    assert isinstance(network, RecordedNetwork)
-    return replace(usual, network=network.but(answers, once=once))
+    assert isinstance(network, RecordedNetworkProbe)
+    return replace(usual, network=network.with_answers(answers, once=once))
 
 
-def findings(situation: Situation, check: str) -> list[Finding]:
+def findings(situation: PreflightContext, check: str) -> list[CheckFinding]:
     """What one check finds."""
-    return run_all(situation, set(NAMES) - {check})
+    return run_checks(situation, set(NAMES) - {check})
 
 
-def severities(situation: Situation, check: str) -> list[str]:
+def severities(situation: PreflightContext, check: str) -> list[str]:
     return [finding.severity.value for finding in findings(situation, check)]
 
 
-def told(situation: Situation, check: str) -> str:
+def told(situation: PreflightContext, check: str) -> str:
     """All that one check says, in one text."""
     return "\n".join(f"{each.severity.value}: {each.message} {each.remedy}" for each in findings(situation, check))

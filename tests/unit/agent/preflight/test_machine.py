@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.preflight.kernels import enabled_controllers, kernel_version, swap_places
-from aks_flex_node.agent.preflight.machines import cpus, memory_total
-from aks_flex_node.host.host import Answer
+from aks_flex_node.agent.preflight.host_checks import count_cpus, memory_total
+from aks_flex_node.agent.preflight.kernel_checks import enabled_controllers, kernel_version, swap_devices
+from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.preflight.situations import MACHINE, config, findings, fit, host, severities, told
 
 
@@ -94,7 +94,7 @@ def test_memory_that_nobody_tells_of_is_a_warning() -> None:
 
 @pytest.mark.parametrize(("text", "count"), [("0-3\n", 4), ("0", 1), ("0-1,4,6-7\n", 5), ("", 0)])
 def test_a_list_of_processors_is_read(text: str, count: int) -> None:
-    assert cpus(text) == count
+    assert count_cpus(text) == count
 
 
 @pytest.mark.parametrize(("online", "severity"), [("", "error"), ("0\n", "warning"), ("0-1\n", "ok")])
@@ -133,8 +133,8 @@ def test_control_groups_of_version_1_work_but_not_for_ever() -> None:
 
 
 def test_modules_may_be_loaded_built_in_or_loadable() -> None:
-    ask: dict[tuple[str, ...], Answer] = {
-        ("modprobe", "-n", "-q", "--", name): Answer(0) for name in ("overlay", "br_netfilter")
+    ask: dict[tuple[str, ...], CommandResult] = {
+        ("modprobe", "-n", "-q", "--", name): CommandResult(0) for name in ("overlay", "br_netfilter")
     }
     built_in = {
         "/proc/filesystems": "\text4\nnodev\toverlay\n",
@@ -157,7 +157,7 @@ def test_swap_is_a_warning() -> None:
     table = "Filename\tType\tSize\tUsed\tPriority\n/dev/sda2 partition 1 0 -2\n/swapfile file 1 0 -3\n"
 
     assert severities(with_files(swaps=table), "swap") == ["warning"]
-    assert swap_places(table) == ["/dev/sda2", "/swapfile"]
+    assert swap_devices(table) == ["/dev/sda2", "/swapfile"]
 
 
 def test_a_missing_capability_is_only_noted() -> None:

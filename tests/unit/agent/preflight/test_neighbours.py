@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.preflight import situation
-from aks_flex_node.agent.preflight.downloads import missing
-from aks_flex_node.agent.preflight.leftovers import link_names
-from aks_flex_node.agent.preflight.ports import Listener, Port, in_the_way, listeners
-from aks_flex_node.agent.preflight.situations import with_marked
+from aks_flex_node.agent.preflight import build_context
+from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
+from aks_flex_node.agent.preflight.check import with_marked
+from aks_flex_node.agent.preflight.conflict_checks import link_names
+from aks_flex_node.agent.preflight.port_checks import NodePort, PortListener, conflicts, listeners
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.host.actions import MakeLink
-from aks_flex_node.host.host import Answer, UnitState
+from aks_flex_node.host.host import CommandResult, UnitState
 from tests.unit.agent.preflight.situations import MACHINE, TCP, config, findings, fit, host, severities, told
 
 if TYPE_CHECKING:
-    from aks_flex_node.host.dry import RecordedHost
+    from aks_flex_node.host.dry_run import RecordedHost
 
 NODE = frozenset({"kubelet.service", "containerd.service"})
 ROW = "   0: {address}:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1\n"
@@ -49,7 +49,7 @@ def test_listeners_are_read_and_connections_are_not() -> None:
     table = TCP + row(10250) + row(10248, "0100007F") + row(80, state="01")
     sixth = row(10250, "00000000000000000000000000000000") + row(1, "0000000000000000FFFF00000100007F")
 
-    assert listeners(table) == [Listener("0.0.0.0", 10250, "777"), Listener("127.0.0.1", 10248, "777")]  # noqa: S104
+    assert listeners(table) == [PortListener("0.0.0.0", 10250, "777"), PortListener("127.0.0.1", 10248, "777")]  # noqa: S104
     assert [each.address for each in listeners(TCP + sixth)] == ["::", "127.0.0.1"]
     assert listeners("") == []
 
@@ -64,7 +64,7 @@ def test_listeners_are_read_and_connections_are_not() -> None:
     ],
 )
 def test_only_an_address_that_overlaps_is_in_the_way(wanted: str, taken: str, expected: bool) -> None:
-    assert in_the_way(Port(10248, "x", wanted), Listener(taken, 10248, "1")) is expected
+    assert conflicts(NodePort(10248, "x", wanted), PortListener(taken, 10248, "1")) is expected
 
 
 def test_a_taken_port_is_an_error_that_names_who_holds_it() -> None:
@@ -154,7 +154,7 @@ def test_pod_networks_that_are_still_up_are_told_with_what_to_type() -> None:
 
 def test_a_package_is_removed_by_the_name_it_has_here() -> None:
     asked = ("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", "docker.io", "docker-ce")
-    answer = Answer(1, "docker-ce installed\ndocker.io config-files\n", "no packages found")
+    answer = CommandResult(1, "docker-ce installed\ndocker.io config-files\n", "no packages found")
     units = {"docker.service": UnitState("docker.service", exists=True)}
 
     assert "`sudo apt-get remove docker-ce` removes it" in told(
@@ -196,10 +196,10 @@ def test_a_file_that_bears_our_mark_or_a_link_to_our_programs_is_not_replaced() 
 
 def test_artifacts_of_the_chosen_components_alone_are_asked_for() -> None:
     found, settings = host(), config()
-    chosen = situation(found, settings, MACHINE, Ledger(found, ()), {"runc", "kubelet"})
+    chosen = build_context(found, settings, MACHINE, Ledger(found, ()), {"runc", "kubelet"})
 
-    assert {artifact.component for artifact in missing(chosen)} == {"runc"}
-    assert len(missing(situation(found, settings, MACHINE, Ledger(found, ())))) > 3
+    assert {artifact.component for artifact in missing_artifacts(chosen)} == {"runc"}
+    assert len(missing_artifacts(build_context(found, settings, MACHINE, Ledger(found, ())))) > 3
 
 
 def test_what_is_ours_is_not_left_over() -> None:

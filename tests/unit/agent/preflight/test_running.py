@@ -7,44 +7,44 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.preflight import Check, Finding, Severity, run_all
-from aks_flex_node.agent.preflight.checks import CHECKS, NAMES
-from aks_flex_node.agent.preflight.findings import fine, warning
-from aks_flex_node.errors import WordsError
+from aks_flex_node.agent.preflight import Check, CheckFinding, Severity, run_checks
+from aks_flex_node.agent.preflight.check import ok, warning
+from aks_flex_node.agent.preflight.registry import CHECKS, NAMES
+from aks_flex_node.errors import CommandUsageError
 from tests.unit.agent.config.samples import TOKEN
 from tests.unit.agent.preflight.situations import fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.preflight import Situation
+    from aks_flex_node.agent.preflight import PreflightContext
 
 
 def waits_for(event: threading.Event) -> Check:
-    def run(situation: Situation) -> Iterator[Finding]:
+    def run(situation: PreflightContext) -> Iterator[CheckFinding]:
         event.wait(30)
-        yield fine("came")
+        yield ok("came")
 
     return Check("waits", "waits", run)
 
 
-def fails(situation: Situation) -> list[Finding]:
+def fails(situation: PreflightContext) -> list[CheckFinding]:
     raise ZeroDivisionError("a mistake")
 
 
-def times_out(situation: Situation) -> list[Finding]:
+def times_out(situation: PreflightContext) -> list[CheckFinding]:
     raise TimeoutError("of a socket")
 
 
 def test_a_fit_machine_gets_one_good_finding_from_each_check() -> None:
-    found = run_all(fit())
+    found = run_checks(fit())
 
     assert [finding for finding in found if finding.severity is not Severity.OK] == []
     assert [finding.check for finding in found] == list(NAMES)
 
 
 def test_the_token_is_never_shown() -> None:
-    assert TOKEN not in repr(run_all(fit()))
+    assert TOKEN not in repr(run_checks(fit()))
     assert TOKEN not in repr(fit())
 
 
@@ -55,20 +55,20 @@ def test_every_check_has_a_name_of_its_own() -> None:
 def test_a_skipped_check_is_not_asked() -> None:
     checks = (Check("bad", "bad", fails), Check("good", "all is well", lambda _: []))
 
-    assert run_all(fit(), {"bad"}, checks) == [Finding("good", Severity.OK, "all is well")]
+    assert run_checks(fit(), {"bad"}, checks) == [CheckFinding("good", Severity.OK, "all is well")]
 
 
 @pytest.mark.parametrize(("word", "hint"), [("port", "Did you mean ports?"), ("xyzzy", "There are: root, os,")])
 def test_an_unknown_name_is_refused_with_the_nearest_one(word: str, hint: str) -> None:
-    with pytest.raises(WordsError) as caught:
-        run_all(fit(), {word})
+    with pytest.raises(CommandUsageError) as caught:
+        run_checks(fit(), {word})
 
     assert (caught.value.name, caught.value.exit_code) == ("check-unknown", 2)
     assert hint in caught.value.hint
 
 
 def test_a_check_that_fails_is_an_error_that_names_it() -> None:
-    found = run_all(fit(), frozenset(), (Check("bad", "bad", fails), Check("late", "late", times_out)))
+    found = run_checks(fit(), frozenset(), (Check("bad", "bad", fails), Check("late", "late", times_out)))
 
     assert [finding.severity for finding in found] == [Severity.ERROR] * 2
     assert "The check bad could not be made (ZeroDivisionError: a mistake)" in found[0].message
@@ -80,7 +80,7 @@ def test_a_check_that_does_not_end_holds_up_nobody() -> None:
     never = threading.Event()
     good = Check("good", "good", lambda _: [warning("hm", "do")])
 
-    found = run_all(fit(), frozenset(), (waits_for(never), good), seconds=0.05)
+    found = run_checks(fit(), frozenset(), (waits_for(never), good), seconds=0.05)
 
     assert [finding.check for finding in found] == ["waits", "good"]
     assert "did not end within 0.05 s" in found[0].message
@@ -91,11 +91,11 @@ def test_a_check_that_does_not_end_holds_up_nobody() -> None:
 def test_checks_run_at_the_same_time() -> None:
     together = threading.Barrier(2, timeout=10)
 
-    def meets(situation: Situation) -> Iterator[Finding]:
+    def meets(situation: PreflightContext) -> Iterator[CheckFinding]:
         together.wait()
-        yield fine("met")
+        yield ok("met")
 
-    found = run_all(fit(), frozenset(), (Check("one", "one", meets), Check("two", "two", meets)))
+    found = run_checks(fit(), frozenset(), (Check("one", "one", meets), Check("two", "two", meets)))
 
     assert [finding.message for finding in found] == ["met", "met"]
 
@@ -103,6 +103,6 @@ def test_checks_run_at_the_same_time() -> None:
 def test_whoever_watches_hears_of_each_check() -> None:
     seen: list[str] = []
 
-    run_all(fit(), set(NAMES) - {"root", "os"}, watch=lambda check: seen.append(check.name))
+    run_checks(fit(), set(NAMES) - {"root", "os"}, watch=lambda check: seen.append(check.name))
 
     assert seen == ["root", "os"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent.preflight.sysctls import settings
+from aks_flex_node.agent.preflight.kernel_checks import parse_sysctl_file
 from tests.unit.agent.preflight.situations import fit, host, severities, told
 
 FORWARD = "net.ipv4.ip_forward = 0\n"
@@ -40,7 +40,7 @@ def test_of_two_files_of_one_name_the_first_place_counts() -> None:
 
 
 def test_keys_are_read_in_both_spellings() -> None:
-    assert settings("net/ipv4/conf/eth0.1/x = 1\n a.b =  1   2 \nnonsense\n") == {
+    assert parse_sysctl_file("net/ipv4/conf/eth0.1/x = 1\n a.b =  1   2 \nnonsense\n") == {
         "net.ipv4.conf.eth0/1.x": "1",
         "a.b": "1 2",
     }

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 from aks_flex_node.agent.bootstrap.join import NodeJoin
 from aks_flex_node.agent.cluster.nodes import Node
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, FAILED_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.fetching import keeping
-from aks_flex_node.agent.fetching.bundles import read_bundle
+from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.jobs.update.job import UpdateJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.progress import ProgressReporter
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.jobs.job_result import JobResult
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.host.dry import RecordedHost
+    from aks_flex_node.host.dry_run import RecordedHost
 
 OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", again=True)
 NOON = datetime(2025, 3, 5, 12, 0, tzinfo=timezone.utc)  # a Wednesday
@@ -57,13 +57,13 @@ class Scene:
         self.now = NOON
         self.reachable: Callable[[NodeConfig], bool] = lambda _: True  # whether the API server is where it says
         self.workshop: Callable[[RecordedHost], Ready] = Ready
-        made = read_bundle(bundle(values), "test")
+        made = parse_bundle(bundle(values), "test")
         self.config = load_text(made.text, "test", {}, {}).config
         engine = self.engine(self.config)
         engine.stager = Ready(self.host)
         NodeJoin(engine, Proven(self.host, self.config)).run()
         self.host.do(WriteFile("/var/lib/kubelet/pki/kubelet-client-current.pem", b"PEM", 0o600))
-        keeping.settle_update(self.host, made, self.config, b"")
+        config_store.commit_update(self.host, made, self.config, b"")
 
     def engine(self, config: NodeConfig) -> Engine:
         return engine_on(self.host, config)

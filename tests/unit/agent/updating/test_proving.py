@@ -10,8 +10,8 @@ from aks_flex_node.agent.jobs.update import health_check
 from aks_flex_node.agent.jobs.update.health_check import matches_version, running_pods
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Action, Run
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.given import config_of
 from tests.unit.agent.updating.clusters import pod
 
@@ -67,9 +67,9 @@ class Runtime(RecordedHost):
         super().__init__(
             {},
             {
-                (*CTR, "images", "list", "--quiet"): Answer(0, f"{IMAGE if image else 'other'}\n"),
-                (*CTR, "tasks", "list", "--quiet"): Answer(0, found),
-                (*CTR, "containers", "list", "--quiet"): Answer(0, found),
+                (*CTR, "images", "list", "--quiet"): CommandResult(0, f"{IMAGE if image else 'other'}\n"),
+                (*CTR, "tasks", "list", "--quiet"): CommandResult(0, found),
+                (*CTR, "containers", "list", "--quiet"): CommandResult(0, found),
             },
         )
         self.works = works

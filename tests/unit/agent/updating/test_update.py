@@ -10,8 +10,8 @@ import pytest
 from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.cluster.nodes import cordon_for_update
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
-from aks_flex_node.agent.fetching import keeping
-from aks_flex_node.agent.fetching.bundles import read_bundle
+from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.jobs.update.update_journal import UpdateStage
 from aks_flex_node.api import config_urls
@@ -355,8 +355,8 @@ def test_a_configuration_that_a_person_brings_ends_an_update_that_was_stuck(stag
     )
 
     update_journal.supersede_journal(scene.host)
-    brought = read_bundle(bundle(UPGRADE, "3"), "test")
-    keeping.keep(scene.host, brought, config_urls.parse("https://rp.example/configs/a"))
+    brought = parse_bundle(bundle(UPGRADE, "3"), "test")
+    config_store.save_fetched(scene.host, brought, config_urls.parse("https://rp.example/configs/a"))
     assert scene.run().result == "done"
     assert (scene.current, scene.waits, scene.under_way) == ("3", False, False)
     assert not scene.cluster.cordoned

@@ -10,18 +10,18 @@ import zipfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.vpn.pairs import Pair, root_data
-from aks_flex_node.agent.vpn.tunnels import Tunnel
-from aks_flex_node.agent.vpn.worlds import World
+from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_data
+from aks_flex_node.agent.vpn.dependencies import VpnEnvironment
+from aks_flex_node.agent.vpn.openvpn import TunnelState
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.operations import Reply
+from aks_flex_node.azure.operations import OperationReply
 from tests.unit.agent.config.samples import CLUSTER_ID, PEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.azure.operations import Sender
+    from aks_flex_node.azure.operations import OperationSender
 
 GROUP = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.Network"
 NETWORK = f"{GROUP}/virtualNetworks/net"
@@ -99,7 +99,9 @@ class FakeAzure:
     meanwhile: list[Callable[[], None]] = field(default_factory=list)  # what others do just before a change
     before: dict[str, Callable[[], None]] = field(default_factory=dict)  # and just before a change of this one
 
-    def send(self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = "") -> Reply:
+    def send(
+        self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
+    ) -> OperationReply:
         self.calls.append(f"{method} {where.removeprefix(GROUP)}")
         if self.refusals:
             raise self.refusals.pop(0)
@@ -108,7 +110,7 @@ class FakeAzure:
         assert api_version
         if method == "GET":
             self._go_on(where)
-            return Reply(200, copy.deepcopy(self._known(where)))
+            return OperationReply(200, copy.deepcopy(self._known(where)))
         answers = {"PUT": self._put, "DELETE": self._delete, "POST": self._post}
         return answers[method](where, body, if_match)
 
@@ -137,7 +139,7 @@ class FakeAzure:
             raise refusal(404, "ResourceNotFound")
         return self.documents[where]
 
-    def _put(self, where: str, body: Document, if_match: str) -> Reply:
+    def _put(self, where: str, body: Document, if_match: str) -> OperationReply:
         while self.meanwhile:
             self.meanwhile.pop(0)()
         self.before.pop(where, lambda: None)()
@@ -157,38 +159,38 @@ class FakeAzure:
             self.fail = ""
         self.changed()
         link = {"azure-asyncoperation": f"{OPERATIONS}{where}", "retry-after": "7"}
-        return Reply(200 if before else 201, copy.deepcopy(made), link)
+        return OperationReply(200 if before else 201, copy.deepcopy(made), link)
 
-    def _delete(self, where: str, _: Any, __: str) -> Reply:
+    def _delete(self, where: str, _: Any, __: str) -> OperationReply:
         if "/subnets/" in where:
             subnets = self.documents[NETWORK]["properties"]["subnets"]
             self.documents[NETWORK]["properties"]["subnets"] = [each for each in subnets if each["id"] != where]
         else:
             del self.documents[where]
         self.changed()
-        return Reply(202, None, {"azure-asyncoperation": f"{OPERATIONS}{where}"})
+        return OperationReply(202, None, {"azure-asyncoperation": f"{OPERATIONS}{where}"})
 
-    def _post(self, where: str, _: Any, __: str) -> Reply:
+    def _post(self, where: str, _: Any, __: str) -> OperationReply:
         assert where == self.profiles
-        return Reply(202, None, {"location": f"{OPERATIONS}/profile"})
+        return OperationReply(202, None, {"location": f"{OPERATIONS}/profile"})
 
-    def _operation(self, where: str) -> Reply:
+    def _operation(self, where: str) -> OperationReply:
         resource = where.removeprefix(OPERATIONS)
         if resource == "/profile":
-            return Reply(200, LINK)
+            return OperationReply(200, LINK)
         document = self.documents.get(resource, {})
         if document.get("left", 0) > 0:
             document["left"] -= 1
             self.changed()
-            return Reply(200, {"status": "InProgress"}, {"retry-after": "7"})
+            return OperationReply(200, {"status": "InProgress"}, {"retry-after": "7"})
         failed = document.get("fail")
         if document:
             document["properties"]["provisioningState"] = "Failed" if failed else "Succeeded"
             self.changed()
         if failed:
-            return Reply(200, {"status": "Failed", "error": {"code": failed, "message": "No room."}})
+            return OperationReply(200, {"status": "Failed", "error": {"code": failed, "message": "No room."}})
         # What was removed is gone: nobody looks at it afterwards.
-        return Reply(200, {"status": "Succeeded"})
+        return OperationReply(200, {"status": "Succeeded"})
 
 
 def archive(text: str = PROFILE, name: str = "OpenVPN/vpnconfig.ovpn") -> bytes:
@@ -213,30 +215,30 @@ class Clock:
         self.seconds += seconds
 
 
-def quick_pair(node: str) -> Pair:
+def quick_pair(node: str) -> ClientCertificate:
     """The same certificate each time, and no private key at all."""
     pem = (PEM * 2).encode()
-    return Pair(f"aks-flex-node-{node}-1", root_data(pem), pem)
+    return ClientCertificate(f"aks-flex-node-{node}-1", root_data(pem), pem)
 
 
-def world(azure: FakeAzure, clock: Clock, **changes: Any) -> World:
+def world(azure: FakeAzure, clock: Clock, **changes: Any) -> VpnEnvironment:
     @contextlib.contextmanager
-    def sender(_: NodeConfig) -> Iterator[Sender]:
+    def sender(_: NodeConfig) -> Iterator[OperationSender]:
         yield azure
 
-    up = Tunnel("CONNECTED", 1.0, "192.168.100.2", "198.51.100.7")
+    up = TunnelState("CONNECTED", 1.0, "192.168.100.2", "198.51.100.7")
     told: dict[str, Any] = {
-        "azure": sender,
+        "operator_client": sender,
         "download": lambda _, __: archive(),
-        "pair": quick_pair,
-        "look": lambda: up,
-        "ask": lambda _, __: "10.1.0.10",
-        "reaches": lambda _, __: True,
+        "make_certificate": quick_pair,
+        "read_tunnel": lambda: up,
+        "resolve": lambda _, __: "10.1.0.10",
+        "accepts_connections": lambda _, __: True,
         "sleep": clock.sleep,
         "clock": clock.now,
         "now": clock.now,
     }
-    return World(**{**told, **changes})
+    return VpnEnvironment(**{**told, **changes})
 
 
 def saved(documents: dict[str, Document]) -> str:

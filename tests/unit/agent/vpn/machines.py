@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.vpn import HOSTS, PROGRAM
 from aks_flex_node.agent.reconcile.node_state import NodeState, read
-from aks_flex_node.agent.vpn.connection import Connection
-from aks_flex_node.agent.vpn.pairs import Pair, root_data
-from aks_flex_node.agent.vpn.records import Record
-from aks_flex_node.agent.vpn.records import read as record_of
-from aks_flex_node.host.dry import RecordedHost
+from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_data
+from aks_flex_node.agent.vpn.connection import VpnConnection
+from aks_flex_node.agent.vpn.local_state import VpnRecord
+from aks_flex_node.agent.vpn.local_state import read_record as record_of
+from aks_flex_node.host.dry_run import RecordedHost
 from tests.unit.agent.config.samples import CLUSTER_ID, PEM
 from tests.unit.agent.given import DATA, config_of, engine_on
 from tests.unit.agent.vpn.azures import API_NAME, GATEWAY, Clock, FakeAzure, quick_pair, world
@@ -49,14 +49,14 @@ class Site:
     def engine(self, config: NodeConfig | None = None) -> Engine:
         return engine_on(self.host, config or self.config)
 
-    def connection(self, **words: bool) -> Connection:
-        return Connection(self.engine(), self.notes.append, world(self.azure, self.clock, **self.changes), **words)
+    def connection(self, **words: bool) -> VpnConnection:
+        return VpnConnection(self.engine(), self.notes.append, world(self.azure, self.clock, **self.changes), **words)
 
     def run(self, **words: bool) -> None:
         self.connection(**words).run()
 
     @property
-    def record(self) -> Record:
+    def record(self) -> VpnRecord:
         return record_of(self.host, self.config)
 
     @property
@@ -87,9 +87,9 @@ def numbered(site: Site) -> None:
     """Pairs that differ from run to run."""
     made: list[int] = []
 
-    def pair(node: str) -> Pair:
+    def pair(node: str) -> ClientCertificate:
         made.append(1)
         pem = (PEM * 2).encode()
         return replace(quick_pair(node), name=f"aks-flex-node-{node}-{len(made)}", root=root_data(pem))
 
-    site.changes["pair"] = pair
+    site.changes["make_certificate"] = pair

@@ -9,11 +9,11 @@ import pytest
 
 from aks_flex_node.agent.components.vpn import HOSTS, NAME
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase, write
-from aks_flex_node.agent.vpn import farewell
+from aks_flex_node.agent.vpn import disconnect
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit, WriteFile
-from aks_flex_node.host.dry import RecordedHost
-from aks_flex_node.host.host import Answer
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.config.samples import CLUSTER_ID
 from tests.unit.agent.given import DATA, config_of, empty_host
 from tests.unit.agent.vpn.azures import ADDRESS, API_NAME, GATEWAY, NETWORK, PROFILE, SUBNET, archive, refusal
@@ -61,7 +61,7 @@ def test_the_api_servers_name_means_its_private_address(site: Site) -> None:
 
 
 def test_an_address_that_is_not_behind_the_tunnel_is_none_of_ours(site: Site) -> None:
-    site.changes["ask"] = lambda _, __: "203.0.113.5"
+    site.changes["resolve"] = lambda _, __: "203.0.113.5"
     site.run()
     assert site.host.read(HOSTS) == b"127.0.0.1 localhost\n"
 
@@ -233,7 +233,7 @@ def test_a_gateway_that_azure_is_at_work_on_is_waited_for(site: Site) -> None:
 def test_a_renewal_adds_the_new_root_first_and_takes_the_old_one_off_when_the_tunnel_works(site: Site) -> None:
     numbered(site)
     site.run()
-    assert not site.connection().due()
+    assert not site.connection().is_renewal_due()
     site.host.done.clear()
     site.run(renew=True)
     assert site.azure.roots() == ["aks-flex-node-edge-1-2"]
@@ -248,12 +248,12 @@ def test_a_renewal_whose_tunnel_does_not_come_up_goes_back_to_the_old_one(site: 
     numbered(site)
     site.run()
     before = site.host.read(f"{DATA}/vpn/client.conf")
-    site.changes["look"] = lambda: None
+    site.changes["read_tunnel"] = lambda: None
     with pytest.raises(FlexError, match="does not come up"):
         site.run(renew=True)
     assert site.host.read(f"{DATA}/vpn/client.conf") == before
     assert "aks-flex-node-edge-1-1" in site.azure.roots()
-    del site.changes["look"]
+    del site.changes["read_tunnel"]
     site.run(renew=True)
     assert site.azure.roots() == ["aks-flex-node-edge-1-2"]
 
@@ -264,13 +264,13 @@ def test_a_certificate_is_due_when_its_end_is_near(site: Site, days: int, due: b
     site.run()
     end = 4733510400.0  # of the certificate in these tests
     site.clock.seconds = end - days * 86400
-    assert site.connection().due() is due
+    assert site.connection().is_renewal_due() is due
 
 
 def test_a_certificate_that_is_lost_is_due(site: Site) -> None:
     site.run()
     site.host.do(WriteFile(PAIR, b"damaged", 0o600))
-    assert site.connection().due()
+    assert site.connection().is_renewal_due()
 
 
 def test_a_node_that_renews_its_certificate_stays_a_node(site: Site) -> None:
@@ -281,7 +281,7 @@ def test_a_node_that_renews_its_certificate_stays_a_node(site: Site) -> None:
 
 
 def test_an_api_server_that_does_not_answer_is_told(site: Site) -> None:
-    site.changes["reaches"] = lambda _, __: False
+    site.changes["accepts_connections"] = lambda _, __: False
     with pytest.raises(FlexError, match=API_NAME) as caught:
         site.run()
     assert caught.value.name == "vpn-api-server-silent"
@@ -306,15 +306,15 @@ def test_without_openvpn_and_without_a_way_to_get_it_nothing_begins(site: Site) 
 def test_leaving_takes_our_certificate_off_and_the_gateway_stays(site: Site) -> None:
     site.azure.documents[GATEWAY] = theirs()
     site.run()
-    assert site.connection().take_back() == []
+    assert site.connection().remove_from_azure() == []
     assert site.azure.roots() == ["theirs"]
-    assert site.connection().take_back() == []
+    assert site.connection().remove_from_azure() == []
 
 
 def test_where_azure_cannot_be_asked_the_commands_are_told(site: Site) -> None:
     site.run()
     site.azure.refusals = [refusal(403, "AuthorizationFailed")]
-    (line,) = site.connection().take_back()
+    (line,) = site.connection().remove_from_azure()
     assert line.startswith("az network vnet-gateway root-cert delete --resource-group group-1 --gateway-name")
     assert line.endswith("--name aks-flex-node-edge-1-1")
 
@@ -326,10 +326,10 @@ def test_a_gateway_goes_only_when_it_is_ours_and_nobody_else_uses_it(site: Site)
     ours = list(clients["vpnClientRootCertificates"])
     clients["vpnClientRootCertificates"] = [*ours, {"name": "theirs"}]
     with pytest.raises(FlexError) as caught:
-        farewell.remove_gateway(connection.book, site.config, connection.world, print)
+        disconnect.remove_gateway(connection.book, site.config, connection.world, print)
     assert caught.value.name == "vpn-gateway-in-use"
     clients["vpnClientRootCertificates"] = ours
-    farewell.remove_gateway(connection.book, site.config, connection.world, print)
+    disconnect.remove_gateway(connection.book, site.config, connection.world, print)
     assert GATEWAY not in site.azure.documents
     assert ADDRESS not in site.azure.documents
     assert [each["name"] for each in site.azure.documents[NETWORK]["properties"]["subnets"]] == ["nodes"]
@@ -340,7 +340,7 @@ def test_somebody_elses_gateway_stays(site: Site) -> None:
     site.run()
     connection = site.connection()
     with pytest.raises(FlexError) as caught:
-        farewell.remove_gateway(connection.book, site.config, connection.world, print)
+        disconnect.remove_gateway(connection.book, site.config, connection.world, print)
     assert caught.value.name == "vpn-gateway-not-ours"
 
 
@@ -367,7 +367,7 @@ def test_a_machines_own_networks_are_asked_for(site: Site) -> None:
     addresses = json.dumps(
         [{"ifname": "eth0", "addr_info": [{"family": "inet", "local": "10.1.0.9", "prefixlen": 24}]}]
     )
-    site.host = RecordedHost(FILES, {("ip", "-j", "addr"): Answer(0, addresses)})
+    site.host = RecordedHost(FILES, {("ip", "-j", "addr"): CommandResult(0, addresses)})
     with pytest.raises(FlexError) as caught:
         site.run()
     assert caught.value.name == "vpn-network-overlaps"

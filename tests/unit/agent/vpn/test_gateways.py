@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.vpn import farewell
+from aks_flex_node.agent.vpn import disconnect
 from aks_flex_node.errors import FlexError
 from tests.unit.agent.given import config_of
 from tests.unit.agent.vpn.azures import ADDRESS, GATEWAY, NETWORK, refusal
@@ -37,7 +37,7 @@ def other(site: Site) -> None:
 
 def remove(site: Site) -> None:
     connection = site.connection()
-    farewell.remove_gateway(connection.book, site.config, connection.world, site.notes.append)
+    disconnect.remove_gateway(connection.book, site.config, connection.world, site.notes.append)
 
 
 def test_a_gateway_that_does_not_exist_costs_nobody_the_one_before() -> None:
@@ -51,7 +51,7 @@ def test_a_gateway_that_does_not_exist_costs_nobody_the_one_before() -> None:
 def test_a_tunnel_that_does_not_come_up_costs_nobody_the_one_before() -> None:
     site = moving()
     other(site)
-    site.changes["look"] = lambda: None
+    site.changes["read_tunnel"] = lambda: None
     with pytest.raises(FlexError, match="does not come up"):
         site.run()
     assert site.azure.roots() == ["theirs", ROOT]
@@ -77,7 +77,7 @@ def test_a_gateway_before_that_cannot_be_changed_is_told_and_tried_again_when_th
     assert site.record.former == ((GATEWAY, ROOT),)
     assert any("root-cert delete" in note and note.endswith(ROOT) for note in site.notes)
     site.azure.documents[GATEWAY]["left"] = 1
-    assert site.connection().take_back() == []
+    assert site.connection().remove_from_azure() == []
     assert site.azure.roots() == ["theirs"]
 
 
@@ -110,7 +110,7 @@ def test_a_machine_that_has_moved_can_remove_what_it_made_and_is_still_to_be_for
 def test_parts_of_a_gateway_that_was_never_made_are_told() -> None:
     site = Site()
     parts(site)
-    site.connection().take_back()
+    site.connection().remove_from_azure()
     assert any(ADDRESS in note for note in site.notes)
 
 
@@ -125,7 +125,7 @@ def test_parts_of_a_gateway_that_was_never_made_can_be_removed() -> None:
 def parts(site: Site) -> None:
     """As a run leaves them to which Azure gave an address and refused the gateway."""
     site.azure.documents[ADDRESS] = {"id": ADDRESS, "properties": {"provisioningState": "Succeeded"}}
-    site.connection().book.note(gateway=GATEWAY, network=NETWORK, made=(ADDRESS,))
+    site.connection().book.update(gateway=GATEWAY, network=NETWORK, made=(ADDRESS,))
 
 
 def test_an_address_of_somebody_else_is_not_made_anew_and_never_ours() -> None:

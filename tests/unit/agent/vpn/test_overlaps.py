@@ -6,11 +6,19 @@ import json
 
 import pytest
 
-from aks_flex_node.agent.vpn.overlaps import Network, check, cluster_ranges, free_subnet, on_host, parsed, ranges
+from aks_flex_node.agent.vpn.virtual_network import (
+    IPv4Range,
+    check_overlaps,
+    cluster_ranges,
+    free_subnet,
+    host_ranges,
+    parse_range,
+    used_ranges,
+)
 from aks_flex_node.errors import ConfigError, MachineError
 
-POOL = Network("192.168.100.0/24")
-BEYOND = ranges("the network in Azure", ["10.1.0.0/16"])
+POOL = IPv4Range("192.168.100.0/24")
+BEYOND = used_ranges("the network in Azure", ["10.1.0.0/16"])
 CLUSTER = cluster_ranges(
     {"networkProfile": {"podCidr": "10.244.0.0/16", "serviceCidrs": ["10.0.0.0/16", "fd00::/64"]}}
 )
@@ -30,17 +38,17 @@ OURS = frozenset({"flexvpn0"})
 
 
 def test_a_machines_networks_are_its_addresses_and_its_routes_but_not_the_tunnel() -> None:
-    found = on_host(ADDRESSES, ROUTES, OURS)
+    found = host_ranges(ADDRESSES, ROUTES, OURS)
     assert [str(one.network) for one in found] == ["192.168.1.0/24", "172.20.0.0/16"]
 
 
 @pytest.mark.parametrize("text", ["", "no json", "{}", "[1]"])
 def test_a_machine_that_says_nothing_has_no_networks(text: str) -> None:
-    assert on_host(text, text, OURS) == []
+    assert host_ranges(text, text, OURS) == []
 
 
 def test_a_pool_of_its_own_is_taken() -> None:
-    check(POOL, BEYOND, CLUSTER, on_host(ADDRESSES, ROUTES, OURS))
+    check_overlaps(POOL, BEYOND, CLUSTER, host_ranges(ADDRESSES, ROUTES, OURS))
 
 
 @pytest.mark.parametrize(
@@ -55,20 +63,25 @@ def test_a_pool_of_its_own_is_taken() -> None:
 )
 def test_a_pool_that_somebody_has_is_refused_and_says_who(pool: str, who: str) -> None:
     with pytest.raises(ConfigError, match=who) as caught:
-        check(Network(pool), BEYOND, CLUSTER, on_host(ADDRESSES, ROUTES, OURS))
+        check_overlaps(IPv4Range(pool), BEYOND, CLUSTER, host_ranges(ADDRESSES, ROUTES, OURS))
     assert caught.value.name == "vpn-pool-overlaps"
 
 
 def test_a_network_that_is_here_and_there_is_refused() -> None:
     with pytest.raises(MachineError, match=r"192\.168\.0\.0/16.*192\.168\.1\.0/24") as caught:
-        check(Network("172.31.0.0/24"), ranges("it", ["192.168.0.0/16"]), [], on_host(ADDRESSES, ROUTES, OURS))
+        check_overlaps(
+            IPv4Range("172.31.0.0/24"),
+            used_ranges("it", ["192.168.0.0/16"]),
+            [],
+            host_ranges(ADDRESSES, ROUTES, OURS),
+        )
     assert caught.value.name == "vpn-network-overlaps"
 
 
 @pytest.mark.parametrize("text", ["192.168.100.1/24", "192.168.100.0/33", "fd00::/64", "all"])
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parsed("azure.vpn.p2sGatewayCIDR", text)
+        parse_range("azure.vpn.p2sGatewayCIDR", text)
     assert caught.value.name == "vpn-range-malformed"
 
 

@@ -12,10 +12,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from aks_flex_node.agent import certificates
 from aks_flex_node.agent.components.vpn import COMPONENT, HOSTS, NAME, UNIT, without_managed_lines
-from aks_flex_node.agent.vpn import looking, names, tunnels
-from aks_flex_node.agent.vpn.causes import cause
-from aks_flex_node.agent.vpn.pairs import make_pair, root_data, same
-from aks_flex_node.agent.vpn.tunnels import Tunnel, parse
+from aks_flex_node.agent.vpn import dependencies, local_state, openvpn
+from aks_flex_node.agent.vpn.client_certificate import make_client_certificate, root_data, same_certificate
+from aks_flex_node.agent.vpn.openvpn import TunnelState, diagnose, parse_state
 from aks_flex_node.host.actions import EditFile, StartUnit, WriteFile
 from aks_flex_node.host.host import UnitState
 from tests.unit.agent.given import DATA, MACHINE, config_of, empty_host, engine_on, text_of
@@ -25,7 +24,7 @@ VPN: dict[str, object] = {"azure.vpn.enabled": True}
 
 
 def test_a_root_signs_one_client_and_its_key_is_kept_nowhere() -> None:
-    pair = make_pair("edge 1")
+    pair = make_client_certificate("edge 1")
     client, root = x509.load_pem_x509_certificates(pair.pem)
     client.verify_directly_issued_by(root)
     assert root.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -38,7 +37,7 @@ def test_a_root_signs_one_client_and_its_key_is_kept_nowhere() -> None:
     assert key.key_size == 2048
     assert pair.pem.count(b"PRIVATE KEY-----\n") == 2  # one begin, one end
     assert pair.name.startswith("aks-flex-node-edge-1-")
-    assert same(root_data(pair.pem), pair.root)
+    assert same_certificate(root_data(pair.pem), pair.root)
     end = certificates.expiry(pair.pem)
     assert end
     assert timedelta(days=364) < end - datetime.now(timezone.utc) <= timedelta(days=365)
@@ -46,21 +45,21 @@ def test_a_root_signs_one_client_and_its_key_is_kept_nowhere() -> None:
 
 
 def test_a_certificate_is_the_same_however_its_lines_are_broken() -> None:
-    assert same("YWJj", "YW\nJj\n")
-    assert not same("YWJj", "YWJk")
-    assert not same("YWJj", "?")
+    assert same_certificate("YWJj", "YW\nJj\n")
+    assert not same_certificate("YWJj", "YWJk")
+    assert not same_certificate("YWJj", "?")
 
 
 def test_our_line_in_hosts_comes_and_goes_without_a_trace() -> None:
-    once = names.with_name(HOSTS_TEXT, "api.example", "10.1.0.10")
+    once = dependencies.with_hosts_entry(HOSTS_TEXT, "api.example", "10.1.0.10")
     assert once == b"10.1.0.10 api.example # aks-flex-node-vpn\n" + HOSTS_TEXT
-    assert names.with_name(once, "api.example", "10.1.0.11").count(b"api.example") == 1
+    assert dependencies.with_hosts_entry(once, "api.example", "10.1.0.11").count(b"api.example") == 1
     assert without_managed_lines(once) == HOSTS_TEXT
 
 
 def packet(number: int, *answers: bytes, flags: int = 0x8180) -> bytes:
     head = struct.pack(">6H", number, flags, 1, len(answers), 0, 0)
-    return head + names.question(number, "api.example")[12:] + b"".join(answers)
+    return head + dependencies.encode_query(number, "api.example")[12:] + b"".join(answers)
 
 
 A_RECORD = b"\xc0\x0c" + struct.pack(">2HIH", 1, 1, 60, 4) + bytes([10, 1, 0, 10])
@@ -81,14 +80,16 @@ ALIAS = b"\xc0\x0c" + struct.pack(">2HIH", 5, 1, 60, 2) + b"\xc0\x0c"
     ],
 )
 def test_an_answer_of_a_name_server_is_read_with_care(told: bytes, address: str) -> None:
-    assert names.answer(7, told) == address
+    assert dependencies.decode_answer(7, told) == address
 
 
 def test_the_client_says_how_it_is() -> None:
     said = ">INFO:OpenVPN Management\r\n1794757971,CONNECTED,SUCCESS,192.168.100.2,198.18.0.60,443,,\r\nEND\r\n"
-    assert parse(said) == Tunnel("CONNECTED", 1794757971.0, "192.168.100.2", "198.18.0.60")
-    assert parse("1794757971,RECONNECTING,ping-restart,,,,,\nEND\n") == Tunnel("RECONNECTING", 1794757971.0)
-    assert parse("END") is None
+    assert parse_state(said) == TunnelState("CONNECTED", 1794757971.0, "192.168.100.2", "198.18.0.60")
+    assert parse_state("1794757971,RECONNECTING,ping-restart,,,,,\nEND\n") == TunnelState(
+        "RECONNECTING", 1794757971.0
+    )
+    assert parse_state("END") is None
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_the_client_says_how_it_is() -> None:
     ],
 )
 def test_why_a_tunnel_does_not_come_up_is_told_in_openvpns_words(said: str, name: str) -> None:
-    error = cause(f"2026-11-15 15:52:51 {said}\nMANAGEMENT: Client disconnected\n" if said else "")
+    error = diagnose(f"2026-11-15 15:52:51 {said}\nMANAGEMENT: Client disconnected\n" if said else "")
     assert error.name == name
     assert said in error.message
     assert "2026" not in error.message
@@ -114,7 +115,7 @@ def test_why_a_tunnel_does_not_come_up_is_told_in_openvpns_words(said: str, name
 
 def test_without_a_vpn_there_is_nothing() -> None:
     assert engine_on(empty_host()).plan(COMPONENT).actions == ()
-    assert looking.status(empty_host(), config_of()) == {"status": "disabled"}
+    assert local_state.status(empty_host(), config_of()) == {"status": "disabled"}
 
 
 def test_a_vpn_that_is_not_wanted_any_more_ends_and_can_be_gone_back_to() -> None:
@@ -145,7 +146,7 @@ def test_the_unit_waits_for_its_configuration() -> None:
 
 def test_a_name_that_nobody_remembers_is_taken_out_nevertheless() -> None:
     host = empty_host()
-    host.do(EditFile(HOSTS, names.with_name(HOSTS_TEXT, "api.example", "10.1.0.10")))
+    host.do(EditFile(HOSTS, dependencies.with_hosts_entry(HOSTS_TEXT, "api.example", "10.1.0.10")))
     problems: list[str] = []
     engine_on(host, config_of(VPN)).remove(COMPONENT, problems.append)
     assert (host.read(HOSTS), problems) == (HOSTS_TEXT, [])
@@ -154,8 +155,8 @@ def test_a_name_that_nobody_remembers_is_taken_out_nevertheless() -> None:
 @pytest.mark.parametrize(
     ("active", "tunnel", "status"),
     [
-        ("active", Tunnel("CONNECTED", 5.0, "192.168.100.2"), "Connected"),
-        ("active", Tunnel("RECONNECTING", 5.0), "Connecting"),
+        ("active", TunnelState("CONNECTED", 5.0, "192.168.100.2"), "Connected"),
+        ("active", TunnelState("RECONNECTING", 5.0), "Connecting"),
         ("active", None, "Connecting"),
         ("activating", None, "Connecting"),
         ("failed", None, "Disconnected"),
@@ -163,12 +164,12 @@ def test_a_name_that_nobody_remembers_is_taken_out_nevertheless() -> None:
     ],
 )
 def test_the_status_is_the_units_and_the_clients_word(
-    active: str, tunnel: tunnels.Tunnel | None, status: str
+    active: str, tunnel: openvpn.TunnelState | None, status: str
 ) -> None:
     host = empty_host()
     config = config_of(VPN)
-    assert looking.status(host, config, lambda: None)["status"] == "NotConfigured"
+    assert local_state.status(host, config, lambda: None)["status"] == "NotConfigured"
     engine_on(host, config).apply(COMPONENT)
     host.do(EditFile(f"{DATA}/vpn/client.conf", b"client\n", 0o600))
     host._units[NAME] = UnitState(NAME, exists=True, active=active)
-    assert looking.status(host, config, lambda: tunnel)["status"] == status
+    assert local_state.status(host, config, lambda: tunnel)["status"] == status

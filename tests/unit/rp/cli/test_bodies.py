@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.rp.cli.bodies import Said, changed, overruled, writable
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
@@ -98,7 +98,7 @@ def test_taints_are_known_by_key_and_effect() -> None:
 
 @pytest.mark.parametrize("word", ["", "-", "=x", "plain"])
 def test_what_is_no_label_is_refused(word: str) -> None:
-    with pytest.raises(WordsError) as refused:
+    with pytest.raises(CommandUsageError) as refused:
         changed({}, Said(labels=[word]))
 
     assert refused.value.name == "label-malformed"
@@ -106,7 +106,7 @@ def test_what_is_no_label_is_refused(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["", "key", "key=value", ":NoSchedule"])
 def test_what_is_no_taint_is_refused(word: str) -> None:
-    with pytest.raises(WordsError) as refused:
+    with pytest.raises(CommandUsageError) as refused:
         changed({}, Said(taints=[word]))
 
     assert refused.value.name == "taint-malformed"
@@ -127,7 +127,7 @@ def test_another_method_leaves_nothing_of_the_earlier_one() -> None:
 
 
 def test_options_of_another_method_are_not_lost_silently() -> None:
-    with pytest.raises(WordsError, match="--client-tenant"):
+    with pytest.raises(CommandUsageError, match="--client-tenant"):
         changed({}, Said(auth_method="arc", client_tenant="contoso.com"))
 
 

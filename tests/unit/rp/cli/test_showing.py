@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from aks_flex_node.errors import WordsError
+from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.rp.cli.audits import moment
 from aks_flex_node.rp.cli.showing import ago, node, nodes
 
@@ -29,7 +29,7 @@ def test_a_time_can_be_said_as_an_age_or_as_a_moment(text: str, meant: str) -> N
 
 @pytest.mark.parametrize("text", ["yesterday", "5x", "-3d", "2026-13-01"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(WordsError):
+    with pytest.raises(CommandUsageError):
         moment(text, NOW)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.api.node_marks import MANAGED
+from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_node.rp.clusters import access
 from aks_flex_node.rp.clusters.access import IDENTITY, PREFIX, Access
 from aks_flex_node.rp.clusters.clients import Refused
@@ -158,7 +158,7 @@ async def test_a_node_that_is_deleted_while_its_cluster_is_away_loses_it_later()
 async def test_a_node_that_shows_its_identity_keeps_it_until_it_has_taken_its_leave() -> None:
     scene = Scene()
     await access.grant(scene.client, "edge-1", EXEC)
-    scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED)}})
+    scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
     scene.heard.deletions["edge-1"] = time.time()
     await scene.restarted()
     await scene.keeping.tidy()
@@ -174,7 +174,7 @@ async def test_a_node_that_shows_its_identity_keeps_it_until_it_has_taken_its_le
 async def test_a_node_that_never_leaves_loses_it_when_its_time_is_over() -> None:
     scene = Scene()
     await access.grant(scene.client, "edge-1", EXEC)
-    scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED)}})
+    scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
     scene.heard.deletions["edge-1"] = time.time() - GONE_AFTER - 1
     await scene.restarted()
     await scene.keeping.tidy()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.api.node_marks import LEFT
+from aks_flex_node.api.contract import LEFT_ANNOTATION
 from aks_flex_node.rp.clusters import tokens
 from aks_flex_node.rp.clusters.nodes import NODES
 from aks_flex_node.rp.clusters.requests import ACCEPTED, REQUESTS
@@ -96,7 +96,7 @@ async def test_a_node_that_is_deleted_between_claim_and_approval_gets_nothing() 
         ({}, "Denied"),
         ({"labels": {"kubernetes.azure.com/managed": "true"}}, "Denied"),
         ({"labels": {"kubernetes.azure.com/managed": "false"}}, "Approved"),
-        ({"annotations": {LEFT: "then"}}, "Approved"),
+        ({"annotations": {LEFT_ANNOTATION: "then"}}, "Approved"),
     ],
     ids=["foreign", "of azure", "ours", "has left"],
 )

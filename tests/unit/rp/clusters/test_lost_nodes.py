@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from aks_flex_node.api.node_marks import MANAGED
+from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_node.rp.clusters.lost_nodes import LostNodes
 from aks_flex_node.rp.clusters.nodes import NODES
 from aks_flex_node.rp.clusters.tokens import written
@@ -32,7 +32,7 @@ class Scene:
 
     def sees(self, status: str = "Unknown", since: float = 2 * HOUR, **metadata: Any) -> None:
         condition = {"type": "Ready", "status": status, "lastTransitionTime": ago(since)}
-        document = {"metadata": {"labels": MANAGED, **metadata}, "status": {"conditions": [condition]}}
+        document = {"metadata": {"labels": MANAGED_LABEL, **metadata}, "status": {"conditions": [condition]}}
         self.lost.saw(self.api.put(EDGE, document))
 
     @property
@@ -54,7 +54,7 @@ async def test_a_node_whose_resource_and_machine_are_gone_is_deleted_and_that_is
 @in_loop
 async def test_a_node_that_never_said_a_word_counts_from_its_beginning() -> None:
     scene = Scene()
-    scene.lost.saw(scene.api.put(EDGE, {"metadata": {"labels": MANAGED}}))
+    scene.lost.saw(scene.api.put(EDGE, {"metadata": {"labels": MANAGED_LABEL}}))
     await scene.lost.tidy()
 
     assert not scene.is_there
@@ -103,7 +103,7 @@ async def test_a_node_that_becomes_ready_at_the_last_moment_stays() -> None:
     stale = scene.api.objects[EDGE]
 
     def found(_: httpx2.Request) -> httpx2.Response:
-        scene.api.put(EDGE, {"metadata": {"labels": MANAGED}, **ready})
+        scene.api.put(EDGE, {"metadata": {"labels": MANAGED_LABEL}, **ready})
         return httpx2.Response(200, json=stale)
 
     scene.api.answers[f"GET {EDGE}"] = found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.azure.arm import unreachable
+from aks_flex_node.azure.arm import arm_unreachable_error
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.rp.clusters import tokens
 from aks_flex_node.rp.clusters.connections import to_bytes
@@ -48,7 +48,7 @@ class NoAzure:
     renewable = True
 
     async def connection(self) -> Direct:
-        raise unreachable("https://azure.example", "it is away")
+        raise arm_unreachable_error("https://azure.example", "it is away")
 
     async def managed_cluster(self) -> dict[str, Any] | None:
         return None

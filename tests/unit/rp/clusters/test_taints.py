@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.api.node_marks import MANAGED
+from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_node.rp.clusters.nodes import NODES
 from aks_flex_node.rp.clusters.taints import BROUGHT, Tainting, Taints, patch
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
@@ -27,7 +27,7 @@ def taint(key: str, value: str = "", effect: str = "NoSchedule") -> dict[str, An
 
 def node(*taints: dict[str, Any], brought: list[dict[str, Any]] | str | None = None) -> dict[str, Any]:
     note = brought if isinstance(brought, str) else json.dumps(brought, separators=(",", ":"), sort_keys=True)
-    metadata = {"name": "edge-1", "uid": "u", "resourceVersion": "7", "labels": MANAGED}
+    metadata = {"name": "edge-1", "uid": "u", "resourceVersion": "7", "labels": MANAGED_LABEL}
     marks = {} if brought is None else {"annotations": {BROUGHT: note}}
     return {"metadata": {**metadata, **marks}, "spec": {"taints": list(taints)}}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.config.cloud import Vpn
+from aks_flex_node.agent.config.azure_models import Vpn
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.rp.clusters.facts import ClusterFacts
 from aks_flex_node.rp.resource import networks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.components.templates import render_template as template
@@ -85,7 +85,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
 
 def release(config: NodeConfig, machine: Machine, version: str, programs: tuple[str, ...]) -> Artifact:
     url = fill_url(config.containerd.url, version, version, machine.arch)
-    wanted = tuple(Wanted(f"bin/{name}", f"bin/{name}") for name in programs)
+    wanted = tuple(ArtifactFile(f"bin/{name}", f"bin/{name}") for name in programs)
     return artifact("containerd", version, url, wanted, config.containerd.sha256)
 
 

@@ -10,10 +10,10 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.templates import exec_user, kubeconfig, render_template, token_script
-from aks_flex_node.agent.config.derived import ca_certificate, kubelet_auth, token
+from aks_flex_node.agent.config.resolved import ca_certificate, join_token, kubelet_auth
 from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.agent.identities.handing import IDENTITY
-from aks_flex_node.agent.identities.who import kind
+from aks_flex_node.agent.identity.azure_sign_in import identity_kind
+from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, RuntimePath, Spec
 
@@ -52,7 +52,7 @@ def bootstrap(config: NodeConfig) -> tuple[File | RuntimePath, ...]:
         return (File(path, kubeconfig(config, exec_user(config)), 0o600),)
     if auth == "exec":
         return ()
-    if secret := token(config):
+    if secret := join_token(config):
         return (File(path, kubeconfig(config, {"token": secret.reveal()}), 0o600, secret=True),)
     # Where its token's file is gone, what it was used for stays as it is.
     return (RuntimePath(path),) if config.azure.bootstrap_token else ()
@@ -60,7 +60,7 @@ def bootstrap(config: NodeConfig) -> tuple[File | RuntimePath, ...]:
 
 def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:
     """What the script needs that gets tokens for the kubelet."""
-    identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY}"
+    identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY_FILE}"
     values = {
         "launcher": f"{config.paths.install_dir}/agent/launch",
         "program": machine.program,
@@ -76,7 +76,7 @@ def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:
 def identity_text(config: NodeConfig) -> bytes:
     """Who this node is to Azure, and the way there: the part of its configuration that signing in takes, and no more:
     what an operator signs in with is not the node's."""
-    own = kind(config)
+    own = identity_kind(config)
     parts = CLOUD | ({OWN[own]} if own in OWN else set())
     azure = config.azure.model_dump(by_alias=True, exclude_none=True, include=parts)
     principal = azure.get("servicePrincipal", {})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.templates import exec_user, kubeconfig, proxy_environment, render_template
-from aks_flex_node.agent.config.derived import ca_certificate, kubelet_auth
+from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import (
     MANAGED_MARK,
@@ -18,7 +18,7 @@ from aks_flex_node.agent.reconcile.resources import (
     Spec,
     make_service,
 )
-from aks_flex_node.api.node_marks import MANAGED
+from aks_flex_node.api.contract import MANAGED_LABEL
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -153,7 +153,7 @@ def installed(config: NodeConfig) -> tuple[str, str]:
 
 def labels(config: NodeConfig) -> dict[str, str]:
     """What the Node is to bear."""
-    return {**config.node.labels, **MANAGED}
+    return {**config.node.labels, **MANAGED_LABEL}
 
 
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:

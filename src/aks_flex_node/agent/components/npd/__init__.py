@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version
 from aks_flex_node.agent.components.artifact_urls import fill_url as address
 from aks_flex_node.agent.components.templates import render_template
@@ -26,7 +26,10 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.npd.version), config.paths
     place = f"{paths.install_dir}/npd/{version}"
     url = address(config.npd.url, version, version, machine.arch)
-    wanted = (Wanted("bin/node-problem-detector", "bin/node-problem-detector"), Wanted("config/", "config/"))
+    wanted = (
+        ArtifactFile("bin/node-problem-detector", "bin/node-problem-detector"),
+        ArtifactFile("config/", "config/"),
+    )
     kubeconfig = f"{paths.kubernetes.kubelet_dir}/kubeconfig"
     unit = File(
         UNIT, render_template(__name__, "node-problem-detector.service", **unit_values(config, machine, place))

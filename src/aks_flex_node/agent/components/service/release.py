@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import Wanted
+from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
 from aks_flex_node.agent.components.templates import render_template as template
 from aks_flex_node.agent.reconcile.component import Component
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
 
 MAX_TRIAL_STARTS = 3  # of a version that has not proven itself
-WANTED = (Wanted("bin/", "bin/"), Wanted("lib/", "lib/"))
+WANTED = (ArtifactFile("bin/", "bin/"), ArtifactFile("lib/", "lib/"))
 
 
 def releases_dir(config: NodeConfig) -> str:

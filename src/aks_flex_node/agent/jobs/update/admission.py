@@ -10,8 +10,8 @@ from datetime import datetime, time, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from aks_flex_node.agent.config import derived, files, loader
-from aks_flex_node.agent.config.derived import kubelet_auth
+from aks_flex_node.agent.config import files, loader, resolved
+from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.jobs.job_result import JobStatus
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import MachineError
@@ -161,7 +161,7 @@ class AdmissionResult:
 
 def check_same_node(current: NodeConfig, wanted: NodeConfig, name: str, wanted_name: str) -> AdmissionResult | None:
     """A node's certificate is for one name in one cluster."""
-    here, there = derived.cluster(current), derived.cluster(wanted)
+    here, there = resolved.target_cluster(current), resolved.target_cluster(wanted)
     elsewhere = bool(here and there and [one.lower() for one in here] != [one.lower() for one in there])
     if name == wanted_name and not elsewhere:
         return None
@@ -188,7 +188,7 @@ def check_paths(current: NodeConfig, wanted: NodeConfig) -> AdmissionResult | No
 
 def check_complete(wanted: NodeConfig) -> AdmissionResult | None:
     """A node that has joined needs what a join needs, but for the token."""
-    problems = [one for one in loader.require_join(wanted) if one.path != files.TOKEN_FILE]
+    problems = [one for one in loader.missing_for_join(wanted) if one.path != files.TOKEN_FILE]
     if not problems:
         return None
     words = " ".join(f"{one.path} {one.reason}" for one in problems)

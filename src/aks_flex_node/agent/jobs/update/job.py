@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.fetching import keeping
+from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
 from aks_flex_node.agent.jobs.update import admission, update_journal
 from aks_flex_node.agent.jobs.update.admission import AdmissionResult
@@ -45,7 +45,7 @@ class UpdateJob:
         """Bring the machine to what waits for it, or leave it as it is, and say which and why."""
         host = self.operations.host
         try:
-            keeping.finish(host)
+            config_store.finish_interrupted(host)
             current = stored_config.read_stored(host, CURRENT_CONFIG, self.operations.env)
             if current is None:
                 return _result(
@@ -172,7 +172,7 @@ class UpdateJob:
         engine.sync_to_disk()
         name, machine = self.operations.node_name(wanted.config), engine.machine
         self.operations.save_state(wanted.config, node=name, pod_cidr=machine.pod_cidr, address=machine.address)
-        keeping.settle_update(self.operations.host, wanted.bundle, wanted.config, wanted.content)
+        config_store.commit_update(self.operations.host, wanted.bundle, wanted.config, wanted.content)
         engine.events.emit(
             "updated", f"Configuration {wanted.version} is in effect", changes=len(engine.applied_actions)
         )

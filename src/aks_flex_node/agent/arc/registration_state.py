@@ -1,0 +1,155 @@
+"""The desired Arc machine, derived from the configuration, and the record of what the agent created in Azure and
+on this machine. The record is written before anything is created, so that unregistering knows what to remove.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.config import resolved
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
+from aks_flex_node.host.disk import temporary_path
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.host.host import Host
+
+
+# azcmagent's names for Azure's clouds, by those of the configuration.
+AZCMAGENT_CLOUDS = {
+    "azurepubliccloud": "AzureCloud",
+    "azureusgovernment": "AzureUSGovernment",
+    "azurechinacloud": "AzureChinaCloud",
+}
+
+
+@dataclass(frozen=True)
+class ArcMachineSpec:
+    """One machine in Azure Arc."""
+
+    subscription: str
+    resource_group: str
+    name: str
+    tenant: str
+    location: str
+    cloud: str
+    tags: dict[str, str] = field(default_factory=dict)
+    cluster: str = ""  # the ARM id of the cluster that it is to have roles on
+    assign: bool = False
+
+    @property
+    def id(self) -> str:
+        return machine_id(self.subscription, self.resource_group, self.name)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when anything changes that is wanted."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def machine_id(subscription: str, group: str, name: str) -> str:
+    return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.HybridCompute/machines/{name}"
+
+
+def same_id(one: str, other: str) -> bool:
+    """ARM compares ids without regard to case."""
+    return one.lower() == other.lower()
+
+
+def desired_machine(config: NodeConfig, machine: Machine) -> ArcMachineSpec:
+    azure, cluster = config.azure, resolved.target_cluster(config)
+    arc, target = azure.arc, azure.target_cluster
+    principal = azure.service_principal
+    found = ArcMachineSpec(
+        subscription=azure.subscription_id or (cluster[0] if cluster else ""),
+        resource_group=arc.resource_group or azure.resource_group or (cluster[1] if cluster else ""),
+        name=arc.machine_name or machine.hostname,
+        tenant=azure.tenant_id or (principal.tenant_id if principal else "") or "",
+        location=arc.location or azure.location or (target.location if target else "") or "",
+        cloud=AZCMAGENT_CLOUDS.get(azure.cloud.lower(), azure.cloud),
+        tags=dict(arc.tags),
+        cluster=managed_cluster_id(*cluster) if cluster else "",
+        assign=arc.auto_role_assignment,
+    )
+    _require(found)
+    return found
+
+
+def managed_cluster_id(subscription: str, group: str, name: str) -> str:
+    return (
+        f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.ContainerService"
+        f"/managedClusters/{name}"
+    )
+
+
+def _require(found: ArcMachineSpec) -> None:
+    keys = {
+        "azure.subscriptionId": found.subscription,
+        "azure.tenantId": found.tenant,
+        "azure.resourceGroup": found.resource_group,
+        "azure.location": found.location,
+    }
+    missing = [key for key, value in keys.items() if not value]
+    if found.assign and not found.cluster:
+        missing.append("azure.targetCluster.resourceId")
+    if missing:
+        raise ConfigError(
+            "arc-settings-missing",
+            f"To register with Azure Arc, the configuration must also say {', '.join(missing)}.",
+            "Set them, or take azure.arc.enabled out.",
+        )
+
+
+@dataclass(frozen=True)
+class ArcRecord:
+    machine: str = ""  # its ARM id
+    principal: str = ""  # the object id of its identity
+    connected: bool = False  # by us
+    made: bool = False  # Azure had no machine of that name before
+    installed: bool = False  # azcmagent, by us
+    found: tuple[str, ...] = ()  # users and directories of azcmagent that were there before us
+    assignments: tuple[str, ...] = ()  # made by us
+    settled: str = ""  # what was wanted when all was seen to be done
+
+
+class ArcRecordStore:
+    """The record of this machine."""
+
+    def __init__(self, host: Host, config: NodeConfig) -> None:
+        self._host = host
+        self.path = f"{config.paths.data_dir}/arc.json"
+
+    def read(self) -> ArcRecord:
+        """What was written; a record that cannot be read says that nothing is ours, and nothing is taken away."""
+        try:
+            told: dict[str, Any] = json.loads(self._host.read(self.path) or b"{}")
+            known = {key: value for key, value in told.items() if key in ArcRecord.__dataclass_fields__}
+            lists = {key: tuple(known.get(key) or ()) for key in ("found", "assignments")}
+            return ArcRecord(**{**known, **lists})
+        except (ValueError, AttributeError, TypeError):
+            return ArcRecord()
+
+    @property
+    def exists(self) -> bool:
+        return self._host.look(self.path) is not None
+
+    def update(self, **changes: Any) -> ArcRecord:
+        before = self.read()
+        after = replace(before, **changes)
+        if after != before or not self.exists:
+            folder = self.path.rpartition("/")[0]
+            if self._host.look(folder) is None:
+                self._host.do(MakeDirectory(folder, 0o700))
+            self._host.do(WriteFile(self.path, (json.dumps(asdict(after), indent=1) + "\n").encode(), 0o600))
+        return after
+
+    def remove(self) -> None:
+        """Also one that was being written when a run was killed."""
+        if self.exists or self._host.look(str(temporary_path(Path(self.path)))):
+            self._host.do(Remove(self.path))

@@ -1,0 +1,114 @@
+"""Unregisters the machine from Azure Arc: removes role assignments, the machine resource and the package, in this
+order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.arc import machine_agent
+from aks_flex_node.agent.arc.azure_client import ARC_API_VERSION, find_machine, principal_of
+from aks_flex_node.agent.arc.machine_agent import Azcmagent
+from aks_flex_node.agent.arc.registration_state import same_id
+from aks_flex_node.azure import role_assignments
+from aks_flex_node.errors import FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.arc.azure_client import ArcCloud
+    from aks_flex_node.agent.arc.packages import AzcmagentPackage
+    from aks_flex_node.agent.arc.registration_state import ArcRecord, ArcRecordStore
+    from aks_flex_node.host.host import Host
+
+
+@dataclass(frozen=True)
+class ArcUnregistration:
+    host: Host
+    cloud: ArcCloud
+    records: ArcRecordStore
+    packages: AzcmagentPackage
+    note: Callable[[str], None]
+
+    def run(self) -> list[str]:
+        """What is left in Azure, as commands. On the machine all goes, whether Azure can be reached or not."""
+        record = self.records.read()
+        left = [*self._take_roles(record), *self._disconnect(record)]
+        if record.installed:
+            self.note("removing azcmagent")
+            self.packages.purge(record.found)
+        self.records.remove()
+        return left
+
+    def _take_roles(self, record: ArcRecord) -> list[str]:
+        if not record.assignments:
+            return []
+        self.note("taking the machine's roles away")
+        try:
+            with self.cloud.operator() as arm:
+                for assignment in record.assignments:
+                    role_assignments.unassign(arm, assignment)
+        except FlexError as error:
+            self.note(f"its roles could not be taken away: {error.message}")
+            return [f"az role assignment delete --ids {each}" for each in record.assignments]
+        return []
+
+    def _disconnect(self, record: ArcRecord) -> list[str]:
+        """By azcmagent itself where that works; else here by force, and in Azure by us."""
+        if not record.connected:
+            return []
+        self.note("disconnecting from Azure Arc")
+        found = machine_agent.find_azcmagent(self.host)
+        azcmagent = Azcmagent(self.host, found) if found else None
+        try:
+            if azcmagent and self._is_ours(azcmagent, record):
+                if self._is_replaced(record):
+                    azcmagent.disconnect_locally()
+                else:
+                    azcmagent.disconnect(self.cloud.token())
+                return []
+        except FlexError as error:
+            self.note(f"azcmagent could not do it: {error.message}")
+            self._forget(azcmagent)
+        return self._delete(record)
+
+    def _is_ours(self, azcmagent: Azcmagent, record: ArcRecord) -> bool:
+        """Whether it is connected as the machine that we made, and as no other."""
+        return same_id(azcmagent.status().id, record.machine)
+
+    def _is_replaced(self, record: ArcRecord) -> bool:
+        """Whether somebody has made another machine by that name since: azcmagent would delete it by its name."""
+        with self.cloud.operator() as arm:
+            found = find_machine(arm, record.machine)
+        return found is not None and self._is_anothers(found, record)
+
+    def _is_anothers(self, machine: dict[str, Any], record: ArcRecord) -> bool:
+        other = bool(record.principal) and not same_id(principal_of(machine), record.principal)
+        if other:
+            self.note(f"{record.machine} has another identity by now: it is another machine's, and stays in Azure")
+        return other
+
+    def _forget(self, azcmagent: Azcmagent | None) -> None:
+        try:
+            if azcmagent:
+                azcmagent.disconnect_locally()
+        except FlexError as error:
+            self.note(f"azcmagent does not forget its machine either: {error.message}")
+
+    def _delete(self, record: ArcRecord) -> list[str]:
+        """The machine in Azure, unless it is somebody else's. One that is gone already is as good."""
+        if not (record.made or record.principal):
+            return []
+        command = f"az resource delete --ids {record.machine}"
+        try:
+            with self.cloud.operator() as arm:
+                found = find_machine(arm, record.machine)
+                if found is None or self._is_anothers(found, record):
+                    return []
+                if not record.principal:  # whoever of the same name came first has it, or nobody but us
+                    return [f"{command}  # only if no other machine is connected as it: this one never was"]
+                arm.delete(record.machine, ARC_API_VERSION)
+        except FlexError:
+            return [command]
+        return []

@@ -1,0 +1,247 @@
+"""Reads offline bundles: a directory or a tar with artifacts by their digests, and a manifest that lists them.
+
+    manifest.json                    format, architecture, artifacts
+    <algorithm>-<hash>/<file name>   as in the cache
+
+A directory and a plain tar are read in place; a compressed tar is extracted into the cache once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.artifacts.archive import (
+    GZIP_MAGIC,
+    ArchiveBroken,
+    ArchiveHostile,
+    ArchiveStream,
+    read_members,
+)
+from aks_flex_node.agent.artifacts.cache import PARTIAL_SUFFIX, ArtifactCache, VerifiedFile
+from aks_flex_node.agent.artifacts.digest import Digest, hash_file
+from aks_flex_node.agent.artifacts.disk_space import explain_disk_full
+from aks_flex_node.agent.artifacts.download import write_all
+from aks_flex_node.agent.http.download_options import redact_url, url_identity
+from aks_flex_node.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.agent.artifacts.model import Artifact
+
+BUNDLE_FORMAT = 1
+BUNDLE_MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class BundleEntry:
+    component: str
+    version: str
+    url: str
+    digest: str
+    file: str  # its path in the bundle
+    size: int
+
+
+@dataclass(frozen=True)
+class BundleManifest:
+    arch: str
+    artifacts: tuple[BundleEntry, ...]
+    format: int = BUNDLE_FORMAT
+
+    def wire(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def parse(cls, text: str | bytes) -> BundleManifest:
+        """Raises ValueError, KeyError or TypeError when it makes no sense."""
+        wire: Mapping[str, Any] = json.loads(text)
+        if wire["format"] != BUNDLE_FORMAT:
+            raise ValueError(f"its format is {wire['format']!r}, and this program knows {BUNDLE_FORMAT}")
+        return cls(str(wire["arch"]), tuple(_entry(each) for each in wire["artifacts"]))
+
+
+def _entry(wire: Mapping[str, Any]) -> BundleEntry:
+    entry = BundleEntry(**wire)
+    texts = (entry.component, entry.version, entry.url, entry.digest, entry.file)
+    if not all(isinstance(each, str) for each in texts) or type(entry.size) is not int or entry.size < 0:
+        raise ValueError("an artifact in it is not described as one")
+    return entry
+
+
+class OfflineBundle(ABC):
+    """A bundle that artifacts are taken from. It is opened when the first one is asked for."""
+
+    linkable = False  # the files are somebody else's
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._entries: dict[str, BundleEntry] | None = None
+
+    @staticmethod
+    def at(path: str, cache: ArtifactCache) -> OfflineBundle:
+        place = Path(path)
+        if place.is_dir():
+            return DirectoryBundle(place)
+        return CompressedBundle(place, cache) if is_gzip(place) else TarBundle(place)
+
+    def find(self, artifact: Artifact) -> VerifiedFile:
+        """The artifact, verified against the bundle's manifest."""
+        entry = self._entry(artifact)
+        digest = Digest.parse(entry.digest)
+        if artifact.digest and Digest.parse(artifact.digest) != digest:
+            raise bundle_broken_error(
+                self.path, entry.file, f"is {digest}, and the configuration wants {artifact.digest}"
+            )
+        try:
+            path, offset = self.locate(entry)
+            hashes = hash_file(path, digest.algorithm, offset, entry.size)
+        except OSError as error:
+            raise bundle_incomplete_error(self.path, entry.file) from error
+        found = hashes.digest(digest.algorithm)
+        if found != digest:
+            raise bundle_broken_error(self.path, entry.file, f"was altered: expected {digest}, found {found}")
+        return VerifiedFile(path, entry.size, digest, hashes.sha256, offset, self.linkable)
+
+    @abstractmethod
+    def open(self) -> bytes:
+        """Make the bundle ready to be read, and return its manifest."""
+
+    @abstractmethod
+    def locate(self, entry: BundleEntry) -> tuple[Path, int]:
+        """In which file an artifact is, and from where on."""
+
+    def _entry(self, artifact: Artifact) -> BundleEntry:
+        with self._lock:
+            if self._entries is None:
+                self._entries = {entry.url: entry for entry in self._manifest().artifacts}
+        entry = self._entries.get(url_identity(artifact.url))
+        if entry is None:
+            raise bundle_incomplete_error(self.path, redact_url(artifact.url))
+        return entry
+
+    def _manifest(self) -> BundleManifest:
+        try:
+            return BundleManifest.parse(self.open())
+        except OSError as error:
+            raise bundle_broken_error(
+                self.path, BUNDLE_MANIFEST, f"cannot be read ({error.strerror or error})"
+            ) from error
+        except (ValueError, KeyError, TypeError, RecursionError, ArchiveBroken, ArchiveHostile) as error:
+            raise bundle_broken_error(self.path, BUNDLE_MANIFEST, f"makes no sense ({error})") from error
+
+
+class DirectoryBundle(OfflineBundle):
+    def open(self) -> bytes:
+        return (self.path / BUNDLE_MANIFEST).read_bytes()
+
+    def locate(self, entry: BundleEntry) -> tuple[Path, int]:
+        return self.path / checked_member_path(entry.file), 0
+
+
+class TarBundle(OfflineBundle):
+    """A plain tar: its members are read in place."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._offsets: dict[str, int] = {}
+
+    def open(self) -> bytes:
+        sizes = {}
+        with closing(
+            ArchiveStream(VerifiedFile(self.path, self.path.stat().st_size, Digest("sha256", ""), ""))
+        ) as stream:
+            for member in read_members(stream):
+                if member.kind == "file":
+                    self._offsets[member.name], sizes[member.name] = stream.tell(), member.size
+        with self.path.open("rb") as file:
+            file.seek(self._offsets[BUNDLE_MANIFEST])
+            return file.read(min(sizes[BUNDLE_MANIFEST], MAX_MANIFEST_BYTES))
+
+    def locate(self, entry: BundleEntry) -> tuple[Path, int]:
+        if entry.file not in self._offsets:
+            raise FileNotFoundError(entry.file)
+        return self.path, self._offsets[entry.file]
+
+
+class CompressedBundle(OfflineBundle):
+    """A compressed tar: what its manifest names goes into the cache, unless it is there."""
+
+    linkable = True
+
+    def __init__(self, path: Path, cache: ArtifactCache) -> None:
+        super().__init__(path)
+        self._cache = cache
+
+    def open(self) -> bytes:
+        with closing(
+            ArchiveStream(VerifiedFile(self.path, self.path.stat().st_size, Digest("sha256", ""), ""))
+        ) as stream:
+            inside_it = read_members(stream)
+            first = next(inside_it, None)
+            if first is None or first.name != BUNDLE_MANIFEST or first.size > MAX_MANIFEST_BYTES:
+                raise ValueError("it has to be the first file of the archive")
+            text = b"".join(bytes(piece) for piece in stream.chunks(first.size))
+            lacking = {entry.file: entry for entry in BundleManifest.parse(text).artifacts if not self._has(entry)}
+            for member in inside_it if lacking else ():
+                if member.kind == "file" and member.name in lacking:
+                    self._keep(lacking[member.name], stream, member.size)
+            return text
+
+    def locate(self, entry: BundleEntry) -> tuple[Path, int]:
+        return self._cache.folder(Digest.parse(entry.digest)) / checked_member_path(entry.file).name, 0
+
+    def _has(self, entry: BundleEntry) -> bool:
+        path, _ = self.locate(entry)
+        return path.exists() and path.stat().st_size == entry.size
+
+    def _keep(self, entry: BundleEntry, stream: ArchiveStream, size: int) -> None:
+        path, _ = self.locate(entry)
+        fresh = path.with_name(f"{path.name}{PARTIAL_SUFFIX}")
+        with self._cache.locked(Digest.parse(entry.digest), time.sleep), explain_disk_full(path, size):
+            with fresh.open("wb", buffering=0) as file:
+                for piece in stream.chunks(size):
+                    write_all(file.fileno(), piece)
+            fresh.chmod(0o644)
+            fresh.replace(path)
+
+
+def checked_member_path(file: str) -> Path:
+    """A path of the manifest, which may be anybody's: it must not lead out of the bundle."""
+    path = Path(file)
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise FileNotFoundError(file)
+    return path
+
+
+def is_gzip(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    except OSError:
+        return False  # told when the bundle is opened
+
+
+def bundle_incomplete_error(bundle: Path, what: str) -> ArtifactError:
+    return ArtifactError(
+        "bundle-incomplete",
+        f"The bundle {bundle} does not hold {what}.",
+        "Make it anew with `aks-flex-node artifacts bundle`, with the configuration of this machine.",
+    )
+
+
+def bundle_broken_error(bundle: Path, file: str, why: str) -> ArtifactError:
+    return ArtifactError(
+        "bundle-broken",
+        f"In the bundle {bundle}, {file} {why}.",
+        "Copy the bundle again, or make it anew with `aks-flex-node artifacts bundle`.",
+    )

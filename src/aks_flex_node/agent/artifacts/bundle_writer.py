@@ -1,0 +1,132 @@
+"""Writes an offline bundle: fetches all artifacts of a configuration and packs them with their manifest."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.artifacts.bundle import BUNDLE_MANIFEST, BundleEntry, BundleManifest, OfflineBundle
+from aks_flex_node.agent.artifacts.cache import ArtifactCache, VerifiedFile
+from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_directory, remove_tree
+from aks_flex_node.agent.artifacts.download import TransferProgress
+from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
+from aks_flex_node.agent.artifacts.tree_build import copy_file
+from aks_flex_node.agent.http.client import HttpClient
+from aks_flex_node.agent.http.download_options import DownloadOptions, url_identity
+from aks_flex_node.errors import ArtifactError
+from aks_flex_node.retry import Retrier, RetryBackoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from aks_flex_node.agent.artifacts.download import Transfer
+    from aks_flex_node.agent.artifacts.model import Artifact, ArtifactTree
+
+COMPRESSED_SUFFIXES = (".tar.gz", ".tgz")
+
+FilesByArtifact = dict["Artifact", VerifiedFile]
+
+
+def make_bundle(
+    trees: Sequence[ArtifactTree],
+    sources: DownloadOptions,
+    cache: Path,
+    target: Path,
+    arch: str,
+    *,
+    observe: Callable[[Transfer], None] | None = None,
+) -> BundleManifest:
+    """A directory, or a tar when the target is named like one, with every artifact of the trees."""
+    require_free(target)
+    needed = {url_identity(artifact.url): artifact for tree in trees for artifact in tree.artifacts}
+    blobs = fetch_all(list(needed.values()), sources, ArtifactCache(cache), observe)
+    manifest = BundleManifest(arch, tuple(bundle_entry(artifact, blob) for artifact, blob in blobs.items()))
+    partial = target.with_name(f"{target.name}.partial")
+    remove_tree(partial)
+    make_directory(target.parent)
+    try:
+        with explain_disk_full(target, sum(blob.size for blob in blobs.values())):
+            write_bundle(manifest, blobs, partial, target.name)
+        remove_tree(target)
+        partial.rename(target)
+    finally:
+        remove_tree(partial)
+    return manifest
+
+
+def fetch_all(
+    artifacts: Sequence[Artifact],
+    sources: DownloadOptions,
+    cache: ArtifactCache,
+    observe: Callable[[Transfer], None] | None,
+) -> FilesByArtifact:
+    stopped, network = threading.Event(), HttpClient(sources)
+    bundle = OfflineBundle.at(sources.bundle, cache) if sources.bundle else None
+    fetching = ArtifactFetcher(cache, sources, network, Retrier(sources.attempts, RetryBackoff(), stopped), bundle)
+    with ThreadPoolExecutor(sources.parallel) as pool:
+        try:
+            futures = [pool.submit(fetching.fetch, each, TransferProgress(each, observe)) for each in artifacts]
+            failed = next((each for each in as_completed(futures) if each.exception()), None)
+            if failed:
+                failed.result()
+        finally:
+            stopped.set()  # when one failed, the others need not go on
+            network.close()
+    return {artifact: future.result() for artifact, future in zip(artifacts, futures, strict=True)}
+
+
+def bundle_entry(artifact: Artifact, blob: VerifiedFile) -> BundleEntry:
+    file = f"{blob.digest.folder}/{artifact.name}"
+    return BundleEntry(
+        artifact.component, artifact.version, url_identity(artifact.url), str(blob.digest), file, blob.size
+    )
+
+
+def write_bundle(manifest: BundleManifest, blobs: Mapping[Artifact, VerifiedFile], partial: Path, name: str) -> None:
+    files = {entry.file: blob for entry, blob in zip(manifest.artifacts, blobs.values(), strict=True)}
+    if name.endswith(COMPRESSED_SUFFIXES):
+        with tarfile.open(partial, "w:gz", compresslevel=1) as tar:
+            write_tar(manifest, files, tar)
+    elif name.endswith(".tar"):
+        with tarfile.open(partial, "w") as tar:
+            write_tar(manifest, files, tar)
+    else:
+        write_folder(manifest, files, partial)
+
+
+def write_folder(manifest: BundleManifest, files: Mapping[str, VerifiedFile], folder: Path) -> None:
+    make_directory(folder)
+    for file, blob in files.items():
+        make_directory((folder / file).parent)
+        copy_file(blob, folder / file, 0o644)
+    (folder / BUNDLE_MANIFEST).write_text(manifest.wire())
+
+
+def write_tar(manifest: BundleManifest, files: Mapping[str, VerifiedFile], tar: tarfile.TarFile) -> None:
+    """The manifest comes first, so that it is found without reading all the rest."""
+    text = manifest.wire().encode()
+    tar.addfile(tar_header(BUNDLE_MANIFEST, len(text)), io.BytesIO(text))
+    for file, blob in files.items():
+        with blob.path.open("rb") as source:
+            source.seek(blob.offset)
+            tar.addfile(tar_header(file, blob.size), source)
+
+
+def tar_header(name: str, size: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o644
+    return info
+
+
+def require_free(target: Path) -> None:
+    """An older bundle is replaced; anything else is not ours to take away."""
+    if target.is_dir() and any(target.iterdir()) and not (target / BUNDLE_MANIFEST).exists():
+        raise ArtifactError(
+            "bundle-target-taken",
+            f"{target} is there already, and is not a bundle.",
+            "Name a directory that does not exist yet, or a file that ends in .tar or .tar.gz.",
+        )

@@ -1,0 +1,205 @@
+"""The cache of verified artifacts on disk, by digest, with locks between processes; lists and cleans it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.artifacts.digest import Digest, hash_file
+from aks_flex_node.agent.artifacts.disk_space import make_directory, remove_tree
+from aks_flex_node.agent.http.download_options import url_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from aks_flex_node.agent.artifacts.model import Artifact
+
+ORIGIN_FILE = ".origin.json"
+PARTIAL_SUFFIX = ".partial"
+LOCK_RETRY_SECONDS = 0.1  # between two looks at whether another process has finished with a file
+
+
+@dataclass(frozen=True)
+class VerifiedFile:
+    """A verified file, or a part of one."""
+
+    path: Path
+    size: int
+    digest: Digest
+    sha256: str
+    offset: int = 0
+    linkable: bool = False  # it is ours: trees may share it by hard links
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """A file of the cache, for `artifacts list`."""
+
+    digest: str
+    name: str
+    size: int
+    component: str
+    version: str
+    urls: tuple[str, ...]
+    complete: bool
+
+
+class ArtifactCache:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def folder(self, digest: Digest) -> Path:
+        return self._root / digest.folder
+
+    def find(self, digest: Digest, name: str) -> VerifiedFile | None:
+        """A whole file with this hash; one that has been damaged is taken away."""
+        path = self.folder(digest) / name
+        try:
+            hashes = hash_file(path, digest.algorithm)
+            size = path.stat().st_size
+        except FileNotFoundError:
+            return None
+        if hashes.digest(digest.algorithm) != digest:
+            path.unlink(missing_ok=True)
+            return None
+        return VerifiedFile(path, size, digest, hashes.sha256, linkable=True)
+
+    def digest_of(self, url: str) -> Digest | None:
+        """The hash that the publisher told us when this URL was fetched before."""
+        for folder in folders(self._root):
+            if url_identity(url) in read_origin(folder).get("urls", ()):
+                return read_folder(folder)
+        return None
+
+    def record_origin(self, digest: Digest, artifact: Artifact) -> None:
+        """Which artifact this is, so that the next time nobody has to be asked."""
+        folder = self.folder(digest)
+        known = read_origin(folder).get("urls", ())
+        if url_identity(artifact.url) in known:
+            return
+        urls = sorted({*known, url_identity(artifact.url)})
+        wire = {"component": artifact.component, "version": artifact.version, "urls": urls}
+        fresh = folder / f"{ORIGIN_FILE}.new"
+        fresh.write_text(json.dumps(wire))
+        fresh.replace(folder / ORIGIN_FILE)
+
+    @contextmanager
+    def locked(self, digest: Digest, wait: Callable[[float], object]) -> Iterator[Path]:
+        """The folder of a file, to ourselves: another thread or process may want the same file."""
+        folder = self.folder(digest)
+        descriptor = lock_folder(folder, wait)
+        try:
+            yield folder
+        finally:
+            os.close(descriptor)
+
+
+def lock_folder(folder: Path, wait: Callable[[float], object]) -> int:
+    """A descriptor that holds the lock on a folder, which is made if it is not there."""
+    while True:
+        make_directory(folder)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            while not try_lock(descriptor):
+                wait(LOCK_RETRY_SECONDS)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # Whoever had the lock may have taken the folder away: then the lock is on nothing.
+        if folder.exists() and folder.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def list_cache(cache: Path) -> list[CacheEntry]:
+    """What is in the cache, and what is still incomplete."""
+    return [entry for folder in folders(cache) for entry in entries(folder)]
+
+
+def entries(folder: Path) -> Iterator[CacheEntry]:
+    digest, origin = read_folder(folder), read_origin(folder)
+    for path in sorted(folder.iterdir()):
+        shown = digest and not path.name.startswith(".") and not path.name.endswith(f"{PARTIAL_SUFFIX}.json")
+        size = size_of(path)
+        if shown and size is not None:
+            yield CacheEntry(
+                str(digest),
+                path.name.removesuffix(PARTIAL_SUFFIX),
+                size,
+                str(origin.get("component", "")),
+                str(origin.get("version", "")),
+                tuple(origin.get("urls", ())),
+                complete=not path.name.endswith(PARTIAL_SUFFIX),
+            )
+
+
+def size_of(path: Path) -> int | None:
+    """None when it has just gone."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def clean_cache(cache: Path, keep: set[str]) -> int:
+    """Take away all but the digests to keep, and what somebody is fetching right now; the bytes that became free."""
+    freed = 0
+    for folder in folders(cache):
+        size = sum(freed_by(path) for path in folder.iterdir())
+        if str(read_folder(folder)) not in keep and discard(folder):
+            freed += size
+    return freed
+
+
+def freed_by(path: Path) -> int:
+    """What removing a file gives back: nothing, while a tree shares it."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return 0
+    return status.st_size if status.st_nlink == 1 else 0
+
+
+def discard(folder: Path) -> bool:
+    """Whether it was free to be taken away."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        free = try_lock(descriptor)
+        if free:
+            remove_tree(folder)
+        return free
+    finally:
+        os.close(descriptor)
+
+
+def folders(cache: Path) -> list[Path]:
+    if not cache.is_dir():
+        return []
+    return sorted(each for each in cache.iterdir() if each.is_dir() and read_folder(each))
+
+
+def read_folder(folder: Path) -> Digest | None:
+    algorithm, _, value = folder.name.partition("-")
+    digest = Digest.of(value)
+    return digest if digest and digest.algorithm == algorithm else None
+
+
+def read_origin(folder: Path) -> dict[str, Any]:
+    try:
+        wire = json.loads((folder / ORIGIN_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return wire if isinstance(wire, dict) else {}

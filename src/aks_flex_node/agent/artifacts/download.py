@@ -1,0 +1,287 @@
+"""Downloads one file: resumed where an earlier attempt ended, hashed as it arrives, refused when its digest is wrong;
+and its progress for progress bars. What has arrived lies in a `.partial` file with a note about its origin beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.artifacts.digest import Digest, RunningHashes, hash_file
+from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, require_space
+from aks_flex_node.agent.http.download_options import DownloadUrl, redact_url, url_identity
+from aks_flex_node.errors import ArtifactError
+from aks_flex_node.retry import AttemptFailed, Retrier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from aks_flex_node.agent.artifacts.model import Artifact
+    from aks_flex_node.agent.http.client import HttpClient, HttpResponse
+
+
+# A read that fails loses what it had, so reads start small and grow while all goes well.
+MIN_READ_BYTES = 16 << 10
+MAX_READ_BYTES = 1 << 18
+QUICK_SECONDS, SLOW_SECONDS = 0.25, 1.0  # of one read
+MAX_ARTIFACT_BYTES = 2 << 30
+MAX_TEXT_BYTES = 1 << 20
+CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+
+
+@dataclass(frozen=True)
+class PartialDownload:
+    """Which file of the server a partial file is the beginning of."""
+
+    url: str
+    etag: str = ""
+    last_modified: str = ""
+    length: int | None = None
+
+    @classmethod
+    def of(cls, response: HttpResponse, place: DownloadUrl, length: int | None) -> PartialDownload:
+        headers = response.headers
+        return cls(url_identity(place.url), headers.get("ETag", ""), headers.get("Last-Modified", ""), length)
+
+    @classmethod
+    def read(cls, path: Path) -> PartialDownload | None:
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def condition(self) -> dict[str, str]:
+        """Resume only in the same file. A weak tag promises too little to be used."""
+        validator = self.etag if self.etag and not self.etag.startswith("W/") else self.last_modified
+        return {"If-Range": validator} if validator else {}
+
+
+class Download:
+    def __init__(
+        self, network: HttpClient, place: DownloadUrl, digest: Digest, partial: Path, progress: TransferProgress
+    ) -> None:
+        self._network, self._place, self._digest, self._progress = network, place, digest, progress
+        self._partial, self._note_path = partial, partial.with_name(f"{partial.name}.json")
+        self._hashes, self._done = RunningHashes(digest.algorithm), 0
+        self._note: PartialDownload | None = None
+
+    def run(self, persistence: Retrier) -> RunningHashes:
+        """Until the partial file is the whole file. Wrong bytes are thrown away, and fetched anew once."""
+        self._resume()
+        for last in (False, True):
+            self._receive(persistence)
+            found = self._hashes.digest(self._digest.algorithm)
+            if found == self._digest:
+                self._note_path.unlink(missing_ok=True)
+                return self._hashes
+            self._start_over()
+            self._partial.unlink(missing_ok=True)
+            if last:
+                raise wrong_digest_error(self._place, self._digest, found)
+        raise AssertionError("the last round returns or raises")
+
+    def _resume(self) -> None:
+        """What an earlier run left is hashed, and counts as received."""
+        note = PartialDownload.read(self._note_path)
+        if note and note.url == url_identity(self._place.url) and self._partial.exists():
+            self._hashes = hash_file(self._partial, self._digest.algorithm)
+            self._done, self._note = self._partial.stat().st_size, note
+
+    def _start_over(self) -> None:
+        self._hashes, self._done, self._note = RunningHashes(self._digest.algorithm), 0, None
+        self._note_path.unlink(missing_ok=True)
+
+    def _receive(self, persistence: Retrier) -> None:
+        if self._note and self._note.length == self._done:
+            return
+        try:
+            persistence.run(lambda: self._attempt(persistence), lambda: self._done)
+        except AttemptFailed as fault:
+            raise artifact_unreachable_error(self._place, fault) from fault
+
+    def _attempt(self, persistence: Retrier) -> None:
+        asked = {"Range": f"bytes={self._done}-", **self._note.condition} if self._done and self._note else {}
+        response = self._network.get(self._place, asked)
+        try:
+            length = self._begin(response)
+            with self._partial.open("r+b" if self._done else "wb", buffering=0) as file:
+                file.seek(self._done)
+                file.truncate()
+                with explain_disk_full(self._partial, (length or self._done) - self._done):
+                    self._copy_body(response, file.fileno(), length, persistence)
+        except BaseException:
+            self._network.discard(response)
+            raise
+        self._network.release(response)
+
+    def _begin(self, response: HttpResponse) -> int | None:
+        """The length of the whole file. A server that does not resume starts from nought, and so do we."""
+        if response.status == 416:
+            self._start_over()
+            raise AttemptFailed("the server has less of the file than is here already", after=0.0)
+        start, length = content_range(response.status, response.headers)
+        if start != self._done:
+            self._start_over()
+        if start not in {0, self._done}:
+            raise AttemptFailed("the server resumed at another place than it was asked to", after=0.0)
+        if length is not None:
+            require_size(self._place, length)
+            require_space(self._partial, length - self._done)
+        self._note = PartialDownload.of(response, self._place, length)
+        self._note_path.write_text(json.dumps(asdict(self._note)))
+        return length
+
+    def _copy_body(self, response: HttpResponse, descriptor: int, length: int | None, persistence: Retrier) -> None:
+        size, began = MIN_READ_BYTES, time.monotonic()
+        while piece := response.read(size):
+            persistence.raise_if_stopped()
+            write_all(descriptor, piece)
+            self._hashes.update(piece)
+            self._done += len(piece)
+            require_size(self._place, self._done)
+            self._progress.update(self._done, length)
+            now = time.monotonic()
+            size, began = next_read_size(size, now - began), now
+        persistence.raise_if_stopped()
+        require_whole(self._done, length)
+
+
+def next_read_size(size: int, seconds: float) -> int:
+    """How much to read at once: little on a slow line, so that progress shows and little is lost."""
+    if seconds < QUICK_SECONDS:
+        return min(size * 2, MAX_READ_BYTES)
+    return max(size // 2, MIN_READ_BYTES) if seconds > SLOW_SECONDS else size
+
+
+def fetch_text(network: HttpClient, place: DownloadUrl, persistence: Retrier) -> str:
+    """A small file, such as a publisher's list of checksums."""
+
+    def attempt() -> str:
+        response = network.get(place)
+        try:
+            content = response.read(MAX_TEXT_BYTES + 1)
+            require_size(place, len(content), MAX_TEXT_BYTES)
+            require_whole(len(content), content_range(response.status, response.headers)[1])
+        except BaseException:
+            network.discard(response)
+            raise
+        network.release(response)
+        return content.decode("utf-8", "replace")
+
+    try:
+        return persistence.run(attempt)
+    except AttemptFailed as fault:
+        raise artifact_unreachable_error(place, fault) from fault
+
+
+def content_range(status: int, headers: Mapping[str, str]) -> tuple[int, int | None]:
+    """Where an answer starts, and the length of the whole file if it is told."""
+    if status == 206:
+        match = CONTENT_RANGE.match(headers.get("Content-Range", ""))
+        return (int(match[1]), int(match[2])) if match else (-1, None)
+    told = headers.get("Content-Length", "")
+    return 0, int(told) if told.isdigit() else None
+
+
+def write_all(descriptor: int, piece: bytes | memoryview) -> None:
+    """The kernel may take less than it is given when the disk is nearly full."""
+    written = os.write(descriptor, piece)
+    while written < len(piece):
+        piece = memoryview(piece)[written:]
+        written = os.write(descriptor, piece)
+
+
+def require_size(place: DownloadUrl, size: int, limit: int = MAX_ARTIFACT_BYTES) -> None:
+    if size > limit:
+        raise ArtifactError(
+            "artifact-too-large",
+            f"{place} is larger than the {limit >> 20} MiB that are accepted.",
+            "Is it the right URL? No program of a node is that large.",
+        )
+
+
+def require_whole(size: int, length: int | None) -> None:
+    """A connection that is cut within TLS may look like the end of the answer."""
+    if length is not None and size != length:
+        raise AttemptFailed("the connection was cut")
+
+
+def wrong_digest_error(place: DownloadUrl, expected: Digest, found: Digest) -> ArtifactError:
+    return ArtifactError(
+        "artifact-wrong-bytes",
+        f"{place} is not what it should be: expected {expected}, found {found}.",
+        "It was fetched twice. A proxy or a mirror may alter it, or the expected hash is of another file.",
+        again=True,
+    )
+
+
+def artifact_unreachable_error(place: DownloadUrl, fault: AttemptFailed) -> ArtifactError:
+    return ArtifactError(
+        "artifact-unreachable",
+        f"{place} could not be fetched: {fault.cause}.",
+        "Try `curl -v` with this URL on this machine. Behind a firewall, set `proxy`, `artifacts.baseURL` or "
+        "`artifacts.bundle`; for a private authority, `artifacts.caFile`.",
+        again=fault.again,
+    )
+
+
+class TransferState(str, Enum):
+    WAITING = "waiting"
+    FETCHING = "fetching"
+    UNPACKING = "unpacking"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One artifact at one instant."""
+
+    name: str
+    component: str
+    url: str
+    done: int = 0  # bytes
+    total: int | None = None
+    state: TransferState = TransferState.WAITING
+    cached: bool = False  # it was here already, whole
+
+
+class TransferProgress:
+    """The latest `Transfer` of one artifact. Each change is told to `observe`, in the thread that made it."""
+
+    def __init__(self, artifact: Artifact, observe: Callable[[Transfer], None] | None = None) -> None:
+        self._lock = threading.Lock()
+        self._now = Transfer(artifact.name, artifact.component, redact_url(artifact.url))
+        self._observe = observe
+
+    @property
+    def current(self) -> Transfer:
+        with self._lock:
+            return self._now
+
+    def update(self, done: int, total: int | None) -> None:
+        with self._lock:
+            self._now = replace(self._now, done=done, total=total)
+        self._notify()
+
+    def set_state(self, state: TransferState) -> None:
+        with self._lock:
+            self._now = replace(self._now, state=state)
+        self._notify()
+
+    def set_cached(self, size: int) -> None:
+        with self._lock:
+            self._now = replace(self._now, done=size, total=size, cached=True)
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._observe:
+            self._observe(self.current)

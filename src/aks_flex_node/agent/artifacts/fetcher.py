@@ -1,0 +1,92 @@
+"""Gets an artifact as a verified file: from the offline bundle, the cache or the network, in this order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.artifacts.cache import PARTIAL_SUFFIX, ArtifactCache, VerifiedFile
+from aks_flex_node.agent.artifacts.digest import Digest, find_digest
+from aks_flex_node.agent.artifacts.download import Download, fetch_text
+from aks_flex_node.agent.http.download_options import DownloadOptions, redact_url
+from aks_flex_node.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.agent.artifacts.bundle import OfflineBundle
+    from aks_flex_node.agent.artifacts.download import TransferProgress
+    from aks_flex_node.agent.artifacts.model import Artifact
+    from aks_flex_node.agent.http.client import HttpClient
+    from aks_flex_node.retry import Retrier
+
+
+class ArtifactFetcher:
+    def __init__(
+        self,
+        cache: ArtifactCache,
+        sources: DownloadOptions,
+        network: HttpClient,
+        persistence: Retrier,
+        bundle: OfflineBundle | None,
+    ) -> None:
+        self._cache, self._sources, self._network = cache, sources, network
+        self._persistence, self._bundle = persistence, bundle
+
+    def fetch(self, artifact: Artifact, progress: TransferProgress) -> VerifiedFile:
+        """The artifact, verified."""
+        if self._bundle:
+            return self._from_bundle(self._bundle, artifact, progress)
+        digest = self._digest(artifact)
+        with self._cache.locked(digest, self._wait) as folder:
+            blob = self._cache.find(digest, artifact.name)
+            if blob:
+                progress.set_cached(blob.size)
+            else:
+                blob = self._download(artifact, digest, folder, progress)
+            self._cache.record_origin(digest, artifact)
+        return blob
+
+    def _from_bundle(self, bundle: OfflineBundle, artifact: Artifact, progress: TransferProgress) -> VerifiedFile:
+        blob = bundle.find(artifact)
+        progress.set_cached(blob.size)
+        return blob
+
+    def _download(self, artifact: Artifact, digest: Digest, folder: Path, progress: TransferProgress) -> VerifiedFile:
+        partial, path = folder / f"{artifact.name}{PARTIAL_SUFFIX}", folder / artifact.name
+        place = self._sources.resolve(artifact.url)
+        hashes = Download(self._network, place, digest, partial, progress).run(self._persistence)
+        partial.chmod(0o644)
+        partial.replace(path)
+        return VerifiedFile(path, path.stat().st_size, digest, hashes.sha256, linkable=True)
+
+    def _digest(self, artifact: Artifact) -> Digest:
+        """What the file must be: as the configuration pins it, as it was before, or as its publisher says."""
+        if artifact.digest:
+            return Digest.parse(artifact.digest)
+        return self._cache.digest_of(artifact.url) or self._published_digest(artifact)
+
+    def _published_digest(self, artifact: Artifact) -> Digest:
+        for url in artifact.checksums:
+            try:
+                text = fetch_text(self._network, self._sources.resolve(url), self._persistence)
+            except ArtifactError as error:
+                if error.name == "artifact-missing":
+                    continue  # publishers have sha256 or sha512, and name them in several ways
+                raise
+            digest = find_digest(text, artifact.name)
+            if digest:
+                return digest
+        raise unverified_error(artifact)
+
+    def _wait(self, seconds: float) -> None:
+        self._persistence.raise_if_stopped()
+        self._persistence.stopped.wait(seconds)
+
+
+def unverified_error(artifact: Artifact) -> ArtifactError:
+    asked = ", ".join(redact_url(url) for url in artifact.checksums) or "none is known"
+    return ArtifactError(
+        "artifact-unverified",
+        f"No checksum was found for {redact_url(artifact.url)} (asked: {asked}).",
+        f"Pin `{artifact.component}.sha256` in the configuration: the file name {artifact.name} and its hash.",
+    )

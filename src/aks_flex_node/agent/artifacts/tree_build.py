@@ -1,0 +1,240 @@
+"""Builds one directory tree: several threads fetch and unpack its artifacts into a partial directory, and the last
+one writes the manifest and renames the directory to its staging place.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_directory, remove_tree
+from aks_flex_node.agent.artifacts.download import TransferProgress, TransferState
+from aks_flex_node.agent.artifacts.model import ArtifactOrigin, StagedFile, TreeManifest
+from aks_flex_node.agent.artifacts.unpack import unpack
+from aks_flex_node.errors import ArtifactError
+from aks_flex_node.retry import stopped_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from aks_flex_node.agent.artifacts.cache import VerifiedFile
+    from aks_flex_node.agent.artifacts.download import Transfer
+    from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
+    from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree
+
+
+LINK_REFUSED_ERRNOS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
+COPY_CHUNK_BYTES = 1 << 18
+
+StagedFiles = dict[str, StagedFile]
+
+
+def find_staged(tree: ArtifactTree) -> TreeManifest | None:
+    """The tree as an earlier run left it, if it is complete and unchanged."""
+    manifest = TreeManifest.read(tree.staging)
+    return manifest if manifest and manifest.matches(tree) and manifest.is_intact(tree.staging) else None
+
+
+def begin_staging(tree: ArtifactTree) -> None:
+    remove_tree(partial_dir(tree))
+    make_directory(partial_dir(tree))
+
+
+def discard_staging(tree: ArtifactTree) -> None:
+    remove_tree(partial_dir(tree))
+
+
+def stage_artifact(
+    tree: ArtifactTree, artifact: Artifact, blob: VerifiedFile, check: Callable[[], None]
+) -> StagedFiles:
+    """Put what is wanted of an artifact into the tree."""
+    root = partial_dir(tree)
+    if not artifact.is_plain:
+        return unpack(artifact, blob, root, check)
+    return {wanted.path: place_file(blob, root / wanted.path, wanted) for wanted in artifact.files}
+
+
+def commit_staging(tree: ArtifactTree, parts: Mapping[Artifact, tuple[VerifiedFile, StagedFiles]]) -> TreeManifest:
+    """Everything is there: write down what, and give the tree its name."""
+    origins = tuple(ArtifactOrigin.of(artifact, parts[artifact][0].digest) for artifact in tree.artifacts)
+    files = {path: file for _, staged in parts.values() for path, file in staged.items()}
+    manifest = TreeManifest(tree.component, tree.version, origins, dict(sorted(files.items())))
+    manifest.write(partial_dir(tree))
+    remove_tree(tree.staging)
+    partial_dir(tree).rename(tree.staging)
+    return manifest
+
+
+def partial_dir(tree: ArtifactTree) -> Path:
+    return tree.staging.with_name(f"{tree.staging.name}.partial")
+
+
+def place_file(blob: VerifiedFile, path: Path, wanted: ArtifactFile) -> StagedFile:
+    """A file as it is: shared with the cache where that is possible, else copied."""
+    make_directory(path.parent)
+    with explain_disk_full(path, blob.size):
+        if not link_file(blob, path, wanted.mode):
+            copy_file(blob, path, wanted.mode)
+    return StagedFile(blob.sha256, blob.size, wanted.mode)
+
+
+def link_file(blob: VerifiedFile, path: Path, mode: int) -> bool:
+    """Whether it could be shared. All names of a file have one mode, so who comes first decides it."""
+    if not blob.linkable:
+        return False
+    status = blob.path.stat()
+    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+        return False  # whoever was given the installed file was given this one as well
+    if stat.S_IMODE(status.st_mode) != mode:
+        if status.st_nlink > 1:
+            return False
+        blob.path.chmod(mode)
+    try:
+        os.link(blob.path, path)
+    except OSError as error:
+        if error.errno not in LINK_REFUSED_ERRNOS:
+            raise
+        return False
+    return True
+
+
+def copy_file(blob: VerifiedFile, path: Path, mode: int) -> None:
+    with blob.path.open("rb", buffering=0) as source, path.open("xb", buffering=0) as target:
+        offset, end = blob.offset, blob.offset + blob.size
+        while offset < end:
+            sent = os.sendfile(target.fileno(), source.fileno(), offset, min(COPY_CHUNK_BYTES, end - offset))
+            if not sent:
+                raise OSError(errno.EIO, "it became shorter while it was copied", str(blob.path))
+            offset += sent
+        os.fchmod(target.fileno(), mode)
+
+
+class TreeBuild:
+    def __init__(
+        self,
+        tree: ArtifactTree,
+        fetching: ArtifactFetcher,
+        observe: Callable[[Transfer], None] | None,
+        stopped: threading.Event,
+    ) -> None:
+        self.tree = tree
+        self.progress = {artifact: TransferProgress(artifact, observe) for artifact in tree.artifacts}
+        self.over = threading.Event()
+        self.error: ArtifactError | None = None
+        self._fetching, self._stopped = fetching, stopped
+        self._lock = threading.Lock()
+        self._begun = False
+        self._unpacking = 0  # threads that write into the tree at this moment
+        self._parts: dict[Artifact, tuple[VerifiedFile, StagedFiles]] = {}
+        self._manifest: TreeManifest | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is to be expected of it: it failed, or its tree has been taken to its place."""
+        return self.over.is_set() and (self.error is not None or not self.tree.staging.exists())
+
+    @property
+    def result(self) -> TreeManifest:
+        if self._manifest is None:
+            raise AssertionError("asked before it was over")
+        return self._manifest
+
+    def process(self, artifact: Artifact) -> None:
+        """Fetch and unpack one artifact, and finish the tree if it was the last. Nothing is raised from here."""
+        progress = self.progress[artifact]
+        try:
+            self._carry_out(artifact, progress)
+        except ArtifactError as error:
+            progress.set_state(TransferState.FAILED)
+            self.fail(error)
+        except OSError as error:
+            progress.set_state(TransferState.FAILED)
+            self.fail(store_unusable_error(self.tree, error))
+        except Exception as error:  # a thread that dies in silence would let its waiter wait for ever
+            progress.set_state(TransferState.FAILED)
+            self.fail(unexpected_error(artifact, error))
+
+    def fail(self, error: ArtifactError) -> None:
+        """The first error counts. It is told once nothing of the tree is left."""
+        with self._lock:
+            if self.over.is_set():
+                return
+            self.error = self.error or error
+            self._end_if_failed()
+
+    def _carry_out(self, artifact: Artifact, progress: TransferProgress) -> None:
+        if self.error:
+            progress.set_state(TransferState.FAILED)
+            return
+        if not self._begin():
+            progress.set_cached(progress.current.done)
+            progress.set_state(TransferState.READY)
+            return
+        progress.set_state(TransferState.FETCHING)
+        blob = self._fetching.fetch(artifact, progress)
+        if not self._enter():
+            progress.set_state(TransferState.FAILED)
+            return
+        try:
+            progress.set_state(TransferState.UNPACKING)
+            self._parts[artifact] = blob, stage_artifact(self.tree, artifact, blob, self._check)
+            progress.set_state(TransferState.READY)
+        finally:
+            self._leave()
+
+    def _begin(self) -> bool:
+        """Whether there is something to do; the first thread looks at what an earlier run left."""
+        with self._lock:
+            if not self._begun:
+                self._begun = True
+                self._manifest = find_staged(self.tree)
+                if self._manifest:
+                    self.over.set()
+                else:
+                    begin_staging(self.tree)
+            return self._manifest is None
+
+    def _enter(self) -> bool:
+        with self._lock:
+            if self.error is None:
+                self._unpacking += 1
+            return self.error is None
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._unpacking -= 1
+            self._end_if_failed()
+            if self.error is None and len(self._parts) == len(self.progress):
+                self._manifest = commit_staging(self.tree, self._parts)
+                self.over.set()
+
+    def _end_if_failed(self) -> None:
+        if self.error and not self._unpacking and not self.over.is_set():
+            with suppress(OSError):  # the next run removes it before it begins
+                discard_staging(self.tree)
+            self.over.set()
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise stopped_error()
+
+
+def store_unusable_error(tree: ArtifactTree, error: OSError) -> ArtifactError:
+    return ArtifactError(
+        "store-unusable",
+        f"{tree.component} {tree.version} could not be kept: {error}.",
+        f"Look at the disk with `df -h {tree.staging.parent}` and `dmesg`; is it mounted read-only?",
+    )
+
+
+def unexpected_error(artifact: Artifact, error: Exception) -> ArtifactError:
+    return ArtifactError(
+        "artifact-unexpected",
+        f"{artifact.name} could not be prepared: {type(error).__name__}: {error}.",
+        "This is a mistake of ours. Please report it with this message.",
+    )

@@ -1,0 +1,172 @@
+"""Parses the text of a configuration file, JSON or YAML, and remembers the line of each key."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree
+from aks_flex_node.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import yaml
+
+KeyPath = tuple[str | int, ...]
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,\n]')
+
+
+@dataclass
+class ConfigDocument:
+    """What a file says; the line of each key; and keys that are there twice."""
+
+    data: dict[str, Any]
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    duplicates: list[KeyPath] = field(default_factory=list)
+
+    def record_key(self, way: KeyPath, line: int) -> None:
+        if way in self.lines:
+            self.duplicates.append(way)
+        self.lines[way] = line
+
+
+def parse_config(text: str, name: str) -> ConfigDocument:
+    """JSON by the name or by the first character, else YAML. A bundle, `{"config": …}`, is unwrapped."""
+    is_json = name.endswith(".json") or (text.lstrip()[:1] == "{" and not name.endswith((".yaml", ".yml")))
+    try:
+        document = _parse_json(text, name) if is_json else _parse_yaml(text, name)
+    except RecursionError:
+        document = None
+    if document is None:
+        raise ConfigError(
+            "config-syntax", f"{name} is nested too deeply.", "A configuration has five levels at most."
+        )
+    return _unwrap(document)
+
+
+def _unwrap(document: ConfigDocument) -> ConfigDocument:
+    document.data.pop("$schema", None)  # editors read it
+    inner = document.data.get("config")
+    if not isinstance(inner, dict) or set(document.data) - {"config", "configVersion"}:
+        return document
+    lines = {way[1:]: line for way, line in document.lines.items() if way[:1] == ("config",) and way[1:]}
+    repeated = [way[1:] for way in document.duplicates if way[1:]]
+    return ConfigDocument(inner, lines, repeated)
+
+
+def _check_top(data: object, name: str) -> dict[str, Any]:
+    if isinstance(data, dict):
+        return data
+    raise ConfigError(
+        "config-syntax", f"{name} holds no settings but one plain value or a list.", "Start it with `config init`."
+    )
+
+
+def _parse_json(text: str, name: str) -> ConfigDocument:
+    try:
+        data = json.loads(text)
+        problem = None
+    except json.JSONDecodeError as error:
+        problem = (f"{name}:{error.lineno}:{error.colno}", error.msg)
+    except ValueError:  # Python reads no number of thousands of digits
+        problem = (name, "it holds a number that is too long")
+    if problem:  # outside of `except`, so that no traceback carries the text of the file along
+        where, why = problem
+        raise ConfigError(
+            "config-syntax", f"{where} is not JSON: {why}.", "JSON has no comments and no comma after the last entry."
+        )
+    document = ConfigDocument(_check_top(data, name))
+    for way, line in _json_keys(text):
+        document.record_key(way, line)
+    return document
+
+
+def _json_keys(text: str) -> Iterator[tuple[KeyPath, int]]:
+    """Every key of a text that is known to be JSON, with its line."""
+    line = 1
+    way: list[str | int] = []
+    naming: list[bool] = []  # for each open bracket: is the next string a key?
+    for mark in _TOKENS.findall(text):
+        if mark == "\n":
+            line += 1
+        elif mark in "{[":
+            naming.append(mark == "{")
+            way.append(0 if mark == "[" else "")
+        elif mark in "}]":
+            naming.pop()
+            way.pop()
+        elif mark == ",":
+            naming[-1] = isinstance(way[-1], str)
+            way[-1] = way[-1] + 1 if isinstance(way[-1], int) else ""
+        elif mark == ":":
+            naming[-1] = False
+        elif naming and naming[-1]:
+            way[-1] = json.loads(mark)
+            yield tuple(way), line
+
+
+def _parse_yaml(text: str, name: str) -> ConfigDocument:
+    import yaml
+
+    document = ConfigDocument({})
+    problem = None
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is not None:
+            _prepare(node, (), key_tree(), document, set())
+            document.data = _check_top(loader.construct_document(node), name)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
+        problem = (where, _unquoted(error.problem or error.context or "it cannot be read"))
+    except (yaml.YAMLError, ValueError):
+        problem = (name, "it holds characters or values that YAML does not allow")
+    if problem:
+        where, why = problem
+        raise ConfigError(
+            "config-syntax",
+            f"{where} is not YAML: {why}.",
+            "Indent with spaces, and quote values with `: `, `#` or `%`.",
+        )
+    return document
+
+
+def _unquoted(message: str) -> str:
+    """YAML's own words quote the file, where a secret may be; only single characters and token names are kept."""
+    return re.sub(r"'(?!<)[^']{2,}'|\"[^\"]{2,}\"", "…", message)
+
+
+def _prepare(
+    node: yaml.Node, way: KeyPath, place: ConfigSection | ConfigKey | None, document: ConfigDocument, seen: set[int]
+) -> None:
+    """Note lines; and keep as text what is text, so that `version: 1.30` is not the number 1.3."""
+    import yaml
+
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.tag.endswith(":merge"):
+                _prepare(value, way, place, document, seen)
+                continue
+            if isinstance(key, yaml.ScalarNode):
+                key.tag = "tag:yaml.org,2002:str"
+            inner = (*way, str(key.value))
+            document.record_key(inner, key.start_mark.line + 1)
+            _prepare(value, inner, _step(place, str(key.value), top=not way), document, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, each in enumerate(node.value):
+            _prepare(each, (*way, index), place, document, seen)
+    elif isinstance(place, ConfigKey) and place.holds_text and not node.tag.endswith(":null"):
+        node.tag = "tag:yaml.org,2002:str"
+
+
+def _step(place: ConfigSection | ConfigKey | None, name: str, *, top: bool) -> ConfigSection | ConfigKey | None:
+    if isinstance(place, ConfigSection):
+        return key_tree() if top and name == "config" else place.member(name)
+    return place

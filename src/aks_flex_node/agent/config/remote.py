@@ -1,0 +1,236 @@
+"""Fetches a node's configuration from a configuration URL: selects the URL (flag, file, standard input, environment),
+verifies the server by the system's CAs or the CA pinned in the URL, and downloads the bundle with limits on size and
+time. Messages never show more of the URL than its origin, because the URL is a secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import ssl
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE
+from aks_flex_node.agent.http.client import (
+    REDIRECT_STATUSES,
+    RETRYABLE_STATUSES,
+    exception_chain,
+    explain_failure,
+    make_pool,
+    parse_retry_after,
+    tls_context,
+)
+from aks_flex_node.api import config_urls
+from aks_flex_node.errors import CommandUsageError, ConfigError
+from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    from urllib3 import BaseHTTPResponse
+
+    from aks_flex_node.agent.http.download_options import DownloadOptions
+    from aks_flex_node.api.config_urls import ConfigUrl
+
+
+def tls_context_for(url: ConfigUrl, sources: DownloadOptions, proxy: str | None) -> ssl.SSLContext:
+    """What the request itself is verified with, the server's name included."""
+    if not url.pin or url.scheme == "http":
+        return tls_context(sources.ca_file)
+    from aks_flex_node.agent.http.certificate_probe import presented_certificates
+
+    chain = presented_certificates(url.origin, sources, proxy)
+    pinned = next((each for each in chain if hashlib.sha256(each).hexdigest() == url.pin), None)
+    if pinned is None:
+        raise untrusted_error(url, "it does not show the CA certificate that the URL names")
+    # That it is shown proves nothing: anybody can show it. That the server's own is signed by it does.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=pinned)
+    return context
+
+
+def untrusted_error(url: ConfigUrl, why: str) -> ConfigError:
+    hint = "If you did not change the URL, somebody may stand between; ask whoever runs the service for a new URL."
+    if not url.pin:
+        hint = "If the service has a CA of its own, the URL must end in #ca=sha256:…: copy all of it, in quotes."
+    return ConfigError(
+        "config-url-untrusted", f"{url.origin} cannot be trusted, and nothing was asked of it: {why}.", hint
+    )
+
+
+MAX_BUNDLE_BYTES = 1 << 20
+READ_BYTES = 1 << 16
+BODY_SECONDS = 60.0  # for all of the body, however slowly it drips
+EXPIRED_STATUSES = {401, 403, 404, 410}
+
+
+@dataclass(frozen=True)
+class ConfigBundle:
+    text: str = field(repr=False)  # {"config": …}: it holds secrets
+    version: str = ""  # configVersion, if it has one
+
+
+def fetch_config(url: ConfigUrl, sources: DownloadOptions, pace: RetryBackoff = RetryBackoff()) -> ConfigBundle:  # noqa: B008 - frozen
+    logging.getLogger("urllib3").setLevel(logging.INFO)  # below that it logs whole paths, and ours is a secret
+    persistence = Retrier(sources.attempts, pace, threading.Event())
+    try:
+        content = persistence.run(lambda: _attempt(url, sources))
+    except AttemptFailed as fault:
+        raise _unreachable(url, fault.cause) from None
+    return parse_bundle(content, url.origin)
+
+
+def _attempt(url: ConfigUrl, sources: DownloadOptions) -> bytes:
+    from urllib3.exceptions import HTTPError
+
+    proxy = sources.proxy_for(url.origin)
+    try:
+        return _get(url, sources, proxy)
+    except (HTTPError, OSError) as error:
+        wrong = next(
+            (each for each in exception_chain(error) if isinstance(each, ssl.SSLCertVerificationError)), None
+        )
+        if wrong:
+            raise untrusted_error(url, f"its certificate is not the right one ({wrong.verify_message})") from None
+        raise explain_failure(error, url.origin, proxy, sources.stall_seconds) from None
+
+
+def _get(url: ConfigUrl, sources: DownloadOptions, proxy: str | None) -> bytes:
+    pool = make_pool(sources, proxy, tls_context_for(url, sources, proxy))
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "aks-flex-node"}
+    try:
+        answer = pool.request(
+            "GET", url.address, headers=headers, preload_content=False, redirect=False, retries=False
+        )
+        try:
+            _check_status(answer, url)
+            return _body(answer, url)
+        finally:
+            answer.close()
+    finally:
+        pool.clear()
+
+
+def _check_status(answer: BaseHTTPResponse, url: ConfigUrl) -> None:
+    status = answer.status
+    if status == 200:
+        return
+    if status in EXPIRED_STATUSES:
+        raise ConfigError(
+            "config-url-dead",
+            f"{url.origin} no longer has anything at this URL (status {status}): it has expired, was used, or was "
+            "replaced.",
+            "Ask for a new one: `aks-flex-rp node join-command`, or the regenerateToken action of the API.",
+        )
+    if status in RETRYABLE_STATUSES or status >= 500:
+        after = parse_retry_after(answer.headers.get("Retry-After", ""))
+        raise AttemptFailed(f"it answered with status {status}", after=after)
+    what = (
+        "sends us elsewhere, which is not followed" if status in REDIRECT_STATUSES else "does not give us the bundle"
+    )
+    raise ConfigError(
+        "config-url-refused",
+        f"{url.origin} {what} (status {status}).",
+        "Is this the URL that the service printed? A proxy or a login page in between answers like this, too.",
+    )
+
+
+def _body(answer: BaseHTTPResponse, url: ConfigUrl) -> bytes:
+    end, content = time.monotonic() + BODY_SECONDS, b""
+    while piece := answer.read1(READ_BYTES, decode_content=False):
+        content += piece
+        if len(content) > MAX_BUNDLE_BYTES:
+            raise _invalid(url.origin, "it is larger than a megabyte")
+        if time.monotonic() > end:
+            raise AttemptFailed(f"its answer took longer than {BODY_SECONDS:g} s", again=False)
+    return content
+
+
+def parse_bundle(content: bytes, origin: str) -> ConfigBundle:
+    """`{"config": {…}, "configVersion": "…"}`; what else a later service may add is not for us."""
+    try:
+        data: Any = json.loads(content.decode())
+    except (ValueError, RecursionError):
+        raise _invalid(origin, "it is not JSON") from None
+    config = data.get("config") if isinstance(data, dict) else None
+    if not isinstance(config, dict):
+        raise _invalid(origin, "it has no `config` in it")
+    version = str(data.get("configVersion") or "")
+    if version and not (version.isascii() and version.isdigit()):
+        raise _invalid(origin, "its `configVersion` is not a number")
+    kept = {"config": config, **({"configVersion": version} if version else {})}
+    return ConfigBundle(json.dumps(kept, indent=1) + "\n", version)
+
+
+def _invalid(origin: str, why: str) -> ConfigError:
+    return ConfigError(
+        "bundle-invalid",
+        f"What {origin} delivered is not a node's configuration: {why}.",
+        "Is this the URL that the service printed? A proxy or a login page in between can answer in its place.",
+    )
+
+
+def _unreachable(url: ConfigUrl, cause: str) -> ConfigError:
+    return ConfigError(
+        "config-url-unreachable",
+        f"The configuration could not be fetched from {url.origin}: {cause}.",
+        "Check that this machine reaches it (`curl -v` to the server alone), then run the same command again. "
+        "A proxy is given by `--set proxy.https=http://HOST:PORT`.",
+        again=True,
+    )
+
+
+STANDARD_INPUT = "-"
+
+
+def select_config_url(
+    url: str | None,
+    file: str | None,
+    config: Path | None,
+    env: Mapping[str, str],
+    stdin: TextIO | None = None,
+    *,
+    plain: bool = False,
+) -> ConfigUrl | None:
+    """None when a file is meant instead. What the command says is stronger than the environment."""
+    said = {"--config": config, "--config-url": url, "--config-url-file": file}
+    _one_of([name for name, value in said.items() if value is not None])
+    if file is not None:
+        return config_urls.parse(_read_url_file(file, stdin or sys.stdin), plain=plain)
+    if url is not None:
+        return config_urls.parse(url, plain=plain)
+    if config is not None or not env.get(URL_VARIABLE):
+        return None
+    _one_of([name for name in (CONFIG_VARIABLE, URL_VARIABLE) if env.get(name)])
+    return config_urls.parse(env[URL_VARIABLE], plain=plain)
+
+
+def _one_of(names: list[str]) -> None:
+    if len(names) > 1:
+        raise CommandUsageError(
+            "config-given-twice",
+            f"The configuration is given by {' and by '.join(names)}, and only one can be meant.",
+            "Leave all but one of them out.",
+        )
+
+
+def _read_url_file(file: str, stdin: TextIO) -> str:
+    try:
+        if file == STANDARD_INPUT:
+            return stdin.read(config_urls.MAX_URL_LENGTH + 1)
+        with Path(file).open(encoding="utf-8") as opened:
+            return opened.read(config_urls.MAX_URL_LENGTH + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise CommandUsageError(
+            "config-url-unreadable",
+            f"The configuration URL cannot be read from {file}: {reason}.",
+            "Name a file that holds the URL and nothing else, or `-` for standard input.",
+        ) from None

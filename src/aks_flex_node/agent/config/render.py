@@ -1,0 +1,125 @@
+"""What the `config` commands print: the effective settings with their origins and masked secrets, a commented
+template, and the JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree, keys
+from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.config.secret import MASK, Secret, redact
+from aks_flex_node.agent.config.validation import value_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from aks_flex_node.agent.config.loader import LoadedConfig
+
+
+DEFAULT = "default"
+_SECRET_NAME = re.compile(r"secret|password|token|header|credential", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """One line. `value` is fit for people and for JSON; None is a setting that is left out."""
+
+    key: str
+    value: Any
+    origin: str
+
+
+def setting_rows(loaded: LoadedConfig, *, given_only: bool = False) -> list[SettingRow]:
+    """A row per setting, in the order of the reference."""
+    found = [_row(key, loaded) for key in keys()]
+    return [row for row in found if row.origin != DEFAULT] if given_only else found
+
+
+def _row(key: ConfigKey, loaded: LoadedConfig) -> SettingRow:
+    origins = [loaded.origins[key.path]] if key.path in loaded.origins else []
+    if key.kind == "map":
+        entries = (loaded.origins[each] for each in loaded.origins if each.startswith(f"{key.path}."))
+        origins += [origin for origin in entries if origin.startswith("flag ")]
+    return SettingRow(key.path, mask_secrets(value_at(loaded.config, key)), ", ".join(origins) or DEFAULT)
+
+
+def mask_secrets(value: Any, name: str = "") -> Any:
+    """The value as JSON knows it, without anything that could be a credential."""
+    if isinstance(value, Secret) or (name and _SECRET_NAME.search(name) and value):
+        return MASK
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, BaseModel):
+        return {key: mask_secrets(each) for key, each in value.model_dump(mode="json", by_alias=True).items()}
+    if isinstance(value, dict):
+        return {str(key): mask_secrets(each, str(key)) for key, each in value.items()}
+    return [mask_secrets(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a configuration file, for editors and other tools."""
+    made = NodeConfig.model_json_schema(by_alias=True)
+    taints = made["$defs"]["Node"]["properties"]["taints"]
+    taints["items"] = {"anyOf": [taints["items"], {"type": "string", "description": "`key=value:Effect`"}]}
+    made["properties"]["$schema"] = {"type": "string"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **made,
+        "title": "AKS Flex Node configuration",
+    }
+
+
+# What a join by bootstrap token needs, and what to put there.
+PLACEHOLDERS: dict[str, str] = {
+    "azure.bootstrapToken.tokenFile": "/etc/aks-flex-node/bootstrap-token",
+    "node.kubelet.serverURL": "<https://the-api-server:443>",
+    "node.kubelet.caCertData": "<the CA certificate in base64>",
+    "kubernetes.version": "<the version of the cluster, like 1.34.4>",
+}
+TEMPLATE_HEAD = """\
+# The configuration of AKS Flex Node. Put it at /etc/aks-flex-node/config.yaml, mode 0600.
+#
+# Fill in what stands in <angle brackets>. Everything else is commented out and shows its default, if it has one:
+# to change a setting, remove the # before it and before the sections that it is in.
+#
+#   aks-flex-node config validate     says all that is wrong with it
+#   aks-flex-node config show         says what is in effect, and where it came from
+"""
+
+
+def config_template(values: Mapping[str, str] | None = None) -> str:
+    """The text of the file; `values`, by dotted path, take the place of placeholders and of defaults."""
+    given = {**PLACEHOLDERS, **(values or {})}
+    return TEMPLATE_HEAD + "".join(f"{line}\n" for line in _lines(key_tree(), given, 0))
+
+
+def _lines(section: ConfigSection, given: Mapping[str, str], depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    for name, member in section.members.items():
+        if not depth:
+            yield ""
+        yield f"{indent}# {member.description}"
+        if isinstance(member, ConfigKey):
+            yield _setting(name, member, given, indent)
+        else:
+            is_open = any(key.path in given for key in keys(member))
+            yield f"{'' if is_open else '#'}{indent}{name}:"
+            yield from _lines(member, given, depth + 1)
+
+
+def _setting(name: str, key: ConfigKey, given: Mapping[str, str], indent: str) -> str:
+    if key.path in given:
+        return f"{indent}{name}: {_text(given[key.path])}"
+    default = "" if key.default is None else f" {_text(mask_secrets(key.default))}"
+    return f"#{indent}{name}:{default}"
+
+
+def _text(value: object) -> str:
+    """JSON is YAML, and needs no import."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,248 @@
+"""Validation of values and of combinations of settings. Pure: a NodeConfig in, problems out."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.config.keys import ConfigKey, keys
+from aks_flex_node.agent.config.problems import ConfigProblem, format_value
+from aks_flex_node.agent.config.resolved import cluster_references
+from aks_flex_node.agent.config.secret import MASK, Secret
+from aks_flex_node.api import kubernetes_rules as kubernetes
+from aks_flex_node.api import value_rules as rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from aks_flex_node.agent.config.models import NodeConfig
+
+    Rule = Callable[[str], str | None]
+
+LINK_DIRECTORIES = ("paths.binDir", "paths.sbinDir")
+
+
+def _certificate_and_key(text: str) -> str | None:
+    whole = "-----BEGIN CERTIFICATE-----" in text and "PRIVATE KEY-----" in text
+    return None if whole else "is not a certificate and its private key in PEM (-----BEGIN ...)."
+
+
+TEXT_RULES: dict[str, Rule] = {
+    "node.name": kubernetes.node_name,
+    "node.ip": rules.ip,
+    "node.kubelet.serverURL": rules.https_url,
+    "node.kubelet.dnsServiceIP": rules.ip,
+    "node.kubelet.clusterDomain": kubernetes.domain,
+    "node.kubelet.nodeStatusUpdateFrequency": kubernetes.duration,
+    "kubernetes.urlTemplate": rules.kubernetes_template,
+    "containerd.pauseImage": kubernetes.image,
+    "containerd.metricsAddress": rules.listen_address,
+    "azure.subscriptionId": rules.azure_name,
+    "azure.tenantId": rules.azure_name,
+    "azure.resourceGroup": rules.azure_name,
+    "azure.servicePrincipal.tenantId": rules.azure_name,
+    "azure.servicePrincipal.clientId": rules.azure_name,
+    "azure.managedIdentity.clientId": rules.azure_name,
+    "azure.workloadIdentity.tenantId": rules.azure_name,
+    "azure.workloadIdentity.clientId": rules.azure_name,
+    "azure.arc.resourceGroup": rules.azure_name,
+    "azure.arc.package.repository": rules.url,
+    "azure.arc.package.keyURL": rules.url,
+    "azure.arc.machineName": rules.azure_name,
+    "azure.arc.targetCluster.name": rules.azure_name,
+    "azure.arc.targetCluster.resourceGroup": rules.azure_name,
+    "azure.targetCluster.resourceId": rules.cluster_id,
+    "azure.targetCluster.name": rules.azure_name,
+    "azure.targetCluster.resourceGroup": rules.azure_name,
+    "azure.vpn.p2sGatewayCIDR": rules.network,
+    "azure.vpn.gatewayName": rules.azure_name,
+    "azure.vpn.gatewaySKU": rules.azure_name,
+    "azure.vpn.gatewaySubnetCIDR": rules.network,
+    "artifacts.baseURL": rules.url,
+    "proxy.http": rules.proxy,
+    "proxy.https": rules.proxy,
+    **{f"{part}.url": rules.template for part in ("containerd", "runc", "cni", "npd")},
+    **{f"{part}.version": kubernetes.version for part in ("kubernetes", "containerd", "runc", "cni", "npd")},
+}
+SECRET_RULES: dict[str, tuple[Rule, ...]] = {
+    "azure.bootstrapToken.token": (rules.plain, kubernetes.bootstrap_token),
+    "azure.servicePrincipal.clientCertificate": (_certificate_and_key,),  # the one secret with line breaks
+}
+# Of maps: the rules for names, and the rule for values.
+MAP_RULES: dict[str, tuple[tuple[Rule, ...], Rule]] = {
+    "node.labels": ((kubernetes.label_key, kubernetes.own_label), kubernetes.label_value),
+    "node.kubelet.kubeReserved": ((kubernetes.reservable,), kubernetes.quantity),
+    "node.kubelet.systemReserved": ((kubernetes.reservable,), kubernetes.quantity),
+    "node.kubelet.evictionHard": ((kubernetes.eviction_signal,), kubernetes.eviction_threshold),
+    "azure.arc.tags": ((rules.plain,), rules.plain),
+    **{
+        f"{part}.sha256": ((rules.plain,), rules.sha256)
+        for part in ("kubernetes", "containerd", "runc", "cni", "npd")
+    },
+}
+
+
+def value_at(config: NodeConfig, key: ConfigKey) -> object:
+    """The value of a key; None when a section on the way is left out."""
+    place: object = config
+    for attribute in key.attributes:
+        place = getattr(place, attribute, None)
+    return place
+
+
+def check_values(config: NodeConfig) -> Iterator[ConfigProblem]:
+    """Each setting by itself."""
+    for key in keys():
+        value = value_at(config, key)
+        if isinstance(value, Secret):
+            yield from _check_secret(key, value)
+        elif isinstance(value, str):
+            yield from _told(key.path, value, (rules.placeholder, *_text_rules(key.path)))
+        elif key.path == "node.kubelet.extraConfig":
+            yield from _check_free(key.path, value)
+        elif isinstance(value, dict) and key.path in MAP_RULES:
+            yield from _check_map(key.path, value)
+    yield from _check_taints(config)
+    yield from _check_lists(config)
+
+
+def _text_rules(path: str) -> tuple[Rule, ...]:
+    if path == "node.kubelet.caCertData":
+        return (rules.certificate,)  # the one text with line breaks
+    if path.startswith("paths."):
+        return (rules.link_directory if path in LINK_DIRECTORIES else rules.directory,)
+    return (rules.plain, TEXT_RULES[path]) if path in TEXT_RULES else (rules.plain,)
+
+
+def _told(path: str, value: str, of: Iterable[Rule]) -> Iterator[ConfigProblem]:
+    """The first rule that the value breaks is enough; more would say the same in other words."""
+    reason = next((reason for rule in of if (reason := rule(value)) is not None), None)
+    if reason is not None:
+        yield ConfigProblem(path, reason, "" if path.endswith("caCertData") else format_value(value, path))
+
+
+def _check_secret(key: ConfigKey, secret: Secret) -> Iterator[ConfigProblem]:
+    """Like the check of a text, but for the value, which is not told."""
+    of = (_mask, rules.placeholder, *SECRET_RULES.get(key.path, (rules.plain,)))
+    reason = next((reason for rule in of if (reason := rule(secret.reveal())) is not None), None)
+    if reason is not None:
+        yield ConfigProblem(key.path, reason)
+
+
+def _mask(text: str) -> str | None:
+    return f"is {MASK}, which stands where a secret was hidden; give the secret itself." if text == MASK else None
+
+
+def _check_map(path: str, entries: Mapping[str, str]) -> Iterator[ConfigProblem]:
+    of_name, of_value = MAP_RULES[path]
+    for name, value in entries.items():
+        reason = next((reason for rule in of_name if (reason := rule(name)) is not None), None)
+        if reason is not None:
+            yield ConfigProblem(f"{path}.{name}", reason)
+        yield from _told(f"{path}.{name}", value, (of_value,))
+
+
+def _check_free(path: str, value: object) -> Iterator[ConfigProblem]:
+    """It is written as JSON, which knows no dates, no infinity, and nothing that contains itself."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        yield ConfigProblem(path, "holds something that JSON does not know, such as a date: put it in quotes.")
+
+
+def _check_taints(config: NodeConfig) -> Iterator[ConfigProblem]:
+    for index, taint in enumerate(config.node.taints):
+        yield from _told(f"node.taints[{index}].key", taint.key, (kubernetes.label_key,))
+        yield from _told(f"node.taints[{index}].value", taint.value, (kubernetes.label_value,))
+    for (_, first), (index, second) in combinations(enumerate(config.node.taints), 2):
+        if (first.key, first.effect) == (second.key, second.effect):
+            yield ConfigProblem(
+                f"node.taints[{index}]", f"has key {second.key} and effect {second.effect}, as an earlier one."
+            )
+
+
+def _check_lists(config: NodeConfig) -> Iterator[ConfigProblem]:
+    vpn = config.azure.vpn
+    for index, entry in enumerate(vpn.dns_servers):
+        yield from _told(f"azure.vpn.dnsServers[{index}]", entry, (rules.ip,))
+    for index, entry in enumerate(vpn.dns_domains):
+        yield from _told(f"azure.vpn.dnsDomains[{index}]", entry, (kubernetes.domain,))
+    for index, entry in enumerate(config.proxy.no_proxy):
+        yield from _told(f"proxy.noProxy[{index}]", entry, (rules.no_proxy,))
+    for name, mirrors in config.registry_mirrors.items():
+        path = f"registryMirrors.{name}"
+        if (reason := rules.registry(name)) is not None:
+            yield ConfigProblem(path, reason)
+        for index, mirror in enumerate(mirrors):
+            yield from _told(f"{path}[{index}]", mirror, (rules.url,))
+
+
+def check_combinations(config: NodeConfig) -> Iterator[ConfigProblem]:
+    """What settings say together."""
+    yield from _check_thresholds(config)
+    yield from _check_sign_in(config)
+    yield from _check_cluster(config)
+    yield from _check_directories(config)
+
+
+def _check_thresholds(config: NodeConfig) -> Iterator[ConfigProblem]:
+    kubelet = config.node.kubelet
+    if kubelet.image_gc_low_threshold >= kubelet.image_gc_high_threshold:
+        reason = f"must be lower than node.kubelet.imageGCHighThreshold, which is {kubelet.image_gc_high_threshold}."
+        yield ConfigProblem("node.kubelet.imageGCLowThreshold", reason, str(kubelet.image_gc_low_threshold))
+
+
+def _check_sign_in(config: NodeConfig) -> Iterator[ConfigProblem]:
+    """A bootstrap token may stand beside any of them: it is for Kubernetes, they are for Azure."""
+    azure = config.azure
+    ways = {
+        "azure.servicePrincipal": azure.service_principal,
+        "azure.managedIdentity": azure.managed_identity,
+        "azure.workloadIdentity": azure.workload_identity,
+    }
+    given = [path for path, value in ways.items() if value is not None]
+    for path in given[1:]:
+        yield ConfigProblem(path, f"is given, and {given[0]} too; sign in to Azure one way.")
+    if azure.arc.enabled and azure.managed_identity is not None:
+        reason = "is for Azure's own VMs, and azure.arc for machines elsewhere; take one of them."
+        yield ConfigProblem("azure.managedIdentity", reason)
+    if azure.arc.enabled and azure.workload_identity is not None:
+        yield ConfigProblem("azure.workloadIdentity", "is given, and azure.arc too; take one of them.")
+    principal = azure.service_principal
+    if principal and principal.client_secret and principal.client_certificate:
+        reason = "is given, and azure.servicePrincipal.clientSecret too; one of them is enough."
+        yield ConfigProblem("azure.servicePrincipal.clientCertificate", reason)
+
+
+def _check_cluster(config: NodeConfig) -> Iterator[ConfigProblem]:
+    names = ("subscription", "resource group", "name")
+    for (_, first), (path, second) in combinations(cluster_references(config), 2):
+        for what, one, two in zip(names, first, second, strict=True):
+            if one and two and one.lower() != two.lower():
+                yield ConfigProblem(
+                    path, f"says {what} {two}, and the cluster's is {one} elsewhere; make them the same."
+                )
+
+
+def _check_directories(config: NodeConfig) -> Iterator[ConfigProblem]:
+    """State that programs of Kubernetes mount things in must not lie inside of what the agent removes."""
+    paths = config.paths
+    ours = {
+        "paths.configDir": paths.config_dir,
+        "paths.dataDir": paths.data_dir,
+        "paths.logDir": paths.log_dir,
+        "paths.installDir": paths.install_dir,
+    }
+    theirs = {
+        "paths.kubernetes.kubeletDir": paths.kubernetes.kubelet_dir,
+        "paths.containerdDir": paths.containerd_dir,
+        "paths.cni.libDir": paths.cni.lib_dir,
+    }
+    for (first, one), (second, two) in combinations((*ours.items(), *theirs.items()), 2):
+        if rules.overlap(one, two) and (second in theirs or one == two):
+            yield ConfigProblem(
+                second,
+                f"overlaps with {first}, {one}; give them directories apart from each other.",
+                format_value(two),
+            )

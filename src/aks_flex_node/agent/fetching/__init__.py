@@ -1,1 +1,0 @@
-"""A configuration URL becomes the configuration of this machine."""

@@ -1,1 +1,0 @@
-"""Who this node is to Azure, who its operator is, and how either signs in."""

@@ -1,0 +1,189 @@
+"""Selects the Azure credential of the node or of its operator from the configuration, and signs in: to a token, or
+to a resource manager client. Azure's libraries are imported by the calls, so a long-running process must not
+make them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from aks_flex_node.agent.identity.cloud_endpoints import authority_host, proxy_options, resource_manager
+from aks_flex_node.api.value_rules import read_certificate
+from aks_flex_node.azure import credentials
+from aks_flex_node.azure.arm import ArmClient, is_connection_failure, sign_in_failed_error
+from aks_flex_node.azure.cli_user import CliCredential, CliUser
+from aks_flex_node.azure.credentials import FirstWorkingCredential, TokenAuthority
+from aks_flex_node.azure.managed_identity import ArcCredential
+from aks_flex_node.errors import ConfigError, FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from azure.core.credentials import TokenCredential
+
+    from aks_flex_node.agent.config.azure_models import Azure, ServicePrincipal
+    from aks_flex_node.agent.config.models import NodeConfig
+
+
+IdentityKind = Literal["arc", "servicePrincipal", "managedIdentity", "workloadIdentity"]
+
+
+def identity_kind(config: NodeConfig) -> IdentityKind | None:
+    """How this node signs in to Azure; None when its configuration has no way."""
+    azure = config.azure
+    if azure.arc.enabled:
+        return "arc"
+    if azure.service_principal is not None:
+        return "servicePrincipal"
+    if azure.managed_identity is not None:
+        return "managedIdentity"
+    return "workloadIdentity" if azure.workload_identity is not None else None
+
+
+def require_identity(config: NodeConfig) -> None:
+    """Raise when nobody could sign in with this configuration."""
+    found = identity_kind(config)
+    if found is None:
+        raise ConfigError(
+            "azure-identity-missing",
+            "The configuration names no Azure identity, so the agent cannot sign in.",
+            "Set azure.servicePrincipal, azure.managedIdentity or azure.arc.enabled; or continuousMonitoring: false.",
+        )
+    require_complete_identity(config.azure, found)
+
+
+def require_complete_identity(azure: Azure, found: IdentityKind) -> None:
+    """Raise when that identity is only half given."""
+    if missing := _missing_field(azure, found):
+        raise ConfigError(
+            "azure-identity-incomplete",
+            f"azure.{found} has no {missing}, so the agent cannot sign in.",
+            "Join again with a URL from the provider, which carries it, or set it in the configuration.",
+        )
+
+
+def _missing_field(azure: Azure, found: IdentityKind) -> str:
+    if found == "servicePrincipal" and (own := azure.service_principal):
+        if not (own.client_secret or own.client_certificate):
+            return "clientSecret"
+        return "" if own.tenant_id or azure.tenant_id else "tenantId"
+    if found == "workloadIdentity" and (workload := azure.workload_identity):
+        return "" if workload.tenant_id or azure.tenant_id else "tenantId"
+    return ""
+
+
+def node_credential(config: NodeConfig, ca_file: str | None) -> TokenCredential:
+    """Who this node is to Azure."""
+    require_identity(config)
+    azure, found = config.azure, identity_kind(config)
+    if found == "arc":
+        return ArcCredential()
+    if found == "managedIdentity" and azure.managed_identity:
+        return credentials.managed_identity(azure.managed_identity.client_id)
+    authority = _authority(config, ca_file)
+    if found == "servicePrincipal" and azure.service_principal:
+        return _principal(azure.service_principal, azure.tenant_id or "", authority)
+    workload = azure.workload_identity
+    assert workload  # noqa: S101 - the last of the kinds
+    return credentials.workload_identity(
+        workload.tenant_id or azure.tenant_id or "", workload.client_id, workload.token_file, authority
+    )
+
+
+def operator_credential(
+    config: NodeConfig, ca_file: str | None, environment: Mapping[str, str] = os.environ
+) -> TokenCredential:
+    """Who works on Azure for this node: the principal that is configured, else the person at the keyboard, else
+    the machine itself.
+    """
+    azure = config.azure
+    if azure.service_principal:
+        require_complete_identity(azure, "servicePrincipal")
+        return _principal(azure.service_principal, azure.tenant_id or "", _authority(config, ca_file))
+    given = read_certificate(azure.ca_cert_data) if azure.ca_cert_data else None
+    person = CliCredential(
+        CliUser.at(environment), _authority(config, ca_file), azure.tenant_id or "", private_ca=given or b""
+    )
+    has_own = identity_kind(config) in {"managedIdentity", "arc"}
+    return FirstWorkingCredential([person, *([node_credential(config, ca_file)] if has_own else [])])
+
+
+def _authority(config: NodeConfig, ca_file: str | None) -> TokenAuthority:
+    host = authority_host(config)
+    return TokenAuthority(host, ca_file, proxy_options(config).proxy_for(host))
+
+
+def _principal(principal: ServicePrincipal, tenant: str, authority: TokenAuthority) -> TokenCredential:
+    tenant = principal.tenant_id or tenant
+    if principal.client_certificate:
+        pem = principal.client_certificate.reveal().encode()
+        return credentials.service_principal_by_certificate(tenant, principal.client_id, pem, authority)
+    secret = principal.client_secret.reveal() if principal.client_secret else ""
+    return credentials.service_principal(tenant, principal.client_id, secret, authority)
+
+
+# What it has to say of a sign-in that failed is in the error, which is told once.
+logging.getLogger("azure").setLevel(logging.CRITICAL)
+SYSTEM_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+@dataclass(frozen=True)
+class AzureToken:
+    value: str = field(repr=False)
+    expires: float  # unix time
+
+
+def sign_in(config: NodeConfig, scope: str, *, operator: bool = False) -> AzureToken:
+    """A token of the node's own identity, or of its operator's."""
+    from azure.core import exceptions as azure
+
+    with ca_bundle(config) as file:
+        try:
+            credential = operator_credential(config, file) if operator else node_credential(config, file)
+            token = credential.get_token(scope)
+        except azure.ClientAuthenticationError as error:
+            if is_connection_failure(error):
+                raise sign_in_unreachable_error(config, error.message) from None
+            raise sign_in_failed_error(error.message) from None
+        except azure.AzureError as error:
+            raise sign_in_unreachable_error(config, error.message) from None
+    return AzureToken(token.token, float(token.expires_on))
+
+
+@contextlib.contextmanager
+def open_arm(config: NodeConfig, *, operator: bool = False) -> Iterator[ArmClient]:
+    """Azure's resource manager, as this node or as its operator."""
+    with ca_bundle(config) as file:
+        credential = operator_credential(config, file) if operator else node_credential(config, file)
+        endpoint = resource_manager(config)
+        client = ArmClient(credential, endpoint, ca_file=file, proxy=proxy_options(config).proxy_for(endpoint))
+        with contextlib.closing(client):
+            yield client
+
+
+@contextlib.contextmanager
+def ca_bundle(config: NodeConfig) -> Iterator[str | None]:
+    """A file of the authorities to believe: a private cloud's, else the system's, else those that Python brings."""
+    if not config.azure.ca_cert_data:
+        yield str(SYSTEM_CA_BUNDLE) if SYSTEM_CA_BUNDLE.exists() else None
+        return
+    # In memory: a child that is killed leaves nothing behind.
+    with os.fdopen(os.memfd_create("authorities"), "wb") as file:
+        file.write(read_certificate(config.azure.ca_cert_data) or b"")
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def sign_in_unreachable_error(config: NodeConfig, cause: str) -> FlexError:
+    words = cause.rsplit(": ", 1)[-1].strip(" ()'\".") or "unknown cause"
+    return FlexError(
+        "sign-in-unreachable",
+        f"{authority_host(config)} cannot be asked for a token: {words}.",
+        "Check the network, the proxy (proxy.https) and the clock of this machine; the agent tries again by itself.",
+        again=True,
+    )

@@ -1,0 +1,277 @@
+"""Checks that ask other machines: DNS, the API server and its CA, the clock difference, the bootstrap token."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aks_flex_node.agent.config import resolved
+from aks_flex_node.agent.preflight import artifact_checks
+from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
+from aks_flex_node.agent.preflight.interfaces import (
+    CallTimeout,
+    ProbeFailed,
+    ProbeFailure,
+    ProbeRequest,
+    ProbeResponse,
+    ask_with_retry,
+    run_concurrently,
+)
+from aks_flex_node.api.kubernetes_rules import bootstrap_token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.config.secret import Secret
+    from aks_flex_node.agent.preflight.check import PreflightContext
+
+TUNNEL_UNIT = "aks-flex-node-vpn.service"
+DNS_SECONDS = 8.0
+NOT_BEFORE = 1_735_689_600.0  # 2025: no clock that is right says less
+GOOD_SKEW, MOST_SKEW = 30.0, 300.0
+MAX_VERSION_SKEW = 3  # so many minor versions may a kubelet be older than its API server
+ACCESS_REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+# Asks whether the token may do what a kubelet does first. The answer is kept nowhere.
+ACCESS_REVIEW = {
+    "apiVersion": "authorization.k8s.io/v1",
+    "kind": "SelfSubjectAccessReview",
+    "spec": {
+        "resourceAttributes": {
+            "group": "certificates.k8s.io",
+            "resource": "certificatesigningrequests",
+            "verb": "create",
+        }
+    },
+}
+NEW_TOKEN_HINT = (
+    "Get a new one: run here the line that `aks-flex-rp node join-command` prints, "  # noqa: S105
+    "or put what `kubeadm token create` prints into the configuration."
+)
+API_SERVER_HINT = "See what the check api-server says."
+
+
+def check_dns(situation: PreflightContext) -> Iterator[CheckFinding]:
+    names = _names(situation)
+    end = time.monotonic() + DNS_SECONDS
+    found = []
+    for name, call in run_concurrently(situation.network.resolve, names):
+        try:
+            call.wait(end)
+            found.append(name)
+        except ProbeFailed as silence:
+            yield _unknown(name, silence.words)
+        except CallTimeout:
+            yield _unknown(name, f"the name {name} cannot be looked up: no name server answered in time")
+    if len(found) == len(names):
+        yield ok(", ".join(found) or "no names to look up")
+
+
+def _unknown(name: str, words: str) -> CheckFinding:
+    return error(
+        f"{words[0].upper()}{words[1:]}.",
+        f"Try `getent ahosts {name}`. Check the name in the configuration, and the name servers in /etc/resolv.conf.",
+    )
+
+
+def _names(situation: PreflightContext) -> list[str]:
+    """Every name that this machine itself has to look up; a proxy looks up what is behind it."""
+    ways = artifact_checks.context_options(situation)
+    server = None if _awaits_tunnel(situation) else situation.config.node.kubelet.server_url
+    urls = [*([server] if server else []), *artifact_checks.request_urls(situation)]
+    hosts = [urlsplit(ways.proxy_for(url) or url).hostname or "" for url in urls]
+    return [name for name in dict.fromkeys(hosts) if name and not _is_address(name)]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _ask(situation: PreflightContext, path: str, token: Secret | None = None) -> ProbeResponse:
+    """Ask the API server, and believe nobody whom the cluster's CA does not vouch for."""
+    server = (situation.config.node.kubelet.server_url or "").rstrip("/")
+    authority = resolved.ca_certificate(situation.config)
+    request = ProbeRequest(f"{server}{path}", authority, token, ACCESS_REVIEW if token else None)
+    return ask_with_retry(situation.network, request)
+
+
+def _awaits_tunnel(situation: PreflightContext) -> bool:
+    """Whether the API server is reached by a tunnel that is not there yet."""
+    return situation.config.azure.vpn.enabled and situation.host.unit(TUNNEL_UNIT).active != "active"
+
+
+def _can_ask(situation: PreflightContext) -> bool:
+    config = situation.config
+    known = config.node.kubelet.server_url and resolved.ca_certificate(config)
+    return bool(known) and not _awaits_tunnel(situation)
+
+
+def check_api_server(situation: PreflightContext) -> Iterator[CheckFinding]:
+    server = situation.config.node.kubelet.server_url
+    if _awaits_tunnel(situation):
+        yield ok(f"{server or 'it'} is asked when there is a tunnel to it")
+        return
+    if not _can_ask(situation):
+        yield warning(
+            "The configuration does not name the API server and its CA, so it was not asked.",
+            "Set node.kubelet.serverURL and node.kubelet.caCertData, unless the agent is to get them from Azure.",
+        )
+        return
+    try:
+        heard = _ask(situation, "/version")
+    except ProbeFailed as silence:
+        yield _unheard(server or "", silence)
+        return
+    if heard.status >= 500:
+        yield error(f"{server} answers with status {heard.status}.", "Look at the cluster; then try again.")
+    elif heard.status == 404 or (heard.status == 200 and "gitVersion" not in heard.document):
+        yield error(f"{server} answers, but is not a Kubernetes API server.", "Check node.kubelet.serverURL.")
+    else:
+        version = str(heard.document.get("gitVersion", ""))
+        yield ok(f"{server} answers{f', {version}' if version else ''}; the cluster's CA has signed its certificate")
+        yield from _skew(situation.config.kubernetes.version or "", version)
+
+
+def _unheard(server: str, silence: ProbeFailed) -> CheckFinding:
+    name = urlsplit(server).hostname
+    if silence.cause is ProbeFailure.UNTRUSTED:
+        return _untrusted(name or server, silence.words)
+    if silence.cause is ProbeFailure.NAME:
+        return error(f"The API server cannot be asked: {silence.words}.", "See what the check dns says.")
+    return error(
+        f"The API server cannot be reached: {silence.words}.",
+        f"Try `curl -kv {server}/version`. Check node.kubelet.serverURL, routes, firewalls and the proxy on the way.",
+    )
+
+
+def _untrusted(name: str, words: str) -> CheckFinding:
+    if "mismatch" in words:
+        return error(
+            f"The certificate that {name} shows is for another name ({words}).",
+            "Compare node.kubelet.serverURL with the server of a kubeconfig that works.",
+        )
+    if "expired" in words or "not yet valid" in words:
+        return error(
+            f"The certificate that {name} shows is not valid now ({words}).",
+            "Look at the clock with `date`. If it is right, the cluster's certificates have to be renewed.",
+        )
+    return error(
+        f"The certificate that {name} shows was not signed by the cluster's CA ({words}).",
+        "Compare node.kubelet.caCertData with the certificate-authority-data of a kubeconfig that works, and"
+        " node.kubelet.serverURL with its server. A proxy that opens TLS has to leave this name alone.",
+    )
+
+
+def _skew(ours: str, theirs: str) -> Iterator[CheckFinding]:
+    mine, server = minor(ours), minor(theirs)
+    if mine is None or server is None:
+        return
+    if mine > server:
+        yield error(
+            f"The kubelet ({ours}) would be newer than the API server ({theirs}), which Kubernetes does not support.",
+            f"Set kubernetes.version to a release of 1.{server[1]}.",
+        )
+    elif server[1] - mine[1] > MAX_VERSION_SKEW:
+        yield warning(
+            f"The kubelet ({ours}) is more than {MAX_VERSION_SKEW} releases older than the API server ({theirs}).",
+            f"Set kubernetes.version to a release of 1.{server[1]}.",
+        )
+
+
+def minor(version: str) -> tuple[int, int] | None:
+    words = version.removeprefix("v").split(".")
+    if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):
+        return None
+    return int(words[0]), int(words[1])
+
+
+def check_clock(situation: PreflightContext) -> Iterator[CheckFinding]:
+    now = situation.now()
+    right = "Set it with `sudo timedatectl set-ntp true`, or by hand with `sudo date -s '2026-01-31 12:00:00'`."
+    if now < NOT_BEFORE:
+        yield error(f"The clock says {_date(now)}, which is long past: no certificate is valid yet.", right)
+        return
+    theirs = _server_time(situation)
+    if theirs is None:
+        yield ok(f"{_date(now)}; it could not be compared with the API server's")
+        return
+    skew = now - theirs
+    words = f"The clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the API server's"
+    if abs(skew) > MOST_SKEW:
+        yield error(f"{words}, so certificates and tokens will be refused.", right)
+    elif abs(skew) > GOOD_SKEW:
+        yield warning(f"{words}.", right)
+    else:
+        yield ok(f"{_date(now)}, as at the API server")
+
+
+def _server_time(situation: PreflightContext) -> float | None:
+    if not _can_ask(situation):
+        return None
+    try:
+        return _ask(situation, "/healthz").date
+    except ProbeFailed:
+        return None
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def check_token(situation: PreflightContext) -> Iterator[CheckFinding]:
+    secret = resolved.join_token(situation.config)
+    if situation.has_credential:
+        yield ok("not needed any more: the node has a certificate of its own")
+    elif resolved.kubelet_auth(situation.config) != "bootstrapToken":
+        yield ok("none: the node shows the cluster its Azure identity")
+    elif secret is None:
+        yield error(_no_token(situation.config), NEW_TOKEN_HINT)
+    elif bootstrap_token(secret.reveal()):
+        shape = "6 characters, a dot and 16 characters, all of a-z and 0-9"
+        yield error(
+            f"azure.bootstrapToken.token is not a bootstrap token: {shape}. It is not shown here.", NEW_TOKEN_HINT
+        )
+    elif _awaits_tunnel(situation):
+        yield ok("it is tried when there is a tunnel to the API server")
+    elif _can_ask(situation):
+        yield _tried(situation, secret)
+    else:
+        yield warning("The bootstrap token is well-formed, but there is no API server to try it on.", API_SERVER_HINT)
+
+
+def _no_token(config: NodeConfig) -> str:
+    named = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
+    if named:
+        return f"azure.bootstrapToken.tokenFile names {named}, which is not there."
+    return "The configuration has no bootstrap token, nor another way to join."
+
+
+def _tried(situation: PreflightContext, secret: Secret) -> CheckFinding:
+    try:
+        heard = _ask(situation, ACCESS_REVIEW_PATH, secret)
+    except ProbeFailed:
+        return warning(
+            "The bootstrap token is well-formed, but the API server could not be asked about it.", API_SERVER_HINT
+        )
+    if heard.status == 401:
+        return error(
+            "The API server does not know the bootstrap token: it expired, or is another cluster's.", NEW_TOKEN_HINT
+        )
+    status = heard.document.get("status")
+    if isinstance(status, dict) and not status.get("allowed", False):
+        return error(
+            "The API server knows the bootstrap token, but it may not ask for a node's certificate.",
+            "Bind its group to the role system:node-bootstrapper: `kubectl create clusterrolebinding flex-nodes"
+            " --clusterrole=system:node-bootstrapper --group=system:bootstrappers`.",
+        )
+    if heard.status >= 400:
+        return warning(
+            f"The API server answered status {heard.status} when asked about the bootstrap token.", API_SERVER_HINT
+        )
+    return ok("the API server knows it, and it may ask for a node's certificate")

@@ -1,0 +1,168 @@
+"""Check of the file systems that a node writes to: free space, inodes, mount options and type."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.preflight.check import PreflightContext
+    from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
+
+MIB, GIB = 1 << 20, 1 << 30
+MIN_INODES = 10_000
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": MIB, "Gi": GIB, "Ti": 1 << 40}
+# containerd stacks layers with overlayfs, which cannot stand on these.
+UNSUPPORTED_FILE_SYSTEMS = {"overlay", "nfs", "nfs4", "cifs", "vfat", "exfat", "9p", "fuseblk", "squashfs"}
+
+
+@dataclass(frozen=True)
+class SpaceRequirement:
+    """What a directory will take."""
+
+    path: str
+    least: int
+    good: int
+    signal: str = "nodefs"  # how the kubelet calls the file system it is on
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A file system, with all that is needed of it."""
+
+    file_system: FileSystemInfo
+    needs: tuple[SpaceRequirement, ...]
+
+    @property
+    def title(self) -> str:
+        paths = [need.path for need in self.needs]
+        return ", ".join(paths[:2]) + (f" and {len(paths) - 2} more" if len(paths) > 2 else "")
+
+
+def space_requirements(config: NodeConfig) -> tuple[SpaceRequirement, ...]:
+    paths = config.paths
+    return (
+        SpaceRequirement(paths.install_dir, 768 * MIB, 1536 * MIB),
+        SpaceRequirement(paths.data_dir, 256 * MIB, 512 * MIB),
+        SpaceRequirement(paths.containerd_dir, 1 * GIB, 4 * GIB, "imagefs"),
+        SpaceRequirement(paths.kubernetes.kubelet_dir, 128 * MIB, 256 * MIB),
+        SpaceRequirement(paths.log_dir, 32 * MIB, 128 * MIB),
+    )
+
+
+def check_disk(situation: PreflightContext) -> Iterator[CheckFinding]:
+    there = volumes(situation)
+    wrong = [finding for volume in there for finding in _judge(situation, volume)]
+    wrong += [*_programs_run(situation), *_images_fit(situation)]
+    yield from wrong
+    if not wrong:
+        yield ok(", ".join(f"{_size(volume.file_system.free)} free for {volume.title}" for volume in there))
+
+
+def volumes(situation: PreflightContext) -> list[Volume]:
+    """The file systems under the node's directories, each once."""
+    found: dict[int, Volume] = {}
+    for need in space_requirements(situation.config):
+        room = nearest_file_system(situation, need.path)
+        if room:
+            earlier = found[room.device].needs if room.device in found else ()
+            found[room.device] = Volume(room, (*earlier, need))
+    return list(found.values())
+
+
+def nearest_file_system(situation: PreflightContext, path: str) -> FileSystemInfo | None:
+    """The room at a path, or at the nearest directory above it that is there."""
+    while True:
+        room = situation.file_system(path or "/")
+        if room or not path.strip("/"):
+            return room
+        path = path.rstrip("/").rpartition("/")[0]
+
+
+def _judge(situation: PreflightContext, volume: Volume) -> Iterator[CheckFinding]:
+    room, title = volume.file_system, volume.title
+    if room.read_only:
+        yield error(f"The file system of {title} is read-only.", "Mount it writable: `sudo mount -o remount,rw DIR`.")
+        return
+    least, good = (sum(getattr(need, name) for need in volume.needs) for name in ("least", "good"))
+    more = f"Make room on that file system, or put the directory elsewhere by `paths` in the configuration ({title})."
+    if room.free < least and not situation.joined:
+        yield error(f"{_size(room.free)} is free for {title}; the node needs {_size(least)}.", more)
+    elif room.free < good and not situation.joined:
+        yield warning(f"{_size(room.free)} is free for {title}; {_size(good)} is a good start.", more)
+    if room.inodes and room.inodes_free < MIN_INODES:
+        yield error(f"Only {room.inodes_free} more files fit on the file system of {title}.", "Remove small files.")
+    for signal in eviction_signals(volume, situation.config.node.kubelet.eviction_hard):
+        yield warning(
+            f"The file system of {title} is so full ({_share(room)} free) that the node would be under disk pressure"
+            f" from the start ({signal}).",
+            "Make room on it, or change node.kubelet.evictionHard.",
+        )
+
+
+def eviction_signals(volume: Volume, thresholds: Mapping[str, str]) -> list[str]:
+    """The eviction signals that would fire at once."""
+    room, signals = volume.file_system, {need.signal for need in volume.needs}
+    limits = {f"{signal}.available": (room.free, room.size) for signal in sorted(signals)}
+    if "nodefs" in signals:
+        limits["nodefs.inodesFree"] = (room.inodes_free, room.inodes)
+    return [
+        f"{signal} < {thresholds[signal]}"
+        for signal, (free, whole) in limits.items()
+        if whole and free < threshold_bytes(thresholds.get(signal, ""), whole)
+    ]
+
+
+def threshold_bytes(text: str, whole: int) -> float:
+    """What a threshold such as `10%` or `1Gi` comes to; nothing when it says nothing."""
+    if found := re.fullmatch(r"([\d.]+)%", text):
+        return float(found[1]) / 100 * whole
+    found = re.fullmatch(r"([\d.]+)([kMGT]?i?)", text)
+    return float(found[1]) * UNITS.get(found[2], 0) if found else 0.0
+
+
+def _programs_run(situation: PreflightContext) -> Iterator[CheckFinding]:
+    path = situation.config.paths.install_dir
+    room = nearest_file_system(situation, path)
+    if room and room.noexec:
+        yield error(
+            f"No program can run from {path}: its file system is mounted noexec.",
+            "Remount it with `sudo mount -o remount,exec DIR`, or set paths.installDir to another place.",
+        )
+
+
+def _images_fit(situation: PreflightContext) -> Iterator[CheckFinding]:
+    path = situation.config.paths.containerd_dir
+    kind = file_system_type(situation.text("/proc/self/mountinfo"), path)
+    if kind in UNSUPPORTED_FILE_SYSTEMS:
+        yield error(
+            f"containerd cannot keep images at {path}: overlayfs does not work on {kind}.",
+            "Mount a file system such as ext4 or XFS there, or set paths.containerdDir to another place.",
+        )
+    elif kind == "tmpfs":
+        yield warning(f"{path} is in memory (tmpfs): images are lost at every boot.", "Mount a disk there.")
+
+
+def file_system_type(mountinfo: str, path: str) -> str:
+    """The type of the file system that a path is on, by the mount point nearest above it."""
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        words = left.split(" ")
+        if len(words) > 4 and (f"{path}/").startswith(f"{words[4].rstrip('/')}/") and len(words[4]) >= len(best):
+            best, kind = words[4], right.split(" ")[0]
+    return kind
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count // MIB} MiB"
+
+
+def _share(room: FileSystemInfo) -> str:
+    return f"{100 * room.free // max(room.size, 1)} %"

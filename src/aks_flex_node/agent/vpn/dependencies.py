@@ -1,0 +1,185 @@
+"""What the VPN code asks besides files and systemd, replaceable in tests: Azure, the running client, DNS, clocks;
+and the reachability of the API server through the tunnel, its name in /etc/hosts included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import secrets
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.components.vpn import HOSTS, HOSTS_MARK, vpn_dir, without_managed_lines
+from aks_flex_node.agent.vpn import client_profile, openvpn, virtual_network
+from aks_flex_node.agent.vpn.client_certificate import make_client_certificate
+from aks_flex_node.agent.vpn.virtual_network import IPv4Range
+from aks_flex_node.azure.operations import OperationTimeout
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.host.actions import EditFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.vpn.client_certificate import ClientCertificate
+    from aks_flex_node.agent.vpn.openvpn import TunnelState
+    from aks_flex_node.agent.vpn.virtual_network import VirtualNetwork
+    from aks_flex_node.azure.operations import OperationSender
+    from aks_flex_node.host.host import Host
+
+
+A, IN, POINTER = 1, 1, 0xC0
+DNS_SECONDS = 2.0
+
+
+def with_hosts_entry(hosts: bytes, name: str, address: str) -> bytes:
+    """The content of /etc/hosts with our line first, so that it is the one that counts, and all else as it was."""
+    return f"{address} {name} {HOSTS_MARK}\n".encode() + without_managed_lines(hosts)
+
+
+def is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def query_address(server: str, name: str) -> str:
+    """The address that a name server gives; nothing when it gives none, or does not answer."""
+    number = secrets.randbelow(1 << 16)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        line.settimeout(DNS_SECONDS)
+        line.connect((server, 53))
+        line.send(encode_query(number, name))
+        return decode_answer(number, line.recv(4096))
+    return ""
+
+
+def encode_query(number: int, name: str) -> bytes:
+    labels = b"".join(bytes([len(part)]) + part for part in name.rstrip(".").encode("idna").split(b"."))
+    return struct.pack(">6H", number, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", A, IN)
+
+
+def decode_answer(number: int, packet: bytes) -> str:
+    """The first address in an answer; aliases are passed over, because their addresses come with them."""
+    try:
+        told, flags, questions, answers = struct.unpack_from(">4H", packet)
+        if told != number or flags & 0x800F != 0x8000:
+            return ""
+        at = 12
+        for _ in range(questions):
+            at = _after_name(packet, at) + 4
+        for _ in range(answers):
+            at = _after_name(packet, at)
+            kind, _, _, length = struct.unpack_from(">2HIH", packet, at)
+            at += 10
+            if kind == A and length == 4:
+                return str(ipaddress.IPv4Address(packet[at : at + 4]))
+            at += length
+    except (struct.error, IndexError, ValueError):
+        return ""
+    return ""
+
+
+def _after_name(packet: bytes, at: int) -> int:
+    while packet[at]:
+        if packet[at] & POINTER == POINTER:
+            return at + 2
+        at += packet[at] + 1
+    return at + 1
+
+
+def accepts_connections(name: str, port: int) -> bool:
+    """Whether somebody takes connections there."""
+    try:
+        socket.create_connection((name, port), 5).close()
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class VpnEnvironment:
+    operator_client: Callable[[NodeConfig], AbstractContextManager[OperationSender]] = client_profile.operator_client
+    download: Callable[[NodeConfig, str], bytes] = client_profile.download_profile
+    make_certificate: Callable[[str], ClientCertificate] = make_client_certificate
+    read_tunnel: Callable[[], TunnelState | None] = openvpn.read_state
+    resolve: Callable[[str, str], str] = query_address
+    accepts_connections: Callable[[str, int], bool] = accepts_connections
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+
+    @property
+    def operation_timeout(self) -> OperationTimeout:
+        return OperationTimeout(sleep=self.sleep, now=self.now, clock=self.clock)
+
+    @property
+    def waiter(self) -> openvpn.TunnelWaiter:
+        return openvpn.TunnelWaiter(self.read_tunnel, self.sleep, self.clock)
+
+
+ANSWER_SECONDS = 60.0
+NAME_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class ApiServerReachability:
+    host: Host
+    config: NodeConfig
+    environment: VpnEnvironment
+    network: VirtualNetwork
+
+    def update_hosts(self, sender: OperationSender, servers: Sequence[str]) -> None:
+        """Let the API server's name mean its private address, where nothing else on this machine does that."""
+        name, _ = virtual_network.api_server_address(self.config, self.network.cluster)
+        if is_address(name) or self.host.look(f"{vpn_dir(self.config)}/up"):
+            return self._write(
+                without_managed_lines
+            )  # a line of an earlier run would be believed before anybody is asked
+        address = self._resolve(name, servers) or virtual_network.private_zone_address(
+            sender, self.config, self.network.cluster, name
+        )
+        if not address:
+            return None  # what was found before may still be true
+        # An address that is not behind the tunnel is a public one, and found without us.
+        if any(one.network.overlaps(IPv4Range(address)) for one in self.network.routed_ranges):
+            return self._write(lambda hosts: with_hosts_entry(hosts, name, address))
+        return self._write(without_managed_lines)
+
+    def _write(self, edit: Callable[[bytes], bytes]) -> None:
+        hosts, entry = self.host.read(HOSTS) or b"", self.host.look(HOSTS)
+        content = edit(hosts)
+        if content != hosts:
+            self.host.do(EditFile(HOSTS, content, entry.mode if entry else 0o644))
+
+    def _resolve(self, name: str, servers: Sequence[str]) -> str:
+        """By the name servers behind the tunnel, which may take a moment to be reached."""
+        found: list[str] = []
+
+        def ask() -> bool:
+            found.extend(filter(None, (self.environment.resolve(server, name) for server in servers)))
+            return bool(found) or not servers
+
+        self.environment.waiter.wait_until(ask, NAME_SECONDS)
+        return found[0] if found else ""
+
+    def check(self) -> None:
+        name, port = virtual_network.api_server_address(self.config, self.network.cluster)
+        if name and not self.environment.waiter.wait_until(
+            partial(self.environment.accepts_connections, name, port), ANSWER_SECONDS
+        ):
+            raise ClusterError(
+                "vpn-api-server-silent",
+                f"The tunnel is up, and {name}:{port} does not answer through it.",
+                "Check by `getent hosts` that the name has its private address here (else set azure.vpn.dnsServers), "
+                "and that no network security group in Azure stands between the VPN and the API server.",
+                again=True,
+            )

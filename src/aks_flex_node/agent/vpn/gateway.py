@@ -1,0 +1,282 @@
+"""The VPN gateway in Azure: found or created, and told to trust this machine's root certificate.
+
+What others configured on it stays as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.vpn import gateway_spec
+from aks_flex_node.agent.vpn.client_certificate import same_certificate
+from aks_flex_node.agent.vpn.virtual_network import GATEWAY_SUBNET, NETWORK_API
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.operations import AzureOperation, provisioning_state, started_operation, wait_for_operation
+from aks_flex_node.errors import ConfigError, FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.vpn.client_certificate import ClientCertificate
+    from aks_flex_node.agent.vpn.local_state import VpnRecordStore
+    from aks_flex_node.agent.vpn.virtual_network import VirtualNetwork
+    from aks_flex_node.azure.operations import NoteProgress, OperationSender, OperationTimeout
+
+Document = dict[str, Any]
+MAX_ROOT_CERTIFICATES = 20  # that Azure takes
+ATTEMPTS = 10  # at a change that somebody else was quicker with
+CONFLICT_PAUSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class VpnGateway:
+    id: str
+    sender: OperationSender
+    records: VpnRecordStore
+    patience: OperationTimeout
+    note: NoteProgress
+
+    def read(self) -> Document | None:
+        """What there is, once Azure is not at work on it."""
+        return self.wait_until_settled(self.id, "the VPN gateway")
+
+    def add_root_certificate(self, pair: ClientCertificate) -> None:
+        """Have this machine's root certificate on the gateway, beside those of others."""
+
+        def add(document: Document) -> bool:
+            roots = gateway_spec.root_certificates(document)
+            if any(
+                each["name"] == pair.name and same_certificate(gateway_spec.certificate_data(each), pair.root)
+                for each in roots
+            ):
+                return False
+            others = [each for each in roots if each["name"] != pair.name]
+            if len(others) >= MAX_ROOT_CERTIFICATES:
+                raise gateway_full_error(self.id)
+            gateway_spec.set_root_certificates(document, [*others, gateway_spec.root_certificate(pair)])
+            return True
+
+        self.records.update(roots=tuple(dict.fromkeys((*self.records.current.roots, pair.name))))
+        self.change(add, "this machine's root certificate")
+
+    def remove_own_roots(self, names: tuple[str, ...]) -> None:
+        """Take root certificates of ours off the gateway that we use."""
+        self.remove_roots(names)
+        self.records.update(roots=tuple(each for each in self.records.current.roots if each not in names))
+
+    def remove_roots(self, names: tuple[str, ...]) -> None:
+        def drop(document: Document) -> bool:
+            roots = gateway_spec.root_certificates(document)
+            kept = [each for each in roots if each["name"] not in names]
+            gateway_spec.set_root_certificates(document, kept)
+            return len(kept) < len(roots)
+
+        if names:
+            self.change(drop, "root certificates that are no longer used")
+
+    def change(self, edit: Callable[[Document], bool], what: str) -> None:
+        """Change what is there now, and nothing that somebody else changed meanwhile: then it is read once more."""
+        for _ in range(ATTEMPTS):
+            found = self.read()
+            if found is None:
+                return
+            document = copy.deepcopy(found)
+            if not edit(document):
+                return
+            try:
+                self.put(self.id, document, what, str(found.get("etag", "")))
+            except AzureCallError as error:
+                if not is_busy(error):
+                    raise
+                self.patience.sleep(CONFLICT_PAUSE_SECONDS)
+                continue
+            return
+        raise FlexError(
+            "vpn-gateway-busy",
+            f"Others keep changing the VPN gateway {self.id}, so {what} could not be changed on it.",
+            "Run the same command again in a few minutes.",
+            again=True,
+        )
+
+    def put(self, resource: str, document: Document, what: str, etag: str = "") -> Document:
+        """Make or change something, and wait for it. Where Azure is at work is kept until it is done."""
+        body = {key: value for key, value in document.items() if key != "etag"}
+        reply = self.sender.send("PUT", resource, NETWORK_API, body, etag)
+        return self._finished(started_operation(reply, what, resource, NETWORK_API, self.patience.now()))
+
+    def remove(self, resource: str, what: str) -> None:
+        """Take something away, and wait until it is gone."""
+        try:
+            reply = self.sender.send("DELETE", resource, NETWORK_API)
+            self._finished(
+                started_operation(reply, f"the removal of {what}", resource, NETWORK_API, self.patience.now())
+            )
+        except AzureCallError as error:
+            if error.status != 404:
+                raise
+            self.records.update(operation=None)
+        self.records.update(made=tuple(each for each in self.records.current.made if each != resource))
+
+    def _finished(self, operation: AzureOperation) -> Document:
+        self.records.update(operation=operation)
+        try:
+            done = wait_for_operation(self.sender, operation, self.patience, self.note)
+        except AzureCallError as error:
+            if not error.again:
+                self.records.update(operation=None)  # it has ended: there is nothing to wait for any more
+            raise
+        self.records.update(operation=None)
+        return done if isinstance(done, dict) else {}
+
+    def wait_until_settled(self, resource: str, what: str) -> Document | None:
+        """A resource, once Azure is not at work on it; None when there is none."""
+        found, kept = self.get(resource), self.records.current.operation
+        ours = kept if kept and kept.resource == resource else None
+        if found is None or provisioning_state(found).lower() in {"succeeded", "failed", "canceled"}:
+            if ours:
+                self.records.update(operation=None)  # it ended when nobody looked
+            return found
+        return self._finished(ours or AzureOperation(what, resource, NETWORK_API, began=self.patience.now()))
+
+    def get(self, resource: str) -> Document | None:
+        try:
+            told = self.sender.send("GET", resource, NETWORK_API).body
+        except AzureCallError as error:
+            if error.status == 404:
+                return None
+            raise
+        return told if isinstance(told, dict) else {}
+
+
+@dataclass(frozen=True)
+class GatewayProvisioner:
+    """Brings a gateway about, or finds that the one that is there will do."""
+
+    gateway: VpnGateway
+    config: NodeConfig
+    network: VirtualNetwork
+
+    def ensure(self, pair: ClientCertificate, *, make: bool, adopt: bool) -> None:
+        found = self.gateway.read()
+        if found is None:
+            self._make(pair, allowed=make)
+        elif provisioning_state(found).lower() != "succeeded":
+            self._recreate(found, pair)
+        elif differences := gateway_spec.differences(found, self.config):
+            self._adopt(differences, allowed=adopt)
+        self.gateway.add_root_certificate(pair)
+
+    def _make(self, pair: ClientCertificate, *, allowed: bool) -> None:
+        if other := self.network.gateway_in_use:
+            raise gateway_other_name_error(self.network.id, other)
+        if not allowed:
+            raise gateway_missing_error(self.gateway.id)
+        subnet, address = self._subnet(), self._address()
+        body = gateway_spec.gateway_document(self.config, self.network.location, subnet, address, pair)
+        self.gateway.records.update(roots=tuple(dict.fromkeys((*self.gateway.records.current.roots, pair.name))))
+        self._create_if_missing(self.gateway.id, body, "the VPN gateway, which takes Azure 30 to 45 min")
+
+    def _subnet(self) -> str:
+        path = f"{self.network.id}/subnets/{GATEWAY_SUBNET}"
+        if GATEWAY_SUBNET not in self.network.subnets:
+            body = {"properties": {"addressPrefix": gateway_spec.subnet_range(self.config, self.network)}}
+            self._create_if_missing(path, body, "the gateway's subnet")
+        return path
+
+    def _address(self) -> str:
+        name = f"{self.config.azure.vpn.gateway_name}-address"
+        path = f"{self.network.group}/providers/Microsoft.Network/publicIPAddresses/{name}"
+        self._create_if_missing(
+            path,
+            gateway_spec.public_address_document(self.config, self.network.location),
+            "the gateway's public address",
+        )
+        return path
+
+    def _create_if_missing(self, resource: str, body: Document, what: str) -> None:
+        """Make something that is not there; first it is written down that it may have come from us.
+
+        What somebody else made is used as it is, also where Azure says that it failed.
+        """
+        for left in reversed(range(ATTEMPTS)):
+            found, ours = (
+                self.gateway.wait_until_settled(resource, what),
+                resource in self.gateway.records.current.made,
+            )
+            if found is not None and not (ours and provisioning_state(found).lower() == "failed"):
+                return
+            self.gateway.records.add_created(resource)
+            try:
+                self.gateway.put(resource, body, what)
+            except AzureCallError as error:
+                if not (left and is_busy(error)):
+                    raise
+                self.gateway.patience.sleep(
+                    CONFLICT_PAUSE_SECONDS
+                )  # another machine makes the same, or something beside it
+                continue
+            return
+
+    def _recreate(self, found: Document, pair: ClientCertificate) -> None:
+        """A gateway whose making failed is made once more when it is ours; another one is not ours to mend."""
+        if self.gateway.id not in self.gateway.records.current.made:
+            raise ConfigError(
+                "vpn-gateway-failed",
+                f"The VPN gateway {self.gateway.id} is in state {provisioning_state(found)}.",
+                "Mend it first: `az network vnet-gateway update` repeats its last change.",
+            )
+        body = gateway_spec.gateway_document(
+            self.config, self.network.location, self._subnet(), self._address(), pair
+        )
+        self.gateway.put(self.gateway.id, body, "the VPN gateway, once more", str(found.get("etag", "")))
+
+    def _adopt(self, differences: list[str], *, allowed: bool) -> None:
+        if not allowed:
+            raise gateway_differs_error(self.gateway.id, differences)
+        self.gateway.note(f"changing the VPN gateway: {'; '.join(differences)}")
+        self.gateway.change(lambda found: gateway_spec.adopt(found, self.config), "the settings of the VPN gateway")
+
+
+def is_busy(error: AzureCallError) -> bool:
+    """Whether somebody else was quicker, or is at work there: then it is looked at once more."""
+    return error.status in {409, 412} or error.code in {"AnotherOperationInProgress", "RetryableError"}
+
+
+def gateway_full_error(gateway: str) -> FlexError:
+    return ConfigError(
+        "vpn-gateway-full",
+        f"The VPN gateway {gateway} has {MAX_ROOT_CERTIFICATES} root certificates, which is the most that Azure "
+        "takes.",
+        "Remove those of machines that are gone: `az network vnet-gateway root-cert list` and `… delete`.",
+    )
+
+
+def gateway_other_name_error(network: str, other: str) -> FlexError:
+    name = other.rpartition("/")[2]
+    return ConfigError(
+        "vpn-gateway-other-name",
+        f"{network} has a VPN gateway already, and it is called {name}.",
+        f"A network can have one. To use it, set azure.vpn.gatewayName: {name}.",
+    )
+
+
+def gateway_missing_error(gateway: str) -> FlexError:
+    return ConfigError(
+        "vpn-gateway-missing",
+        f"There is no VPN gateway {gateway}.",
+        "Name one that exists with azure.vpn.gatewayName, or have it made (30 to 45 min, and Azure charges for it "
+        "by the hour): `aks-flex-node bootstrap-vpn --auto-provision`.",
+    )
+
+
+def gateway_differs_error(gateway: str, differences: list[str]) -> FlexError:
+    return ConfigError(
+        "vpn-gateway-differs",
+        f"The VPN gateway {gateway} has other settings than this configuration: {'; '.join(differences)}. "
+        "Nothing was changed.",
+        "Change the configuration, or have the gateway changed, which may cut off those who use it: "
+        "`aks-flex-node bootstrap-vpn --adopt`.",
+    )

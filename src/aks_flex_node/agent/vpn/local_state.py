@@ -1,0 +1,190 @@
+"""What this machine knows of its VPN without asking Azure: the record of what was created for it, its status, and
+whether its client certificate is due for renewal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent import certificates
+from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, record_file, vpn_dir
+from aks_flex_node.agent.config import resolved
+from aks_flex_node.agent.machine import address_towards
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.vpn import openvpn
+from aks_flex_node.agent.vpn.client_certificate import VALIDITY_DAYS
+from aks_flex_node.azure.operations import AzureOperation
+from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.agent.vpn.openvpn import TunnelState
+    from aks_flex_node.host.host import Host
+
+
+@dataclass(frozen=True)
+class VpnRecord:
+    settings: str = ""  # a fingerprint of the settings that it was made with
+    network: str = ""  # ids in Azure
+    gateway: str = ""
+    made: tuple[str, ...] = ()  # what was not there before us, or may have come from us
+    roots: tuple[str, ...] = ()  # names of root certificates of ours that are, or may be, on the gateway
+    former: tuple[tuple[str, str], ...] = ()  # gateways before this one, each with such a name
+    active: str = ""  # the one of them that this machine shows itself by
+    operation: AzureOperation | None = None  # that Azure was last seen at
+    started: str = ""  # a hash of the configuration that the client runs with
+    server: str = ""  # name and port of the API server
+    name_servers: tuple[str, ...] = ()
+
+
+def read_record(host: Host, config: NodeConfig) -> VpnRecord:
+    """One that is lost or damaged knows of nothing; what it was about is found again by name."""
+    try:
+        told = json.loads(host.read(record_file(config)) or b"{}")
+        known = {key: value for key, value in told.items() if key in VpnRecord.__dataclass_fields__}
+        for key in ("made", "roots", "name_servers"):
+            known[key] = tuple(str(each) for each in known.get(key, ()))
+        known["former"] = tuple((str(gateway), str(name)) for gateway, name in known.get("former", ()))
+        return VpnRecord(**{**known, "operation": _operation(known.get("operation"))})
+    except (ValueError, AttributeError, TypeError):
+        return VpnRecord()
+
+
+def _operation(told: dict[str, Any] | None) -> AzureOperation | None:
+    """Another release may have written more of it than we know."""
+    known = {key: value for key, value in (told or {}).items() if key in AzureOperation.__dataclass_fields__}
+    return AzureOperation(**known) if known else None
+
+
+class VpnRecordStore:
+    """The record, kept on the disk whenever it changes."""
+
+    def __init__(self, host: Host, config: NodeConfig) -> None:
+        self._host = host
+        self._config = config
+        self.current = read_record(host, config)
+
+    def update(self, **changes: object) -> None:
+        changed = replace(self.current, **changes)  # type: ignore[arg-type]
+        if changed == self.current:
+            return
+        self.current = changed
+        path = record_file(self._config)
+        if self._host.look(path.rpartition("/")[0]) is None:
+            self._host.do(MakeDirectory(path.rpartition("/")[0], 0o700))
+        self._host.do(WriteFile(path, (json.dumps(asdict(changed), indent=1) + "\n").encode(), 0o600))
+
+    def remove(self) -> None:
+        """Nothing in Azure is ours any more, or somebody was told what is."""
+        self.current = VpnRecord()
+        if self._host.look(record_file(self._config)) is not None:
+            self._host.do(Remove(record_file(self._config)))
+
+    def add_created(self, resource: str) -> None:
+        """To be called before something is made, when it is not there yet."""
+        if resource not in self.current.made:
+            self.update(made=(*self.current.made, resource))
+
+
+DAY_SECONDS = 86400.0
+
+
+def status(
+    host: Host, config: NodeConfig, look: Callable[[], TunnelState | None] = openvpn.read_state
+) -> dict[str, Any]:
+    """`status` is disabled, NotConfigured, Connecting, Connected, Disconnected or unknown."""
+    if not config.azure.vpn.enabled:
+        return {"status": "disabled"}
+    if not host.live:
+        return {"status": "unknown"}
+    record, unit = read_record(host, config), host.unit(NAME)
+    if host.look(client_file(config)) is None:
+        return {"status": "NotConfigured", "gateway": record.gateway or None}
+    tunnel = look() if unit.running else None
+    return {
+        "status": _status(running=unit.running, tunnel=tunnel),
+        "service": unit.active,
+        "restarts": unit.restarts,
+        "interface": LINK if host.ask("ip", "link", "show", "dev", LINK).ok else None,
+        "address": (tunnel.address if tunnel else "") or None,
+        "since": _rfc3339(tunnel.since) if tunnel else None,
+        "gateway": record.gateway or None,
+        "apiServer": record.server or None,
+        "certificate": certificate_status(host, config, record),
+    }
+
+
+def _status(*, running: bool, tunnel: TunnelState | None) -> str:
+    if not running:
+        return "Disconnected"
+    return "Connected" if tunnel and tunnel.is_up else "Connecting"
+
+
+def certificate_status(host: Host, config: NodeConfig, record: VpnRecord) -> dict[str, Any] | None:
+    end = certificate_expiry(host, config, record)
+    if end is None:
+        return None
+    left = (end - datetime.now(timezone.utc)).total_seconds() / DAY_SECONDS
+    return {"expires": end.strftime("%Y-%m-%dT%H:%M:%SZ"), "days": round(left, 1)}
+
+
+def is_renewal_due(host: Host, config: NodeConfig, now: float) -> bool:
+    """Whether the client's certificate should be renewed."""
+    record = read_record(host, config)
+    if not (config.azure.vpn.enabled and record.active):
+        return False
+    return not is_certificate_fresh(host.read(certificate_file(config, record.active)) or b"", config, now)
+
+
+def is_certificate_fresh(pem: bytes, config: NodeConfig, now: float) -> bool:
+    """Whether a certificate is valid, and for a while; one that was made by a clock that was wrong may not be."""
+    validity, moment = certificates.validity(pem), datetime.fromtimestamp(now, timezone.utc)
+    margin = timedelta(days=min(config.azure.vpn.renew_days, VALIDITY_DAYS // 2))
+    return validity is not None and validity[0] <= moment and validity[1] - moment >= margin
+
+
+def is_settings_changed(host: Host, config: NodeConfig) -> bool:
+    """Whether the configuration means another tunnel than the one that was made, or none was made yet."""
+    return config.azure.vpn.enabled and read_record(host, config).settings != settings_fingerprint(config)
+
+
+def settings_fingerprint(config: NodeConfig) -> str:
+    """Changes when another gateway or another network is meant; not when a release brings another setting."""
+    settings = config.azure.vpn.model_dump(exclude={"auto_provision", "adopt", "renew_days"}, exclude_defaults=True)
+    told = [settings, resolved.target_cluster(config), config.node.kubelet.server_url]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def with_stable_address(host: Host, config: NodeConfig, machine: Machine) -> Machine:
+    """The machine with the address by which the cluster knows it: while there is no tunnel, packets for the cluster
+    would go elsewhere and from another address, and it is still the node that it was."""
+    if not config.azure.vpn.enabled or config.node.ip:
+        return machine
+    there = host.ask("ip", "link", "show", "dev", LINK).ok
+    found = address_towards(host, config.node.kubelet.server_url) if there else recorded_address(host, config)
+    return replace(machine, address=found or machine.address)
+
+
+def recorded_address(host: Host, config: NodeConfig) -> str:
+    return node_state.read(host, f"{config.paths.data_dir}/state.json").address
+
+
+def certificate_expiry(host: Host, config: NodeConfig, record: VpnRecord) -> datetime | None:
+    """When the client's certificate ends; None when there is none."""
+    return certificates.expiry(host.read(certificate_file(config, record.active)) or b"") if record.active else None
+
+
+def certificate_file(config: NodeConfig, name: str) -> str:
+    return f"{vpn_dir(config)}/{name}.pem"
+
+
+def _rfc3339(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

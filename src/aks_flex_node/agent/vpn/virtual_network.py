@@ -1,0 +1,296 @@
+"""The virtual network that the VPN leads to: the configured one or the cluster's, and checks that its address
+ranges do not overlap those of this machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.config import resolved
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.errors import ConfigError, FlexError, MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.azure.operations import OperationSender
+
+
+IPv4Range = ipaddress.IPv4Network
+GATEWAY_BITS = 27  # the smallest subnet that Azure advises for a gateway
+
+
+@dataclass(frozen=True)
+class UsedRange:
+    """A range of addresses, and what has it."""
+
+    what: str
+    network: IPv4Range
+
+
+def parse_range(key: str, text: str) -> IPv4Range:
+    """A range as a person wrote it."""
+    try:
+        return IPv4Range(text)
+    except ValueError as error:
+        raise ConfigError(
+            "vpn-range-malformed",
+            f"{key} is {text!r}, which is no range of IPv4 addresses: {error}.",
+            "Write it as 192.168.100.0/24: the first address, and how many bits of it are common to all.",
+        ) from error
+
+
+def used_ranges(what: str, texts: Iterable[Any]) -> list[UsedRange]:
+    """Those of version 4; the VPN carries no others."""
+    found = []
+    for text in texts:
+        try:
+            found.append(UsedRange(what, IPv4Range(str(text), strict=False)))
+        except ValueError:
+            continue
+    return found
+
+
+def host_ranges(addresses: str, routes: str, besides: frozenset[str]) -> list[UsedRange]:
+    """The networks that a machine is in or has a route to, by what `ip -j addr` and `ip -j route` say."""
+    found: dict[IPv4Range, UsedRange] = {}
+    for link in _json_list(addresses):
+        if link.get("ifname") in besides or "LOOPBACK" in (link.get("flags") or ()):
+            continue
+        for one in link.get("addr_info") or ():
+            if one.get("family") == "inet":
+                network = IPv4Range(f"{one.get('local')}/{one.get('prefixlen', 32)}", strict=False)
+                found.setdefault(
+                    network, UsedRange(f"this machine's network {network} ({link.get('ifname')})", network)
+                )
+    for route in _json_list(routes):
+        target = str(route.get("dst", "default"))
+        if target != "default" and route.get("dev") not in besides:
+            for used in used_ranges(f"this machine's route to {target} ({route.get('dev')})", [target]):
+                found.setdefault(used.network, used)
+    return list(found.values())
+
+
+def _json_list(text: str) -> list[dict[str, Any]]:
+    try:
+        told = json.loads(text or "[]")
+    except ValueError:
+        return []
+    return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+
+
+def check_overlaps(
+    pool: IPv4Range, beyond: Sequence[UsedRange], cluster: Sequence[UsedRange], here: Sequence[UsedRange]
+) -> None:
+    """Refuse before anything is made. `beyond` is what the VPN leads to, `here` what this machine is in."""
+    if taken := list(_overlapping(pool, (*here, *beyond, *cluster))):
+        raise ConfigError(
+            "vpn-pool-overlaps",
+            f"azure.vpn.p2sGatewayCIDR is {pool}, and that overlaps {'; '.join(taken)}.",
+            "Choose addresses for VPN clients that nobody else has, for example 172.31.255.0/24.",
+        )
+    # A route to all of one's own network through the tunnel would cut the machine off.
+    for used in beyond:
+        if taken := list(_overlapping(used.network, here)):
+            raise MachineError(
+                "vpn-network-overlaps",
+                f"{used.what} has {used.network}, and that overlaps {'; '.join(taken)}.",
+                "The same addresses cannot be here and behind a VPN: give this site or the network in Azure others.",
+            )
+
+
+def is_taken(text: str, here: Iterable[UsedRange]) -> bool:
+    return any(one.network.overlaps(other.network) for one in used_ranges("", [text]) for other in here)
+
+
+def _overlapping(network: IPv4Range, others: Iterable[UsedRange]) -> Iterator[str]:
+    return (
+        f"{one.what} {one.network}" if str(one.network) not in one.what else one.what
+        for one in others
+        if one.network.overlaps(network)
+    )
+
+
+def free_subnet(space: Iterable[Any], taken: Iterable[Any]) -> IPv4Range | None:
+    """A free part of a network for its gateway, from the end, where nobody else will look for room."""
+    used = [one.network for one in used_ranges("", taken)]
+    for whole in (one.network for one in used_ranges("", space)):
+        free = [piece for piece in _subtract(whole, used) if piece.prefixlen <= GATEWAY_BITS]
+        if free:
+            last = max(free, key=lambda piece: int(piece.broadcast_address))
+            size = 1 << (32 - GATEWAY_BITS)
+            return IPv4Range((int(last.broadcast_address) - size + 1, GATEWAY_BITS))
+    return None
+
+
+def _subtract(whole: IPv4Range, used: Sequence[IPv4Range]) -> list[IPv4Range]:
+    """What is left of a range."""
+    pieces = [whole]
+    for other in used:
+        inside = [piece for piece in pieces if piece.overlaps(other)]
+        pieces = [piece for piece in pieces if piece not in inside]
+        for piece in inside:
+            if other.subnet_of(piece):
+                pieces += piece.address_exclude(other)
+    return pieces
+
+
+def cluster_ranges(properties: Mapping[str, Any]) -> list[UsedRange]:
+    """Pods and services of a cluster, as its document says them."""
+    profile = properties.get("networkProfile") or {}
+    pods = [profile.get("podCidr"), *(profile.get("podCidrs") or ())]
+    services = [profile.get("serviceCidr"), *(profile.get("serviceCidrs") or ())]
+    found = [
+        *used_ranges("the cluster's pods", filter(None, pods)),
+        *used_ranges("the cluster's services", filter(None, services)),
+    ]
+    return list(dict.fromkeys(found))
+
+
+CLUSTER_API = "2025-05-01"
+NETWORK_API = "2024-05-01"
+ZONE_API = "2024-06-01"
+GATEWAY_SUBNET = "GatewaySubnet"
+
+
+@dataclass(frozen=True)
+class VirtualNetwork:
+    """What a VPN is to lead to."""
+
+    id: str  # of the virtual network
+    location: str
+    address_ranges: tuple[str, ...]  # its addresses, and those of networks beside it that it is joined with
+    own_ranges: tuple[str, ...]  # its addresses alone
+    subnets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gateway_in_use: str = ""  # the id of a gateway that its subnet holds
+    name_servers: tuple[str, ...] = ()
+    cluster: Mapping[str, Any] = field(default_factory=dict)  # the cluster's properties
+
+    @property
+    def group(self) -> str:
+        """The path of its resource group."""
+        return "/".join(self.id.split("/")[:5])
+
+    @property
+    def routed_ranges(self) -> list[UsedRange]:
+        return used_ranges("the network in Azure", self.address_ranges)
+
+
+def find_virtual_network(sender: OperationSender, config: NodeConfig) -> VirtualNetwork:
+    cluster = _cluster(sender, config)
+    properties = cluster.get("properties") or {}
+    network = config.azure.vpn.virtual_network_id or _cluster_network(sender, config, properties)
+    try:
+        document = sender.send("GET", network, NETWORK_API).body
+    except AzureCallError as error:
+        if error.status == 404:
+            raise network_missing_error(f"there is no network {network}") from error
+        raise
+    return parse_virtual_network(document, properties)
+
+
+def parse_virtual_network(document: Mapping[str, Any], cluster: Mapping[str, Any]) -> VirtualNetwork:
+    """A virtual network's document, read."""
+    properties = document.get("properties") or {}
+    own = tuple((properties.get("addressSpace") or {}).get("addressPrefixes") or ())
+    subnets = {str(each.get("name")): each.get("properties") or {} for each in properties.get("subnets") or ()}
+    return VirtualNetwork(
+        str(document["id"]),
+        str(document.get("location", "")),
+        (*own, *_peers(properties)),
+        own,
+        {name: _prefixes(each) for name, each in subnets.items()},
+        _gateway_of(subnets.get(GATEWAY_SUBNET) or {}),
+        tuple((properties.get("dhcpOptions") or {}).get("dnsServers") or ()),
+        cluster,
+    )
+
+
+def _prefixes(subnet: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(subnet.get("addressPrefixes") or filter(None, [subnet.get("addressPrefix")]))
+
+
+def _peers(properties: Mapping[str, Any]) -> list[str]:
+    """Networks that are reached by way of this one."""
+    found: list[str] = []
+    for each in properties.get("virtualNetworkPeerings") or ():
+        told = each.get("properties") or {}
+        if told.get("peeringState") == "Connected":
+            found += (told.get("remoteAddressSpace") or {}).get("addressPrefixes") or ()
+    return found
+
+
+def _gateway_of(subnet: Mapping[str, Any]) -> str:
+    ids = (str(each.get("id", "")) for each in subnet.get("ipConfigurations") or ())
+    mark = "/virtualnetworkgateways/"
+    return next((one[: one.lower().index("/ipconfigurations/")] for one in ids if mark in one.lower()), "")
+
+
+def target_cluster_id(config: NodeConfig) -> str:
+    found = resolved.target_cluster(config)
+    if found is None:
+        raise ConfigError(
+            "vpn-cluster-unnamed",
+            "The configuration does not say which AKS cluster the VPN is to lead to.",
+            "Set azure.targetCluster.resourceId.",
+        )
+    subscription, group, name = found
+    kind = "Microsoft.ContainerService/managedClusters"
+    return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{kind}/{name}"
+
+
+def _cluster(sender: OperationSender, config: NodeConfig) -> Mapping[str, Any]:
+    told = sender.send("GET", target_cluster_id(config), CLUSTER_API).body
+    return told if isinstance(told, dict) else {}
+
+
+def _cluster_network(sender: OperationSender, config: NodeConfig, properties: Mapping[str, Any]) -> str:
+    """The network of the cluster's nodes: theirs by name, or the one that AKS made for them."""
+    subnets = [str(each.get("vnetSubnetID") or "") for each in properties.get("agentPoolProfiles") or ()]
+    if named := next((one for one in subnets if "/subnets/" in one.lower()), ""):
+        return named[: named.lower().index("/subnets/")]
+    group = properties.get("nodeResourceGroup")
+    subscription = "/".join(target_cluster_id(config).split("/")[:3])
+    path = f"{subscription}/resourceGroups/{group}/providers/Microsoft.Network/virtualNetworks"
+    told = (sender.send("GET", path, NETWORK_API).body or {}).get("value") or [] if group else []
+    if len(told) != 1:
+        raise network_missing_error("the cluster does not say which it has")
+    return str(told[0]["id"])
+
+
+def network_missing_error(why: str) -> FlexError:
+    return ConfigError(
+        "vpn-network-missing",
+        f"The network that the VPN is to lead to was not found: {why}.",
+        "Set azure.vpn.virtualNetworkId to its id: `az network vnet list --query [].id`.",
+    )
+
+
+def api_server_address(config: NodeConfig, cluster: Mapping[str, Any]) -> tuple[str, int]:
+    """Name and port of the API server: as configured, else as the cluster's document says."""
+    from urllib.parse import urlsplit
+
+    url = urlsplit(config.node.kubelet.server_url or "")
+    if url.hostname:
+        return url.hostname, url.port or 443
+    return str(cluster.get("privateFQDN") or cluster.get("fqdn") or ""), 443
+
+
+def private_zone_address(sender: OperationSender, config: NodeConfig, cluster: Mapping[str, Any], name: str) -> str:
+    """The API server's private address by the cluster's private DNS zone, which Azure's own name servers show only
+    inside the network; nothing when there is none, or when we may not see it."""
+    label, _, zone = name.partition(".")
+    profile = cluster.get("apiServerAccessProfile") or {}
+    given = str(profile.get("privateDNSZone") or "")
+    group = f"{'/'.join(target_cluster_id(config).split('/')[:3])}/resourceGroups/{cluster.get('nodeResourceGroup')}"
+    path = given if given.startswith("/") else f"{group}/providers/Microsoft.Network/privateDnsZones/{zone}"
+    try:
+        told = sender.send("GET", f"{path}/A/{label}", ZONE_API).body or {}
+    except AzureCallError:
+        return ""
+    records = (told.get("properties") or {}).get("aRecords") or ()
+    return next((str(each["ipv4Address"]) for each in records if each.get("ipv4Address")), "")

@@ -1,0 +1,171 @@
+"""Identities that a machine has by itself: of an Azure VM (IMDS), and of a machine connected to Azure Arc (HIMDS)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from aks_flex_node.azure.arm import AzureCallError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from azure.core.credentials import AccessToken
+
+IMDS = "http://169.254.169.254"
+HIMDS = "http://127.0.0.1:40342"
+# azcmagent tells services its address by this file, and only services that start after it.
+HIMDS_FILES = ("/lib/systemd/system.conf.d/azcmagent.conf", "/etc/systemd/system.conf.d/azcmagent.conf")
+TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105
+REACH_SECONDS = 3.0
+# By these a host that is no plain VM (App Service, a pod) says where identities are; azure-identity knows them.
+OTHER_IDENTITY_VARIABLES = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_FEDERATED_TOKEN_FILE")
+_SAID = re.compile(r"Token request error: \([^)]*\) *(.*)", re.DOTALL)
+
+
+class ImdsCredential:
+    """The identity of the Azure VM that this runs on; which one, when it has several."""
+
+    def __init__(self, client_id: str | None = None) -> None:
+        self._client_id = client_id
+
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415
+        from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
+
+        where = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", IMDS)
+        if not any(name in os.environ for name in OTHER_IDENTITY_VARIABLES) and (cause := _unreached(where)):
+            raise _absent(where, cause)
+        try:
+            # What leads out of the machine does not lead to it.
+            found = ManagedIdentityCredential(client_id=self._client_id, use_env_settings=False)
+            token: AccessToken = found.get_token(*scopes)
+        except ClientAuthenticationError as error:
+            raise _unknown(self._client_id, service_message(error.message)) from None
+        return token
+
+
+class ArcCredential:
+    """The identity of a machine that is registered with Azure Arc. Its agent shows who may have it by a key file."""
+
+    def __init__(self, endpoint: str = "") -> None:
+        self._endpoint = endpoint
+
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        from azure.core.exceptions import AzureError  # noqa: PLC0415
+        from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
+
+        where = self._endpoint or himds_endpoint()
+        if cause := _unreached(where):
+            raise _arc_down(where, cause)
+        with _environment({"IDENTITY_ENDPOINT": where + TOKEN_PATH, "IMDS_ENDPOINT": where}):
+            try:
+                found = ManagedIdentityCredential(use_env_settings=False, retry_total=2)
+                token: AccessToken = found.get_token(*scopes)
+            except PermissionError as error:
+                raise _arc_key_unreadable(str(error.filename)) from None
+            except OSError as error:
+                raise _arc_refused(f"{error.filename}: {error.strerror}") from None
+            except AzureError as error:
+                raise _arc_refused(service_message(error.message)) from None
+        return token
+
+
+def himds_endpoint() -> str:
+    """Where the agent of Azure Arc answers, as it says itself."""
+    for file in HIMDS_FILES:
+        with contextlib.suppress(OSError):
+            if found := parse_himds_endpoint(Path(file).read_text()):
+                return found
+    return HIMDS
+
+
+def parse_himds_endpoint(text: str) -> str:
+    """The address in the file of systemd's settings that azcmagent brings; nothing when there is none."""
+    found = re.search(r"\bIMDS_ENDPOINT=(http://(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?)", text)
+    return found[1] if found else ""
+
+
+def service_message(message: str) -> str:
+    """What the machine's own service said, without what the library adds."""
+    found = _SAID.search(message)
+    words = (found[1] if found else message).strip().splitlines()
+    return words[0].strip(" .")[:300] if words and words[0].strip() else "it gave no reason"
+
+
+def _unreached(where: str) -> str:
+    """Why nobody answers there, asked in a moment; the library alone would try for half a minute."""
+    parts = urlsplit(where)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 80), REACH_SECONDS).close()
+    except OSError as error:
+        return (error.strerror or str(error) or "no answer").lower()
+    return ""
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Azure's library is told by variables where the agent of Arc is; nothing else of ours is to hear of it."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _absent(where: str, cause: str) -> AzureCallError:
+    return AzureCallError(
+        "managed-identity-absent",
+        f"No managed identity: nobody answers at {where} ({cause}).",
+        "Only Azure's own VMs have one. Elsewhere, use azure.servicePrincipal or azure.arc.",
+        again=True,
+    )
+
+
+def _unknown(client_id: str | None, words: str) -> AzureCallError:
+    which = f"the identity {client_id}" if client_id else "an identity of its own"
+    return AzureCallError(
+        "managed-identity-unknown",
+        f"This VM does not have {which}: {words}.",
+        "Give it one with `az vm identity assign`, and check azure.managedIdentity.clientId.",
+        again=False,
+        status=401,
+    )
+
+
+def _arc_down(where: str, cause: str) -> AzureCallError:
+    return AzureCallError(
+        "arc-agent-down",
+        f"The agent of Azure Arc does not answer at {where} ({cause}).",
+        "Look with `azcmagent show` and `systemctl status himdsd`. A machine that is not registered yet: "
+        "`aks-flex-node arc register`.",
+        again=True,
+    )
+
+
+def _arc_key_unreadable(file: str) -> AzureCallError:
+    return AzureCallError(
+        "arc-key-unreadable",
+        f"{file}, by which the agent of Azure Arc knows who may have the machine's identity, cannot be read.",
+        "Run this as root, or as a member of the group himds.",
+        again=False,
+    )
+
+
+def _arc_refused(words: str) -> AzureCallError:
+    return AzureCallError(
+        "arc-identity-refused",
+        f"The agent of Azure Arc gave us no token: {words.strip(' .')}.",
+        "Look with `azcmagent show` whether the machine is connected, and with `azcmagent check` what it can reach.",
+        again=True,
+        status=401,
+    )

@@ -1,0 +1,242 @@
+"""Hosts that change nothing: DryHost overlays changes on another host, RecordedHost holds what a test recorded."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.host.actions import (
+    DisableUnit,
+    EnableUnit,
+    MakeDirectory,
+    MakeLink,
+    PlaceTree,
+    ReloadUnits,
+    Remove,
+    RemoveTree,
+    RestartUnit,
+    SetSysctl,
+    StartUnit,
+    StopUnit,
+    WriteFile,
+)
+from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult, EntryKind, FileEntry, UnitState
+from aks_flex_node.host.system import sysctl_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
+
+
+class DryHost:
+    """Looks at another host, and keeps to itself what it is told to do: reads see it, the other host does not."""
+
+    def __init__(self, below: Host) -> None:
+        self._below = below
+        self._entries: dict[str, FileEntry | None] = {}
+        self._contents: dict[str, bytes] = {}
+        self._units: dict[str, UnitState] = {}
+        self._clock = 0
+        self.done: list[Action] = []
+
+    @property
+    def live(self) -> bool:
+        return self._below.live
+
+    def read(self, path: str) -> bytes | None:
+        path = self._followed(path)
+        if path not in self._entries:
+            return None if self._hidden(path) else self._below.read(path)
+        return self._contents.get(path)
+
+    def digest(self, path: str) -> str:
+        if self._followed(path) not in self._entries and not self._hidden(self._followed(path)):
+            return self._below.digest(path)
+        content = self.read(path)
+        return "" if content is None else hashlib.sha256(content).hexdigest()
+
+    def look(self, path: str) -> FileEntry | None:
+        path = self._parents_followed(path)
+        if path in self._entries:
+            return self._entries[path]
+        return None if self._hidden(path) else self._below.look(path)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        path = self._followed(path)
+        found = set() if self._hidden(path) or path in self._gone() else set(self._below.names(path))
+        for other, entry in self._entries.items():
+            folder, _, name = other.rpartition("/")
+            if folder == path.rstrip("/"):
+                (found.discard if entry is None else found.add)(name)
+        return tuple(sorted(found))
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+        return self._below.ask(*argv, seconds=seconds)
+
+    def unit(self, name: str) -> UnitState:
+        return self._units.get(name) or self._below.unit(name)
+
+    def do(self, action: Action) -> None:
+        self.done.append(action)
+        self._clock += 1
+        match action:
+            case MakeDirectory(path, mode):
+                self._put(path, FileEntry(EntryKind.DIRECTORY, mode))
+            case WriteFile(path, content, mode):
+                self._put(path, FileEntry(EntryKind.FILE, mode, size=len(content)), content)
+            case MakeLink(path, target):
+                self._put(path, FileEntry(EntryKind.LINK, 0o777, target=target))
+            case Remove(path):
+                self._remove(path)
+            case RemoveTree(path):
+                self._remove_tree(path)
+            case PlaceTree(source, path):
+                self._move(source, path)
+            case SetSysctl(key, value):
+                self._put(sysctl_path(key), FileEntry(EntryKind.FILE), f"{value}\n".encode())
+            case _:
+                self._change_unit(action)
+
+    def _change_unit(self, action: Action) -> None:
+        match action:
+            case EnableUnit(name) | DisableUnit(name):
+                state = replace(self.unit(name), enabled=isinstance(action, EnableUnit))
+            case StartUnit(name) | RestartUnit(name):
+                state = replace(self.unit(name), exists=True, active="active", sub="running", result="success")
+            case StopUnit(name):
+                state = replace(self.unit(name), active="inactive", sub="dead", pid=0)
+            case ReloadUnits():
+                self._units = {name: replace(state, needs_reload=False) for name, state in self._units.items()}
+                return
+            case _:
+                return
+        self._units[state.name] = state
+
+    def _put(self, path: str, entry: FileEntry, content: bytes | None = None) -> None:
+        path = self._parents_followed(path)
+        self._entries[path] = replace(entry, changed=self._clock)
+        self._contents.pop(path, None)
+        if content is not None:
+            self._contents[path] = content
+
+    def _remove(self, path: str) -> None:
+        entry = self.look(path)
+        if entry and not (entry.kind is EntryKind.DIRECTORY and self.names(path)):
+            self._forget(self._parents_followed(path))
+
+    def _remove_tree(self, path: str) -> None:
+        path = self._parents_followed(path)
+        for other in [other for other in self._entries if other.startswith(f"{path}/")]:
+            del self._entries[other]
+            self._contents.pop(other, None)
+        self._forget(path)
+
+    def _forget(self, path: str) -> None:
+        self._entries[path] = None
+        self._contents.pop(path, None)
+
+    def _move(self, source: str, path: str) -> None:
+        if self.look(source) is None:
+            return  # it was moved already; or it is yet to be made, which a dry run does not do
+        moved = {
+            f"{path}{other.removeprefix(source)}": (entry, self._contents.get(other))
+            for other, entry in self._entries.items()
+            if other == source or other.startswith(f"{source}/")
+        }
+        self._remove_tree(path)
+        self._remove_tree(source)
+        self._put(path, FileEntry(EntryKind.DIRECTORY, 0o755))
+        for other, (entry, content) in moved.items():
+            if entry:
+                self._put(other, entry, content)
+
+    def _gone(self) -> set[str]:
+        return {
+            path for path, entry in self._entries.items() if entry is None or entry.kind is not EntryKind.DIRECTORY
+        }
+
+    def _hidden(self, path: str) -> bool:
+        """Whether a directory above it was taken away here."""
+        parents = path.split("/")
+        return any(self._entries.get("/".join(parents[:count]), 1) is None for count in range(2, len(parents)))
+
+    def _parents_followed(self, path: str) -> str:
+        folder, _, name = path.rstrip("/").rpartition("/")
+        return f"{self._followed(folder)}/{name}" if folder else f"/{name}"
+
+    def _followed(self, path: str, links: int = 40) -> str:
+        """Where a path leads when the links that exist only here are followed."""
+        place = ""
+        parts = [part for part in path.split("/") if part]
+        for index, part in enumerate(parts):
+            if part in {".", ".."}:
+                place = place.rpartition("/")[0] if part == ".." else place
+                continue
+            place = f"{place}/{part}"
+            entry = self._entries.get(place)
+            if entry and entry.kind is EntryKind.LINK and links:
+                start = "" if entry.target.startswith("/") else place.rpartition("/")[0] + "/"
+                return self._followed("/".join([start + entry.target, *parts[index + 1 :]]), links - 1)
+        return place or "/"
+
+
+class EmptyHost:
+    """A machine of which only this is known."""
+
+    live = True
+
+    def __init__(self, answers: Mapping[tuple[str, ...], CommandResult]) -> None:
+        self._answers = answers
+
+    def read(self, path: str) -> bytes | None:  # noqa: ARG002
+        return None
+
+    def digest(self, path: str) -> str:  # noqa: ARG002
+        return ""
+
+    def look(self, path: str) -> FileEntry | None:
+        return FileEntry(EntryKind.DIRECTORY, 0o755) if path == "/" else None
+
+    def names(self, path: str) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
+        return self._answers.get(
+            argv, CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: nobody wrote down what it says")
+        )
+
+    def unit(self, name: str) -> UnitState:
+        return UnitState(name)
+
+    def do(self, action: Action) -> None:
+        raise NotImplementedError(f"{action}: there is nothing to do it to")
+
+
+class RecordedHost(DryHost):
+    """Files and answers that somebody wrote down; what is done to it shows in what it answers from then on."""
+
+    def __init__(
+        self,
+        files: Mapping[str, bytes | str] | None = None,
+        answers: Mapping[tuple[str, ...], CommandResult] | None = None,
+        units: Mapping[str, UnitState] | None = None,
+    ) -> None:
+        super().__init__(EmptyHost(answers or {}))
+        self._units = dict(units or {})
+        for path, content in (files or {}).items():
+            self._parents(path)
+            data = content.encode() if isinstance(content, str) else content
+            self._put(path, FileEntry(EntryKind.FILE, size=len(data)), data)
+
+    def _parents(self, path: str) -> None:
+        for parent in list(_above(path)):
+            if self.look(parent) is None:
+                self._put(parent, FileEntry(EntryKind.DIRECTORY, 0o755))
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(2, len(parts))]

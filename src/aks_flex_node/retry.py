@@ -1,0 +1,110 @@
+"""Retry with exponential backoff: a number of attempts with jittered pauses (Retrier), and growing pauses up to a
+deadline (RetryDeadline). Shared by downloads, the configuration fetch and the Azure calls.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from aks_flex_node.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+
+AttemptResult = TypeVar("AttemptResult")
+
+
+class AttemptFailed(Exception):  # noqa: N818 - it is not yet an error: most often the next attempt works
+    """An attempt that failed, with its cause in plain words."""
+
+    def __init__(self, cause: str, *, again: bool = True, after: float | None = None) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.again = again
+        self.after = after  # seconds that the server asked us to wait
+
+
+@dataclass(frozen=True)
+class RetryBackoff:
+    """The waits between attempts, in seconds."""
+
+    first_delay: float = 0.5
+    factor: float = 2.0
+    max_delay: float = 20.0
+    max_retry_after: float = 60.0  # what a server may ask for at most
+
+    def delay(self, failures: int, after: float | None = None) -> float:
+        """Back-off with jitter, so that a site's machines do not come back all at once."""
+        if after is not None:
+            return min(after, self.max_retry_after) + random.uniform(0, self.first_delay)  # noqa: S311 - no secret
+        limit = min(self.max_delay, self.first_delay * self.factor ** (failures - 1))
+        return random.uniform(limit / 2, limit)  # noqa: S311 - no secret
+
+
+@dataclass(frozen=True)
+class Retrier:
+    attempts: int
+    backoff: RetryBackoff
+    stopped: threading.Event
+
+    def run(self, attempt: Callable[[], AttemptResult], reached: Callable[[], int] = lambda: 0) -> AttemptResult:
+        """Try until it works. Attempts that get further than any before do not count as failures in a row."""
+        failures, furthest = 0, reached()
+        while True:
+            self.raise_if_stopped()
+            try:
+                return attempt()
+            except AttemptFailed as fault:
+                self.raise_if_stopped()
+                failures = 1 if reached() > furthest else failures + 1
+                furthest = max(furthest, reached())
+                if not fault.again or failures >= self.attempts:
+                    raise
+                self.stopped.wait(self.backoff.delay(failures, fault.after))
+
+    def raise_if_stopped(self) -> None:
+        if self.stopped.is_set():
+            raise stopped_error()
+
+
+def stopped_error() -> ArtifactError:
+    return ArtifactError(
+        "fetching-stopped",
+        "Fetching was stopped before it was complete.",
+        "Start again: what was fetched so far is kept.",
+        again=True,
+    )
+
+
+@dataclass
+class RetryDeadline:
+    """So many seconds in all, and pauses that grow."""
+
+    seconds: float
+    first_delay: float = 1.0
+    max_delay: float = 15.0
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _begun: float = field(init=False)
+    _pause: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._begun, self._pause = self.now(), self.first_delay
+
+    @property
+    def waited(self) -> float:
+        return self.now() - self._begun
+
+    def pause(self) -> bool:
+        """Wait a little longer than the last time; False, at once, when there is no time left."""
+        left = self.seconds - self.waited
+        if left <= 0:
+            return False
+        self.sleep(min(self._pause, left))
+        self._pause = min(self._pause * 2, self.max_delay)
+        return True
