@@ -22,14 +22,14 @@ from urllib.parse import urlencode
 import urllib3
 
 from aks_flex_node.lab.pki import Authority
-from aks_flex_node.rp.store.store import Cluster
+from aks_flex_rp.store.interface import Cluster
 from bench.rp_load.figures import percentile
 from bench.rp_load.nodes import CLUSTER, FACTS, TOGETHER, VERSION, node
 from bench.rp_load.services import PEOPLE, Running, running, sqlite
 from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Node, Store
+    from aks_flex_rp.store.interface import Node, Store
 
 SIZES = (100, 100_000)
 WAYS = {

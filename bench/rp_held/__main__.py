@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import urllib3
 
 from aks_flex_node.lab.pki import Authority
-from aks_flex_node.rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres import PostgresStore
 from bench.rp_load.client import Task
 from bench.rp_load.figures import spread
 from bench.rp_load.nodes import fill, poll, put, token

@@ -7,19 +7,19 @@ import json
 import uuid
 from typing import TYPE_CHECKING
 
-from aks_flex_node.rp.arm.errors import API_VERSION
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.clusters.facts import ClusterFacts
-from aks_flex_node.rp.nodes.identities import identity
-from aks_flex_node.rp.resource import configs, reading
-from aks_flex_node.rp.resource.rules import Around
-from aks_flex_node.rp.store.store import Cluster, Node
+from aks_flex_rp.arm.errors import API_VERSION
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.clusters.facts import ClusterFacts
+from aks_flex_rp.nodes.commands import node_identity
+from aks_flex_rp.resource import config_generator, validation
+from aks_flex_rp.resource.rules import ValidationContext
+from aks_flex_rp.store.interface import Cluster, Node
 from tests.unit.rp.auth.issuing import TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
     from tests.service.rp.api.tenants import Tenant
 
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "edge", "plant")
@@ -47,11 +47,11 @@ def body(number: int, label: str = "first") -> dict[str, object]:
 def node(number: int) -> Node:
     """As a PUT would have written it."""
     name = name_of(number)
-    wanted = reading.read(body(number), name, Around(FACTS.version, FACTS.aad))
+    wanted = validation.validate_body(body(number), name, ValidationContext(FACTS.version, FACTS.aad))
     if isinstance(wanted, list):
         raise SystemExit(f"The body of a node is not accepted: {wanted}")
-    chosen = configs.effective_versions(wanted.properties, FACTS.version)
-    config = configs.config(wanted.properties, CLUSTER, FACTS, name, chosen)
+    chosen = config_generator.effective_versions(wanted.properties, FACTS.version)
+    config = config_generator.generate_config(wanted.properties, CLUSTER, FACTS, name, chosen)
     return Node(
         cluster=CLUSTER.key,
         key=name,
@@ -61,7 +61,7 @@ def node(number: int) -> Node:
         properties=wanted.document(),
         config=config,
         join={"state": "Joined"},
-        identity=identity(wanted.properties, CLUSTER, FACTS.tenant_id, name),
+        identity=node_identity(wanted.properties, CLUSTER, FACTS.tenant_id, name),
         created=float(VERSION),
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab.processes import Process, resident_bytes, run, spawn
-from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_rp.store.sqlite import SqliteStore
 from bench.rp_load.connections import Server
 from tests.service.ports import accepts, free_port
 from tests.unit.rp.auth.issuing import curve_key
@@ -64,7 +64,7 @@ def running(
     }
     config = state / f"config-{port}.yaml"
     config.write_text(json.dumps(settings | ({"database": database} if database else {})))
-    words = program or ("-m", "aks_flex_node.rp", "serve")
+    words = program or ("-m", "aks_flex_rp", "serve")
     process = spawn((sys.executable, *words, "--config", config), log=state / f"log-{port}", env=OURS)
     try:
         _wait(process, port, state / f"log-{port}")

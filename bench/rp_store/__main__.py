@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from aks_flex_node.rp.store.postgres import PostgresStore
-from aks_flex_node.rp.store.sqlite import SqliteStore
-from aks_flex_node.rp.store.store import Event, Node
+from aks_flex_rp.store.interface import AuditEvent, Node
+from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.sqlite import SqliteStore
 from bench.rp_store.bare import postgres_rate, sqlite_rate
 from tests.service.rp.store.servers import PostgresServer, postgres_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
 
 CONNECTIONS = 10
 DOCUMENT = {"nodeConfig": {f"setting-{number}": "x" * 40 for number in range(16)}}  # about 1 KiB
@@ -50,7 +50,7 @@ async def store_rate(store: Store, writers: int, seconds: float, *, audited: boo
     async def write(key: str) -> None:
         nonlocal done
         expected = None
-        events = [Event(time.time(), "bench", "write", f"/cluster/{key}")] if audited else []
+        events = [AuditEvent(time.time(), "bench", "write", f"/cluster/{key}")] if audited else []
         while time.perf_counter() - start < seconds:
             node = Node("cluster", key, key, done, f"{key}-{done}", DOCUMENT, DOCUMENT, SECRET)
             await store.put_node(node, expected, events)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from aks_flex_node.lab.pki import Authority
-from aks_flex_node.rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres import PostgresStore
 from bench.rp_load.client import Task
 from bench.rp_load.nodes import fill, put
 from bench.rp_load.services import Running, measure, running, sqlite

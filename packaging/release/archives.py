@@ -57,7 +57,7 @@ AGENT = Program("aks-flex-node", "aks_flex_node.agent.cli", REQUIREMENTS / "base
 # What the lab needs is what the provider needs.
 PROVIDER = Program(
     "aks-flex-rp",
-    "aks_flex_node.rp.cli",
+    "aks_flex_rp.cli",
     REQUIREMENTS / "lab.txt",
     frozenset({"lab", "agent"}),
     {

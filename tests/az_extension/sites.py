@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.entra.directory import TENANT
 from aks_flex_node.lab.pki import Authority
-from aks_flex_node.rp.arm.ids import cluster_id
-from aks_flex_node.rp.nodes.around import Known
+from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.nodes.context import ClusterInfo
 from tests.azure_cli import Az, build_extension
 from tests.service.lab_cloud.clouds import CLUSTER, running_cloud
 from tests.service.ports import free_port
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.lab.pki import Pair
-    from aks_flex_node.rp.settings import ServiceSettings
+    from aks_flex_rp.settings import ServiceSettings
     from tests.service.lab_cloud.clouds import Cloud
     from tests.service.rp.api.calling import Api
     from tests.service.rp.api.running import Running
 
 ROLES = ("owner", "contributor", "reader")
-PLANT = cluster_id(CLUSTER)
+PLANT = parse_cluster_id(CLUSTER)
 assert PLANT
 
 
@@ -69,7 +69,7 @@ def running_site(room: Path) -> Iterator[Site]:
         (room / "state" / "tls").mkdir(parents=True)
         (room / "state" / "tls" / "ca.crt").write_bytes(authority.certificate.read_bytes())
         assert PLANT
-        known = Known(PLANT, facts(base64.b64encode(authority.certificate.read_bytes()).decode()))
+        known = ClusterInfo(PLANT, facts(base64.b64encode(authority.certificate.read_bytes()).decode()))
         service = stack.enter_context(running(made, FakeClusters.of([known]), Recording()))
         yield Site(cloud, service, build_extension(room / "wheel"), pair)
 

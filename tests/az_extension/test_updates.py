@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.rp.cli.bodies import Said, changed
+from aks_flex_rp.cli.node_body import NodeOptions, apply_options
 from tests.az_extension.test_commands import ON, flex
 
 if TYPE_CHECKING:
@@ -120,27 +120,27 @@ def test_who_loses_every_race_is_told_so(
 SAME = {
     "labels and taints": (
         "--labels a=1 rack- b= --taints edge- spot:NoExecute x=y:NoSchedule",
-        Said(labels=("a=1", "rack-", "b="), taints=("edge-", "spot:NoExecute", "x=y:NoSchedule")),
+        NodeOptions(labels=("a=1", "rack-", "b="), taints=("edge-", "spot:NoExecute", "x=y:NoSchedule")),
     ),
     "numbers and policies": (
         "--max-pods 10 --drift-policy repair --pause false",
-        Said(max_pods=10, drift_policy="repair", pause=False),
+        NodeOptions(max_pods=10, drift_policy="repair", pause=False),
     ),
     "versions": (
         "--containerd-version 2.4.2 --kubernetes-version 1.34.4 --agent-version 0.1.0",
-        Said(versions={"containerd": "2.4.2", "kubernetes": "1.34.4", "agent": "0.1.0"}),
+        NodeOptions(versions={"containerd": "2.4.2", "kubernetes": "1.34.4", "agent": "0.1.0"}),
     ),
     "a managed identity that is followed": (
         f"--auth-method managedIdentity --client-id {CLIENT} --continuous-monitoring",
-        Said(auth_method="managedIdentity", client_id=CLIENT, monitor=True),
+        NodeOptions(auth_method="managedIdentity", client_id=CLIENT, monitor=True),
     ),
     "an Arc machine whose kubelet gets a certificate": (
         f"--auth-method arc --principal-id {CLIENT} --kubernetes-auth certificate",
-        Said(auth_method="arc", principal_id=CLIENT, azure_auth="certificate"),
+        NodeOptions(auth_method="arc", principal_id=CLIENT, azure_auth="certificate"),
     ),
     "another address of the API server, behind a VPN": (
         "--server-url https://10.0.0.4:443 --vpn",
-        Said(server_url="https://10.0.0.4:443", vpn=True),
+        NodeOptions(server_url="https://10.0.0.4:443", vpn=True),
     ),
 }
 
@@ -150,5 +150,5 @@ def test_the_same_words_mean_the_same_to_az_and_to_aks_flex_rp(az: WarmAz, site:
     words, said = SAME[case]
     site.admin.put(name, {"properties": BEFORE})
     written = flex(az, "update", "--name", name, *words.split())["properties"]
-    wanted = changed(BEFORE, said)
+    wanted = apply_options(BEFORE, said)
     assert {key: written.get(key) for key in wanted} == wanted

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.rp.clusters import access
-from aks_flex_node.rp.clusters.access import IDENTITY, PREFIX, Access
-from aks_flex_node.rp.clusters.clients import Client, Fixed, Refused
-from aks_flex_node.rp.clusters.connections import load_kubeconfig
-from aks_flex_node.rp.clusters.objects import BINDINGS
-from aks_flex_node.rp.clusters.permissions import check_permissions
+from aks_flex_rp.clusters import access
+from aks_flex_rp.clusters.access import BINDING_PREFIX, IDENTITY_LABEL, ClusterAccess
+from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
+from aks_flex_rp.clusters.connections import load_kubeconfig
+from aks_flex_rp.clusters.prerequisites import BINDINGS, check_permissions
 from tests.lab.rp_clusters import PACE, watched
 from tests.lab.rp_clusters import until as eventually
 from tests.providers import InAzure, Provider
@@ -32,7 +31,7 @@ NAME = "identity-1"
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 MANIFESTS = Path(__file__).parents[2] / "packaging" / "kubernetes"
 ADMIN = {
-    **Access(OID, "exec").binding("edge-4"),
+    **ClusterAccess(OID, "exec").binding("edge-4"),
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 }
 BEGINS = {"joinState": "ConfigFetched"}
@@ -54,7 +53,7 @@ class Node:
         assert "answer" in told, told
 
     def role(self) -> str | None:
-        binding = self.lab.cluster.get("clusterrolebinding", f"{PREFIX}{NAME}", "--ignore-not-found")
+        binding = self.lab.cluster.get("clusterrolebinding", f"{BINDING_PREFIX}{NAME}", "--ignore-not-found")
         if not binding:
             return None
         assert [each["name"] for each in binding["subjects"]] == [self.id]
@@ -138,22 +137,22 @@ async def test_what_differs_from_what_is_noted_is_put_right(lab: Lab) -> None:
     provider = lab.supervisor.process("provider")
     assert provider
     provider.stop()  # it knows nothing of the nodes of this test
-    kept, left = Access(OID, "certificate"), Access(OTHER, "exec")
+    kept, left = ClusterAccess(OID, "certificate"), ClusterAccess(OTHER, "exec")
     try:
         async with watched(lab, replicas=2, pace=replace(PACE, settle=0.3)) as site:
             site.heard.given["edge-1"] = kept
-            await access.grant(site.client, "edge-1", kept)
-            await access.grant(site.client, "edge-2", left)
+            await access.grant_access(site.client, "edge-1", kept)
+            await access.grant_access(site.client, "edge-2", left)
 
             async def as_noted() -> bool:
-                found, _ = await site.client.list(BINDINGS, labelSelector=IDENTITY)
-                return {access.node_of(one): access.read(one) for one in found} == {"edge-1": kept}
+                found, _ = await site.client.list(BINDINGS, labelSelector=IDENTITY_LABEL)
+                return {access.binding_node(one): access.read_binding(one) for one in found} == {"edge-1": kept}
 
             await eventually(as_noted, "what nobody needs is taken")
             await site.hears("withdrawn", "edge-2")
-            await access.withdraw(site.client, "edge-1")
+            await access.withdraw_access(site.client, "edge-1")
             await eventually(as_noted, "what was deleted by hand is given again")
-            await access.grant(site.client, "edge-1", Access(OID, "exec"))
+            await access.grant_access(site.client, "edge-1", ClusterAccess(OID, "exec"))
             await eventually(as_noted, "what was changed by hand is changed back")
             site.heard.given.clear()
             for watch in site.watches:
@@ -170,13 +169,13 @@ async def test_the_account_of_the_manifests_is_enough(lab: Lab) -> None:
     try:
         token = lab.cluster.run("create", "token", "aks-flex-rp", "-n", "aks-flex").out.strip()
         direct = load_kubeconfig(lab.admin_kubeconfig)
-        async with Client(Fixed(replace(direct, certificate="", key="", token=token))) as client:
+        async with KubeClient(FixedConnection(replace(direct, certificate="", key="", token=token))) as client:
             assert [one.level for one in await check_permissions(client)] == ["ok"]
-            for way in (Access(OID, "exec"), Access(OID, "certificate")):
-                await access.grant(client, "edge-3", way)
-                assert await access.nodes_of(client, OID) == ["edge-3"]
-            assert await access.withdraw(client, "edge-3")
-            with pytest.raises(Refused, match="not currently held"):
+            for way in (ClusterAccess(OID, "exec"), ClusterAccess(OID, "certificate")):
+                await access.grant_access(client, "edge-3", way)
+                assert await access.identity_nodes(client, OID) == ["edge-3"]
+            assert await access.withdraw_access(client, "edge-3")
+            with pytest.raises(ApiRefused, match="not currently held"):
                 await client.create(BINDINGS, ADMIN)
     finally:
         lab.cluster.run("delete", "--ignore-not-found", *files)  # what is in the namespace goes with it

@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.rp.arm.times import iso
-from aks_flex_node.rp.resource.showing import SILENT_AFTER
-from aks_flex_node.rp.store.store import Cluster
+from aks_flex_rp.resource.view import SILENT_AFTER
+from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.timestamps import format_seconds
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Node
+    from aks_flex_rp.store.interface import Node
     from tests.service.rp.api.running import Running
 
 RUNTIME = "containerd does not run: exit code 2. See `journalctl -u containerd`."
@@ -74,7 +74,7 @@ class Fleet:
     def drifted(self, name: str) -> None:
         self.ready(name)
         found = ("True", "DriftFound", "/etc/containerd/config.toml differs from what is wanted")
-        drift: dict[str, Any] = {"driftCount": 3, "lastDriftDetected": iso(time.time() - 60)}
+        drift: dict[str, Any] = {"driftCount": 3, "lastDriftDetected": format_seconds(time.time() - 60)}
         self._report(name, self._conditions(Drifted=found), **drift)
 
     def upgrading(self, name: str) -> None:
@@ -129,8 +129,8 @@ class Fleet:
     def _joined(self, name: str) -> None:
         """As the watch of its cluster tells it."""
         heard = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": f"v{NEW}"}
-        seen = {**heard, "lastHeartbeatTime": iso(time.time() + 5)}
-        self.running.call(self.running.service.joins.observed(PLANT.key, name, seen))
+        seen = {**heard, "lastHeartbeatTime": format_seconds(time.time() + 5)}
+        self.running.call(self.running.service.join_tracker.observed(PLANT.key, name, seen))
 
     def _report(
         self, name: str, conditions: list[dict[str, str]] | None = None, kubelet: str = NEW, **more: Any
@@ -138,7 +138,10 @@ class Fleet:
         told: dict[str, Any] = {"agentVersion": "1.0.0"}
         if conditions is not None:
             told |= {"conditions": conditions, "kubeletVersion": f"v{kubelet}"}
-            told |= {"appliedConfigVersion": self._version(name), "lastConfigApplied": iso(time.time() - 600)}
+            told |= {
+                "appliedConfigVersion": self._version(name),
+                "lastConfigApplied": format_seconds(time.time() - 600),
+            }
         answer = self.running.admin.report(name, {**told, **more})
         assert answer.status == 200, answer
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.store.store import Event
+from aks_flex_rp.store.interface import AuditEvent
 from tests.browser.fleets import HOSTILE
 from tests.browser.judging import judge_on_every_screen
 from tests.browser.providers import running_pages
@@ -33,12 +33,12 @@ FORMULA = "=HYPERLINK(1)"
 MANY = 120
 
 
-def record(provider: Provider, *events: Event) -> None:
+def record(provider: Provider, *events: AuditEvent) -> None:
     provider.running.call(provider.running.service.store.record(*events))
 
 
-def happened(what: str, who: str = "somebody", node: str = "press-1", outcome: str = "ok") -> Event:
-    return Event(time.time(), who, what, PLANT.node(node), "192.0.2.7", "request-1", outcome, {"why": "so"})
+def happened(what: str, who: str = "somebody", node: str = "press-1", outcome: str = "ok") -> AuditEvent:
+    return AuditEvent(time.time(), who, what, PLANT.node(node), "192.0.2.7", "request-1", outcome, {"why": "so"})
 
 
 def rows(page: Page) -> list[str]:
@@ -126,7 +126,7 @@ def test_what_is_shown_can_be_taken_away(provider: Provider, open_page: Opened) 
 
 
 def test_a_reader_sees_the_clusters_that_are_theirs(entra_provider: EntraProvider, open_page: Opened) -> None:
-    record(entra_provider, Event(time.time(), "eve", "create", NEIGHBOUR.node("secret-node")))
+    record(entra_provider, AuditEvent(time.time(), "eve", "create", NEIGHBOUR.node("secret-node")))
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/audit")
     assert any("press-1" in each for each in rows(page))

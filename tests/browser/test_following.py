@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from aks_flex_node.rp.arm.times import iso
+from aks_flex_rp.timestamps import format_seconds
 from tests.browser.judging import judge_on_every_screen
 from tests.browser.visiting import sign_in
 from tests.browser.wizard import command_on, create_with_principal, create_with_token
@@ -31,7 +31,7 @@ def test_a_node_is_made_and_followed_until_it_is_ready(provider: Provider, open_
     create_with_token(page, provider, name)
     found = re.fullmatch(r"aks-flex-node agent --config-url '(https://[^']+)'", command_on(page))
     assert found
-    joins, clusters = provider.running.service.joins, provider.running.clusters
+    joins, clusters = provider.running.service.join_tracker, provider.running.clusters
     [secret] = [secret for secret, (node, _) in clusters.tokens.items() if node == name]
     wait_for(page, "Created", "now")
     assert provider.running.admin.fetch(found[1]).status == 200
@@ -39,7 +39,7 @@ def test_a_node_is_made_and_followed_until_it_is_ready(provider: Provider, open_
     assert provider.running.call(joins.attempted(PLANT.key, name, secret, "csr-1"))
     wait_for(page, "Asked to join", "now")
     provider.running.call(joins.issued(PLANT.key, name, secret, "csr-1"))
-    heard = {**READY, "lastHeartbeatTime": iso(time.time() + 5)}
+    heard = {**READY, "lastHeartbeatTime": format_seconds(time.time() + 5)}
     provider.running.call(joins.observed(PLANT.key, name, heard))
     wait_for(page, "Ready", "done")
     assert page.get_by_text(f"{name} is Ready.").is_visible()

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from aks_flex_node.rp.auth.keys import new_key
+from aks_flex_rp.auth.admin_key import generate_key
 from tests.browser.fleets import node_page
 from tests.browser.judging import judge_on_every_screen
 from tests.browser.providers import PASSWORD, running_pages
@@ -165,7 +165,7 @@ def test_a_new_key_ends_the_sessions_of_the_old_one(
     with running_pages(authority, certificate, tmp_path) as provider:
         page = open_page()
         sign_in(page, provider, STILL)
-        provider.running.service.settings.admin_key_file.write_bytes(new_key() + b"\n")
+        provider.running.service.settings.admin_key_file.write_bytes(generate_key() + b"\n")
         assert is_signed_out(page, provider)
         sign_in(page, provider, STILL)
 

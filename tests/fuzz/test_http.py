@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aks_flex_node.lab.pki import Authority
-from aks_flex_node.rp.serving import protocol, requests
+from aks_flex_rp.api import http_messages, http_protocol
 from tests.fuzz.damaging import damaged, json_values
 from tests.fuzz.raw_http import Door, request
 from tests.service.rp.api.bodies import token
@@ -209,7 +209,7 @@ def test_hostile_bodies_are_refused(door: Door, admin: str, body: bytes) -> None
 def test_who_sends_without_end_is_answered_and_then_hung_up_on(
     door: Door, admin: str, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "REST_SECONDS", 0.2)
+    monkeypatch.setattr(http_protocol, "REST_SECONDS", 0.2)
     name = admin if who == "somebody" else "X-Nobody: at all"
     head = f"PUT {NODE}?{VERSION} HTTP/1.1\r\nHost: x\r\n{name}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
 
@@ -223,7 +223,7 @@ def test_who_sends_without_end_is_answered_and_then_hung_up_on(
 def test_who_never_finishes_a_body_is_not_waited_for(
     door: Door, admin: str, session: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(http_messages, "BODY_SECONDS", 0.2)
     kind = FORM if line.startswith("POST") else "Content-Type: application/json"
     head = "\r\n".join((f"{line} HTTP/1.1", "Host: x", admin, session, kind, "Content-Length: 100", "", "{"))
 

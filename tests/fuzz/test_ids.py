@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aks_flex_node.rp.arm.errors import ArmError
-from aks_flex_node.rp.arm.ids import ClusterId, cluster_id
-from aks_flex_node.rp.arm.problems import Problem
-from aks_flex_node.rp.resource import filters
-from aks_flex_node.rp.serving.doors import target
+from aks_flex_rp.api.authorization import parse_target
+from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
+from aks_flex_rp.nodes import queries
 from tests.fuzz.damaging import damaged
 from tests.fuzz.trying import tried
 
@@ -21,7 +20,7 @@ FILTER = "ready eq 'True' and labels/site ne 'hall''s' and version eq '1.34.4'"
 
 def understood(path: str) -> str | None:
     """The id that a path names; None when it is refused as the caller's mistake."""
-    found = tried(lambda: target(path), ArmError)
+    found = tried(lambda: parse_target(path), ArmError)
     if isinstance(found, ArmError):
         assert 400 <= found.status < 500
         return None
@@ -38,7 +37,7 @@ def test_a_path_names_itself_or_nothing(content: bytes) -> None:
 
 @given(st.text(max_size=120))
 def test_a_text_is_the_id_that_it_says_or_none(text: str) -> None:
-    found = cluster_id(text)
+    found = parse_cluster_id(text)
     assert found is None or found.key == text.rstrip("/").lower()
 
 
@@ -49,14 +48,14 @@ def test_a_path_of_sixty_thousand_characters_is_judged_at_once(piece: str) -> No
 
 
 fields = st.sampled_from(("ready", "version", "joinState")) | st.from_regex(r"labels/[a-z./-]{1,20}", fullmatch=True)
-comparisons = st.builds(filters.Comparison, fields, st.text(max_size=20), st.booleans())
+comparisons = st.builds(queries.FilterComparison, fields, st.text(max_size=20), st.booleans())
 
 
 @given(st.lists(comparisons, min_size=1, max_size=5))
-def test_a_filter_is_understood_as_it_was_written(wanted: list[filters.Comparison]) -> None:
+def test_a_filter_is_understood_as_it_was_written(wanted: list[queries.FilterComparison]) -> None:
     parts = [f"{one.field} {'eq' if one.equal else 'ne'} '{_quoted(one.value)}'" for one in wanted]
 
-    assert filters.parse(" and ".join(parts)) == wanted
+    assert queries.parse_filter(" and ".join(parts)) == wanted
 
 
 def _quoted(text: str) -> str:
@@ -65,11 +64,11 @@ def _quoted(text: str) -> str:
 
 @given(damaged(FILTER.encode()) | st.binary(max_size=80))
 def test_any_filter_is_understood_or_refused_in_words(content: bytes) -> None:
-    found = filters.parse(content.decode("latin-1"))
+    found = queries.parse_filter(content.decode("latin-1"))
     assert isinstance(found, list) or "is not understood" in found.message
 
 
 @pytest.mark.parametrize("piece", ["'", "''", " and ", "a eq 'b' and ", "labels/a ", "\t"])
 def test_a_filter_of_sixty_thousand_characters_is_judged_at_once(piece: str) -> None:
     for start in ("", "ready eq '", FILTER):
-        assert isinstance(filters.parse(start + piece * (60_000 // len(piece)) + "!"), Problem)
+        assert isinstance(queries.parse_filter(start + piece * (60_000 // len(piece)) + "!"), Problem)

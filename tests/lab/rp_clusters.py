@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 
-from aks_flex_node.rp.clusters import objects, tokens
-from aks_flex_node.rp.clusters.clients import Client, Fixed, Refused
-from aks_flex_node.rp.clusters.connections import Direct, load_kubeconfig
-from aks_flex_node.rp.clusters.requests import REQUESTS
-from aks_flex_node.rp.clusters.watching import ClusterWatch, Pace
+from aks_flex_rp.clusters import bootstrap_tokens, prerequisites
+from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
+from aks_flex_rp.clusters.connections import DirectConnection, load_kubeconfig
+from aks_flex_rp.clusters.controller import ClusterController, ControllerIntervals
+from aks_flex_rp.clusters.csr_policy import REQUESTS
 from tests.unit.rp.clusters.given import Heard, request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.rp.clusters.taints import Taints
+    from aks_flex_rp.clusters.taints import DesiredTaints
 
 CLUSTER = "lab"
-PACE = Pace(refresh=600, tidy=0.3)
-POLICY = f"{objects.ADMISSION}/validatingadmissionpolicies/{objects.POLICY}"
+PACE = ControllerIntervals(refresh=600, tidy=0.3)
+POLICY = f"{prerequisites.ADMISSION}/validatingadmissionpolicies/{prerequisites.POLICY}"
 RIVAL = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRoleBinding",
@@ -35,7 +35,7 @@ RIVAL = {
     "roleRef": {
         "apiGroup": "rbac.authorization.k8s.io",
         "kind": "ClusterRole",
-        "name": f"{objects.SIGNING}:nodeclient",
+        "name": f"{prerequisites.SIGNING}:nodeclient",
     },
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:bootstrappers"}],
 }
@@ -45,28 +45,28 @@ RIVAL = {
 class Site:
     """A watched cluster."""
 
-    direct: Direct
-    client: Client
+    direct: DirectConnection
+    client: KubeClient
     heard: Heard
-    watches: tuple[ClusterWatch, ...]
+    watches: tuple[ClusterController, ...]
 
-    def wants(self, node: str, taints: Taints) -> None:
+    def wants(self, node: str, taints: DesiredTaints) -> None:
         """As when somebody has written it, and every replica hears of it."""
         self.heard.wanted[node] = taints
         for watch in self.watches:
             watch.node_changed(node)
 
-    async def mint(self, node: str, lifetime: timedelta = timedelta(hours=24)) -> tokens.MintedToken:
-        token = await tokens.mint(self.client, node, datetime.now(timezone.utc) + lifetime)
+    async def mint(self, node: str, lifetime: timedelta = timedelta(hours=24)) -> bootstrap_tokens.MintedToken:
+        token = await bootstrap_tokens.mint_token(self.client, node, datetime.now(timezone.utc) + lifetime)
         self.heard.tokens[node] = token.id
         return token
 
-    def bearing(self, token: tokens.MintedToken | str) -> Client:
+    def bearing(self, token: bootstrap_tokens.MintedToken | str) -> KubeClient:
         """A client that logs in with a bootstrap token, as a kubelet does."""
         text = token if isinstance(token, str) else token.reveal()
-        return Client(Fixed(replace(self.direct, certificate="", key="", token=text)))
+        return KubeClient(FixedConnection(replace(self.direct, certificate="", key="", token=text)))
 
-    async def ask(self, token: tokens.MintedToken | str, node: str, **odd: Any) -> str:
+    async def ask(self, token: bootstrap_tokens.MintedToken | str, node: str, **odd: Any) -> str:
         """Send a real request for a certificate; its name."""
         async with self.bearing(token) as client:
             return await send(client, request_for(node, **odd))
@@ -94,9 +94,9 @@ class Site:
         pem = base64.b64decode((await self.csr(name))["status"]["certificate"])
         return x509.load_pem_x509_certificate(pem)
 
-    async def secret_gone(self, token: tokens.MintedToken) -> None:
+    async def secret_gone(self, token: bootstrap_tokens.MintedToken) -> None:
         async def gone() -> bool:
-            return await tokens.find(self.client, token.id) is None
+            return await bootstrap_tokens.find_token(self.client, token.id) is None
 
         await until(gone, f"token {token.id} is gone")
 
@@ -112,12 +112,12 @@ class Site:
 
 
 @asynccontextmanager
-async def watched(lab: Lab, *, replicas: int = 1, pace: Pace = PACE) -> AsyncIterator[Site]:
+async def watched(lab: Lab, *, replicas: int = 1, pace: ControllerIntervals = PACE) -> AsyncIterator[Site]:
     direct = load_kubeconfig(lab.admin_kubeconfig)
     heard = Heard()
-    watches = tuple(ClusterWatch(CLUSTER, direct, heard, pace=pace) for _ in range(replicas))
+    watches = tuple(ClusterController(CLUSTER, direct, heard, pace=pace) for _ in range(replicas))
     try:
-        await objects.ensure(watches[0].client)
+        await prerequisites.ensure_objects(watches[0].client)
         await policy_holds(direct)
         for watch in watches:
             await watch.start()
@@ -132,24 +132,24 @@ async def nothing_runs() -> bool:
     return asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def policy_holds(direct: Direct, *, holds: bool = True) -> None:
+async def policy_holds(direct: DirectConnection, *, holds: bool = True) -> None:
     """A policy counts, or no longer counts, some moments after it was made or removed."""
-    client = Client(Fixed(direct))
-    token = await tokens.mint(client, "probe", datetime.now(timezone.utc) + timedelta(hours=24))
-    probe = Client(Fixed(replace(direct, certificate="", key="", token=token.reveal())))
+    client = KubeClient(FixedConnection(direct))
+    token = await bootstrap_tokens.mint_token(client, "probe", datetime.now(timezone.utc) + timedelta(hours=24))
+    probe = KubeClient(FixedConnection(replace(direct, certificate="", key="", token=token.reveal())))
     other = request_for("probe", signer="kubernetes.io/kube-apiserver-client")
 
     async def as_expected() -> bool:
         try:
             await probe.request("POST", REQUESTS, other, parameters={"dryRun": "All"})
-        except Refused as refusal:
+        except ApiRefused as refusal:
             return holds and "bootstrap token is for the kubelet" in refusal.message
         return not holds
 
     try:
         await until(as_expected, f"the policy holds: {holds}")
     finally:
-        await tokens.revoke(client, token.id)
+        await bootstrap_tokens.revoke_token(client, token.id)
         await probe.close()
         await client.close()
 
@@ -161,5 +161,5 @@ async def until(true: Callable[[], Awaitable[bool]], what: str, seconds: float =
         await asyncio.sleep(0.05)
 
 
-async def send(client: Client, document: dict[str, Any]) -> str:
+async def send(client: KubeClient, document: dict[str, Any]) -> str:
     return str((await client.create(REQUESTS, document))["metadata"]["name"])

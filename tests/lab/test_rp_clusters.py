@@ -16,13 +16,13 @@ from cryptography import x509
 
 from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
 from aks_flex_node.lab.parts.provider import resolver
-from aks_flex_node.rp.clusters import objects, tokens
-from aks_flex_node.rp.clusters.arm import open_client
-from aks_flex_node.rp.clusters.clients import Client, Fixed, Refused
-from aks_flex_node.rp.clusters.connections import load_kubeconfig
-from aks_flex_node.rp.clusters.facts import Given, read_facts
-from aks_flex_node.rp.clusters.requests import REQUESTS, SERVING_SIGNER
-from aks_flex_node.rp.clusters.taints import Taints
+from aks_flex_rp.clusters import bootstrap_tokens, prerequisites
+from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
+from aks_flex_rp.clusters.connections import load_kubeconfig
+from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
+from aks_flex_rp.clusters.facts import FactOverrides, read_facts
+from aks_flex_rp.clusters.managed_cluster import open_client
+from aks_flex_rp.clusters.taints import DesiredTaints
 from tests.lab.rp_clusters import PACE, POLICY, RIVAL, policy_holds, send, until, watched
 from tests.running import Lines
 from tests.unit.rp.clusters.given import in_loop, request_for
@@ -48,7 +48,7 @@ def _alone(lab: Lab) -> Iterator[None]:
 async def test_the_facts_that_nodes_need_are_read_from_the_cluster(lab: Lab) -> None:
     client = open_client(load_kubeconfig(lab.admin_kubeconfig))
     try:
-        facts = await read_facts(client, Given(server_url="https://api.flex.internal:443", location="here"))
+        facts = await read_facts(client, FactOverrides(server_url="https://api.flex.internal:443", location="here"))
     finally:
         await client.close()
 
@@ -73,7 +73,7 @@ async def test_a_node_gets_its_certificate_and_its_token_is_dead_after(lab: Lab)
         assert (await site.decision(name))["reason"] == "FlexNodeAccepted"
         assert token.secret not in repr(token)
         late = ""
-        with suppress(Refused):  # but the API server knows a token for some seconds after its end
+        with suppress(ApiRefused):  # but the API server knows a token for some seconds after its end
             late = await site.ask(token, "edge-1")
         assert not late or (await site.decision(late))["type"] == "Denied"
 
@@ -124,7 +124,7 @@ async def test_a_token_is_no_good_for_another_signer(lab: Lab) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-3")
 
-        with pytest.raises(Refused, match="for the kubelet's client certificate only"):
+        with pytest.raises(ApiRefused, match="for the kubelet's client certificate only"):
             await site.ask(token, "edge-3", signer="kubernetes.io/kube-apiserver-client")
 
 
@@ -136,7 +136,7 @@ async def test_expired_unknown_and_replaced_tokens_get_nothing(lab: Lab) -> None
         await site.mint("edge-5")
 
         for token in ("abcdef.0123456789abcdef", expired):
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(ApiRefused) as refusal:
                 await site.ask(token, "edge-4")
             assert refusal.value.status == 401
         await site.secret_gone(expired)
@@ -166,10 +166,10 @@ async def test_what_another_replica_began_is_finished(lab: Lab) -> None:
         minted = await site.mint("edge-7")
     client = open_client(site.direct)
     name = await site.ask(minted, "edge-7")
-    token = await tokens.find(client, minted.id)
+    token = await bootstrap_tokens.find_token(client, minted.id)
     assert token
     uid = (await client.get(f"{REQUESTS}/{name}"))["metadata"]["uid"]
-    await tokens.claim(client, token, name, uid, datetime.now(timezone.utc))
+    await bootstrap_tokens.claim_token(client, token, name, uid, datetime.now(timezone.utc))
     await client.close()
 
     async with watched(lab) as later:
@@ -185,7 +185,7 @@ async def test_nothing_is_approved_while_the_service_cannot_take_note(lab: Lab) 
         name = await site.ask(token, "edge-8")
 
         async def claimed() -> bool:
-            found = await tokens.find(site.client, token.id)
+            found = await bootstrap_tokens.find_token(site.client, token.id)
             return bool(found and found.claim)
 
         await until(claimed, "the claim")
@@ -201,8 +201,8 @@ async def test_the_clusters_own_approver_is_kept_out_by_the_policy(lab: Lab) -> 
         token, other = await site.mint("edge-9"), await site.mint("edge-19")
     client = open_client(site.direct)
     try:
-        await client.apply(f"{objects.BINDINGS}/rival-approver", RIVAL)
-        rivals = [one.what for one in await objects.check(client) if one.level == "warning"]
+        await client.apply(f"{prerequisites.BINDINGS}/rival-approver", RIVAL)
+        rivals = [one.what for one in await prerequisites.check_cluster(client) if one.level == "warning"]
         name = await site.ask(token, "edge-9")
         bad = await site.ask(other, "edge-19", as_user="system:node:edge-1")
 
@@ -219,7 +219,7 @@ async def test_the_clusters_own_approver_is_kept_out_by_the_policy(lab: Lab) -> 
             assert (await later.decision(bad))["reason"] == "FlexNodeRefused"
             await later.certificate(name)
     finally:
-        await client.delete(f"{objects.BINDINGS}/rival-approver")
+        await client.delete(f"{prerequisites.BINDINGS}/rival-approver")
         await client.close()
     assert rivals == ["ClusterRoleBinding rival-approver"]
 
@@ -233,7 +233,7 @@ async def test_without_the_policy_a_foreign_approval_is_undone(lab: Lab) -> None
     try:
         await client.delete(POLICY)
         await policy_holds(site.direct, holds=False)
-        await client.apply(f"{objects.BINDINGS}/rival-approver", RIVAL)
+        await client.apply(f"{prerequisites.BINDINGS}/rival-approver", RIVAL)
         bad = await site.ask(token, "edge-10", as_user="system:node:edge-1")
         fine = await site.ask(good, "edge-11")
         for one in (bad, fine):
@@ -251,7 +251,7 @@ async def test_without_the_policy_a_foreign_approval_is_undone(lab: Lab) -> None
             (told,) = [words for words in later.heard.told if words[:2] == ("refused", "edge-10")]
             assert "approved by somebody else (AutoApproved)" in told[3]
     finally:
-        await client.delete(f"{objects.BINDINGS}/rival-approver")
+        await client.delete(f"{prerequisites.BINDINGS}/rival-approver")
         await client.close()
 
 
@@ -262,7 +262,7 @@ async def test_a_node_serves_under_its_own_names_only(lab: Lab) -> None:
     serving: dict[str, Any] = {"signer": SERVING_SIGNER, "usages": ("digital signature", "server auth")}
     async with watched(lab) as site:
         site.heard.tokens["edge-12"] = ""
-        kubelet = Client(Fixed(replace(site.direct, certificate=certificate, key=key)))
+        kubelet = KubeClient(FixedConnection(replace(site.direct, certificate=certificate, key=key)))
         await make_node(site.client, "edge-13", "192.0.2.13")
         early = await send(kubelet, request_for("edge-12", names=(name("edge-12"), address("192.0.2.12")), **serving))
         bad = {
@@ -337,16 +337,16 @@ async def test_taints_follow_what_is_wanted_and_leave_others_alone(lab: Lab) -> 
 
             await until(right, f"the taints {taints}")
 
-        site.wants("edge-20", Taints((one,)))
+        site.wants("edge-20", DesiredTaints((one,)))
         await site.client.merge(
             "/api/v1/nodes/edge-20", {"metadata": {"labels": MANAGED_LABEL}}
         )  # now it is a flex node
         await has(one)
         await site.client.merge("/api/v1/nodes/edge-20", {"spec": {"taints": [operators, one]}})
         former = frozenset({("one", "NoSchedule")})
-        site.wants("edge-20", Taints((other,), former))
+        site.wants("edge-20", DesiredTaints((other,), former))
         await has(operators, other)
-        site.wants("edge-20", Taints((), former | {("other", "PreferNoSchedule")}))
+        site.wants("edge-20", DesiredTaints((), former | {("other", "PreferNoSchedule")}))
         await has(operators)
         await site.client.delete("/api/v1/nodes/edge-20")
 
@@ -370,17 +370,17 @@ async def test_the_node_of_a_deleted_resource_goes_when_its_machine_is_gone(lab:
 async def test_what_flex_nodes_need_in_a_cluster_is_checked_and_put_right(lab: Lab) -> None:
     client = open_client(load_kubeconfig(lab.admin_kubeconfig))
     try:
-        await objects.ensure(client)
-        assert {one.level for one in await objects.check(client)} == {"ok"}
-        await client.delete(f"{objects.BINDINGS}/aks-flex-node:ask-for-certificate")
+        await prerequisites.ensure_objects(client)
+        assert {one.level for one in await prerequisites.check_cluster(client)} == {"ok"}
+        await client.delete(f"{prerequisites.BINDINGS}/aks-flex-node:ask-for-certificate")
         await client.merge(POLICY, {"spec": {"failurePolicy": "Ignore"}})
-        found = {one.what: one.why for one in await objects.check(client) if one.level == "problem"}
+        found = {one.what: one.why for one in await prerequisites.check_cluster(client) if one.level == "problem"}
         assert found == {
             "ClusterRoleBinding aks-flex-node:ask-for-certificate": "It is missing.",
-            f"ValidatingAdmissionPolicy {objects.POLICY}": "It differs from what is needed.",
+            f"ValidatingAdmissionPolicy {prerequisites.POLICY}": "It differs from what is needed.",
         }
-        await objects.ensure(client)
-        assert {one.level for one in await objects.check(client)} == {"ok"}
+        await prerequisites.ensure_objects(client)
+        assert {one.level for one in await prerequisites.check_cluster(client)} == {"ok"}
     finally:
         await client.close()
 
@@ -433,7 +433,7 @@ NOT_ITS_OWN: dict[str, tuple[x509.GeneralName, ...]] = {
 }
 
 
-async def make_node(client: Client, node: str, *at: str) -> None:
+async def make_node(client: KubeClient, node: str, *at: str) -> None:
     await client.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
     addresses = [
         *({"type": "InternalIP", "address": one} for one in at),

@@ -22,7 +22,7 @@ ERRORS = {
         "ArtifactError",
         "ClusterError",
     ),
-    *("BusyError", "AzureCallError", "StoreError", "Unreachable"),
+    *("BusyError", "AzureCallError", "StoreError", "ServiceUnreachable"),
 }
 KEBAB = re.compile(r"[a-z]+(-[a-z]+)+")
 

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aks_flex_node.rp.tls.own import Own
-from aks_flex_node.rp.tls.serving import Serving
+from aks_flex_rp.crypto.self_signed import PrivateCa
+from aks_flex_rp.crypto.tls_certificates import ServerTls
 from tests.service.listening import Handler, Listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.rp.tls.serving import Source
+    from aks_flex_rp.crypto.tls_certificates import CertificateSource
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Answers(Handler):
 
 
 class BundleServer(Listening):
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: ServerTls) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.serving = serving
         self.answers: dict[str, list[Answer]] = {}
@@ -55,9 +55,11 @@ class BundleServer(Listening):
 
 
 @contextmanager
-def bundle_server(room: Path, *, now: float | None = None, source: Source | None = None) -> Iterator[BundleServer]:
+def bundle_server(
+    room: Path, *, now: float | None = None, source: CertificateSource | None = None
+) -> Iterator[BundleServer]:
     moment = time.time() if now is None else now
-    server = BundleServer(Serving(source or Own(room, ("localhost",)), moment))
+    server = BundleServer(ServerTls(source or PrivateCa(room, ("localhost",)), moment))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:

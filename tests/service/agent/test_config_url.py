@@ -18,7 +18,7 @@ from aks_flex_node.agent.artifacts import DownloadOptions, RetryBackoff
 from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.tls.own import Own, make_authority, sign_server
+from aks_flex_rp.crypto.self_signed import PrivateCa, create_ca, sign_server_certificate
 from tests.service.agent.bundle_servers import Answer, bundle_server
 from tests.service.listening import Handler, listening
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.config.remote import ConfigBundle
-    from aks_flex_node.rp.tls.chains import Chain
+    from aks_flex_rp.crypto.tls_certificates import CertificateChain
     from tests.service.agent.bundle_servers import BundleServer
 
 PATH = "/configs/canary-of-a-url"
@@ -99,15 +99,15 @@ def test_the_right_authority_for_another_name_is_refused(server: BundleServer) -
 class Impostor:
     """Shows the true authority's certificate, and has none that it signed."""
 
-    true: Chain
+    true: CertificateChain
 
-    def current(self, now: float) -> Chain:
-        own = sign_server(make_authority(now), ("localhost",), now)
+    def current(self, now: float) -> CertificateChain:
+        own = sign_server_certificate(create_ca(now), ("localhost",), now)
         return type(own)(own.key, (own.certificates[0], *self.true.certificates))
 
 
 def test_an_impostor_that_shows_the_pinned_certificate_is_refused(tmp_path: Path) -> None:
-    true = make_authority(time.time())
+    true = create_ca(time.time())
     with bundle_server(tmp_path, source=Impostor(true)) as server:
         assert refused(server.url(PATH, pin=true.pin)).name == "config-url-untrusted"
         assert server.asked == []
@@ -213,7 +213,7 @@ def test_a_proxy_is_used_and_never_sees_the_secret(server: BundleServer) -> None
 
 def test_the_services_own_certificate_files_make_such_a_server(tmp_path: Path) -> None:
     """What `aks-flex-rp` makes at its first start is what a machine accepts."""
-    own = Own(tmp_path / "tls", ("localhost", "127.0.0.1"))
+    own = PrivateCa(tmp_path / "tls", ("localhost", "127.0.0.1"))
     with bundle_server(tmp_path, source=own) as server:
         server.answers[PATH] = [Answer(body=json.dumps(BUNDLE).encode())]
         assert fetched(server.url(PATH, host="127.0.0.1")).version == "1708123456"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
-    from aks_flex_node.rp.arm.ids import ClusterId
+    from aks_flex_rp.arm.ids import ClusterId
     from tests.service.rp.api.calling import Api
 
 PROGRAM = str(Path(sys.executable).with_name("aks-flex-node"))

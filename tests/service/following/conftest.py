@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.lab.entra.directory import Principal
     from aks_flex_node.lab.pki import Authority
-    from aks_flex_node.rp.settings import ServiceSettings
+    from aks_flex_rp.settings import ServiceSettings
     from tests.service.lab_cloud.clouds import Cloud
     from tests.service.rp.api.running import Running
 

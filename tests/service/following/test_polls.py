@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
     from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.rp.settings import ServiceSettings
+    from aks_flex_rp.settings import ServiceSettings
     from tests.service.following.agents import Agent
     from tests.service.lab_cloud.clouds import Cloud
     from tests.service.rp.api.fake_clusters import FakeClusters
@@ -52,7 +52,7 @@ def test_a_change_is_seen_by_a_held_poll(
 ) -> None:
     poller = agent.poller(interval=0.1, wait=50)
     poller.start()
-    eventually(lambda: service.service.cards.held)
+    eventually(lambda: service.service.poll_cache.held_polls)
     service.admin.put(name, body(maxPods=17))
     eventually(lambda: agent.version() > "1")
     poller.stop()
@@ -98,7 +98,7 @@ def test_a_provider_that_is_away_for_a_while_is_followed_again(
         agent = agent_on(tmp_path, joined(first.admin, name, body()), name)
         poller = agent.poller(interval=0.05, wait=50)
         poller.start()
-        eventually(lambda: first.service.cards.held)
+        eventually(lambda: first.service.poll_cache.held_polls)
     eventually(lambda: agent.standing() is ProviderState.UNREACHABLE)
     assert "refused the connection" in agent.heard[-1].message
     with running(made, clusters, Recording()) as second:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.lab.arm.resources import SUBSCRIPTION
 from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.nodes.around import Known
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.nodes.context import ClusterInfo
 from tests.service.lab_cloud.clouds import OWNER, running_cloud
 from tests.service.ports import free_port
 from tests.service.rp.api.fake_clusters import FakeClusters, facts
@@ -61,6 +61,6 @@ def running_whole(authority: Authority, room: Path) -> Iterator[Whole]:
             azure={**azure, "client_id": own.client_id, "client_secret_file": secret},
         )
         data = base64.b64encode(authority.certificate.read_bytes()).decode()
-        clusters = FakeClusters.of([Known(PLANT, facts(data))])
+        clusters = FakeClusters.of([ClusterInfo(PLANT, facts(data))])
         with running(made, clusters, Recording()) as provider:
             yield Whole(cloud, provider)

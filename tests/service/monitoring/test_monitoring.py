@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aks_flex_node.rp.serving.metrics import Metrics
+from aks_flex_rp.api.metrics import Metrics
 from tests.service.monitoring.promtools import Promtool, promtool
 
 ROOT = Path(__file__).parents[3]

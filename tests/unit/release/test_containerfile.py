@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from aks_flex_node.rp.settings import PORT
+from aks_flex_rp.settings import DEFAULT_PORT
 from release.checkout import HOME
 
 RECIPE = HOME / "packaging" / "rp" / "Containerfile"
@@ -58,6 +58,6 @@ def test_it_is_built_in_a_stage_of_its_own_from_pinned_packages() -> None:
 
 
 def test_it_says_whether_it_is_healthy_on_the_port_where_it_listens() -> None:
-    assert value("EXPOSE") == str(PORT)
+    assert value("EXPOSE") == str(DEFAULT_PORT)
     assert '["healthy"]' in value("HEALTHCHECK")
-    assert f":{PORT}" in (HOME / "packaging" / "rp" / "healthy").read_text()
+    assert f":{DEFAULT_PORT}" in (HOME / "packaging" / "rp" / "healthy").read_text()

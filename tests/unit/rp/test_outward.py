@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.outward import ways
-from aks_flex_node.rp.settings import ServiceSettings
+from aks_flex_rp.service import agent_endpoints
+from aks_flex_rp.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ def encoded(text: str) -> str:
 
 
 def test_a_service_on_one_machine_vouches_for_itself(tmp_path: Path) -> None:
-    found = ways(settings(tmp_path, auth={"tenants": TENANTS}))
+    found = agent_endpoints(settings(tmp_path, auth={"tenants": TENANTS}))
 
     assert (found.url, found.ca_cert_data) == ("https://flex.example:8443", encoded("OWN"))
     assert found.audiences == {"aaaaaaaa-0000-4000-8000-000000000000": "api://one"}
@@ -45,18 +45,18 @@ def test_a_service_on_one_machine_vouches_for_itself(tmp_path: Path) -> None:
     ids=("a gateway", "a further name of its own", "files that were given"),
 )
 def test_it_does_not_vouch_for_others(tmp_path: Path, words: dict[str, Any], vouches: bool) -> None:
-    assert bool(ways(settings(tmp_path, **words)).ca_cert_data) is vouches
+    assert bool(agent_endpoints(settings(tmp_path, **words)).ca_cert_data) is vouches
 
 
 def test_nodes_follow_it_where_the_settings_say(tmp_path: Path) -> None:
-    assert ways(settings(tmp_path, agentsUrl="https://arm.example/")).url == "https://arm.example"
+    assert agent_endpoints(settings(tmp_path, agentsUrl="https://arm.example/")).url == "https://arm.example"
 
 
 def test_nodes_are_told_of_a_private_cloud(tmp_path: Path) -> None:
     (tmp_path / "cloud.crt").write_text("CLOUD")
     azure = {"resourceManager": "https://arm.example/", "authority": "https://login.example"}
 
-    found = ways(settings(tmp_path, azure={**azure, "caFile": tmp_path / "cloud.crt"}))
+    found = agent_endpoints(settings(tmp_path, azure={**azure, "caFile": tmp_path / "cloud.crt"}))
 
     assert found.azure == {
         "resourceManager": "https://arm.example",
@@ -67,4 +67,4 @@ def test_nodes_are_told_of_a_private_cloud(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cloud\.crt, which nodes are to trust, cannot be read"):
-        ways(settings(tmp_path, azure={"caFile": tmp_path / "cloud.crt"}))
+        agent_endpoints(settings(tmp_path, azure={"caFile": tmp_path / "cloud.crt"}))

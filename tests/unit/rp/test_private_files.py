@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp import private_files
+from aks_flex_rp import private_files
 
 if TYPE_CHECKING:
     from pathlib import Path

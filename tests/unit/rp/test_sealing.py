@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.sealing import VARIABLE, Sealer, add_key, load_keys
+from aks_flex_rp.crypto.encryption import KEYS_VARIABLE, Sealer, open_sealer_keys, prepend_key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,24 +75,24 @@ def test_a_key_that_is_gone_is_told_with_the_file_and_without_any_key(tmp_path: 
     file = private(tmp_path / "keys", text(NEW))
     sealed = Sealer([OLD], "a test").seal(SECRET, "node a")
     with pytest.raises(ConfigError, match="a key that is not there") as caught:
-        load_keys(file, {}).open(sealed, "node a")
+        open_sealer_keys(file, {}).open(sealed, "node a")
     assert str(file) in str(caught.value)
     assert text(NEW) not in str(caught.value)
 
 
 def test_the_first_start_makes_a_key_that_only_its_owner_reads(tmp_path: Path) -> None:
     file = tmp_path / "state" / "keys"
-    sealed = load_keys(file, {}).seal(SECRET, "node a")
+    sealed = open_sealer_keys(file, {}).seal(SECRET, "node a")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert load_keys(file, {}).open(sealed, "node a") == SECRET
+    assert open_sealer_keys(file, {}).open(sealed, "node a") == SECRET
     assert [each.name for each in file.parent.iterdir()] == ["keys"]
 
 
 def test_a_new_key_seals_and_what_was_sealed_before_opens(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    sealed = load_keys(file, {}).seal(SECRET, "node a")
-    add_key(file)
-    rotated = load_keys(file, {})
+    sealed = open_sealer_keys(file, {}).seal(SECRET, "node a")
+    prepend_key(file)
+    rotated = open_sealer_keys(file, {})
     assert rotated.open(sealed, "node a") == SECRET
     assert not rotated.is_current(sealed)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -102,7 +102,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file = private(tmp_path / "keys", text(NEW))
     file.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600") as caught:
-        load_keys(file, {})
+        open_sealer_keys(file, {})
     assert caught.value.name == "private-file-open"
 
 
@@ -110,31 +110,31 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 def test_a_line_that_is_no_key_is_named_by_its_number_and_not_shown(tmp_path: Path, line: str) -> None:
     file = private(tmp_path / "keys", "# first the newest", text(NEW), line)
     with pytest.raises(ConfigError, match=f"Line 3 of {file}") as caught:
-        load_keys(file, {})
+        open_sealer_keys(file, {})
     assert line not in str(caught.value)
 
 
 def test_an_empty_file_is_not_taken_for_a_first_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no key in"):
-        load_keys(private(tmp_path / "keys", "# nothing"), {})
+        open_sealer_keys(private(tmp_path / "keys", "# nothing"), {})
 
 
 def test_keys_of_the_environment_seal_before_those_of_the_file(tmp_path: Path) -> None:
     file = private(tmp_path / "keys", text(OLD))
-    both = load_keys(file, {VARIABLE: text(NEW)})
+    both = open_sealer_keys(file, {KEYS_VARIABLE: text(NEW)})
     assert both.open(Sealer([OLD], "a test").seal(SECRET, "node a"), "node a") == SECRET
     assert both.is_current(Sealer([NEW], "a test").seal(SECRET, "node a"))
 
 
 def test_the_environment_may_hold_several_and_then_no_file_is_made(tmp_path: Path) -> None:
-    sealer = load_keys(tmp_path / "keys", {VARIABLE: f"{text(NEW)},{text(OLD)}"})
+    sealer = open_sealer_keys(tmp_path / "keys", {KEYS_VARIABLE: f"{text(NEW)},{text(OLD)}"})
     assert sealer.open(Sealer([OLD], "a test").seal(SECRET, "node a"), "node a") == SECRET
     assert not (tmp_path / "keys").exists()
 
 
 def test_no_key_at_all_is_an_error_that_says_how_to_give_one() -> None:
-    with pytest.raises(ConfigError, match=VARIABLE):
-        load_keys(None, {})
+    with pytest.raises(ConfigError, match=KEYS_VARIABLE):
+        open_sealer_keys(None, {})
 
 
 def test_a_sealer_shows_no_key() -> None:

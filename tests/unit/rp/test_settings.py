@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp import settings
-from aks_flex_node.rp.settings import ServiceSettings, load
+from aks_flex_rp import settings
+from aks_flex_rp.settings import ServiceSettings, load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,4 +102,4 @@ def test_without_a_word_the_state_is_in_one_place(tmp_path: Path) -> None:
     made = ServiceSettings(state_dir=tmp_path)
 
     assert {made.admin_key_file.parent, made.sqlite_file.parent, made.keys.parent} == {tmp_path}
-    assert made.port == settings.PORT
+    assert made.port == settings.DEFAULT_PORT

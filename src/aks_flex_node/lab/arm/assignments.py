@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.lab.arm.roles import BY_ID
 from aks_flex_node.lab.files import locked, write_atomically
-from aks_flex_node.rp.auth.roles import covers, segments
+from aks_flex_rp.auth.roles import covers, segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

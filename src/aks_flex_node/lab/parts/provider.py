@@ -36,7 +36,7 @@ URL = f"https://{network.PROVIDER_NAME}"
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"  # Azure's built-in role
 GATEWAY = "provider-gateway"
 POLL_SECONDS = 5  # so that nobody waits long for a deletion to be believed
-PROGRAM = (sys.executable, "-m", "aks_flex_node.rp")
+PROGRAM = (sys.executable, "-m", "aks_flex_rp")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.recording import Answer, Exchange, Recording
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.arm.ids import ClusterId
+    from aks_flex_rp.arm.ids import ClusterId
 
 API_VERSION = "2026-05-01-preview"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from aks_flex_node.lab.pki import Authority
-    from aks_flex_node.rp.settings import ServiceSettings
+    from aks_flex_rp.settings import ServiceSettings
     from tests.service.rp.api.calling import Api
     from tests.service.rp.api.running import Running
     from tests.service.rp.api.tenants import Tenant

@@ -8,16 +8,16 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.clusters.facts import ClusterFacts
-from aks_flex_node.rp.clusters.tokens import MintedToken
-from aks_flex_node.rp.nodes.around import Known
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
+from aks_flex_rp.clusters.facts import ClusterFacts
+from aks_flex_rp.nodes.context import ClusterInfo
 from tests.unit.rp.auth.issuing import TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aks_flex_node.rp.clusters.access import Access
+    from aks_flex_rp.clusters.access import ClusterAccess
 
 SUBSCRIPTION = "12345678-1234-1234-1234-123456789abc"
 STRANGE_SUBSCRIPTION = "99999999-1234-1234-1234-123456789abc"
@@ -40,12 +40,12 @@ def facts(ca_cert_data: str, version: str = "1.34.4", *, aad: bool = True) -> Cl
     )
 
 
-def known_clusters(ca_cert_data: str) -> list[Known]:
+def known_clusters(ca_cert_data: str) -> list[ClusterInfo]:
     return [
-        Known(SEED, facts(ca_cert_data, "1.31.2")),
-        Known(PLANT, facts(ca_cert_data)),
-        Known(NEIGHBOUR, facts(ca_cert_data)),
-        Known(ISLAND, facts(ca_cert_data, aad=False)),
+        ClusterInfo(SEED, facts(ca_cert_data, "1.31.2")),
+        ClusterInfo(PLANT, facts(ca_cert_data)),
+        ClusterInfo(NEIGHBOUR, facts(ca_cert_data)),
+        ClusterInfo(ISLAND, facts(ca_cert_data, aad=False)),
     ]
 
 
@@ -53,13 +53,13 @@ def known_clusters(ca_cert_data: str) -> list[Known]:
 class FakeClusters:
     """`tokens` are the Secrets that a real cluster would hold, by their ids. `away` makes it not answer."""
 
-    known: dict[str, Known]
+    known: dict[str, ClusterInfo]
     tokens: dict[str, tuple[str, MintedToken]] = field(default_factory=dict)
-    given: dict[str, Access] = field(default_factory=dict)  # what bindings would give to nodes
+    given: dict[str, ClusterAccess] = field(default_factory=dict)  # what bindings would give to nodes
     away: bool = False
 
     @classmethod
-    def of(cls, clusters: Iterable[Known]) -> FakeClusters:
+    def of(cls, clusters: Iterable[ClusterInfo]) -> FakeClusters:
         return cls({each.id.key: each for each in clusters})
 
     @property
@@ -72,7 +72,7 @@ class FakeClusters:
     async def stop(self) -> None:
         return
 
-    async def find(self, key: str) -> Known | None:
+    async def find(self, key: str) -> ClusterInfo | None:
         return self.known.get(key)
 
     async def is_there(self, key: str) -> bool:
@@ -91,7 +91,7 @@ class FakeClusters:
         self.tokens.pop(token, None)
         return True
 
-    async def grant(self, key: str, node: str, access: Access) -> None:
+    async def grant(self, key: str, node: str, access: ClusterAccess) -> None:
         if self.away:
             raise ClusterError("cluster-away", f"{key} does not answer.", "Try again.", again=True)
         self.given[node] = access

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import uvloop
 
-from aks_flex_node.rp import logs
-from aks_flex_node.rp.server import Server, listen
-from aks_flex_node.rp.service import Service
-from aks_flex_node.rp.settings import ServiceSettings
+from aks_flex_rp import log_setup
+from aks_flex_rp.server import Server, listen
+from aks_flex_rp.service import Service
+from aks_flex_rp.settings import ServiceSettings
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
 from tests.service.rp.api.running import PLENTY
 
@@ -32,7 +32,7 @@ def main(state: str, port: str, ca_cert_data: str, database: str = "") -> None:
         "limits": PLENTY,
     }
     settings = ServiceSettings.model_validate(words)
-    logs.set_up(settings.log)
+    log_setup.configure_logging(settings.log)
     uvloop.run(serve(settings, ca_cert_data))
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
-from aks_flex_node.rp.logs import JsonLines
-from aks_flex_node.rp.server import Server, listen
-from aks_flex_node.rp.service import Service
-from aks_flex_node.rp.settings import ServiceSettings
+from aks_flex_rp.log_setup import JsonFormatter
+from aks_flex_rp.server import Server, listen
+from aks_flex_rp.service import Service
+from aks_flex_rp.settings import ServiceSettings
 from tests.service.ports import free_port
 from tests.service.rp.api.calling import Api, Connection
 
@@ -53,7 +53,7 @@ class Running:
 
     def release(self) -> None:
         """What a signal to stop does first."""
-        self.loop.call_soon_threadsafe(self.service.cards.release)
+        self.loop.call_soon_threadsafe(self.service.poll_cache.release_waiters)
 
 
 def settings(room: Path, **more: Any) -> ServiceSettings:
@@ -98,8 +98,8 @@ def _made(
 def _logged(file: Path) -> Iterator[None]:
     """All that the service says, as it says it."""
     handler = logging.FileHandler(file)
-    handler.setFormatter(JsonLines())
-    logger = logging.getLogger("aks_flex_node.rp")
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("aks_flex_rp")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

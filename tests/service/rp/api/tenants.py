@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.rp.auth.settings import TenantSettings
+from aks_flex_rp.auth.auth_settings import TenantSettings
 from tests.service.listening import Handler, listening
 from tests.unit.rp.auth.issuing import JWKS, TENANT, Issuer, bearer
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.rp.serving import protocol
-from aks_flex_node.rp.store.store import Event
+from aks_flex_rp.api import http_protocol
+from aks_flex_rp.store.interface import AuditEvent
 from tests.service.rp.api.calling import API_VERSION
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
@@ -42,7 +42,7 @@ def test_headers_without_end_are_not_taken_into_memory(service: Running) -> None
     with stranger(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\n")
         try:
-            for _ in range(20 * protocol.LARGEST_HEAD // 4096):
+            for _ in range(20 * http_protocol.LARGEST_HEAD // 4096):
                 connection.sendall(b"X-Filling: " + b"x" * 4096 + b"\r\n")
         except (ConnectionError, ssl.SSLError):
             return  # hung up on in the middle
@@ -50,7 +50,7 @@ def test_headers_without_end_are_not_taken_into_memory(service: Running) -> None
 
 
 def test_who_never_finishes_a_request_is_not_waited_for(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
     with stranger(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
         assert is_hung_up_on(connection)
@@ -59,7 +59,7 @@ def test_who_never_finishes_a_request_is_not_waited_for(service: Running, monkey
 def test_a_request_sent_before_the_last_one_was_answered_has_its_own_time(
     service: Running, admin: Api, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "REST_SECONDS", 0.1)
+    monkeypatch.setattr(http_protocol, "REST_SECONDS", 0.1)
     body = b'{"properties":{}}'
     path = f"{admin.path(name)}?api-version={API_VERSION}"
     headers = f"Host: x\r\nAuthorization: {admin.authorization}\r\nContent-Length: {len(body)}"
@@ -109,7 +109,9 @@ def test_no_node_is_left_in_a_cluster_that_is_removed_at_that_moment(
 def test_old_lines_of_the_audit_are_forgotten(service: Running, name: str) -> None:
     store, resource = service.service.store, f"/old/{name}"
     now = time.time()
-    service.call(store.record(Event(now - 400 * 86400, "me", "old", resource), Event(now, "me", "new", resource)))
+    service.call(
+        store.record(AuditEvent(now - 400 * 86400, "me", "old", resource), AuditEvent(now, "me", "new", resource))
+    )
 
     service.call(service.service._sweep())
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
-from aks_flex_node.rp.server import STOP_SECONDS
+from aks_flex_rp.server import STOP_SECONDS
 from tests.service.rp.api.bodies import token
 from tests.service.rp.api.processes import ServiceProcess
 from tests.service.rp.api.recording import Recording

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.rp.clusters.access import Access
+from aks_flex_rp.clusters.access import ClusterAccess
 from tests.service.rp.api import people
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT, SUBSCRIPTION, FakeClusters, known_clusters
@@ -42,7 +42,7 @@ class Joining:
         self.url: str = self.admin.put(name, body(way), url=True).properties["configUrl"]
 
     @property
-    def given(self) -> Access | None:
+    def given(self) -> ClusterAccess | None:
         return self.service.clusters.given.get(self.name)
 
     @property
@@ -50,7 +50,7 @@ class Joining:
         return str(self.admin.get(self.name).properties["status"]["joinState"])
 
     def sees(self, what: str, *words: Any) -> Any:
-        return self.service.call(getattr(self.service.service.joins, what)(PLANT.key, self.name, *words))
+        return self.service.call(getattr(self.service.service.join_tracker, what)(PLANT.key, self.name, *words))
 
     def events(self, what: str) -> list[dict[str, Any]]:
         return [each for each in self.admin.audit(self.name).json["value"] if each["what"] == what]
@@ -71,7 +71,7 @@ def test_a_node_is_let_in_when_it_says_who_it_is(joining: Joining) -> None:
 
     assert joining.node.report(joining.name, BEGINS).status == 200
 
-    assert joining.given == Access(OID, "exec")
+    assert joining.given == ClusterAccess(OID, "exec")
     assert joining.state == "BootstrapAttempted"
     assert joining.admin.fetch(joining.url).status == 404  # it has what was behind it
     [event] = joining.events("access.granted")
@@ -90,13 +90,13 @@ def test_what_it_is_given_is_told_once_and_given_at_every_introduction(joining: 
 
     joining.node.report(joining.name, BEGINS)
 
-    assert joining.given == Access(OID, "exec")
+    assert joining.given == ClusterAccess(OID, "exec")
     assert len(joining.events("access.granted")) == 1
 
 
 def test_a_node_gets_its_certificate_by_its_identity_also_a_second_time(certified: Joining) -> None:
     certified.node.report(certified.name, BEGINS)
-    assert certified.given == Access(OID, "certificate")
+    assert certified.given == ClusterAccess(OID, "certificate")
     assert certified.state == "ConfigFetched"
 
     assert certified.sees("asked", OID, "csr-1")
@@ -115,7 +115,7 @@ def test_a_node_gets_its_certificate_by_its_identity_also_a_second_time(certifie
 
 def test_a_poll_lets_a_node_in_too_and_then_is_as_quick_as_any(joining: Joining) -> None:
     first = joining.node.get(joining.name)
-    assert joining.given == Access(OID, "exec")
+    assert joining.given == ClusterAccess(OID, "exec")
     etag = first.headers["etag"]
     joining.service.clusters.given.clear()
 
@@ -127,7 +127,7 @@ def test_a_poll_with_the_newest_version_lets_a_node_in(joining: Joining) -> None
     etag = joining.admin.get(joining.name).headers["etag"]
 
     assert joining.node.get(joining.name, if_none_match=etag).status == 304
-    assert joining.given == Access(OID, "exec")
+    assert joining.given == ClusterAccess(OID, "exec")
 
 
 @pytest.mark.parametrize("caller", [people.OWNER, people.CONTRIBUTOR, people.READER, people.OTHER_NODE])
@@ -169,11 +169,11 @@ def test_an_arc_machine_is_known_by_its_name_alone(service: Running, tenant: Ten
 
     assert_refused(machine(f"{name}-2", people.STRANGER).report(name, BEGINS), 403, "AuthorizationFailed")
     assert machine(name.upper(), people.STRANGER).report(name, BEGINS).status == 200
-    assert service.clusters.given[name] == Access(people.STRANGER, "exec")
+    assert service.clusters.given[name] == ClusterAccess(people.STRANGER, "exec")
 
     # Registered with Arc anew, it is somebody else to the cluster.
     assert machine(name, people.OTHER_NODE).report(name, BEGINS).status == 200
-    assert service.clusters.given[name] == Access(people.OTHER_NODE, "exec")
+    assert service.clusters.given[name] == ClusterAccess(people.OTHER_NODE, "exec")
 
 
 def test_a_cluster_that_is_away_makes_a_node_wait_and_nothing_is_half_done(
@@ -206,7 +206,7 @@ class Meanwhile(FakeClusters):
 
     happens: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
 
-    async def grant(self, key: str, node: str, access: Access) -> None:
+    async def grant(self, key: str, node: str, access: ClusterAccess) -> None:
         await super().grant(key, node, access)
         if self.happens:
             await self.happens.pop()()
@@ -250,11 +250,11 @@ def test_a_node_that_becomes_somebody_else_while_it_is_let_in_has_nothing(racing
 
 
 def test_a_node_that_is_changed_otherwise_while_it_is_let_in_is_let_in(racing: Joining) -> None:
-    fetched = racing.service.service.joins.fetched
+    fetched = racing.service.service.join_tracker.fetched
     happens(racing, lambda: fetched(PLANT.key, racing.name, "192.0.2.1", "request"))
 
     assert racing.node.report(racing.name, BEGINS).status == 200
-    assert racing.given == racing.sees("access") == Access(OID, "exec")
+    assert racing.given == racing.sees("access") == ClusterAccess(OID, "exec")
     assert racing.state == "BootstrapAttempted"
 
 
@@ -283,7 +283,7 @@ def test_it_goes_when_the_node_has_come_by_a_token(joining: Joining) -> None:
     joining.node.report(joining.name, BEGINS)
     wanted = joining.admin.put(joining.name, principal(kubernetesAuth={"method": "bootstrapToken"}))
     joining.node.get(joining.name, if_none_match=wanted.headers["etag"])
-    assert joining.given == Access(OID, "exec")
+    assert joining.given == ClusterAccess(OID, "exec")
 
     for _ in range(2):  # the second finds what the first has said
         joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
@@ -299,12 +299,12 @@ def test_a_node_that_is_to_join_in_the_other_way_works_on_until_it_has(joining: 
     wanted = joining.admin.put(joining.name, body("certificate"))
     etag = wanted.headers["etag"]
     joining.node.get(joining.name, if_none_match=etag)
-    assert joining.given == Access(OID, "exec")
+    assert joining.given == ClusterAccess(OID, "exec")
 
     joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
     joining.node.get(joining.name, if_none_match=etag)
 
-    assert joining.given == Access(OID, "certificate")
+    assert joining.given == ClusterAccess(OID, "certificate")
     assert [each["detail"]["role"] for each in joining.events("access.granted")] == [
         "system:node-bootstrapper",
         "system:node",
@@ -317,7 +317,7 @@ def test_an_update_of_something_else_leaves_it_alone(joining: Joining) -> None:
     joining.admin.put(joining.name, body(nodeConfig={"maxPods": 50}))
     joining.admin.regenerate(joining.name)
 
-    assert joining.sees("access") == Access(OID, "exec")
+    assert joining.sees("access") == ClusterAccess(OID, "exec")
     assert joining.events("access.withdrawn") == []
 
 
@@ -328,7 +328,7 @@ def test_a_new_url_has_no_token_in_it_and_asking_for_it_lets_the_node_in(joining
     assert "bootstrapToken" not in bundle["azure"]
     assert bundle["node"]["kubelet"]["auth"] == "exec"
     assert bundle["provider"]["url"]
-    assert joining.given == Access(OID, "exec")
+    assert joining.given == ClusterAccess(OID, "exec")
 
 
 def test_many_introductions_at_once_make_one_of_it(joining: Joining) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.rp.clusters.taints import Taints
+from aks_flex_rp.clusters.taints import DesiredTaints
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.nodes.joins import Joins
+    from aks_flex_rp.nodes.join_tracker import JoinTracker
     from tests.service.rp.api.calling import Api
     from tests.service.rp.api.running import Running
 
@@ -28,8 +28,8 @@ class Watch:
         self.token = next(each for each, (node, _) in service.clusters.tokens.items() if node == name)
 
     @property
-    def joins(self) -> Joins:
-        return self.service.service.joins
+    def joins(self) -> JoinTracker:
+        return self.service.service.join_tracker
 
     def sees(self, what: str, *words: Any) -> None:
         self.service.call(getattr(self.joins, what)(PLANT.key, self.name, *words))
@@ -151,7 +151,7 @@ def test_only_the_token_that_counts_is_expected(watch: Watch, admin: Api) -> Non
 
 
 def test_a_refusal_for_nobodys_node_is_recorded_at_the_cluster(service: Running, admin: Api) -> None:
-    service.call(service.service.joins.refused(PLANT.key, "", "abcdef", "csr-9", "Nobody's token."))
+    service.call(service.service.join_tracker.refused(PLANT.key, "", "abcdef", "csr-9", "Nobody's token."))
 
     assert any(each["detail"].get("csr") == "csr-9" for each in admin.audit().json["value"])
 
@@ -218,15 +218,15 @@ def test_that_the_service_took_a_node_out_of_its_cluster_is_in_the_audit(watch: 
 
 
 def test_the_watch_knows_the_taints_of_a_node_and_its_former_ones(watch: Watch, admin: Api) -> None:
-    def taints() -> Taints | None:
+    def taints() -> DesiredTaints | None:
         return watch.service.call(watch.joins.taints(PLANT.key, watch.name))
 
     one, other = ({"key": key, "effect": "NoSchedule"} for key in ("one", "other"))
     admin.put(watch.name, token(taints=[one]))
-    assert taints() == Taints((one,))
+    assert taints() == DesiredTaints((one,))
     admin.put(watch.name, token(taints=[other]))
     admin.regenerate(watch.name)
-    assert taints() == Taints((other,), frozenset({("one", "NoSchedule")}))
+    assert taints() == DesiredTaints((other,), frozenset({("one", "NoSchedule")}))
     admin.delete(watch.name)
     assert taints() is None
 

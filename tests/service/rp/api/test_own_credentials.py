@@ -102,7 +102,7 @@ def test_a_node_that_has_joined_gets_itself_a_new_token_and_stays_joined(
     admin = service.admin
     config = admin.put(name, body(identity, "the old secret"), url=True).properties["config"]
     [first] = [each for each, (node, _) in service.clusters.tokens.items() if node == name]
-    joins = service.service.joins
+    joins = service.service.join_tracker
     service.call(joins.attempted(PLANT.key, name, first, "csr-1"))
     service.call(joins.issued(PLANT.key, name, first, "csr-1"))
     service.call(joins.observed(PLANT.key, name, READY))

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from aks_flex_node.rp.dashboard.visits import COOKIE, START_COOKIE
+from aks_flex_rp.dashboard.page_request import SESSION_COOKIE, START_COOKIE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def sign_in(service: Running) -> str:
         headers={"Cookie": f"{START_COOKIE}={begun}", "Content-Type": "application/x-www-form-urlencoded"},
         redirect=False,
     )
-    return f"{COOKIE}={re.findall(rf'{COOKIE}=([^;]+)', answer.headers['Set-Cookie'])[0]}"
+    return f"{SESSION_COOKIE}={re.findall(rf'{SESSION_COOKIE}=([^;]+)', answer.headers['Set-Cookie'])[0]}"
 
 
 def test_who_asks_for_the_fleet_too_often_is_told_when_to_come_back(

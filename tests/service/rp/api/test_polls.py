@@ -45,8 +45,8 @@ def node(service: Running, tenant: Tenant, name: str) -> Api:
 def held(service: Running, count: int = 1) -> None:
     """Wait until so many polls are held."""
     end = time.monotonic() + SOON
-    while service.service.cards.held < count:
-        assert time.monotonic() < end, f"{service.service.cards.held} polls are held"
+    while service.service.poll_cache.held_polls < count:
+        assert time.monotonic() < end, f"{service.service.poll_cache.held_polls} polls are held"
         time.sleep(0.005)
 
 
@@ -125,7 +125,7 @@ def test_another_nodes_write_wakes_nobody(service: Running, node: Api, name: str
     service.admin.delete(f"{name}-other")
 
     assert not waiting.done()
-    assert service.service.cards.held == 1
+    assert service.service.poll_cache.held_polls == 1
     service.admin.put(name, principal())
     assert waiting.result(SOON).status == 200
 
@@ -137,7 +137,7 @@ def test_all_who_wait_for_a_node_are_woken(service: Running, node: Api, name: st
     service.admin.put(name, principal())
 
     assert {each.result(SOON).status for each in waiting} == {200}
-    assert service.service.cards.held == 0
+    assert service.service.poll_cache.held_polls == 0
 
 
 def test_one_who_hangs_up_is_forgotten(service: Running, node: Api, name: str) -> None:
@@ -147,7 +147,7 @@ def test_one_who_hangs_up_is_forgotten(service: Running, node: Api, name: str) -
 
     service.admin.put(name, principal())
     end = time.monotonic() + SOON
-    while service.service.cards.held:
+    while service.service.poll_cache.held_polls:
         assert time.monotonic() < end
         time.sleep(0.01)
 

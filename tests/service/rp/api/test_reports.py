@@ -68,7 +68,7 @@ def test_what_the_cluster_says_of_a_node_that_is_not_monitored_is_not_the_nodes_
 ) -> None:
     service.admin.put(name, token())
     seen = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": "v1.34.4"}
-    service.call(service.service.joins.observed(PLANT.key, name, seen))
+    service.call(service.service.join_tracker.observed(PLANT.key, name, seen))
 
     service.admin.report(name, {"conditions": [{"type": "Drifted", "status": "False"}]})
 
@@ -193,7 +193,7 @@ def test_polls_and_heartbeats_write_no_row_of_their_own(service: Running, tenant
     node = admin.as_somebody(tenant.application(people.NODE))
     told = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2024-02-26T15:30:45Z"}]}
     node.report(name, told)
-    service.call(service.service.cards.flush())
+    service.call(service.service.poll_cache.flush())
     before = service.call(service.service.store.node(PLANT.key, name))
     assert before
 
@@ -202,7 +202,7 @@ def test_polls_and_heartbeats_write_no_row_of_their_own(service: Running, tenant
         node.report(name, told)
     last_seen = admin.get(name).properties["lastSeen"]
     unflushed = service.call(service.service.store.node(PLANT.key, name))
-    service.call(service.service.cards.flush())
+    service.call(service.service.poll_cache.flush())
     after = service.call(service.service.store.node(PLANT.key, name))
 
     assert unflushed

@@ -13,12 +13,11 @@ from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import ArmClient
 from aks_flex_node.lab.entra.directory import TENANT
 from aks_flex_node.lab.processes import spawn
-from aks_flex_node.rp.arm.ids import cluster_id
-from aks_flex_node.rp.auth.assignments import AzureAssignments
-from aks_flex_node.rp.auth.refusals import AuthorityAway, Unauthenticated
-from aks_flex_node.rp.auth.roles import Roles
-from aks_flex_node.rp.auth.settings import AuthSettings, TenantSettings
-from aks_flex_node.rp.auth.tokens import Tokens
+from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
+from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
+from aks_flex_rp.auth.roles import AzureAssignments, Roles
+from aks_flex_rp.auth.token_verifier import TokenVerifier
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER, running_cloud
 from tests.service.ports import accepts, wait_until
 
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from aks_flex_node.lab.pki import Authority
     from tests.service.lab_cloud.clouds import Cloud
 
-PLANT = cluster_id(CLUSTER)
-SIBLING = cluster_id(f"{CLUSTER}2")
+PLANT = parse_cluster_id(CLUSTER)
+SIBLING = parse_cluster_id(f"{CLUSTER}2")
 assert PLANT is not None
 assert SIBLING is not None
 
@@ -45,11 +44,11 @@ class Clock:
         return time.monotonic() + self.ahead
 
 
-def tokens_of(cloud: Cloud, ca: str | None = None, clock: Clock | None = None) -> Tokens:
+def tokens_of(cloud: Cloud, ca: str | None = None, clock: Clock | None = None) -> TokenVerifier:
     tenant = TenantSettings(
         tenant_id=TENANT, metadata_url=cloud.metadata, ca_file=ca or cloud.ca, audiences=(cloud.url,)
     )
-    return Tokens(AuthSettings(tenants=(tenant,)), monotonic=clock or time.monotonic)
+    return TokenVerifier(AuthSettings(tenants=(tenant,)), monotonic=clock or time.monotonic)
 
 
 def signed_in(cloud: Cloud, principal: Principal) -> str:
@@ -65,7 +64,7 @@ def test_a_service_principal_is_known_by_its_token(cloud: Cloud) -> None:
     caller = asyncio.run(tokens.caller(header))
     assert (caller.id, caller.kind, caller.tenant) == (principal.object_id, "Application", TENANT)
     assert caller.ids == {principal.object_id, principal.client_id}
-    assert tokens.known(header) is caller
+    assert tokens.cached(header) is caller
 
 
 def test_a_token_for_another_audience_is_refused(cloud: Cloud) -> None:
@@ -110,7 +109,7 @@ def test_known_keys_serve_while_the_tenant_is_away_and_unknown_ones_wait(
             cloud.process.stop()
             clock.ahead += 100_000
             assert (await early.caller(shown[1])).id == principal.object_id
-            with pytest.raises(AuthorityAway):
+            with pytest.raises(TenantUnreachable):
                 await late.caller(shown[1])
             again = spawn(cloud.argv, log=cloud.log)
             try:
@@ -129,7 +128,7 @@ def test_an_authority_that_shows_a_certificate_of_somebody_else_is_not_believed(
     stranger = Another(tmp_path)
     stranger.ensure()
     principal = cloud.directory.service_principal("p", "right")
-    with pytest.raises(AuthorityAway, match="certificate"):
+    with pytest.raises(TenantUnreachable, match="certificate"):
         asyncio.run(tokens_of(cloud, str(stranger.certificate)).caller(signed_in(cloud, principal)))
 
 

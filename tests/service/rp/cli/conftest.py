@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp import keyrings, presence
-from aks_flex_node.rp.connected import connection_context
-from aks_flex_node.rp.service import open_sealer, open_store
-from aks_flex_node.rp.store.store import Cluster
+from aks_flex_rp import instance_lock
+from aks_flex_rp.cluster_registry import connection_seal_context
+from aks_flex_rp.crypto import encryption
+from aks_flex_rp.service import open_sealer, open_store
+from aks_flex_rp.store.interface import Cluster
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
 from tests.service.rp.api.recording import Recording
 from tests.service.rp.api.running import running, settings
@@ -23,33 +24,36 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.lab.pki import Authority
-    from aks_flex_node.rp.nodes.around import Known
-    from aks_flex_node.rp.settings import ServiceSettings
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.settings import ServiceSettings
     from tests.service.rp.api.running import Running
 
 
 @pytest.fixture(scope="session")
-def clusters(authority: Authority) -> list[Known]:
+def clusters(authority: Authority) -> list[ClusterInfo]:
     return known_clusters(base64.b64encode(authority.certificate.read_bytes()).decode())
 
 
 @contextmanager
-def serving(made: ServiceSettings, clusters: list[Known]) -> Iterator[Running]:
+def serving(made: ServiceSettings, clusters: list[ClusterInfo]) -> Iterator[Running]:
     """As `serve` does it: found by whoever works on the same machine."""
-    with presence.alone(made.state_dir) as place, running(made, FakeClusters.of(clusters), Recording()) as service:
-        keys = tuple(each.id for each in keyrings.read(made.keys, {}))
-        place.tell(presence.Presence(made.origin, made.host, made.port, 1, keys))
+    with (
+        instance_lock.exclusive(made.state_dir) as place,
+        running(made, FakeClusters.of(clusters), Recording()) as service,
+    ):
+        keys = tuple(each.id for each in encryption.list_keys(made.keys, {}))
+        place.publish(instance_lock.RunningInstance(made.origin, made.host, made.port, 1, keys))
         yield service
 
 
-def add_clusters(made: ServiceSettings, clusters: list[Known]) -> None:
+def add_clusters(made: ServiceSettings, clusters: list[ClusterInfo]) -> None:
     """As `cluster add` leaves them in the store, with connections that lead nowhere."""
 
     async def add() -> None:
         store, sealer = open_store(made), open_sealer(made)
         await store.start()
         for each in clusters:
-            sealed = sealer.seal(b'{"kind": "nowhere"}', connection_context(each.id.key))
+            sealed = sealer.seal(b'{"kind": "nowhere"}', connection_seal_context(each.id.key))
             await store.put_cluster(Cluster(each.id.key, str(each.id), each.facts.to_document(), sealed), None)
         await store.stop()
 
@@ -62,7 +66,7 @@ def made(tmp_path: Path) -> ServiceSettings:
 
 
 @pytest.fixture
-def service(made: ServiceSettings, clusters: list[Known]) -> Iterator[Running]:
+def service(made: ServiceSettings, clusters: list[ClusterInfo]) -> Iterator[Running]:
     add_clusters(made, clusters)
     with serving(made, clusters) as service:
         yield service

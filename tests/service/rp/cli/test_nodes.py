@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.cli.bodies import Said
-from aks_flex_node.rp.cli.connecting import Reached
-from aks_flex_node.rp.cli.node_writes import How, update_node
-from aks_flex_node.rp.client import Connection, ServiceClient
+from aks_flex_rp.api_client import ServiceClient, ServiceConnection
+from aks_flex_rp.cli.command_context import ServiceOptions
+from aks_flex_rp.cli.node_body import NodeOptions
+from aks_flex_rp.cli.node_write_commands import UpdateOptions, update_node
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.typing_words import Person
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.rp.arm.ids import ClusterId
+    from aks_flex_rp.arm.ids import ClusterId
     from tests.service.rp.api.running import Running
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
@@ -161,7 +161,7 @@ def test_lists_are_whole_over_all_pages(person: Person) -> None:
     for number in range(5):
         person.does("node", "create", *ON_PLANT, "--name", f"edge-{number}")
 
-    found = Reached(state=person.state).client().nodes(PLANT, page_size=2)
+    found = ServiceOptions(state=person.state).client().nodes(PLANT, page_size=2)
     assert [each["name"] for each in found] == [f"edge-{number}" for number in range(5)]
 
 
@@ -240,7 +240,7 @@ def test_whoever_looks_in_the_wrong_place_makes_nothing_there(tmp_path: Path) ->
 class Interrupted(ServiceClient):
     """Somebody else does something to a node just after we have read it, once."""
 
-    def __init__(self, connection: Connection, act: Callable[[], object]) -> None:
+    def __init__(self, connection: ServiceConnection, act: Callable[[], object]) -> None:
         super().__init__(connection)
         self._acts = iter([act])
 
@@ -254,16 +254,16 @@ class Interrupted(ServiceClient):
 def test_an_update_leaves_alone_what_somebody_else_changed_meanwhile(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
     words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--label", "site=north")
-    client = Interrupted(Reached(state=person.state).connection(), lambda: person.does(*words))
+    client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(*words))
 
-    written = update_node(client, PLANT, "edge-1", None, Said(max_pods=60, labels=["rack=7"]), How())
+    written = update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60, labels=["rack=7"]), UpdateOptions())
     assert written["properties"]["nodeConfig"] == {"maxPods": 60, "labels": {"site": "north", "rack": "7"}}
 
 
 def test_an_update_does_not_overrule_what_somebody_else_just_said_of_the_same(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
     words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "70")
-    client = Interrupted(Reached(state=person.state).connection(), lambda: person.does(*words))
+    client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(*words))
 
     with pytest.raises(ConfigError, match=r"nodeConfig\.maxPods"):
-        update_node(client, PLANT, "edge-1", None, Said(max_pods=60), How())
+        update_node(client, PLANT, "edge-1", None, NodeOptions(max_pods=60), UpdateOptions())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp import presence
+from aks_flex_rp import instance_lock
 from tests.service.ports import free_port
 from tests.service.rp.cli.typing_words import Person
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-COMMAND = (sys.executable, "-c", "from aks_flex_node.rp.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from aks_flex_rp.cli import main; main()")
 
 
 def words(state: Path, port: int) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ def started(state: Path, port: int, stderr: int) -> Iterator[subprocess.Popen[by
     process = subprocess.Popen(words(state, port), stderr=stderr)
     try:
         end = time.monotonic() + 30
-        while presence.look(state) is None:
+        while instance_lock.find_running(state) is None:
             assert process.poll() is None, "it ended"
             assert time.monotonic() < end, "it did not start in time"
             time.sleep(0.02)
@@ -55,7 +55,7 @@ def test_it_ends_quietly_and_leaves_its_store_closed(tmp_path: Path, sig: signal
         assert process.wait(30) == 0
 
     assert "Traceback" not in log.read_text()
-    assert presence.look(state) is None
+    assert instance_lock.find_running(state) is None
     assert not (state / "flex.db-wal").exists()
 
 

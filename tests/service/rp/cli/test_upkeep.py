@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp import databases
-from aks_flex_node.rp.cli.connecting import Reached
-from aks_flex_node.rp.databases import SqliteDatabase
-from aks_flex_node.rp.rekeying import reseal
-from aks_flex_node.rp.service import open_sealer, open_store
-from aks_flex_node.rp.store.store import Event
+from aks_flex_rp import raw_database
+from aks_flex_rp.cli.command_context import ServiceOptions
+from aks_flex_rp.key_rotation import reseal
+from aks_flex_rp.raw_database import SqliteDatabase
+from aks_flex_rp.service import open_sealer, open_store
+from aks_flex_rp.store.interface import AuditEvent
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.conftest import add_clusters, serving
 from tests.service.rp.cli.typing_words import Person
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.rp.nodes.around import Known
-    from aks_flex_node.rp.settings import ServiceSettings
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.settings import ServiceSettings
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
 CANARY = "canary-8d3f-secret"
@@ -36,7 +36,7 @@ ON_PLANT = ("--cluster", "plant")
 
 
 @pytest.fixture
-def worked(made: ServiceSettings, clusters: list[Known], tmp_path: Path) -> Person:
+def worked(made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path) -> Person:
     """Somebody whose service has a node with a secret, one whose bundle waits, and the trace of a deleted one."""
     person, secret = Person(made.state_dir), tmp_path / "secret"
     secret.write_text(CANARY)
@@ -51,7 +51,7 @@ def worked(made: ServiceSettings, clusters: list[Known], tmp_path: Path) -> Pers
     return person
 
 
-def secret_of(person: Person, made: ServiceSettings, clusters: list[Known]) -> str:
+def secret_of(person: Person, made: ServiceSettings, clusters: list[ClusterInfo]) -> str:
     with serving(made, clusters):
         found = person.does("node", "credentials", *ON_PLANT, "--name", "edge-1", "--json").json
         return str(found["servicePrincipal"]["clientSecret"])
@@ -70,14 +70,14 @@ def test_a_backup_is_whole_private_and_says_what_it_lacks(worked: Person, tmp_pa
 
 
 def test_a_backup_is_made_while_the_service_runs(
-    worked: Person, made: ServiceSettings, clusters: list[Known], tmp_path: Path
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
     with serving(made, clusters):
         assert "nodes: 2" in worked.does("backup", str(tmp_path / "backup.tar")).out
 
 
 def test_what_was_backed_up_comes_back_and_what_was_there_is_kept(
-    worked: Person, made: ServiceSettings, clusters: list[Known], tmp_path: Path
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
     worked.does("backup", str(tmp_path / "backup.tar"))
     with serving(made, clusters):
@@ -118,7 +118,7 @@ def test_a_whole_service_comes_back_on_an_empty_machine_only_with_its_keys(worke
 
 
 def test_nothing_is_restored_under_a_running_service(
-    worked: Person, made: ServiceSettings, clusters: list[Known], tmp_path: Path
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
     worked.does("backup", str(tmp_path / "backup.tar"))
 
@@ -129,7 +129,7 @@ def test_nothing_is_restored_under_a_running_service(
 
 
 def test_a_log_that_a_crash_left_is_not_played_into_the_restored_database(
-    worked: Person, made: ServiceSettings, clusters: list[Known], tmp_path: Path
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
     worked.does("backup", str(tmp_path / "backup.tar"))
     crashed = sqlite3.connect(made.sqlite_file, isolation_level=None)
@@ -171,7 +171,7 @@ def test_an_archive_that_is_no_backup_is_refused_in_words(worked: Person, tmp_pa
 
 
 def test_after_rotation_the_old_key_is_needed_for_nothing(
-    worked: Person, made: ServiceSettings, clusters: list[Known]
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
 ) -> None:
     [old] = worked.does("keys", "list", "--json").json
     new = worked.does("keys", "add", "--json").json["id"]
@@ -200,10 +200,10 @@ class Cut(SqliteDatabase):
 
 @pytest.mark.parametrize("changes", range(6))
 def test_a_rotation_that_is_cut_short_anywhere_is_finished_by_the_next(
-    worked: Person, made: ServiceSettings, clusters: list[Known], changes: int
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], changes: int
 ) -> None:
     worked.does("keys", "add")
-    with closing(databases.sqlite(made.sqlite_file)) as connection, pytest.raises(KeyboardInterrupt):
+    with closing(raw_database.open_sqlite(made.sqlite_file)) as connection, pytest.raises(KeyboardInterrupt):
         asyncio.run(reseal(Cut(connection, changes), open_sealer(made)))
 
     worked.does("keys", "rotate")
@@ -213,7 +213,7 @@ def test_a_rotation_that_is_cut_short_anywhere_is_finished_by_the_next(
 
 
 def test_keys_are_not_rotated_under_a_service_that_does_not_know_the_newest(
-    worked: Person, made: ServiceSettings, clusters: list[Known]
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
 ) -> None:
     with serving(made, clusters):
         worked.does("keys", "add")
@@ -236,7 +236,7 @@ def test_what_no_key_opens_is_named_and_the_rest_is_done(worked: Person, made: S
     assert "connections of clusters: 4, bundles that wait: 1" in done.out
 
 
-def test_the_audit_tells_who_did_what(worked: Person, made: ServiceSettings, clusters: list[Known]) -> None:
+def test_the_audit_tells_who_did_what(worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]) -> None:
     with serving(made, clusters):
         everything = worked.does("audit", "--since", "1h", "--json").json
         one = worked.does("audit", *ON_PLANT, "--node", "edge-2")
@@ -248,9 +248,9 @@ def test_the_audit_tells_who_did_what(worked: Person, made: ServiceSettings, clu
     assert "edge-1" not in one.out
 
 
-def test_the_audit_is_followed_over_pages(worked: Person, made: ServiceSettings, clusters: list[Known]) -> None:
+def test_the_audit_is_followed_over_pages(worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]) -> None:
     with serving(made, clusters):
-        found = list(Reached(state=worked.state).client().audit(page_size=3))
+        found = list(ServiceOptions(state=worked.state).client().audit(page_size=3))
 
     assert [each["sequence"] for each in found] == [4, 3, 2, 1]
 
@@ -288,7 +288,7 @@ async def everything(settings: ServiceSettings) -> object:
     store = open_store(settings)
     await store.start()
     try:
-        await store.record(Event(0.0, "test", "looked", str(PLANT)))
+        await store.record(AuditEvent(0.0, "test", "looked", str(PLANT)))
         nodes = await store.nodes(PLANT.key)
         return await store.clusters(), nodes, await store.trace(PLANT.key, "gone"), await store.audit()
     finally:

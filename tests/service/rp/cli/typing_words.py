@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
 
-from aks_flex_node.rp.cli import app
+from aks_flex_rp.cli import app
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ import jwt
 from azure.core.credentials import AccessToken
 
 from aks_flex_node.lab.processes import run, spawn
-from aks_flex_node.rp.tls.own import Own
+from aks_flex_rp.crypto.self_signed import PrivateCa
 from tests.service.ports import free_port
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Somebody:
 @contextmanager
 def azurite_server(room: Path) -> Iterator[Azurite]:
     run(SCRIPT, "install", timeout=600)
-    own, port, key = Own(room / "tls", ("localhost",)), free_port(), base64.b64encode(os.urandom(64)).decode()
+    own, port, key = PrivateCa(room / "tls", ("localhost",)), free_port(), base64.b64encode(os.urandom(64)).decode()
     own.current(time.time())
     where = ("--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(room / "data"))
     how = ("--cert", str(own.server_file), "--key", str(own.server_file), "--oauth", "basic", "--silent")

@@ -16,7 +16,7 @@ from aks_flex_node.agent.artifacts import DownloadOptions
 from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.delivery.azure_blob import AzureBlob, by_connection_string, by_identity
+from aks_flex_rp.delivery.azure_blob import AzureBlobDelivery, by_connection_string, by_identity
 from tests.service.rp.delivery.azurites import Azurite, Somebody, azurite_server
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def container() -> str:
 
 
 @pytest.fixture
-def delivery(service: BlobServiceClient, container: str) -> AzureBlob:
+def delivery(service: BlobServiceClient, container: str) -> AzureBlobDelivery:
     return started(service, container)
 
 
-def started(service: BlobServiceClient, container: str) -> AzureBlob:
-    made = AzureBlob(service, container)
+def started(service: BlobServiceClient, container: str) -> AzureBlobDelivery:
+    made = AzureBlobDelivery(service, container)
     asyncio.run(made.start())
     asyncio.run(made.start())  # once more changes nothing
     return made
@@ -67,7 +67,7 @@ def pool(azurite: Azurite) -> Iterator[urllib3.PoolManager]:
         yield pool
 
 
-def put(delivery: AzureBlob, node: str = NODE, seconds: float = HOUR) -> str:
+def put(delivery: AzureBlobDelivery, node: str = NODE, seconds: float = HOUR) -> str:
     return asyncio.run(delivery.put(CLUSTER, node, BUNDLE, time.time() + seconds))
 
 
@@ -75,19 +75,19 @@ def ran(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
 
 
-def test_the_agent_fetches_the_bundle_by_the_url(delivery: AzureBlob, azurite: Azurite) -> None:
+def test_the_agent_fetches_the_bundle_by_the_url(delivery: AzureBlobDelivery, azurite: Azurite) -> None:
     url = config_urls.parse(put(delivery))
     assert fetch_config(url, DownloadOptions(ca_file=str(azurite.authority))).version == "7"
 
 
-def test_nobody_keeps_a_copy_on_the_way(delivery: AzureBlob, pool: urllib3.PoolManager) -> None:
+def test_nobody_keeps_a_copy_on_the_way(delivery: AzureBlobDelivery, pool: urllib3.PoolManager) -> None:
     answer = pool.request("GET", put(delivery))
     assert (answer.status, answer.data) == (200, BUNDLE)
     assert answer.headers["Cache-Control"] == "no-store"
 
 
 def test_a_url_opens_its_own_blob_for_reading_and_nothing_else(
-    delivery: AzureBlob, pool: urllib3.PoolManager
+    delivery: AzureBlobDelivery, pool: urllib3.PoolManager
 ) -> None:
     mine, other = (urlsplit(put(delivery, node)) for node in ("edge-1", "edge-2"))
     container = "/".join(mine.path.split("/")[:3])
@@ -108,7 +108,7 @@ def test_a_url_opens_its_own_blob_for_reading_and_nothing_else(
     assert pool.request("GET", mine.geturl()).status == 200
 
 
-def test_the_url_says_neither_cluster_nor_node_and_is_for_tls_alone(delivery: AzureBlob) -> None:
+def test_the_url_says_neither_cluster_nor_node_and_is_for_tls_alone(delivery: AzureBlobDelivery) -> None:
     url = put(delivery)
     assert "edge-1" not in url
     assert "cluster" not in url
@@ -117,14 +117,14 @@ def test_the_url_says_neither_cluster_nor_node_and_is_for_tls_alone(delivery: Az
 
 
 def test_a_new_url_kills_the_earlier_one_of_the_same_node_alone(
-    delivery: AzureBlob, pool: urllib3.PoolManager
+    delivery: AzureBlobDelivery, pool: urllib3.PoolManager
 ) -> None:
     urls = [put(delivery), put(delivery, "edge-2"), put(delivery)]
     assert [pool.request("GET", url).status for url in urls] == [404, 200, 200]
 
 
 def test_a_revoked_url_is_not_found_and_the_agent_says_what_to_do(
-    delivery: AzureBlob, pool: urllib3.PoolManager, azurite: Azurite
+    delivery: AzureBlobDelivery, pool: urllib3.PoolManager, azurite: Azurite
 ) -> None:
     url = put(delivery)
     assert ran(delivery.revoke(CLUSTER, NODE)) is True
@@ -135,7 +135,9 @@ def test_a_revoked_url_is_not_found_and_the_agent_says_what_to_do(
     assert "sig=" not in str(caught.value)
 
 
-def test_an_expired_url_is_forbidden_and_its_blob_is_swept(delivery: AzureBlob, pool: urllib3.PoolManager) -> None:
+def test_an_expired_url_is_forbidden_and_its_blob_is_swept(
+    delivery: AzureBlobDelivery, pool: urllib3.PoolManager
+) -> None:
     good = put(delivery, "edge-2")
     expired = put(delivery, seconds=-10)
     assert pool.request("GET", expired).status == 403

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.rp.clusters import connections
-from aks_flex_node.rp.clusters.access import PREFIX, Access
-from aks_flex_node.rp.clusters.objects import BINDINGS
-from aks_flex_node.rp.connected import Connected, connection_context
-from aks_flex_node.rp.sealing import load_keys
-from aks_flex_node.rp.store.sqlite import SqliteStore
-from aks_flex_node.rp.store.store import Cluster, Node
+from aks_flex_rp.cluster_registry import ClusterRegistry, connection_seal_context
+from aks_flex_rp.clusters import connections
+from aks_flex_rp.clusters.access import BINDING_PREFIX, ClusterAccess
+from aks_flex_rp.clusters.prerequisites import BINDINGS
+from aks_flex_rp.crypto.encryption import open_sealer_keys
+from aks_flex_rp.store.interface import Cluster, Node
+from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, facts
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from aks_flex_node.rp.clusters.watching import ClusterWatch
-    from aks_flex_node.rp.sealing import Sealer
+    from aks_flex_rp.clusters.controller import ClusterController
+    from aks_flex_rp.crypto.encryption import Sealer
 
 
 class Watch:
@@ -45,23 +45,23 @@ class Watch:
 
 
 def cluster(sealer: Sealer, server: str, version: int) -> Cluster:
-    way = connections.to_bytes(connections.Direct(server, "PEM"))
-    sealed = sealer.seal(way, connection_context(PLANT.key))
+    way = connections.to_bytes(connections.DirectConnection(server, "PEM"))
+    sealed = sealer.seal(way, connection_seal_context(PLANT.key))
     return Cluster(PLANT.key, str(PLANT), facts("Q0E=").to_document(), sealed, version)
 
 
 def test_a_watch_begins_anew_when_the_way_to_its_cluster_changes_and_ends_with_it(tmp_path: Path) -> None:
-    sealer = load_keys(tmp_path / "keys", {})
+    sealer = open_sealer_keys(tmp_path / "keys", {})
     seen: list[str] = []
 
-    def watch(_: Cluster, way: connections.Connection) -> ClusterWatch:
-        assert isinstance(way, connections.Direct)
-        return cast("ClusterWatch", Watch(way.server, seen))
+    def watch(_: Cluster, way: connections.ClusterConnection) -> ClusterController:
+        assert isinstance(way, connections.DirectConnection)
+        return cast("ClusterController", Watch(way.server, seen))
 
     async def story() -> None:
         store = SqliteStore(tmp_path / "flex.db")
         await store.start()
-        connected = Connected(store, sealer, watch, lambda _: None)
+        connected = ClusterRegistry(store, sealer, watch, lambda _: None)
         await connected.start()
         try:
             assert await connected.find(PLANT.key) is None
@@ -95,7 +95,7 @@ def test_a_watch_begins_anew_when_the_way_to_its_cluster_changes_and_ends_with_i
 
 
 def test_a_node_that_is_written_is_told_to_the_watch_of_its_cluster(tmp_path: Path) -> None:
-    sealer = load_keys(tmp_path / "keys", {})
+    sealer = open_sealer_keys(tmp_path / "keys", {})
     seen: list[str] = []
 
     async def until(what: str) -> None:
@@ -106,8 +106,8 @@ def test_a_node_that_is_written_is_told_to_the_watch_of_its_cluster(tmp_path: Pa
         store = SqliteStore(tmp_path / "flex.db")
         await store.start()
         await store.put_cluster(cluster(sealer, "https://one", 1), None)
-        connected = Connected(
-            store, sealer, lambda *_: cast("ClusterWatch", Watch("https://one", seen)), lambda _: None
+        connected = ClusterRegistry(
+            store, sealer, lambda *_: cast("ClusterController", Watch("https://one", seen)), lambda _: None
         )
         await connected.start()
         try:
@@ -126,16 +126,16 @@ def refused_with(status: int, _: object) -> httpx2.Response:
 
 
 def test_a_cluster_that_does_not_let_a_node_in_says_whether_trying_again_helps(tmp_path: Path) -> None:
-    sealer, api = load_keys(tmp_path / "keys", {}), FakeApi()
-    access = Access("11111111-2222-3333-4444-555555555555", "exec")
-    binding = f"{BINDINGS}/{PREFIX}edge-1"
+    sealer, api = open_sealer_keys(tmp_path / "keys", {}), FakeApi()
+    access = ClusterAccess("11111111-2222-3333-4444-555555555555", "exec")
+    binding = f"{BINDINGS}/{BINDING_PREFIX}edge-1"
 
     async def story() -> None:
         store = SqliteStore(tmp_path / "flex.db")
         await store.start()
         await store.put_cluster(cluster(sealer, "https://one", 1), None)
-        connected = Connected(
-            store, sealer, lambda *_: cast("ClusterWatch", Watch("https://one", [], api)), lambda _: None
+        connected = ClusterRegistry(
+            store, sealer, lambda *_: cast("ClusterController", Watch("https://one", [], api)), lambda _: None
         )
         await connected.start()
         try:

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.rp.callers import Caller
-from aks_flex_node.rp.connected import known
-from aks_flex_node.rp.delivery.built_in import BuiltIn
-from aks_flex_node.rp.nodes.around import Request, Workshop
-from aks_flex_node.rp.nodes.following import RENEWING, Following
-from aks_flex_node.rp.nodes.writing import Guard, Writing
-from aks_flex_node.rp.resource.ways import Ways
-from aks_flex_node.rp.sealing import load_keys
-from aks_flex_node.rp.store.sqlite import SqliteStore
-from aks_flex_node.rp.store.store import Cluster
+from aks_flex_rp.callers import Caller
+from aks_flex_rp.cluster_registry import cluster_info
+from aks_flex_rp.crypto.encryption import open_sealer_keys
+from aks_flex_rp.delivery.config_url import BuiltInDelivery
+from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING, ClusterSync
+from aks_flex_rp.nodes.commands import NodeCommands, Preconditions
+from aks_flex_rp.nodes.context import NodeContext, RequestContext
+from aks_flex_rp.resource.config_generator import AgentEndpoints
+from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, facts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from aks_flex_node.rp.store.store import Node
+    from aks_flex_rp.store.interface import Node
 
-REQUEST = Request(Caller("me", "me", "User"), "1")
+REQUEST = RequestContext(Caller("me", "me", "User"), "1")
 BEFORE = facts("b2xk", "1.33.1")
 
 
@@ -35,20 +35,22 @@ class Site:
     """A cluster with two nodes: one was given a version, the other none."""
 
     def __init__(self, store: SqliteStore, room: Path) -> None:
-        sealer = load_keys(room / "keys", {})
+        sealer = open_sealer_keys(room / "keys", {})
         self.store = store
         self.clusters = FakeClusters.of([])
-        delivery = BuiltIn(store, sealer, "https://rp.example")
-        self.shop = Workshop(store, sealer, delivery, self.clusters)
+        delivery = BuiltInDelivery(store, sealer, "https://rp.example")
+        self.shop = NodeContext(store, sealer, delivery, self.clusters)
 
     async def prepare(self, *, follow_version: bool) -> None:
         document = {**BEFORE.to_document(), "followVersion": follow_version}
         cluster = Cluster(PLANT.key, str(PLANT), document, b"")
         await self.store.put_cluster(cluster, None)
-        self.clusters.known[PLANT.key] = known(cluster)
+        self.clusters.known[PLANT.key] = cluster_info(cluster)
         for name, versions in (("given", {"kubernetes": "1.33.1"}), ("free", {})):
             body: dict[str, Any] = {"properties": {"versions": versions}}
-            await Writing(self.shop).put(self.clusters.known[PLANT.key], name, body, Guard(), REQUEST, url=False)
+            await NodeCommands(self.shop).put(
+                self.clusters.known[PLANT.key], name, body, Preconditions(), REQUEST, url=False
+            )
 
     async def node(self, name: str) -> Node:
         node = await self.store.node(PLANT.key, name)
@@ -76,7 +78,7 @@ def test_a_new_authority_reaches_every_node_as_a_new_version(tmp_path: Path) -> 
         async with site(tmp_path) as here:
             before = [await here.node(name) for name in ("given", "free")]
 
-            await Following(here.shop).follow(PLANT.key, replace(BEFORE, ca_cert_data="bmV3"))
+            await ClusterSync(here.shop).sync(PLANT.key, replace(BEFORE, ca_cert_data="bmV3"))
 
             after = [await here.node(name) for name in ("given", "free")]
             assert [node.config["node"]["kubelet"]["caCertData"] for node in after] == ["bmV3", "bmV3"]
@@ -98,7 +100,7 @@ def test_a_new_version_reaches_nodes_that_were_given_none_where_the_cluster_is_f
 ) -> None:
     async def story() -> None:
         async with site(tmp_path, follow_version=follow) as here:
-            await Following(here.shop).follow(PLANT.key, replace(BEFORE, version="1.34.4"))
+            await ClusterSync(here.shop).sync(PLANT.key, replace(BEFORE, version="1.34.4"))
 
             assert await here.versions() == expected
 
@@ -111,20 +113,20 @@ def test_what_a_crash_cut_short_is_finished_by_the_next_look(tmp_path: Path) -> 
             after = replace(BEFORE, ca_cert_data="bmV3")
             cluster = await here.store.cluster(PLANT.key)
             assert cluster
-            half = {**cluster.facts, **after.to_document(), RENEWING: True}
+            half = {**cluster.facts, **after.to_document(), SYNC_PENDING: True}
             await here.store.put_cluster(replace(cluster, facts=half, version=2), 1)
 
-            await Following(here.shop).follow(PLANT.key, after)
+            await ClusterSync(here.shop).sync(PLANT.key, after)
             assert (await here.node("free")).config["node"]["kubelet"]["caCertData"] == "bmV3"
-            await Following(here.shop).follow(PLANT.key, after)  # finds nothing to do, and so it is done
+            await ClusterSync(here.shop).sync(PLANT.key, after)  # finds nothing to do, and so it is done
             cluster = await here.store.cluster(PLANT.key)
             assert cluster
-            assert cluster.facts[RENEWING] is False
+            assert cluster.facts[SYNC_PENDING] is False
 
     asyncio.run(story())
 
 
-WAYS = Ways("https://flex.example", "Q0E=")
+WAYS = AgentEndpoints("https://flex.example", "Q0E=")
 MONITORED = {
     "continuousMonitoring": True,
     "azureAuth": {
@@ -137,7 +139,9 @@ MONITORED = {
 async def monitored(here: Site) -> None:
     """One more node, which stays, and was made by a service that said nothing of its ways."""
     cluster = here.clusters.known[PLANT.key]
-    await Writing(here.shop).put(cluster, "stays", {"properties": MONITORED}, Guard(), REQUEST, url=False)
+    await NodeCommands(here.shop).put(
+        cluster, "stays", {"properties": MONITORED}, Preconditions(), REQUEST, url=False
+    )
 
 
 def test_new_ways_of_the_service_reach_the_nodes_that_go_them(tmp_path: Path) -> None:
@@ -146,9 +150,9 @@ def test_new_ways_of_the_service_reach_the_nodes_that_go_them(tmp_path: Path) ->
             await monitored(here)
             before = {name: (await here.node(name)).version for name in ("stays", "free")}
 
-            replica = Following(replace(here.shop, ways=WAYS))
+            replica = ClusterSync(replace(here.shop, endpoints=WAYS))
             for _ in range(3):
-                await replica.follow(PLANT.key, BEFORE)
+                await replica.sync(PLANT.key, BEFORE)
 
             stays = await here.node("stays")
             assert stays.config["provider"] == {"url": "https://flex.example", "caCertData": "Q0E="}
@@ -165,16 +169,17 @@ def test_replicas_whose_ways_differ_do_not_write_nodes_for_ever(tmp_path: Path) 
         async with site(tmp_path) as here:
             await monitored(here)
             old, new = (
-                Following(replace(here.shop, ways=ways)) for ways in (WAYS, replace(WAYS, url="https://new.example"))
+                ClusterSync(replace(here.shop, endpoints=ways))
+                for ways in (WAYS, replace(WAYS, url="https://new.example"))
             )
             for replica in (old, new, old, new, old, new):
-                await replica.follow(PLANT.key, BEFORE)
+                await replica.sync(PLANT.key, BEFORE)
 
             assert (await here.node("stays")).config["provider"]["url"] == "https://new.example"
             assert len(await here.store.audit(what="update")) == 2
             noted = await here.store.cluster(PLANT.key)
             assert noted
-            assert known(noted).ways == replace(
+            assert cluster_info(noted).endpoints == replace(
                 WAYS, url="https://new.example"
             )  # also for what is written from now on
 
@@ -185,9 +190,11 @@ def test_a_renewal_does_not_take_back_that_older_versions_are_meant(tmp_path: Pa
     async def story() -> None:
         async with site(tmp_path) as here:
             cluster = here.clusters.known[PLANT.key]
-            await Writing(here.shop).put(cluster, "free", {}, Guard(downgrade=True), REQUEST, url=False)
+            await NodeCommands(here.shop).put(
+                cluster, "free", {}, Preconditions(allow_downgrade=True), REQUEST, url=False
+            )
 
-            await Following(here.shop).follow(PLANT.key, replace(BEFORE, ca_cert_data="bmV3"))
+            await ClusterSync(here.shop).sync(PLANT.key, replace(BEFORE, ca_cert_data="bmV3"))
 
             assert (await here.node("free")).config["updatePolicy"] == {"allowDowngrade": True}
 

@@ -14,7 +14,7 @@ import urllib3
 import yaml
 
 from aks_flex_node.lab.processes import dies_with_us, spawn
-from aks_flex_node.rp.service import open_store
+from aks_flex_rp.service import open_store
 from tests.service.rp.api.calling import Api, Connection
 from tests.service.rp.api.recording import Recording
 from tests.service.rp.api.running import settings
@@ -23,7 +23,7 @@ from tests.service.rp.notifying.receivers import SOON
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.rp.store.outbox import Pending
+    from aks_flex_rp.store.outbox import PendingMessages
 
 ROOT = Path(__file__).parents[4]
 
@@ -56,7 +56,7 @@ class Program:
             assert time.monotonic() < end, self._log.read_text()
             time.sleep(0.05)
 
-    async def _pending(self) -> tuple[Pending, ...]:
+    async def _pending(self) -> tuple[PendingMessages, ...]:
         store = open_store(self._made)
         await store.start()
         try:

@@ -11,10 +11,9 @@ import yaml
 from typer.testing import CliRunner
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.cli import notifications
-from aks_flex_node.rp.notifying.changes import News
-from aks_flex_node.rp.notifying.hooks import Notices, open_hooks
-from aks_flex_node.rp.service import open_store
+from aks_flex_rp.cli import notification_commands
+from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, load_webhooks
+from aks_flex_rp.service import open_store
 from tests.service.ports import free_port
 from tests.service.rp.api.running import settings
 from tests.service.rp.notifying.receivers import SECRET
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from aks_flex_node.rp.settings import ServiceSettings
+    from aks_flex_rp.settings import ServiceSettings
     from tests.service.rp.notifying.receivers import Receiver
 
 
@@ -37,7 +36,7 @@ def configured(room: Path, *webhooks: dict[str, Any]) -> ServiceSettings:
 
 
 def types(room: Path, *words: str) -> Result:
-    return CliRunner().invoke(notifications.app, [*words, "--config", str(room / "config.yaml")])
+    return CliRunner().invoke(notification_commands.app, [*words, "--config", str(room / "config.yaml")])
 
 
 def test_a_test_message_is_sent_to_each_and_the_answers_are_told(
@@ -69,8 +68,8 @@ def test_a_list_says_what_waits_and_why(tmp_path: Path, secret_file: Path) -> No
     async def fail() -> None:
         store = open_store(made)
         await store.start()
-        notices = Notices(open_hooks(made.notifications))
-        (message,) = notices.about("/c", "edge-1", [News("joined"), News("left")], 1777636800.0)
+        notices = EventPublisher(load_webhooks(made.notifications))
+        (message,) = notices.messages_about("/c", "edge-1", [NodeEvent("joined"), NodeEvent("left")], 1777636800.0)
         await store.put_node(node(), None, (), [message])
         await store.message_failed(message, 1777636900.0, "It answered 500.")
         await store.stop()

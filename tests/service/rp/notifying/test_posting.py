@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.notifying.hooks import Hook
-from aks_flex_node.rp.notifying.posting import Outcome, Post
+from aks_flex_rp.notify.node_events import Webhook
+from aks_flex_rp.notify.webhook_client import SendResult, WebhookClient
 from tests.service.ports import free_port
 from tests.service.rp.notifying.receivers import SECRET, SOON, receiving, write_secrets
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 BODY = '{"text": "käse"}'
 
 
-def send(url: str, secret_file: Path, ca_file: Path | None = None, seconds: float = SOON) -> Outcome:
-    return Post(Hook("key", url, secret_file, ca_file), seconds).send("id-1", BODY)
+def send(url: str, secret_file: Path, ca_file: Path | None = None, seconds: float = SOON) -> SendResult:
+    return WebhookClient(Webhook("key", url, secret_file, ca_file), seconds).send("id-1", BODY)
 
 
 def test_a_message_arrives_signed_as_it_was_written(receiver: Receiver, secret_file: Path) -> None:
     before = int(time.time())
-    assert send(receiver.url, secret_file) == Outcome("sent")
+    assert send(receiver.url, secret_file) == SendResult("sent")
     (got,) = receiver.received
     assert got.body.decode() == BODY
     assert got.headers["content-type"] == "application/cloudevents+json; charset=utf-8"
@@ -41,7 +41,7 @@ def test_while_a_secret_is_changed_both_are_good_and_the_file_counts_at_once(
     receiver: Receiver, secret_file: Path
 ) -> None:
     new = b"n" * 32
-    post = Post(Hook("key", receiver.url, secret_file))
+    post = WebhookClient(Webhook("key", receiver.url, secret_file))
     for secrets in ((SECRET,), (new, SECRET), (new,)):
         write_secrets(secret_file, *secrets)
         assert post.send("id", BODY).verdict == "sent"
@@ -61,13 +61,13 @@ def test_a_secret_that_cannot_be_read_sends_nothing_and_says_why(receiver: Recei
 
 def test_no_redirect_is_followed(receiver: Receiver, secret_file: Path) -> None:
     receiver.answer = lambda _: (307, {"Location": receiver.url})
-    assert send(receiver.url, secret_file) == Outcome("refused", "It answered 307.")
+    assert send(receiver.url, secret_file) == SendResult("refused", "It answered 307.")
     assert len(receiver.received) == 1
 
 
 def test_who_does_not_answer_is_not_waited_for(receiver: Receiver, secret_file: Path) -> None:
     receiver.hold.clear()
-    assert send(receiver.url, secret_file, seconds=1.0) == Outcome("failed", "It did not answer in time.")
+    assert send(receiver.url, secret_file, seconds=1.0) == SendResult("failed", "It did not answer in time.")
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -82,4 +82,4 @@ def test_a_certificate_is_verified(authority: Authority, secret_file: Path, trus
 
 def test_a_failure_says_nothing_of_what_is_in_the_address(secret_file: Path) -> None:
     outcome = send(f"http://127.0.0.1:{free_port()}/services/hidden?token=hidden", secret_file)
-    assert outcome == Outcome("failed", "It cannot be reached, or ended the connection.")
+    assert outcome == SendResult("failed", "It cannot be reached, or ended the connection.")

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.notifying.changes import News
-from aks_flex_node.rp.notifying.hooks import Hook, Notices
-from aks_flex_node.rp.notifying.posting import AT_ONCE
-from aks_flex_node.rp.notifying.sending import Pace, Sender, Tidying
-from aks_flex_node.rp.store.postgres import PostgresStore
-from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, Webhook
+from aks_flex_rp.notify.notifier import OutboxCleaner, RetryPolicy, WebhookSender
+from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT
+from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.ports import free_port
 from tests.service.rp.notifying.receivers import SOON, Received, receiving
 from tests.service.rp.store.things import node
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
     from tests.service.rp.notifying.receivers import Receiver
     from tests.service.rp.store.servers import PostgresServer
 
-QUICK = Pace(first=0.05, refused_first=0.05, lease=0.5)
+QUICK = RetryPolicy(first=0.05, refused_first=0.05, lease=0.5)
 
 
 @dataclass
@@ -43,8 +42,8 @@ class Office:
     def count(self, how: str, number: int) -> None:
         self.counts[how] += number
 
-    def hook(self, url: str) -> Hook:
-        return Hook(url, url, self.secret_file)
+    def hook(self, url: str) -> Webhook:
+        return Webhook(url, url, self.secret_file)
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[Store]:
@@ -55,16 +54,16 @@ class Office:
         finally:
             await store.stop()
 
-    def sender(self, url: str, store: Store, pace: Pace = QUICK) -> Sender:
-        return Sender(self.hook(url), store, self.count, pace)
+    def sender(self, url: str, store: Store, pace: RetryPolicy = QUICK) -> WebhookSender:
+        return WebhookSender(self.hook(url), store, self.count, pace)
 
     async def tell(self, store: Store, *names: str, urls: tuple[str, ...]) -> None:
         """That each of the nodes has joined, in this order."""
-        notices = Notices(tuple(map(self.hook, urls)))
+        notices = EventPublisher(tuple(map(self.hook, urls)))
         for number, name in enumerate(names):
             found = await store.node("/c", name)
             version = found.version + 1 if found else 1
-            messages = notices.about("/c", name, [News("joined", {"number": number})], time.time())
+            messages = notices.messages_about("/c", name, [NodeEvent("joined", {"number": number})], time.time())
             await store.put_node(node(name, version), found.etag if found else None, (), messages)
 
 
@@ -81,7 +80,7 @@ def run(work: Coroutine[None, None, None]) -> None:
     asyncio.run(asyncio.wait_for(work, SOON))
 
 
-async def until_empty(store: Store, *senders: Sender) -> None:
+async def until_empty(store: Store, *senders: WebhookSender) -> None:
     while await store.pending_messages():
         await asyncio.gather(*(each.once() for each in senders))
         await asyncio.sleep(0.02)
@@ -96,7 +95,9 @@ def test_all_that_waits_is_sent_once_by_however_many_replicas(office: Office, re
         async with office.store() as one, office.store() as other:
             await office.tell(one, *(f"edge-{number}" for number in range(60)), urls=(receiver.url,))
             await until_empty(
-                one, office.sender(receiver.url, one, Pace()), office.sender(receiver.url, other, Pace())
+                one,
+                office.sender(receiver.url, one, RetryPolicy()),
+                office.sender(receiver.url, other, RetryPolicy()),
             )
 
     run(work())
@@ -153,11 +154,11 @@ def test_a_receiver_that_is_away_is_left_alone_and_gets_everything_when_it_is_ba
     async def work() -> None:
         async with office.store() as store:
             await office.tell(store, *(f"edge-{number % 20}" for number in range(40)), urls=(url,))
-            sender = office.sender(url, store, Pace(first=3.0))
+            sender = office.sender(url, store, RetryPolicy(first=3.0))
             await sender.once()
-            assert office.counts == {"failed": AT_ONCE}
+            assert office.counts == {"failed": MAX_CONCURRENT}
             await sender.once()  # at once, which is too early
-            assert office.counts == {"failed": AT_ONCE}
+            assert office.counts == {"failed": MAX_CONCURRENT}
             with receiving(port=port) as receiver:
                 await until_empty(store, sender)
             got.extend(receiver.received)
@@ -225,9 +226,9 @@ def test_the_outbox_is_bounded_and_nothing_waits_for_longer_than_a_day(office: O
         async with office.store() as store:
             hook = office.hook(receiver.url)
             await office.tell(store, *(f"edge-{number}" for number in range(10)), urls=(receiver.url,))
-            old = Notices((hook,)).about("/c", "old", [News("joined")], time.time() - 86401)
+            old = EventPublisher((hook,)).messages_about("/c", "old", [NodeEvent("joined")], time.time() - 86401)
             await store.put_node(node("old"), None, (), old)
-            await Tidying(store, (hook,), 3, office.count).once()
+            await OutboxCleaner(store, (hook,), 3, office.count).once()
             await until_empty(store, office.sender(receiver.url, store))
 
     run(work())

@@ -66,7 +66,7 @@ def conditions(**statuses: str) -> dict[str, Any]:
 
 def sees(service: Running, what: str, name: str, *words: Any) -> None:
     """As the watch of the cluster tells it."""
-    service.call(getattr(service.service.joins, what)(PLANT.key, name, *words))
+    service.call(getattr(service.service.join_tracker, what)(PLANT.key, name, *words))
 
 
 def test_what_an_agent_reports_is_told_when_it_is_a_change(service: Running, receiver: Receiver) -> None:
@@ -177,7 +177,8 @@ def test_two_replicas_tell_of_what_both_saw_once(
             one.admin.put(name, token())
         told = [
             asyncio.run_coroutine_threadsafe(
-                each.service.joins.observed(PLANT.key, name, {**READY, "lastHeartbeatTime": heartbeat}), each.loop
+                each.service.join_tracker.observed(PLANT.key, name, {**READY, "lastHeartbeatTime": heartbeat}),
+                each.loop,
             )
             for name in names
             for each in (one, other)

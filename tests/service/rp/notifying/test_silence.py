@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.notifying.hooks import Hook, Notices
-from aks_flex_node.rp.notifying.silence import SilenceWatch
-from aks_flex_node.rp.store.errors import Unavailable
-from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_rp.notify.node_events import EventPublisher, Webhook
+from aks_flex_rp.notify.notifier import SilenceDetector
+from aks_flex_rp.store.interface import StoreUnavailable
+from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.things import node
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aks_flex_node.rp.store.store import Node
+    from aks_flex_rp.store.interface import Node
 
 AFTER = 120.0
-NOTICES = Notices((Hook("hook", "https://hooks.example.com", Path("secret")),))
+NOTICES = EventPublisher((Webhook("hook", "https://hooks.example.com", Path("secret")),))
 
 
 class Clock:
@@ -35,7 +35,7 @@ def followed(key: str, version: int = 1, *, monitored: bool = True) -> Node:
     return node(key, version, properties={"continuousMonitoring": monitored})
 
 
-async def listen(watch: SilenceWatch, clock: Clock, seconds: float) -> None:
+async def listen(watch: SilenceDetector, clock: Clock, seconds: float) -> None:
     """Time passes as it does for a service that runs."""
     until = clock.now + seconds
     while clock.now < until:
@@ -69,7 +69,7 @@ async def told(store: SqliteStore) -> list[tuple[str, str]]:
 def test_a_node_is_told_of_once_when_it_falls_silent_and_once_when_it_is_heard_again(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        watch = SilenceWatch(store, NOTICES, AFTER, clock)
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
         for key in ("edge-1", "edge-2"):
             await store.put_node(followed(key), None)
             await store.seen([("/c", key, clock.now)])
@@ -92,7 +92,7 @@ def test_nobody_is_silent_before_the_service_itself_has_listened_for_as_long(tmp
         clock = Clock()
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now - 3600)])
-        watch = SilenceWatch(store, NOTICES, AFTER, clock)
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
         await listen(watch, clock, AFTER - 1)
         assert await told(store) == []
         await listen(watch, clock, 2)
@@ -104,12 +104,12 @@ def test_nobody_is_silent_before_the_service_itself_has_listened_for_as_long(tmp
 def test_who_is_heard_again_is_told_of_at_once_by_a_service_that_just_began(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        earlier = SilenceWatch(store, NOTICES, AFTER, clock)
+        earlier = SilenceDetector(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
         await listen(earlier, clock, AFTER + 1)
         await store.seen([("/c", "edge-1", clock.now)])
-        await SilenceWatch(store, NOTICES, AFTER, clock).once()
+        await SilenceDetector(store, NOTICES, AFTER, clock).once()
         assert await told(store) == [("Edge-1", "silent"), ("Edge-1", "heard")]
 
     with_store(tmp_path, work)
@@ -120,11 +120,11 @@ def test_while_the_store_is_away_nobody_could_be_heard(tmp_path: Path) -> None:
         clock = Clock()
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
-        watch = SilenceWatch(store, NOTICES, AFTER, clock)
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
         await listen(watch, clock, AFTER - 1)
         clock.now += 2
         await store.stop()
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await watch.once()
         await store.start()
         await watch.once()
@@ -138,7 +138,7 @@ def test_while_the_store_is_away_nobody_could_be_heard(tmp_path: Path) -> None:
 def test_a_node_that_is_followed_no_more_is_not_said_to_be_heard(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        watch = SilenceWatch(store, NOTICES, AFTER, clock)
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
         await listen(watch, clock, AFTER + 1)
@@ -153,7 +153,7 @@ def test_a_node_that_is_followed_no_more_is_not_said_to_be_heard(tmp_path: Path)
 def test_a_whole_site_can_fall_silent_at_once(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        watch = SilenceWatch(store, NOTICES, AFTER, clock)
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
         names = [f"edge-{number}" for number in range(1200)]
         await asyncio.gather(*(store.put_node(followed(name), None) for name in names))
         await store.seen([("/c", name, clock.now) for name in names])
@@ -167,7 +167,7 @@ def test_a_whole_site_can_fall_silent_at_once(tmp_path: Path) -> None:
 def test_a_machine_that_slept_and_a_clock_that_was_set_make_nobody_silent(tmp_path: Path, jump: float) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        watch = SilenceWatch(store, NOTICES, AFTER, clock)
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now - 2 * 3600)])
         await listen(watch, clock, AFTER / 2)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from aks_flex_node.rp.store.postgres import PostgresStore
-from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
     from tests.service.rp.store.servers import PostgresServer
 
 KINDS = ("sqlite", "postgres")

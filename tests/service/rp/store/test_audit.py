@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.store.store import Conflict
+from aks_flex_rp.store.interface import Conflict
 from tests.service.rp.store.things import event, node
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Event, Store
+    from aks_flex_rp.store.interface import AuditEvent, Store
 
 
-def plain(events: tuple[Event, ...]) -> list[Event]:
+def plain(events: tuple[AuditEvent, ...]) -> list[AuditEvent]:
     return [replace(one, sequence=0) for one in events]
 
 

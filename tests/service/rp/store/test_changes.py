@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.store.changes import EVERYTHING, Subscription
+from aks_flex_rp.store.changes import RESYNC, ChangeSubscription
 from tests.service.rp.store.things import next_of, node
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
     from tests.service.rp.store.conftest import Place, PostgresPlace
 
 
@@ -61,18 +61,18 @@ async def test_a_write_to_one_replica_wakes_the_other(postgres: PostgresPlace) -
 
 
 async def test_whoever_lags_hears_the_newest_of_each_node() -> None:
-    lagging = Subscription(backlog=10)
+    lagging = ChangeSubscription(backlog=10)
     for version in range(1, 101):
-        lagging.tell(("/c", f"edge-{version % 5}", version))
+        lagging.notify(("/c", f"edge-{version % 5}", version))
     assert [await next_of(lagging) for _ in range(5)] == [
         ("/c", f"edge-{number % 5}", 95 + number) for number in range(1, 6)
     ]
 
 
 async def test_whoever_lags_too_far_is_told_to_look_at_everything() -> None:
-    lagging = Subscription(backlog=10)
+    lagging = ChangeSubscription(backlog=10)
     for number in range(100):
-        lagging.tell(("/c", f"edge-{number}", 1))
-    assert await next_of(lagging) == EVERYTHING
-    lagging.tell(("/c", "edge-1", 2))
+        lagging.notify(("/c", f"edge-{number}", 1))
+    assert await next_of(lagging) == RESYNC
+    lagging.notify(("/c", "edge-1", 2))
     assert await next_of(lagging) == ("/c", "edge-1", 2)

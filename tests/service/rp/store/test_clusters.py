@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.store.store import Conflict
+from aks_flex_rp.store.interface import Conflict
 from tests.service.rp.store.things import cluster, node
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
 
 
 async def test_a_cluster_comes_back_as_it_was_put(store: Store) -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from aks_flex_node.rp.store.store import Conflict
+from aks_flex_rp.store.interface import Conflict
 from tests.service.rp.store.things import event, node
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
     from tests.service.rp.store.conftest import Place, PostgresPlace
 
 WRITERS = 100

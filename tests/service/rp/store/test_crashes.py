@@ -11,7 +11,7 @@ from tests.service.rp.store.things import node
 from tests.service.rp.store.writing import WRITERS
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
     from tests.service.rp.store.conftest import Place
 
 ACKNOWLEDGED = 300  # in each round, before it is killed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.service.rp.store.things import delivery
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
 
 
 async def test_a_delivery_is_fetched_until_it_expires_and_each_time_is_counted(store: Store) -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.rp.store.fleet import Count, Entry, FleetQuery
-from aks_flex_node.rp.store.sessions import Session
+from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
+from aks_flex_rp.store.user_sessions import UserSession
 from tests.service.rp.store.things import node
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Node, Store
+    from aks_flex_rp.store.interface import Node, Store
 
 NOW = 5000.0
 
@@ -30,7 +30,7 @@ def told(ready: str = "True", **more: Any) -> dict[str, Any]:
     return {"conditions": conditions, "kubeletVersion": "v1.34.4", "appliedConfigVersion": "1", **more}
 
 
-async def asked(store: Store, **wanted: Any) -> tuple[Entry, ...]:
+async def asked(store: Store, **wanted: Any) -> tuple[FleetEntry, ...]:
     places = tuple((await store.places()).values())
     return await store.fleet(FleetQuery(places, **wanted), NOW)
 
@@ -126,8 +126,8 @@ async def test_nodes_that_are_alike_are_counted_together(store: Store) -> None:
     await store.put_node(member("edge-9", "Created"), None)
     place = (await store.places())["/c"]
     found = sorted(await store.fleet_counts(NOW), key=lambda each: each.nodes)
-    joining = Count(place, "Joining", "", behind=False, trouble=False, nodes=1)
-    assert found == [joining, Count(place, "Ready", "1.34.4", behind=False, trouble=False, nodes=3)]
+    joining = FleetCount(place, "Joining", "", behind=False, trouble=False, nodes=1)
+    assert found == [joining, FleetCount(place, "Ready", "1.34.4", behind=False, trouble=False, nodes=3)]
 
 
 async def test_a_node_that_is_noted_as_silent_is_so_until_it_is_noted_as_heard(store: Store) -> None:
@@ -144,7 +144,7 @@ async def test_a_node_that_is_noted_as_silent_is_so_until_it_is_noted_as_heard(s
 
 async def test_sessions_expire_and_end(store: Store) -> None:
     for number in range(3):
-        await store.put_session(Session(f"s{number}", {"id": "me"}, "", 6000.0, 5000.0))
+        await store.put_session(UserSession(f"s{number}", {"id": "me"}, "", 6000.0, 5000.0))
     await store.use_session("s1", 5500.0)
     await store.end_session("s0")
     assert await store.session("s0", NOW) is None

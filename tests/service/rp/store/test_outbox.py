@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.store.outbox import Message
-from aks_flex_node.rp.store.store import Conflict
+from aks_flex_rp.store.interface import Conflict
+from aks_flex_rp.store.outbox import OutboxMessage
 from tests.service.rp.store.things import event, node
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
     from tests.service.rp.store.conftest import Place
 
 NOW = 1000.0
 
 
-def message(id: str, node: str = "edge-1", hook: str = "hook", at: float = NOW) -> Message:  # noqa: A002
-    return Message(id, hook, "/c", node, at, f'{{"id": "{id}", "text": "käse"}}')
+def message(id: str, node: str = "edge-1", hook: str = "hook", at: float = NOW) -> OutboxMessage:  # noqa: A002
+    return OutboxMessage(id, hook, "/c", node, at, f'{{"id": "{id}", "text": "käse"}}')
 
 
-async def tell(store: Store, *messages: Message) -> None:
+async def tell(store: Store, *messages: OutboxMessage) -> None:
     """With some change of a node that has nothing to do with them."""
     found = await store.node("/c", "teller")
     version = found.version + 1 if found else 1

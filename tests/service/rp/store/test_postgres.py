@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from aks_flex_node.rp.store.changes import DEAF, EVERYTHING
-from aks_flex_node.rp.store.errors import Newer, StoreError, Unavailable
-from aks_flex_node.rp.store.migrations import MIGRATIONS, Migration
-from aks_flex_node.rp.store.postgres import PostgresStore, migrate
+from aks_flex_rp.store.changes import DISCONNECTED, RESYNC
+from aks_flex_rp.store.interface import SchemaTooNew, StoreError, StoreUnavailable
+from aks_flex_rp.store.migrations import MIGRATIONS, Migration
+from aks_flex_rp.store.postgres import PostgresStore, migrate
 from tests.service.rp.store.things import event, next_of, node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aks_flex_node.rp.store.changes import Change
+    from aks_flex_rp.store.changes import NodeChange
     from tests.service.rp.store.conftest import PostgresPlace
     from tests.service.rp.store.servers import PostgresServer
 
@@ -43,7 +43,7 @@ class Load:
             try:
                 await self.store.put_node(node(key, version + 1), f"{key}-{version}" if version else None, [event()])
                 self.written[key] = version + 1
-            except Unavailable as error:
+            except StoreUnavailable as error:
                 self.given_up += not error.executed
                 await self.look(key, version)
 
@@ -66,7 +66,7 @@ class Load:
             await asyncio.sleep(0.01)
 
 
-async def heard(changes: AsyncIterator[Change], awaited: Change) -> bool:
+async def heard(changes: AsyncIterator[NodeChange], awaited: NodeChange) -> bool:
     """Among the changes of a load that has ended."""
     try:
         while await asyncio.wait_for(changes.__anext__(), 5) != awaited:
@@ -91,7 +91,7 @@ async def test_requests_recover_when_the_server_is_restarted_under_load(
     await load.more()
     load.ending = True
     await asyncio.gather(*tasks)
-    assert await heard(changes, EVERYTHING)
+    assert await heard(changes, RESYNC)
     assert load.given_up == 0, "the store itself tries again what was not executed"
     for key, version in load.written.items():
         assert await store.node("/c", key) == node(key, version)
@@ -107,9 +107,9 @@ async def test_a_listener_that_was_cut_off_says_so_and_hears_again(
     changes = one.changes()
     assert await asyncio.to_thread(server.query, LISTENERS) == "2"
     told = await next_of(changes)
-    assert told in (DEAF, EVERYTHING)  # who looks late hears the last of it
-    if told == DEAF:
-        assert await next_of(changes) == EVERYTHING
+    assert told in (DISCONNECTED, RESYNC)  # who looks late hears the last of it
+    if told == DISCONNECTED:
+        assert await next_of(changes) == RESYNC
     await other.put_node(node(), None)
     assert await next_of(changes) == ("/c", "edge-1", 1)
     await asyncio.gather(one.stop(), other.stop())
@@ -125,18 +125,18 @@ async def test_a_server_that_stays_away_is_an_error_that_passes(
     try:
         assert not await store.healthy()
         for request in (store.node("/c", "edge-1"), store.put_node(node(), None), store.record(event())):
-            with pytest.raises(Unavailable) as caught:
+            with pytest.raises(StoreUnavailable) as caught:
                 await request
             assert caught.value.again
             assert not caught.value.executed
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await PostgresStore(postgres.address, patience=0.3).start()
     finally:
         await asyncio.to_thread(server.start)
     await store.put_node(node(), None)
     assert await store.healthy()
     await store.stop()
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         await store.put_node(node("late"), None)
     assert not await store.healthy()
 
@@ -154,7 +154,7 @@ async def test_a_store_of_a_newer_program_is_left_alone(postgres: PostgresPlace)
     await migrate(connection)
     await connection.execute("INSERT INTO schema_version (version) VALUES (99)")
     await connection.close()
-    with pytest.raises(Newer, match="schema version 99"):
+    with pytest.raises(SchemaTooNew, match="schema version 99"):
         await postgres().start()
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from aks_flex_node.rp.store import migrations
-from aks_flex_node.rp.store import postgres as postgres_store
-from aks_flex_node.rp.store import sqlite as sqlite_store
-from aks_flex_node.rp.store.fleet import FleetQuery
+from aks_flex_rp.store import migrations
+from aks_flex_rp.store import postgres as postgres_store
+from aks_flex_rp.store import sqlite as sqlite_store
+from aks_flex_rp.store.fleet import FleetQuery
 from tests.service.rp.store.test_fleet import NOW, asked, member, told
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
     from tests.service.rp.store.conftest import Place
 
 PROPERTIES = '{"nodeConfig":{"labels":{"site":"oslo"}},"continuousMonitoring":true}'

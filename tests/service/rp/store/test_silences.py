@@ -3,12 +3,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from aks_flex_node.rp.store.outbox import Message
+from aks_flex_rp.store.outbox import OutboxMessage
 from tests.service.rp.store.things import node
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.silences import Silence
-    from aks_flex_node.rp.store.store import Node, Store
+    from aks_flex_rp.store.heartbeat import HeartbeatChange
+    from aks_flex_rp.store.interface import Node, Store
     from tests.service.rp.store.conftest import Place
 
 SINCE = 1000.0
@@ -18,7 +18,7 @@ def followed(key: str = "edge-1", version: int = 1, *, monitored: bool = True) -
     return node(key, version, properties={"continuousMonitoring": monitored})
 
 
-async def both(store: Store) -> list[Silence]:
+async def both(store: Store) -> list[HeartbeatChange]:
     return [each for silent in (True, False) for each in await store.unnoted_silences(SINCE, 10, silent=silent)]
 
 
@@ -26,13 +26,13 @@ async def found(store: Store) -> list[tuple[str, bool]]:
     return [(each.name, each.silent) for each in await both(store)]
 
 
-async def the_one(store: Store) -> Silence:
+async def the_one(store: Store) -> HeartbeatChange:
     (one,) = await both(store)
     return one
 
 
-def message(id: str) -> Message:  # noqa: A002
-    return Message(id, "hook", "/c", "edge-1", 1.0, "{}")
+def message(id: str) -> OutboxMessage:  # noqa: A002
+    return OutboxMessage(id, "hook", "/c", "edge-1", 1.0, "{}")
 
 
 async def test_a_monitored_node_that_was_heard_of_and_is_not_any_more_is_silent(store: Store) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.store import sqlite as sqlite_store
-from aks_flex_node.rp.store.errors import Newer, Unavailable
-from aks_flex_node.rp.store.migrations import MIGRATIONS, Migration
-from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_rp.store import sqlite as sqlite_store
+from aks_flex_rp.store.interface import SchemaTooNew, StoreUnavailable
+from aks_flex_rp.store.migrations import MIGRATIONS, Migration
+from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.things import event, node
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ async def test_stopping_finishes_what_waits_and_takes_nothing_more(tmp_path: Pat
     await asyncio.sleep(0)
     await store.stop()
     await asyncio.gather(*writes)
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         await store.put_node(node("late"), None)
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         await store.node("/c", "late")
     assert not await store.healthy()
     await store.start()
@@ -89,7 +89,7 @@ async def test_a_file_that_another_process_holds_is_an_error_that_passes(tmp_pat
     await store.start()
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(StoreUnavailable) as caught:
         await store.put_node(node(), None)
     assert caught.value.again
     assert not caught.value.executed
@@ -104,7 +104,7 @@ async def test_a_store_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
     connection = sqlite_store.open_for_writing(path)
     connection.execute("INSERT INTO schema_version (version) VALUES (99)")
     connection.close()
-    with pytest.raises(Newer, match="schema version 99"):
+    with pytest.raises(SchemaTooNew, match="schema version 99"):
         await SqliteStore(path).start()
 
 

@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.rp.store.store import Cluster, Delivery, Event, Node
+from aks_flex_rp.store.interface import AuditEvent, Cluster, Delivery, Node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aks_flex_node.rp.store.changes import Change
+    from aks_flex_rp.store.changes import NodeChange
 
 SOON = 30.0  # a bound for what should take milliseconds
 
@@ -27,9 +27,9 @@ def node(key: str = "edge-1", version: int = 1, **more: Any) -> Node:
     return replace(made, **more)
 
 
-def event(what: str = "write", resource: str = "/c/edge-1", **more: Any) -> Event:
+def event(what: str = "write", resource: str = "/c/edge-1", **more: Any) -> AuditEvent:
     return replace(
-        Event(1000.5, "somebody", what, resource, "10.0.0.1", "request-1", "ok", {"before": {"a": 1}}), **more
+        AuditEvent(1000.5, "somebody", what, resource, "10.0.0.1", "request-1", "ok", {"before": {"a": 1}}), **more
     )
 
 
@@ -37,5 +37,5 @@ def delivery(id: str = "hash", node: str = "edge-1", **more: Any) -> Delivery:  
     return replace(Delivery(id, "/c", node, 2000.0, b"\x00bundle\xff"), **more)
 
 
-async def next_of(changes: AsyncIterator[Change]) -> Change:
+async def next_of(changes: AsyncIterator[NodeChange]) -> NodeChange:
     return await asyncio.wait_for(changes.__anext__(), SOON)

@@ -9,8 +9,8 @@ import asyncio
 import os
 import sys
 
-from aks_flex_node.rp.store.postgres import PostgresStore
-from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.things import event, node
 
 WRITERS = 10

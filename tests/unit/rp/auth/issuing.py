@@ -12,13 +12,13 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from aks_flex_node.rp.auth.settings import AuthSettings, TenantSettings
-from aks_flex_node.rp.auth.tokens import Tokens
+from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
+from aks_flex_rp.auth.token_verifier import TokenVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.rp.auth.authorities import Fetch
+    from aks_flex_rp.auth.tenant_keys import Fetch
 
 TENANT = "aaaaaaaa-0000-4000-8000-000000000001"
 STRANGER = "bbbbbbbb-0000-4000-8000-000000000002"
@@ -79,10 +79,10 @@ class Issuer:
         kind = jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else jwt.algorithms.ECAlgorithm
         return {**json.loads(kind.to_jwk(public)), "kid": key_id, "use": "sig"}
 
-    def tokens(self, **options: Any) -> Tokens:
+    def tokens(self, **options: Any) -> TokenVerifier:
         settings = AuthSettings(tenants=(TenantSettings(tenant_id=TENANT),))
         fetch: Callable[[TenantSettings], Fetch] = lambda _: self.fetch  # noqa: E731
-        return Tokens(settings, fetch=fetch, **options)
+        return TokenVerifier(settings, fetch=fetch, **options)
 
 
 def bearer(token: str) -> str:

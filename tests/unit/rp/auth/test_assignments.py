@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from aks_flex_node.errors import FlexError
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.auth.assignments import AzureAssignments, effective
-from aks_flex_node.rp.auth.roles import Roles
-from aks_flex_node.rp.callers import Caller
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.auth.roles import AzureAssignments, Roles, effective_roles
+from aks_flex_rp.callers import Caller
 
 SUBSCRIPTION = "11111111-0000-4000-8000-00000000000a"
 CLUSTER = ClusterId(SUBSCRIPTION, "edge", "plant")
@@ -63,7 +62,7 @@ class Azure:
     ],
 )
 def test_built_in_roles_count_at_the_cluster_and_above(definition: str, scope: str, roles: set[str]) -> None:
-    assert effective([assigned(definition, scope)], CLUSTER) == roles
+    assert effective_roles([assigned(definition, scope)], CLUSTER) == roles
 
 
 def test_azure_is_asked_about_the_caller_once_in_five_minutes() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.rp.auth.authorities import issuers, readable
+from aks_flex_rp.auth.tenant_keys import parse_keys, token_issuers
 from tests.unit.rp.auth.issuing import STRANGER, TENANT, Issuer, rsa_key
 
 GOOD: dict[str, Any] = Issuer._shown("good", rsa_key("first"))
@@ -30,16 +30,16 @@ GOOD: dict[str, Any] = Issuer._shown("good", rsa_key("first"))
 )
 def test_keys_that_verify_for_this_tenant_are_used(changes: dict[str, Any], used: bool) -> None:
     key = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
-    assert bool(readable(TENANT, {"keys": [key]})) is used
+    assert bool(parse_keys(TENANT, {"keys": [key]})) is used
 
 
 @pytest.mark.parametrize("keys", [None, 5, "x", {}, [5], [None], ["x"], [[]]])
 def test_what_is_no_list_of_keys_has_none(keys: object) -> None:
-    assert readable(TENANT, {"keys": keys}) == {}
+    assert parse_keys(TENANT, {"keys": keys}) == {}
 
 
 def test_a_tenant_has_two_names() -> None:
-    assert issuers(TENANT, "https://login.example/{tenantid}/v2.0") == {
+    assert token_issuers(TENANT, "https://login.example/{tenantid}/v2.0") == {
         f"https://login.example/{TENANT}/v2.0",
         f"https://sts.windows.net/{TENANT}/",
     }

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.auth.keys import ADMIN, PREFIX, AdminKey, new_key
-from aks_flex_node.rp.auth.refusals import Unauthenticated
-from aks_flex_node.rp.auth.settings import AuthSettings
-from aks_flex_node.rp.auth.tokens import Tokens
+from aks_flex_rp.auth.admin_key import ADMIN_CALLER, ADMIN_KEY_PREFIX, AdminKey, generate_key
+from aks_flex_rp.auth.auth_errors import Unauthenticated
+from aks_flex_rp.auth.auth_settings import AuthSettings
+from aks_flex_rp.auth.token_verifier import TokenVerifier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def test_it_is_made_once_and_is_only_its_owners(file: Path) -> None:
     assert AdminKey(file).ensure()
     key = file.read_bytes()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert key.startswith(PREFIX.encode())
+    assert key.startswith(ADMIN_KEY_PREFIX.encode())
     assert not AdminKey(file).ensure()
     assert file.read_bytes() == key
     assert [path.name for path in file.parent.iterdir()] == ["admin.key"]
@@ -44,65 +44,67 @@ def test_the_key_and_nothing_else_opens(file: Path) -> None:
     key = AdminKey(file)
     key.ensure()
     right = file.read_bytes().strip()
-    assert key.opens(right)
-    for wrong in (b"", right[:-1], right + b"x", right.lower(), PREFIX.encode(), new_key()):
-        assert not key.opens(wrong)
+    assert key.matches(right)
+    for wrong in (b"", right[:-1], right + b"x", right.lower(), ADMIN_KEY_PREFIX.encode(), generate_key()):
+        assert not key.matches(wrong)
 
 
 def test_replacing_the_file_rotates_the_key_at_once(file: Path) -> None:
     key = AdminKey(file)
     key.ensure()
-    old, new = file.read_bytes().strip(), new_key()
-    assert key.opens(old)
+    old, new = file.read_bytes().strip(), generate_key()
+    assert key.matches(old)
     replace(file, new + b"\n")
-    assert key.opens(new)
-    assert not key.opens(old)
+    assert key.matches(new)
+    assert not key.matches(old)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", PREFIX.encode(), b"x" * 80, new_key() + b"\n" + new_key()])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", ADMIN_KEY_PREFIX.encode(), b"x" * 80, generate_key() + b"\n" + generate_key()]
+)
 def test_a_file_without_a_key_opens_nothing_and_is_refused_at_the_start(file: Path, content: bytes) -> None:
     AdminKey(file).ensure()
     replace(file, content)
-    assert not AdminKey(file).opens(content)
-    assert not AdminKey(file).opens(content.strip())
+    assert not AdminKey(file).matches(content)
+    assert not AdminKey(file).matches(content.strip())
     with pytest.raises(ConfigError) as caught:
         AdminKey(file).ensure()
     assert caught.value.name == "admin-key-unusable"
 
 
 def test_a_key_that_everybody_can_read_opens_nothing(file: Path) -> None:
-    key, text = AdminKey(file), new_key()
+    key, text = AdminKey(file), generate_key()
     key.ensure()
     replace(file, text, 0o644)
-    assert not key.opens(text)
+    assert not key.matches(text)
     with pytest.raises(ConfigError, match="holds a secret"):
         key.ensure()
     file.chmod(0o640)
-    assert key.opens(text)
+    assert key.matches(text)
 
 
 def test_a_key_that_was_taken_away_opens_nothing(file: Path) -> None:
     key = AdminKey(file)
     key.ensure()
     right = file.read_bytes().strip()
-    assert key.opens(right)
+    assert key.matches(right)
     file.unlink()
-    assert not key.opens(right)
+    assert not key.matches(right)
 
 
 def test_a_request_with_the_key_is_the_admins(file: Path) -> None:
     key = AdminKey(file)
     key.ensure()
-    tokens, shown = Tokens(AuthSettings(), key), f"Bearer {file.read_text().strip()}"
-    assert tokens.known(shown) is ADMIN
-    assert tokens.known(shown.encode()) is ADMIN
-    assert asyncio.run(tokens.caller(shown)) is ADMIN
-    replace(file, new_key())
-    assert tokens.known(shown) is None
+    tokens, shown = TokenVerifier(AuthSettings(), key), f"Bearer {file.read_text().strip()}"
+    assert tokens.cached(shown) is ADMIN_CALLER
+    assert tokens.cached(shown.encode()) is ADMIN_CALLER
+    assert asyncio.run(tokens.caller(shown)) is ADMIN_CALLER
+    replace(file, generate_key())
+    assert tokens.cached(shown) is None
     with pytest.raises(Unauthenticated, match="admin key is not valid"):
         asyncio.run(tokens.caller(shown))
 
 
 def test_where_there_is_no_key_none_is_right() -> None:
     with pytest.raises(Unauthenticated):
-        asyncio.run(Tokens(AuthSettings()).caller(f"Bearer {new_key().decode()}"))
+        asyncio.run(TokenVerifier(AuthSettings()).caller(f"Bearer {generate_key().decode()}"))

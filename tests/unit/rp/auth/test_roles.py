@@ -7,11 +7,11 @@ from itertools import product
 
 import pytest
 
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.auth.keys import ADMIN
-from aks_flex_node.rp.auth.roles import OPERATIONS, Operation, Roles
-from aks_flex_node.rp.auth.settings import Role, RoleGrant
-from aks_flex_node.rp.callers import Caller
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.auth.admin_key import ADMIN_CALLER
+from aks_flex_rp.auth.auth_settings import Role, RoleGrant
+from aks_flex_rp.auth.roles import OPERATIONS, Operation, Roles
+from aks_flex_rp.callers import Caller
 
 SUBSCRIPTION = "11111111-0000-4000-8000-00000000000a"
 OTHER_SUBSCRIPTION = "11111111-0000-4000-8000-00000000000b"
@@ -90,7 +90,7 @@ def test_a_grant_is_for_an_identity_an_application_or_a_group(principal: str, op
 
 @pytest.mark.parametrize("operation", COLUMNS)
 def test_the_admin_key_may_do_everything_everywhere(operation: Operation) -> None:
-    assert allowed(Roles([]), operation, ADMIN)
+    assert allowed(Roles([]), operation, ADMIN_CALLER)
 
 
 @pytest.mark.parametrize("operation", COLUMNS)

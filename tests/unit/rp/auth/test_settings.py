@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from aks_flex_node.rp.auth.settings import AuthSettings, TenantSettings
+from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
 
 TENANT = "aaaaaaaa-0000-4000-8000-000000000001"
 GRANT = {"role": "reader", "scope": "/", "principal": TENANT}

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
-from aks_flex_node.rp.auth.refusals import AuthorityAway, Unauthenticated
-from aks_flex_node.rp.auth.settings import AuthSettings
-from aks_flex_node.rp.auth.tokens import Tokens
+from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
+from aks_flex_rp.auth.auth_settings import AuthSettings
+from aks_flex_rp.auth.token_verifier import TokenVerifier
 from tests.unit.rp.auth.issuing import (
     APP,
     AUDIENCE,
@@ -32,7 +32,7 @@ from tests.unit.rp.auth.issuing import (
 )
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.callers import Caller
+    from aks_flex_rp.callers import Caller
 
 INVALID = "InvalidAuthenticationToken"
 
@@ -284,7 +284,7 @@ def test_a_tenant_that_was_never_reached_is_no_reason_to_call_a_token_wrong() ->
     async def come_back() -> None:
         nonlocal now
         tokens = issuer.tokens(monotonic=lambda: now)
-        with pytest.raises(AuthorityAway, match="connection refused"):
+        with pytest.raises(TenantUnreachable, match="connection refused"):
             await tokens.caller(bearer(issuer.sign()))
         issuer.away = False
         now += 5
@@ -300,13 +300,13 @@ def test_a_believed_token_is_looked_up_until_it_expires() -> None:
     async def twice() -> None:
         nonlocal now
         tokens = issuer.tokens(clock=lambda: now)
-        assert tokens.known(token) is None
+        assert tokens.cached(token) is None
         caller = await tokens.caller(token)
-        assert tokens.known(token) is caller
-        assert tokens.known(token.encode()) is caller
-        assert tokens.known(token + "x") is None
+        assert tokens.cached(token) is caller
+        assert tokens.cached(token.encode()) is caller
+        assert tokens.cached(token + "x") is None
         now += 60 + 301
-        assert tokens.known(token) is None
+        assert tokens.cached(token) is None
 
     asyncio.run(twice())
 
@@ -319,13 +319,13 @@ def test_only_so_many_tokens_are_remembered() -> None:
         tokens = issuer.tokens(remembered=3)
         for each in shown:
             await tokens.caller(each)
-        return [tokens.known(each) is not None for each in shown]
+        return [tokens.cached(each) is not None for each in shown]
 
     assert asyncio.run(many()) == [False, False, True, True, True]
 
 
 def test_without_tenants_every_token_is_foreign() -> None:
     with pytest.raises(Unauthenticated) as caught:
-        asyncio.run(Tokens(AuthSettings()).caller(bearer(Issuer().sign())))
+        asyncio.run(TokenVerifier(AuthSettings()).caller(bearer(Issuer().sign())))
     assert caught.value.code == "InvalidAuthenticationTokenTenant"
     assert "authorization_uri" not in caught.value.challenge

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.backups import refuse_postgres
-from aks_flex_node.rp.settings import ServiceSettings
+from aks_flex_rp.backup import refuse_postgres
+from aks_flex_rp.settings import ServiceSettings
 
 
 def test_the_words_for_postgresql_are_whole_and_without_the_password() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from aks_flex_node.rp import settings
-from aks_flex_node.rp.clusters.permissions import NEEDED, Permission
+from aks_flex_rp import settings
+from aks_flex_rp.clusters.prerequisites import REQUIRED_PERMISSIONS, Permission
 
 ROOT = Path(__file__).parents[4] / "packaging"
 OBJECTS = [
@@ -36,7 +36,7 @@ def granted() -> set[Permission]:
 
 
 def test_the_roles_allow_what_the_service_needs_and_nothing_else() -> None:
-    assert granted() == set(NEEDED)
+    assert granted() == set(REQUIRED_PERMISSIONS)
 
 
 def test_every_role_is_bound_to_the_services_account() -> None:
@@ -69,7 +69,11 @@ def test_what_the_deployment_mounts_and_reads_is_what_the_configuration_and_the_
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
     secrets = {each["metadata"]["name"]: each["stringData"] for each in of_kind("Secret") if "stringData" in each}
 
-    assert {str(settings.PLACE.parent), str(Path(said["tls"]["keyFile"]).parent), said["stateDir"]} <= mounts
+    assert {
+        str(settings.DEFAULT_CONFIG_FILE.parent),
+        str(Path(said["tls"]["keyFile"]).parent),
+        said["stateDir"],
+    } <= mounts
     for each in container["env"]:
         source = each["valueFrom"]["secretKeyRef"]
         assert source["key"] in secrets[source["name"]]

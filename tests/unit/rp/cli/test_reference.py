@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aks_flex_node.rp.reference import written_into
+from aks_flex_rp.settings_reference import update_page
 
 PAGE = Path(__file__).parents[4] / "docs" / "resource-provider.md"
 
 
 def test_the_settings_in_the_page_are_those_of_the_program() -> None:
-    assert PAGE.read_text() == written_into(PAGE.read_text())
+    assert PAGE.read_text() == update_page(PAGE.read_text())
     assert "| `limits.readsPerSecond` |" in PAGE.read_text()

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 import pytest
 
 from aks_flex_node.errors import CommandUsageError
-from aks_flex_node.rp.cli.audits import moment
-from aks_flex_node.rp.cli.showing import ago, node, nodes
+from aks_flex_rp.cli.audit_commands import parse_since
+from aks_flex_rp.cli.output import format_age, format_node, format_nodes
 
 NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
 
@@ -24,13 +24,13 @@ NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
     ],
 )
 def test_a_time_can_be_said_as_an_age_or_as_a_moment(text: str, meant: str) -> None:
-    assert moment(text, NOW) == meant
+    assert parse_since(text, NOW) == meant
 
 
 @pytest.mark.parametrize("text", ["yesterday", "5x", "-3d", "2026-13-01"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(CommandUsageError):
-        moment(text, NOW)
+        parse_since(text, NOW)
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_what_is_no_time_is_refused(text: str) -> None:
     [(-5, "0 s ago"), (119, "119 s ago"), (120, "2 min ago"), (7200, "2 h ago"), (10**6, "11 d ago")],
 )
 def test_an_age_is_said_in_one_unit(seconds: int, said: str) -> None:
-    assert ago("2026-05-10T12:00:00Z", NOW.timestamp() + seconds) == said
+    assert format_age("2026-05-10T12:00:00Z", NOW.timestamp() + seconds) == said
 
 
 def test_a_node_that_was_never_heard_of_has_a_whole_row() -> None:
     created = {"name": "edge-1", "properties": {"status": {"joinState": "Created"}}}
 
-    assert nodes([created]).splitlines()[1].split() == ["edge-1", "Unknown", "Created", "-", "never"]
+    assert format_nodes([created]).splitlines()[1].split() == ["edge-1", "Unknown", "Created", "-", "never"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_node_that_was_never_heard_of_has_a_whole_row() -> None:
     ],
 )
 def test_a_node_says_how_it_joins(auth: dict[str, object], way: str) -> None:
-    shown = node({"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", "kubernetesAuth": auth}})
+    shown = format_node({"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", "kubernetesAuth": auth}})
 
     assert (
         dict(line.split(maxsplit=1) for line in shown.replace("joins by", "joins-by").splitlines())["joins-by"] == way
@@ -74,7 +74,7 @@ def test_a_node_says_how_it_joins(auth: dict[str, object], way: str) -> None:
 )
 def test_a_node_says_by_which_ways_it_reaches_its_cluster(vpn: dict[str, object], words: str | None) -> None:
     settings = {"vpn": vpn, "kubelet": {"serverURL": "https://10.1.0.4:443"}}
-    shown = node({"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", "nodeConfig": settings}})
+    shown = format_node({"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", "nodeConfig": settings}})
 
     lines = dict(line.split(maxsplit=1) for line in shown.splitlines())
     assert lines["server"] == "https://10.1.0.4:443"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from aks_flex_node.rp.clusters.clients import Client, Fixed
-from aks_flex_node.rp.clusters.connections import Direct
+from aks_flex_rp.clusters.client import FixedConnection, KubeClient
+from aks_flex_rp.clusters.connections import DirectConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.rp.clusters.clients import Source
+    from aks_flex_rp.clusters.client import ConnectionSource
 
-DIRECT = Direct("https://api.example.com", "a certificate", token="canary-token")
+DIRECT = DirectConnection("https://api.example.com", "a certificate", token="canary-token")
 KINDS = ("nodes", "secrets", "certificatesigningrequests", "clusterrolebindings")  # of which there may be none
 BORN = "2026-01-01T00:00:00Z"
 
@@ -28,13 +28,13 @@ class FakeApi:
         self.answers: dict[str, Callable[[httpx2.Request], httpx2.Response]] = {}  # by "GET /path", before all else
         self._version = 100
 
-    def client(self, source: Source | None = None) -> Client:
-        def opened(direct: Direct) -> httpx2.AsyncClient:
+    def client(self, source: ConnectionSource | None = None) -> KubeClient:
+        def opened(direct: DirectConnection) -> httpx2.AsyncClient:
             headers = {"Authorization": f"Bearer {direct.token}"}
             transport = httpx2.MockTransport(self.handle)
             return httpx2.AsyncClient(transport=transport, base_url=direct.server, headers=headers)
 
-        return Client(source or Fixed(DIRECT), opened)
+        return KubeClient(source or FixedConnection(DIRECT), opened)
 
     def put(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
         """An object, as if it had been made just now."""

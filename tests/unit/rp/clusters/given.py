@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
-from aks_flex_node.rp.clusters.requests import CLIENT_SIGNER
-from aks_flex_node.rp.clusters.taints import Taints
+from aks_flex_rp.clusters.csr_policy import CLIENT_SIGNER
+from aks_flex_rp.clusters.taints import DesiredTaints
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aks_flex_node.rp.clusters.access import Access, Way
-    from aks_flex_node.rp.clusters.facts import ClusterFacts
+    from aks_flex_rp.clusters.access import ClusterAccess, Way
+    from aks_flex_rp.clusters.facts import ClusterFacts
 
 
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -36,8 +36,8 @@ class Heard:
 
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}
-        self.wanted: dict[str, Taints] = {}
-        self.given: dict[str, Access] = {}
+        self.wanted: dict[str, DesiredTaints] = {}
+        self.given: dict[str, ClusterAccess] = {}
         self.ways: dict[str, Way] = {}  # of those that are to join in another way than they were given
         self.urls: set[str] = set()  # by which some nodes know the API server
         self.deletions: dict[str, float] = {}
@@ -52,7 +52,7 @@ class Heard:
     async def expects_node(self, cluster: str, node: str) -> bool:
         return node in self.tokens or node in self.given
 
-    async def access(self, cluster: str, node: str) -> Access | None:
+    async def access(self, cluster: str, node: str) -> ClusterAccess | None:
         if self.deaf:
             raise ConnectionError("the store is away")
         return self.given.get(node)
@@ -60,7 +60,7 @@ class Heard:
     async def way(self, cluster: str, node: str) -> Way | None:
         return self.ways.get(node) or (self.given[node].way if node in self.given else None)
 
-    async def accesses(self, cluster: str) -> dict[str, Access]:
+    async def accesses(self, cluster: str) -> dict[str, ClusterAccess]:
         return dict(self.given)
 
     async def servers(self, cluster: str) -> frozenset[str]:
@@ -78,10 +78,10 @@ class Heard:
     async def certified(self, cluster: str, node: str, csr: str) -> None:
         self._hear("certified", node, csr)
 
-    async def taints(self, cluster: str, node: str) -> Taints | None:
+    async def taints(self, cluster: str, node: str) -> DesiredTaints | None:
         if self.deaf:
             raise ConnectionError("the store is away")
-        return self.wanted.get(node) or (Taints() if node in self.tokens else None)
+        return self.wanted.get(node) or (DesiredTaints() if node in self.tokens else None)
 
     async def deleted(self, cluster: str, node: str) -> float | None:
         return None if node in self.tokens else self.deletions.get(node)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from aks_flex_node.rp.clusters import tokens
-from aks_flex_node.rp.clusters.approver import GRACE, Approver
-from aks_flex_node.rp.clusters.facts import KUBERNETES, ClusterFacts
-from aks_flex_node.rp.clusters.requests import REQUESTS
+from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_rp.clusters.csr_approver import ISSUE_GRACE_SECONDS, CsrApprover
+from aks_flex_rp.clusters.csr_policy import REQUESTS
+from aks_flex_rp.clusters.facts import KUBERNETES, ClusterFacts
 from tests.unit.rp.clusters.fakes import FakeApi
 from tests.unit.rp.clusters.given import Heard, request_for
 
@@ -26,24 +26,24 @@ class Scene:
         self.token = ""
         self.api.put(KUBERNETES, {"spec": {"clusterIP": "10.0.0.1"}})
 
-    def replica(self, grace: float = GRACE) -> Approver:
+    def replica(self, grace: float = ISSUE_GRACE_SECONDS) -> CsrApprover:
         async def facts() -> ClusterFacts:
             return FACTS
 
-        return Approver("lab", self.client, self.heard, facts, grace)
+        return CsrApprover("lab", self.client, self.heard, facts, grace)
 
     async def mint(self, lifetime: timedelta = timedelta(hours=24)) -> None:
         later = datetime.now(timezone.utc) + lifetime
-        self.token = (await tokens.mint(self.client, "edge-1", later)).id
+        self.token = (await bootstrap_tokens.mint_token(self.client, "edge-1", later)).id
         self.heard.tokens["edge-1"] = self.token
 
     async def has_token(self) -> bool:
-        return await tokens.find(self.client, self.token) is not None
+        return await bootstrap_tokens.find_token(self.client, self.token) is not None
 
     def ask(self, name: str = "csr-1", **odd: Any) -> dict[str, Any]:
         document = request_for("edge-1", **odd)
         document["metadata"] = {"name": name}
-        document["spec"] |= {"username": f"system:bootstrap:{self.token}", "groups": [tokens.GROUP]}
+        document["spec"] |= {"username": f"system:bootstrap:{self.token}", "groups": [bootstrap_tokens.TOKEN_GROUP]}
         return self.api.put(f"{REQUESTS}/{name}", document)
 
     def now(self, name: str = "csr-1") -> dict[str, Any]:

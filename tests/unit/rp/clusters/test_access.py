@@ -8,31 +8,30 @@ from typing import Any
 import pytest
 
 from aks_flex_node.api.contract import MANAGED_LABEL
-from aks_flex_node.rp.clusters import access
-from aks_flex_node.rp.clusters.access import IDENTITY, PREFIX, Access
-from aks_flex_node.rp.clusters.clients import Refused
-from aks_flex_node.rp.clusters.keeping_access import KeepingAccess
-from aks_flex_node.rp.clusters.lost_nodes import GONE_AFTER
-from aks_flex_node.rp.clusters.nodes import NODES
-from aks_flex_node.rp.clusters.objects import BINDINGS, ROLES
+from aks_flex_rp.clusters import access
+from aks_flex_rp.clusters.access import BINDING_PREFIX, IDENTITY_LABEL, ClusterAccess
+from aks_flex_rp.clusters.access_controller import AccessController
+from aks_flex_rp.clusters.client import ApiRefused
+from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES
+from aks_flex_rp.clusters.prerequisites import BINDINGS, ROLE_BINDINGS
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 from tests.unit.rp.clusters.given import Heard, in_loop
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
-EXEC, CERTIFICATE = Access(OID, "exec"), Access(OID, "certificate")
+EXEC, CERTIFICATE = ClusterAccess(OID, "exec"), ClusterAccess(OID, "certificate")
 NODE = f"{NODES}/edge-1"
-PATH = f"{BINDINGS}/{PREFIX}edge-1"
+PATH = f"{BINDINGS}/{BINDING_PREFIX}edge-1"
 
 
 class Scene:
     def __init__(self, settle: float = 0.0) -> None:
         self.api, self.heard = FakeApi(), Heard()
         self.client = self.api.client()
-        self.keeping = KeepingAccess("lab", self.client, self.heard, settle)
+        self.keeping = AccessController("lab", self.client, self.heard, settle)
 
     async def restarted(self) -> None:
         """As a watch begins."""
-        items, _ = await self.client.list(BINDINGS, labelSelector=IDENTITY)
+        items, _ = await self.client.list(BINDINGS, labelSelector=IDENTITY_LABEL)
         await self.keeping.listed(items)
 
     def gives(self) -> tuple[str, str] | None:
@@ -41,50 +40,52 @@ class Scene:
 
 
 def test_no_node_has_the_name_of_a_binding_that_all_need() -> None:
-    assert not any(one.body["metadata"]["name"].startswith(PREFIX) for one in ROLES)
+    assert not any(one.body["metadata"]["name"].startswith(BINDING_PREFIX) for one in ROLE_BINDINGS)
 
 
 @in_loop
 async def test_an_identity_is_given_the_role_that_its_way_to_join_needs() -> None:
     scene = Scene()
-    await access.grant(scene.client, "edge-1", EXEC)
+    await access.grant_access(scene.client, "edge-1", EXEC)
     assert scene.gives() == ("system:node", OID)
 
-    await access.grant(scene.client, "edge-1", CERTIFICATE)
+    await access.grant_access(scene.client, "edge-1", CERTIFICATE)
     assert scene.gives() == ("system:node-bootstrapper", OID)
 
-    await access.grant(scene.client, "edge-1", Access(OTHER, "certificate"))
+    await access.grant_access(scene.client, "edge-1", ClusterAccess(OTHER, "certificate"))
     assert scene.gives() == ("system:node-bootstrapper", OTHER)
 
 
 @in_loop
 async def test_a_binding_is_read_as_it_was_made_and_one_that_was_changed_is_not() -> None:
     scene = Scene()
-    await access.grant(scene.client, "edge-1", EXEC)
-    assert access.read(scene.api.objects[PATH]) == EXEC
-    assert await access.nodes_of(scene.client, OID) == ["edge-1"]
-    assert await access.nodes_of(scene.client, OTHER) == []
+    await access.grant_access(scene.client, "edge-1", EXEC)
+    assert access.read_binding(scene.api.objects[PATH]) == EXEC
+    assert await access.identity_nodes(scene.client, OID) == ["edge-1"]
+    assert await access.identity_nodes(scene.client, OTHER) == []
 
     more = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}
     scene.api.objects[PATH]["subjects"].append(more)
-    assert access.read(scene.api.objects[PATH]) is None
+    assert access.read_binding(scene.api.objects[PATH]) is None
 
 
 @in_loop
 async def test_a_label_alone_makes_no_binding_ours() -> None:
     scene = Scene()
-    scene.api.put(f"{BINDINGS}/somebodys", {"metadata": {"labels": {IDENTITY: OID}}, "roleRef": {"name": "view"}})
+    scene.api.put(
+        f"{BINDINGS}/somebodys", {"metadata": {"labels": {IDENTITY_LABEL: OID}}, "roleRef": {"name": "view"}}
+    )
     await scene.restarted()
     await scene.keeping.tidy()
 
     assert f"{BINDINGS}/somebodys" in scene.api.objects
-    assert await access.nodes_of(scene.client, OID) == []
+    assert await access.identity_nodes(scene.client, OID) == []
 
 
 @in_loop
 async def test_what_is_nobodys_is_taken_back_and_told() -> None:
     scene = Scene()
-    await access.grant(scene.client, "edge-1", EXEC)
+    await access.grant_access(scene.client, "edge-1", EXEC)
     await scene.restarted()
     await scene.keeping.tidy()
 
@@ -128,7 +129,7 @@ async def test_what_is_changed_while_it_is_put_right_is_looked_at_again() -> Non
 @in_loop
 async def test_what_is_just_being_given_is_left_alone() -> None:
     scene = Scene(settle=60)
-    await access.grant(scene.client, "edge-1", EXEC)
+    await access.grant_access(scene.client, "edge-1", EXEC)
     await scene.restarted()
     await scene.keeping.tidy()
 
@@ -139,13 +140,13 @@ async def test_what_is_just_being_given_is_left_alone() -> None:
 async def test_a_node_that_is_deleted_while_its_cluster_is_away_loses_it_later() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
-    await access.grant(scene.client, "edge-1", EXEC)
+    await access.grant_access(scene.client, "edge-1", EXEC)
     await scene.restarted()
 
     del scene.heard.given["edge-1"]
-    scene.keeping.look_at("edge-1")
+    scene.keeping.mark_due("edge-1")
     scene.api.answers[f"DELETE {PATH}"] = lambda _: refusal(503, "ServiceUnavailable")
-    with pytest.raises(Refused):
+    with pytest.raises(ApiRefused):
         await scene.keeping.tidy()
     assert scene.gives() == ("system:node", OID)
 
@@ -157,7 +158,7 @@ async def test_a_node_that_is_deleted_while_its_cluster_is_away_loses_it_later()
 @in_loop
 async def test_a_node_that_shows_its_identity_keeps_it_until_it_has_taken_its_leave() -> None:
     scene = Scene()
-    await access.grant(scene.client, "edge-1", EXEC)
+    await access.grant_access(scene.client, "edge-1", EXEC)
     scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
     scene.heard.deletions["edge-1"] = time.time()
     await scene.restarted()
@@ -173,9 +174,9 @@ async def test_a_node_that_shows_its_identity_keeps_it_until_it_has_taken_its_le
 @in_loop
 async def test_a_node_that_never_leaves_loses_it_when_its_time_is_over() -> None:
     scene = Scene()
-    await access.grant(scene.client, "edge-1", EXEC)
+    await access.grant_access(scene.client, "edge-1", EXEC)
     scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
-    scene.heard.deletions["edge-1"] = time.time() - GONE_AFTER - 1
+    scene.heard.deletions["edge-1"] = time.time() - LOST_AFTER_SECONDS - 1
     await scene.restarted()
     await scene.keeping.tidy()
     assert scene.gives() is None
@@ -185,10 +186,10 @@ async def test_a_node_that_never_leaves_loses_it_when_its_time_is_over() -> None
 async def test_where_all_is_as_it_should_be_the_cluster_is_not_asked() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
-    await access.grant(scene.client, "edge-1", EXEC)
+    await access.grant_access(scene.client, "edge-1", EXEC)
     await scene.restarted()
-    scene.keeping.look_at("edge-1")
-    scene.keeping.look_at("edge-2")
+    scene.keeping.mark_due("edge-1")
+    scene.keeping.mark_due("edge-2")
     scene.api.calls.clear()
     await scene.keeping.tidy()
 

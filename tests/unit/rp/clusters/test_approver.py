@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aks_flex_node.api.contract import LEFT_ANNOTATION
-from aks_flex_node.rp.clusters import tokens
-from aks_flex_node.rp.clusters.nodes import NODES
-from aks_flex_node.rp.clusters.requests import ACCEPTED, REQUESTS
+from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_rp.clusters.csr_policy import ACCEPTED, REQUESTS
+from aks_flex_rp.clusters.node_controller import NODES
 from tests.unit.rp.clusters.fakes import merged
 from tests.unit.rp.clusters.given import in_loop
 from tests.unit.rp.clusters.scenes import Scene
@@ -79,9 +79,9 @@ async def test_a_wrong_request_does_not_end_the_token_that_an_earlier_one_holds(
 async def test_a_node_that_is_deleted_between_claim_and_approval_gets_nothing() -> None:
     scene = Scene()
     await scene.mint()
-    token = await tokens.find(scene.client, scene.token)
+    token = await bootstrap_tokens.find_token(scene.client, scene.token)
     assert token
-    await tokens.claim(scene.client, token, "csr-1", "uid-csr-1", datetime.now(timezone.utc))
+    await bootstrap_tokens.claim_token(scene.client, token, "csr-1", "uid-csr-1", datetime.now(timezone.utc))
     del scene.heard.tokens["edge-1"]
     await scene.approver.changed("ADDED", scene.ask())
 
@@ -181,11 +181,13 @@ async def test_a_node_whose_token_is_renewed_while_it_joins_is_not_cut_off() -> 
 async def test_when_the_claim_is_lost_to_another_replica_the_request_is_denied() -> None:
     scene = Scene()
     await scene.mint()
-    token = await tokens.find(scene.client, scene.token)
+    token = await bootstrap_tokens.find_token(scene.client, scene.token)
     assert token
     at = datetime.now(timezone.utc)
-    first = await tokens.claim(scene.client, token, "csr-1", "uid-csr-1", at)
-    second = await tokens.claim(scene.client, token, "csr-2", "uid-csr-2", at)  # from what it has read before
+    first = await bootstrap_tokens.claim_token(scene.client, token, "csr-1", "uid-csr-1", at)
+    second = await bootstrap_tokens.claim_token(
+        scene.client, token, "csr-2", "uid-csr-2", at
+    )  # from what it has read before
 
     assert first
     assert second

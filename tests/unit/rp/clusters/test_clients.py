@@ -10,10 +10,10 @@ import httpx2
 import pytest
 
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.rp.clusters.arm import Managed, open_client
-from aks_flex_node.rp.clusters.clients import Refused
-from aks_flex_node.rp.clusters.connections import ByArm
-from aks_flex_node.rp.clusters.facts import Given, read_facts
+from aks_flex_rp.clusters.client import ApiRefused
+from aks_flex_rp.clusters.connections import ArmConnection
+from aks_flex_rp.clusters.facts import FactOverrides, read_facts
+from aks_flex_rp.clusters.managed_cluster import ManagedConnection, open_client
 from tests.unit.rp.clusters.fakes import DIRECT, FakeApi, refusal
 from tests.unit.rp.clusters.given import in_loop
 from tests.unit.rp.clusters.test_connections import CLUSTER, PEM, kubeconfig
@@ -66,7 +66,7 @@ def only(token: str) -> Any:
 @in_loop
 async def test_azure_is_asked_for_a_new_kubeconfig_when_the_old_one_is_refused() -> None:
     azure, api = Azure(), FakeApi()
-    async with api.client(Managed(ID, azure)) as client:
+    async with api.client(ManagedConnection(ID, azure)) as client:
         for token in ("token-1", "token-2"):
             api.answers["GET /version"] = only(token)
             assert (await client.get("/version"))["gitVersion"] == "v1.34.4"
@@ -79,8 +79,8 @@ async def test_azure_is_asked_for_a_new_kubeconfig_when_the_old_one_is_refused()
 async def test_azure_is_not_asked_for_ever() -> None:
     azure, api = Azure(), FakeApi()
     api.answers["GET /version"] = only("none")
-    async with api.client(Managed(ID, azure)) as client:
-        with pytest.raises(Refused) as caught:
+    async with api.client(ManagedConnection(ID, azure)) as client:
+        with pytest.raises(ApiRefused) as caught:
             await client.get("/version")
 
     assert (caught.value.status, azure.handed) == (401, 2)
@@ -91,7 +91,7 @@ async def test_a_kubeconfig_that_is_refused_stays_refused() -> None:
     api = FakeApi()
     api.answers["GET /version"] = only("none")
     async with api.client() as client:
-        with pytest.raises(Refused):
+        with pytest.raises(ApiRefused):
             await client.get("/version")
 
     assert api.calls == ["GET /version"]
@@ -104,20 +104,20 @@ async def test_azure_without_local_accounts_is_told() -> None:
             return {"kubeconfigs": []}
 
     with pytest.raises(ClusterError, match="must allow local accounts"):
-        await Managed(ID, Closed()).connection()
+        await ManagedConnection(ID, Closed()).connection()
 
 
 def test_a_cluster_of_azure_needs_an_identity() -> None:
     with pytest.raises(ClusterError, match="no Azure identity"):
-        open_client(ByArm(ID))
+        open_client(ArmConnection(ID))
 
 
 @in_loop
 async def test_facts_come_from_the_cluster_from_azure_and_last_from_a_person() -> None:
     api = FakeApi()
     api.answers["GET /version"] = only("token-1")
-    async with api.client(Managed(ID, Azure())) as client:
-        facts = await read_facts(client, Given(location="home"))
+    async with api.client(ManagedConnection(ID, Azure())) as client:
+        facts = await read_facts(client, FactOverrides(location="home"))
 
     assert (facts.version, facts.dns_service_ip, facts.aad) == ("1.34.4", "10.0.0.10", True)
     assert (facts.location, facts.tenant_id) == ("home", "tenant-1")
@@ -133,7 +133,7 @@ async def test_while_a_ca_is_replaced_nodes_get_both() -> None:
     path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
     api.answers["GET /version"] = only("token-1")
     api.put(path, {"data": {"ca.crt": PEM + new}})
-    async with api.client(Managed(ID, Azure())) as client:
+    async with api.client(ManagedConnection(ID, Azure())) as client:
         facts = await read_facts(client)
 
     assert base64.b64decode(facts.ca_cert_data).decode() == PEM + new
@@ -148,7 +148,7 @@ async def test_the_address_of_dns_is_that_of_its_service_and_else_the_tenth() ->
         assert (await read_facts(client)).dns_service_ip == "10.96.0.10"
         api.put("/api/v1/namespaces/kube-system/services/kube-dns", {"spec": {"clusterIP": "10.96.0.53"}})
         assert (await read_facts(client)).dns_service_ip == "10.96.0.53"
-        assert (await read_facts(client, Given(dns_service_ip="10.0.0.2"))).dns_service_ip == "10.0.0.2"
+        assert (await read_facts(client, FactOverrides(dns_service_ip="10.0.0.2"))).dns_service_ip == "10.0.0.2"
 
 
 @pytest.mark.parametrize(

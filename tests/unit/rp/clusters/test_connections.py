@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.clusters.connections import (
-    ByArm,
-    Direct,
+from aks_flex_rp.clusters.client import client_ssl_context
+from aks_flex_rp.clusters.connections import (
+    ArmConnection,
+    DirectConnection,
     from_bytes,
     load_kubeconfig,
     parse_kubeconfig,
     to_bytes,
 )
-from aks_flex_node.rp.clusters.sessions import trust
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def kubeconfig(
 def test_the_current_context_is_taken() -> None:
     found = parse_kubeconfig(kubeconfig())
 
-    assert found == Direct("https://api.example.com:6443", PEM, certificate=PEM, key=KEY)
+    assert found == DirectConnection("https://api.example.com:6443", PEM, certificate=PEM, key=KEY)
 
 
 def test_a_token_will_do_and_so_does_a_name_that_differs_from_the_address() -> None:
@@ -102,28 +102,28 @@ def test_files_are_read_beside_the_kubeconfig(tmp_path: Path) -> None:
     cluster = {"server": "https://api", "certificate-authority": "ca.pem"}
     (tmp_path / "config").write_text(kubeconfig(cluster, {"tokenFile": "token"}))
 
-    assert load_kubeconfig(tmp_path / "config") == Direct("https://api", PEM, token=CANARY)
+    assert load_kubeconfig(tmp_path / "config") == DirectConnection("https://api", PEM, token=CANARY)
     (tmp_path / "token").unlink()
     with pytest.raises(ConfigError, match="token cannot be read: No such file"):
         load_kubeconfig(tmp_path / "config")
 
 
 @pytest.mark.parametrize(
-    "connection", [parse_kubeconfig(kubeconfig()), ByArm("/subscriptions/x")], ids=["direct", "arm"]
+    "connection", [parse_kubeconfig(kubeconfig()), ArmConnection("/subscriptions/x")], ids=["direct", "arm"]
 )
-def test_a_connection_is_kept_whole(connection: Direct | ByArm) -> None:
+def test_a_connection_is_kept_whole(connection: DirectConnection | ArmConnection) -> None:
     assert from_bytes(to_bytes(connection)) == connection
 
 
 def test_a_connection_does_not_show_its_secrets() -> None:
-    connection = Direct("https://api", "", proxy=CANARY, certificate=CANARY, key=CANARY, token=CANARY)
+    connection = DirectConnection("https://api", "", proxy=CANARY, certificate=CANARY, key=CANARY, token=CANARY)
 
     assert CANARY not in repr(connection)
 
 
 def test_certificates_that_cannot_be_used_are_told_without_showing_them() -> None:
     with pytest.raises(ConfigError) as caught:
-        trust(parse_kubeconfig(kubeconfig()))
+        client_ssl_context(parse_kubeconfig(kubeconfig()))
 
     assert "https://api.example.com:6443 cannot be used" in caught.value.message
     assert CANARY not in str(caught.value)

@@ -9,28 +9,31 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from aks_flex_node.rp.clusters import access, tokens
-from aks_flex_node.rp.clusters.access import Access
-from aks_flex_node.rp.clusters.nodes import NODES
-from aks_flex_node.rp.clusters.requests import REQUESTS, SERVING_SIGNER
+from aks_flex_rp.clusters import access, bootstrap_tokens
+from aks_flex_rp.clusters.access import ClusterAccess
+from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
+from aks_flex_rp.clusters.node_controller import NODES
 from tests.unit.rp.clusters.given import in_loop, request_for
 from tests.unit.rp.clusters.scenes import Scene
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
-CERTIFICATE, EXEC = Access(OID, "certificate"), Access(OID, "exec")
+CERTIFICATE, EXEC = ClusterAccess(OID, "certificate"), ClusterAccess(OID, "exec")
 APPROVED, DENIED = [("Approved", "FlexNodeAccepted")], [("Denied", "FlexNodeRefused")]
 
 
-async def scene_with(given: Access) -> Scene:
+async def scene_with(given: ClusterAccess) -> Scene:
     scene = Scene()
     scene.heard.given["edge-1"] = given
-    await access.grant(scene.client, "edge-1", given)
+    await access.grant_access(scene.client, "edge-1", given)
     return scene
 
 
 def ask(scene: Scene, name: str = "csr-1", *, node: str = "edge-1", user: str = OID, **odd: Any) -> dict[str, Any]:
     document = request_for(node, **odd)
-    document["metadata"] = {"name": name, "creationTimestamp": tokens.written(datetime.now(timezone.utc))}
+    document["metadata"] = {
+        "name": name,
+        "creationTimestamp": bootstrap_tokens.format_time(datetime.now(timezone.utc)),
+    }
     document["spec"] |= {"username": user, "groups": ["system:authenticated"]}
     return scene.api.put(f"{REQUESTS}/{name}", document)
 
@@ -167,8 +170,8 @@ async def test_its_kubelet_gets_the_one_by_which_it_answers_once_its_node_says_w
 async def test_nobody_answers_as_another_node() -> None:
     scene = await scene_with(EXEC)
     has_address(scene)
-    scene.heard.given["edge-2"] = Access(OTHER, "exec")
-    await access.grant(scene.client, "edge-2", Access(OTHER, "exec"))
+    scene.heard.given["edge-2"] = ClusterAccess(OTHER, "exec")
+    await access.grant_access(scene.client, "edge-2", ClusterAccess(OTHER, "exec"))
     await scene.approver.changed("ADDED", serving(scene, user=OTHER))
 
     assert scene.decisions() == DENIED

@@ -10,9 +10,8 @@ import httpx2
 import pytest
 
 from aks_flex_node.api.contract import MANAGED_LABEL
-from aks_flex_node.rp.clusters.lost_nodes import LostNodes
-from aks_flex_node.rp.clusters.nodes import NODES
-from aks_flex_node.rp.clusters.tokens import written
+from aks_flex_rp.clusters.bootstrap_tokens import format_time
+from aks_flex_rp.clusters.node_controller import NODES, LostNodeCollector
 from tests.unit.rp.clusters.fakes import FakeApi
 from tests.unit.rp.clusters.given import Heard, in_loop
 
@@ -21,14 +20,14 @@ EDGE = f"{NODES}/edge-1"
 
 
 def ago(seconds: float) -> str:
-    return written(datetime.fromtimestamp(time.time() - seconds, timezone.utc))
+    return format_time(datetime.fromtimestamp(time.time() - seconds, timezone.utc))
 
 
 class Scene:
     def __init__(self) -> None:
         self.api, self.heard = FakeApi(), Heard()
         self.heard.deletions["edge-1"] = time.time() - 2 * HOUR
-        self.lost = LostNodes("lab", self.api.client(), self.heard, HOUR)
+        self.lost = LostNodeCollector("lab", self.api.client(), self.heard, HOUR)
 
     def sees(self, status: str = "Unknown", since: float = 2 * HOUR, **metadata: Any) -> None:
         condition = {"type": "Ready", "status": status, "lastTransitionTime": ago(since)}

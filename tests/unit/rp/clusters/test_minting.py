@@ -10,14 +10,14 @@ import pytest
 
 from aks_flex_node.azure.arm import arm_unreachable_error
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.rp.clusters import tokens
-from aks_flex_node.rp.clusters.connections import to_bytes
-from aks_flex_node.rp.clusters.nodes import NODES
-from aks_flex_node.rp.clusters.watching import ClusterWatch
-from aks_flex_node.rp.connected import Connected, connection_context
-from aks_flex_node.rp.sealing import Sealer
-from aks_flex_node.rp.store.sqlite import SqliteStore
-from aks_flex_node.rp.store.store import Cluster
+from aks_flex_rp.cluster_registry import ClusterRegistry, connection_seal_context
+from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_rp.clusters.connections import to_bytes
+from aks_flex_rp.clusters.controller import ClusterController
+from aks_flex_rp.clusters.node_controller import NODES
+from aks_flex_rp.crypto.encryption import Sealer
+from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.store.sqlite import SqliteStore
 from tests.unit.rp.clusters.fakes import DIRECT, FakeApi, refusal
 from tests.unit.rp.clusters.given import Heard, in_loop
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from aks_flex_node.rp.clusters.clients import Client
-    from aks_flex_node.rp.clusters.connections import Direct
+    from aks_flex_rp.clusters.client import KubeClient
+    from aks_flex_rp.clusters.connections import DirectConnection
 
 ID = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/plant"
 KEY = ID.lower()
 
 
-class Still(ClusterWatch):
+class Still(ClusterController):
     """A connection to a cluster in memory, which nobody watches."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KubeClient) -> None:
         super().__init__(KEY, DIRECT, Heard())
         self.client = client
 
@@ -47,7 +47,7 @@ class NoAzure:
 
     renewable = True
 
-    async def connection(self) -> Direct:
+    async def connection(self) -> DirectConnection:
         raise arm_unreachable_error("https://azure.example", "it is away")
 
     async def managed_cluster(self) -> dict[str, Any] | None:
@@ -55,12 +55,12 @@ class NoAzure:
 
 
 @asynccontextmanager
-async def connected(client: Client, directory: Path) -> AsyncIterator[Connected]:
+async def connected(client: KubeClient, directory: Path) -> AsyncIterator[ClusterRegistry]:
     store, sealer = SqliteStore(directory / "rp.db"), Sealer([b"k" * 32], "a test")
     await store.start()
-    sealed = sealer.seal(to_bytes(DIRECT), connection_context(KEY))
+    sealed = sealer.seal(to_bytes(DIRECT), connection_seal_context(KEY))
     await store.put_cluster(Cluster(KEY, ID, {}, sealed), None)
-    clusters = Connected(store, sealer, lambda _cluster, _connection: Still(client), lambda _: None)
+    clusters = ClusterRegistry(store, sealer, lambda _cluster, _connection: Still(client), lambda _: None)
     await clusters.start()
     try:
         yield clusters
@@ -82,14 +82,14 @@ async def test_no_token_is_made_for_the_name_of_a_node_that_is_not_ours(tmp_path
 
     assert (caught.value.name, caught.value.again) == ("node-name-taken", False)
     assert "a Node cloud-1 that is not a flex node" in caught.value.message
-    assert len([path for path in api.objects if path.startswith(tokens.SECRETS)]) == 2
+    assert len([path for path in api.objects if path.startswith(bootstrap_tokens.SECRETS)]) == 2
 
 
 @pytest.mark.parametrize(("status", "again"), [(403, False), (429, True), (500, True), (503, True)])
 @in_loop
 async def test_a_cluster_that_cannot_just_now_may_be_asked_again(status: int, again: bool, tmp_path: Path) -> None:
     api = FakeApi()
-    api.answers[f"POST {tokens.SECRETS}"] = lambda _: refusal(status, "No")
+    api.answers[f"POST {bootstrap_tokens.SECRETS}"] = lambda _: refusal(status, "No")
     async with connected(api.client(), tmp_path) as clusters:
         with pytest.raises(ClusterError) as caught:
             await clusters.mint(KEY, "edge-1", time.time())

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from aks_flex_node.rp.clusters.facts import KUBERNETES
-from aks_flex_node.rp.clusters.nodes import NODES
-from aks_flex_node.rp.clusters.own_names import Serving, Surroundings, read_surroundings
-from aks_flex_node.rp.clusters.requests import SERVING_SIGNER, Verdict, judge
+from aks_flex_rp.clusters.certificate_names import ClusterNames, ServingExpectation, read_cluster_names
+from aks_flex_rp.clusters.csr_policy import SERVING_SIGNER, CsrVerdict, check_csr
+from aks_flex_rp.clusters.facts import KUBERNETES
+from aks_flex_rp.clusters.node_controller import NODES
 from tests.unit.rp.clusters.fakes import FakeApi
 from tests.unit.rp.clusters.given import in_loop, request_for
 from tests.unit.rp.clusters.scenes import FACTS
@@ -37,7 +37,7 @@ NODE = {
         ]
     },
 }
-AROUND = Surroundings(
+AROUND = ClusterNames(
     frozenset({"api.example.com", "edge-1.api.example.com", "kubernetes"}),
     "cluster.local",
     {
@@ -48,10 +48,10 @@ AROUND = Surroundings(
 )
 
 
-def serving(*names: str | x509.GeneralName, user: str = "system:node:edge-1", **odd: Any) -> Verdict:
+def serving(*names: str | x509.GeneralName, user: str = "system:node:edge-1", **odd: Any) -> CsrVerdict:
     general = [general_name(one) if isinstance(one, str) else one for one in names]
     document = sent(request_for("edge-1", names=general, **(SERVES | odd)), user, "system:nodes")
-    return judge(document, Serving.of(NODE, AROUND))
+    return check_csr(document, ServingExpectation.of(NODE, AROUND))
 
 
 def general_name(text: str) -> x509.GeneralName:
@@ -64,7 +64,7 @@ def general_name(text: str) -> x509.GeneralName:
 def test_a_node_serves_under_all_its_own_names_and_addresses() -> None:
     own = ("edge-1", "Edge-1", "edge-1.example", "edge-1.inside", "192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1")
 
-    assert serving(*own) == Verdict(True)
+    assert serving(*own) == CsrVerdict(True)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_the_name_of_a_node_is_no_way_to_the_name_of_the_api_server() -> None:
     )
     document["spec"]["groups"] = ["system:nodes"]
 
-    verdict = judge(document, Serving.of({"metadata": {"name": "kubernetes"}}, AROUND))
+    verdict = check_csr(document, ServingExpectation.of({"metadata": {"name": "kubernetes"}}, AROUND))
 
-    assert verdict == Verdict(False, "'kubernetes' is a name of the API server.")
+    assert verdict == CsrVerdict(False, "'kubernetes' is a name of the API server.")
 
 
 @in_loop
@@ -133,7 +133,7 @@ async def test_what_is_not_a_nodes_own_is_read_from_the_cluster() -> None:
     for name, at in (("edge-1", "192.0.2.1"), ("cloud-1", "192.0.2.2"), ("cloud-2", "no address")):
         api.put(f"{NODES}/{name}", {"status": {"addresses": [{"type": "ExternalIP", "address": at}]}})
     async with api.client() as client:
-        found = await read_surroundings(client, FACTS, "edge-1")
+        found = await read_cluster_names(client, FACTS, "edge-1")
 
     assert found.servers >= {"api.example.com", "nodes.example.com", "kubernetes", "kubernetes.default"}
     assert found.domain == "cluster.local"

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
-from aks_flex_node.rp.clusters.requests import Joining, Verdict, judge
-from aks_flex_node.rp.clusters.tokens import GROUP
+from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP
+from aks_flex_rp.clusters.csr_policy import BootstrapExpectation, CsrVerdict, check_csr
 from tests.unit.rp.clusters.given import request_for
 
 TOKEN = "abc123"
@@ -25,9 +25,9 @@ def sent(document: dict[str, Any], user: str, *groups: str) -> dict[str, Any]:
     return document
 
 
-def joining(user: str = f"system:bootstrap:{TOKEN}", **odd: Any) -> Verdict:
-    document = sent(request_for("edge-1", **odd), user, GROUP, "system:bootstrappers")
-    return judge(document, Joining("edge-1", TOKEN, GROUP))
+def joining(user: str = f"system:bootstrap:{TOKEN}", **odd: Any) -> CsrVerdict:
+    document = sent(request_for("edge-1", **odd), user, TOKEN_GROUP, "system:bootstrappers")
+    return check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def joining(user: str = f"system:bootstrap:{TOKEN}", **odd: Any) -> Verdict:
     ids=["ec", "ed25519", "rsa"],
 )
 def test_a_kubelets_first_request_is_granted(key: Any) -> None:
-    assert joining(key=key) == Verdict(True)
+    assert joining(key=key) == CsrVerdict(True)
     assert joining(key=key, usages=("key encipherment", "digital signature", "client auth")).allowed
 
 
@@ -89,21 +89,21 @@ def test_only_the_token_of_the_node_may_ask(user: str) -> None:
 def test_a_user_outside_our_group_is_refused() -> None:
     document = sent(request_for("edge-1"), f"system:bootstrap:{TOKEN}", "system:bootstrappers:other")
 
-    assert "is not in group" in judge(document, Joining("edge-1", TOKEN, GROUP)).why
+    assert "is not in group" in check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why
 
 
 @pytest.mark.parametrize("text", ["", "?", base64.b64encode(b"no PEM").decode()])
 def test_what_cannot_be_read_is_refused(text: str) -> None:
-    document = sent(request_for("edge-1"), f"system:bootstrap:{TOKEN}", GROUP)
+    document = sent(request_for("edge-1"), f"system:bootstrap:{TOKEN}", TOKEN_GROUP)
     document["spec"]["request"] = text
 
-    assert judge(document, Joining("edge-1", TOKEN, GROUP)).why.startswith("It cannot be read")
+    assert check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why.startswith("It cannot be read")
 
 
 def test_a_request_signed_with_another_key_is_refused() -> None:
     """Else one could get a certificate for a key that somebody else holds."""
     document = sent(
-        request_for("edge-1", key=ed25519.Ed25519PrivateKey.generate()), f"system:bootstrap:{TOKEN}", GROUP
+        request_for("edge-1", key=ed25519.Ed25519PrivateKey.generate()), f"system:bootstrap:{TOKEN}", TOKEN_GROUP
     )
     parsed = x509.load_pem_x509_csr(base64.b64decode(document["spec"]["request"]))
     whole = parsed.public_bytes(serialization.Encoding.DER)
@@ -111,4 +111,4 @@ def test_a_request_signed_with_another_key_is_refused() -> None:
     text = b"-----BEGIN CERTIFICATE REQUEST-----\n%s-----END CERTIFICATE REQUEST-----\n" % base64.encodebytes(forged)
     document["spec"]["request"] = base64.b64encode(text).decode()
 
-    assert judge(document, Joining("edge-1", TOKEN, GROUP)).why.startswith("It cannot be read")
+    assert check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why.startswith("It cannot be read")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from aks_flex_node.rp.clusters import tokens
-from aks_flex_node.rp.clusters.clients import Refused
-from aks_flex_node.rp.clusters.facts import KUBERNETES
-from aks_flex_node.rp.clusters.nodes import NODES
-from aks_flex_node.rp.clusters.requests import REQUESTS, SERVING_SIGNER
+from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_rp.clusters.client import ApiRefused
+from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
+from aks_flex_rp.clusters.facts import KUBERNETES
+from aks_flex_rp.clusters.node_controller import NODES
 from tests.unit.rp.clusters.fakes import refusal
 from tests.unit.rp.clusters.given import in_loop, request_for
 from tests.unit.rp.clusters.scenes import Scene
@@ -23,7 +23,10 @@ def ask(scene: Scene) -> dict[str, Any]:
     own = (x509.DNSName("edge-1"), x509.IPAddress(ipaddress.ip_address("192.0.2.1")))
     usages = ("digital signature", "server auth")
     document = request_for("edge-1", names=own, signer=SERVING_SIGNER, usages=usages)
-    document["metadata"] = {"name": "csr-1", "creationTimestamp": tokens.written(datetime.now(timezone.utc))}
+    document["metadata"] = {
+        "name": "csr-1",
+        "creationTimestamp": bootstrap_tokens.format_time(datetime.now(timezone.utc)),
+    }
     document["spec"] |= {"username": "system:node:edge-1", "groups": ["system:nodes"]}
     scene.heard.tokens["edge-1"] = ""
     return scene.api.put(f"{REQUESTS}/csr-1", document)
@@ -39,7 +42,7 @@ async def test_a_request_that_waits_for_its_node_is_not_forgotten_on_an_error() 
     await scene.approver.changed("ADDED", ask(scene))
     says(scene, "edge-1", "192.0.2.1")
     scene.api.answers[f"GET {NODES}"] = lambda _: refusal(500, "InternalError")
-    with pytest.raises(Refused):
+    with pytest.raises(ApiRefused):
         await scene.approver.tidy()
     assert scene.decisions() == []
 

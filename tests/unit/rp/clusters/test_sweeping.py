@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from aks_flex_node.rp.clusters import tokens
+from aks_flex_rp.clusters import bootstrap_tokens
 from tests.unit.rp.clusters.fakes import merged
 from tests.unit.rp.clusters.given import in_loop
 from tests.unit.rp.clusters.scenes import Scene
@@ -21,25 +21,29 @@ async def test_tokens_are_not_listed_when_there_is_nothing_to_look_for() -> None
     await scene.approver.changed("ADDED", scene.ask())
     await scene.approver.tidy()
 
-    assert f"GET {tokens.SECRETS}" not in scene.api.calls
+    assert f"GET {bootstrap_tokens.SECRETS}" not in scene.api.calls
 
 
 @in_loop
 async def test_orphaned_tokens_are_swept_and_no_others_and_nobody_is_told() -> None:
     scene = Scene()
     await scene.mint()
-    orphan = await tokens.mint(scene.client, "edge-2", datetime.now(timezone.utc) + timedelta(hours=24))
-    fresh = await tokens.mint(scene.client, "edge-3", datetime.now(timezone.utc) + timedelta(hours=24))
-    young = {"metadata": {"creationTimestamp": tokens.written(datetime.now(timezone.utc))}}
-    path = f"{tokens.SECRETS}/bootstrap-token-{fresh.id}"
+    orphan = await bootstrap_tokens.mint_token(
+        scene.client, "edge-2", datetime.now(timezone.utc) + timedelta(hours=24)
+    )
+    fresh = await bootstrap_tokens.mint_token(
+        scene.client, "edge-3", datetime.now(timezone.utc) + timedelta(hours=24)
+    )
+    young = {"metadata": {"creationTimestamp": bootstrap_tokens.format_time(datetime.now(timezone.utc))}}
+    path = f"{bootstrap_tokens.SECRETS}/bootstrap-token-{fresh.id}"
     scene.api.put(path, merged(scene.api.objects[path], young))
-    scene.api.put(f"{tokens.SECRETS}/bootstrap-token-foreign", {"type": "theirs"})
+    scene.api.put(f"{bootstrap_tokens.SECRETS}/bootstrap-token-foreign", {"type": "theirs"})
     await scene.approver.sweep()
 
     assert await scene.has_token()
-    assert await tokens.find(scene.client, fresh.id)  # it may be just being made
-    assert await tokens.find(scene.client, orphan.id) is None
-    assert f"{tokens.SECRETS}/bootstrap-token-foreign" in scene.api.objects
+    assert await bootstrap_tokens.find_token(scene.client, fresh.id)  # it may be just being made
+    assert await bootstrap_tokens.find_token(scene.client, orphan.id) is None
+    assert f"{bootstrap_tokens.SECRETS}/bootstrap-token-foreign" in scene.api.objects
     assert scene.heard.told == []
 
 
@@ -64,8 +68,10 @@ async def test_an_expired_token_that_the_cluster_removed_itself_is_told_too() ->
     scene = Scene()
     await scene.mint(timedelta(seconds=1))
     await scene.approver.sweep()
-    path = f"{tokens.SECRETS}/bootstrap-token-{scene.token}"
-    expires = tokens.moment(scene.api.objects[path]["metadata"]["annotations"][tokens.EXPIRES])
+    path = f"{bootstrap_tokens.SECRETS}/bootstrap-token-{scene.token}"
+    expires = bootstrap_tokens.parse_time(
+        scene.api.objects[path]["metadata"]["annotations"][bootstrap_tokens.EXPIRES]
+    )
     del scene.api.objects[path]
     while datetime.now(timezone.utc) < expires:
         await asyncio.sleep(0.05)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.api.contract import MANAGED_LABEL
-from aks_flex_node.rp.clusters.nodes import NODES
-from aks_flex_node.rp.clusters.taints import BROUGHT, Tainting, Taints, patch
+from aks_flex_rp.clusters.node_controller import NODES
+from aks_flex_rp.clusters.taints import TAINTS_ANNOTATION, DesiredTaints, TaintController, taint_patch
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 from tests.unit.rp.clusters.given import Heard, in_loop
 
@@ -28,16 +28,16 @@ def taint(key: str, value: str = "", effect: str = "NoSchedule") -> dict[str, An
 def node(*taints: dict[str, Any], brought: list[dict[str, Any]] | str | None = None) -> dict[str, Any]:
     note = brought if isinstance(brought, str) else json.dumps(brought, separators=(",", ":"), sort_keys=True)
     metadata = {"name": "edge-1", "uid": "u", "resourceVersion": "7", "labels": MANAGED_LABEL}
-    marks = {} if brought is None else {"annotations": {BROUGHT: note}}
+    marks = {} if brought is None else {"annotations": {TAINTS_ANNOTATION: note}}
     return {"metadata": {**metadata, **marks}, "spec": {"taints": list(taints)}}
 
 
-def wanted(*taints: dict[str, Any], former: tuple[str, ...] = ()) -> Taints:
-    return Taints(taints, frozenset((key, "NoSchedule") for key in former))
+def wanted(*taints: dict[str, Any], former: tuple[str, ...] = ()) -> DesiredTaints:
+    return DesiredTaints(taints, frozenset((key, "NoSchedule") for key in former))
 
 
-def after(before: dict[str, Any], taints: Taints) -> list[dict[str, Any]]:
-    change = patch(before, taints)
+def after(before: dict[str, Any], taints: DesiredTaints) -> list[dict[str, Any]]:
+    change = taint_patch(before, taints)
     assert change
     assert change["metadata"]["resourceVersion"] == "7"  # so that nothing is undone that happens meanwhile
     found: list[dict[str, Any]] = change["spec"]["taints"]
@@ -61,11 +61,11 @@ def test_a_value_changes_and_the_same_key_with_another_effect_is_another_taint()
 
 
 def test_a_new_node_that_registered_with_its_taints_is_only_marked() -> None:
-    change = patch(node(taint("a")), wanted(taint("a")))
+    change = taint_patch(node(taint("a")), wanted(taint("a")))
 
     assert change
     assert change["spec"]["taints"] == [taint("a")]
-    assert json.loads(change["metadata"]["annotations"][BROUGHT]) == [taint("a")]
+    assert json.loads(change["metadata"]["annotations"][TAINTS_ANNOTATION]) == [taint("a")]
 
 
 def test_a_new_node_that_registered_with_what_was_wanted_earlier_loses_it() -> None:
@@ -84,9 +84,9 @@ def test_a_new_node_that_registered_with_what_was_wanted_earlier_loses_it() -> N
     ids=("no taints", "others'", "nothing left of ours", "a person took it away", "a person put it there again"),
 )
 def test_there_is_nothing_to_do_when_what_was_brought_is_what_is_wanted(
-    before: dict[str, Any], taints: Taints
+    before: dict[str, Any], taints: DesiredTaints
 ) -> None:
-    assert patch(before, taints) is None
+    assert taint_patch(before, taints) is None
 
 
 def test_a_node_cannot_get_rid_of_anothers_taint_by_claiming_that_it_was_ours() -> None:
@@ -115,7 +115,7 @@ def test_a_mark_that_nobody_can_read_is_none(garbage: str) -> None:
 def test_the_clusters_own_taints_are_neither_brought_nor_taken() -> None:
     own = taint("node.kubernetes.io/unschedulable")
 
-    assert patch(node(), wanted(own)) is None
+    assert taint_patch(node(), wanted(own)) is None
     assert after(node(own), wanted(taint("a"), former=("node.kubernetes.io/unschedulable",))) == [own, taint("a")]
 
 
@@ -125,7 +125,7 @@ class Scene:
     def __init__(self) -> None:
         self.api, self.heard = FakeApi(), Heard()
         self.heard.wanted["edge-1"] = wanted(taint("a"))
-        self.tainting = Tainting("lab", self.api.client(), self.heard)
+        self.tainting = TaintController("lab", self.api.client(), self.heard)
 
     def appears(self, **changes: Any) -> None:
         self.tainting.saw(self.api.put(EDGE, {**node(), **changes}))
@@ -144,14 +144,14 @@ class Scene:
 async def test_taints_are_brought_when_the_node_appears_and_when_they_change_and_once_each() -> None:
     scene = Scene()
     scene.appears()
-    await scene.tainting.bring_due()
-    await scene.tainting.bring_due()  # what it did itself is looked at, too
+    await scene.tainting.reconcile_due()
+    await scene.tainting.reconcile_due()  # what it did itself is looked at, too
     assert (scene.taints, scene.patches) == ([taint("a")], 1)
 
     scene.heard.wanted["edge-1"] = wanted(taint("b"), former=("a",))
     for name in ("edge-1", "", "edge-2"):
-        scene.tainting.look_at(name)
-        await scene.tainting.bring_due()
+        scene.tainting.mark_due(name)
+        await scene.tainting.reconcile_due()
 
     assert (scene.taints, scene.patches) == ([taint("b")], 2)
 
@@ -160,10 +160,10 @@ async def test_taints_are_brought_when_the_node_appears_and_when_they_change_and
 async def test_a_node_that_comes_back_is_looked_at_again() -> None:
     scene = Scene()
     scene.appears()
-    await scene.tainting.bring_due()
+    await scene.tainting.reconcile_due()
     scene.tainting.gone("edge-1")
     scene.appears(metadata={**node()["metadata"], "uid": "another"})
-    await scene.tainting.bring_due()
+    await scene.tainting.reconcile_due()
 
     assert (scene.taints, scene.patches) == ([taint("a")], 2)
 
@@ -172,8 +172,8 @@ async def test_a_node_that_comes_back_is_looked_at_again() -> None:
 async def test_a_node_that_is_none_of_ours_is_left_alone() -> None:
     scene = Scene()
     scene.appears(metadata={"name": "edge-1", "uid": "u"})
-    scene.tainting.look_at("edge-1")
-    await scene.tainting.bring_due()
+    scene.tainting.mark_due("edge-1")
+    await scene.tainting.reconcile_due()
 
     assert scene.api.calls == []
 
@@ -183,7 +183,7 @@ async def test_nodes_without_taints_are_not_asked_for() -> None:
     scene = Scene()
     scene.heard.wanted, scene.heard.tokens = {}, {"edge-1": ""}
     scene.appears()
-    await scene.tainting.bring_due()
+    await scene.tainting.reconcile_due()
 
     assert scene.api.calls == []
 
@@ -194,9 +194,9 @@ async def test_what_fails_is_due_again() -> None:
     scene.heard.deaf = True
     scene.appears()
     with pytest.raises(ConnectionError):
-        await scene.tainting.bring_due()
+        await scene.tainting.reconcile_due()
     scene.heard.deaf = False
-    await scene.tainting.bring_due()
+    await scene.tainting.reconcile_due()
 
     assert scene.taints == [taint("a")]
 
@@ -211,7 +211,7 @@ async def test_when_others_write_the_node_at_the_same_moment_it_is_read_again() 
 
     scene.api.answers[f"PATCH {EDGE}"] = busy
     scene.appears()
-    await scene.tainting.bring_due()
+    await scene.tainting.reconcile_due()
 
     assert (scene.taints, scene.patches) == ([taint("a")], 2)
 
@@ -224,7 +224,7 @@ async def test_what_the_cluster_does_not_allow_is_said_and_not_tried_for_ever(
     scene.api.answers[f"PATCH {EDGE}"] = lambda _: refusal(403, "Forbidden", "may not patch nodes")
     scene.appears()
     for _ in range(2):
-        await scene.tainting.bring_due()
+        await scene.tainting.reconcile_due()
 
     assert scene.patches == 1
     assert "taints of edge-1 cannot be changed: may not patch nodes" in caplog.text

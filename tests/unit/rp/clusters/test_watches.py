@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from aks_flex_node.rp.clusters.clients import Refused
-from aks_flex_node.rp.clusters.nodes import NODES, NodeWatch
-from aks_flex_node.rp.clusters.watches import Following, keep_doing
+from aks_flex_rp.clusters.client import ApiRefused
+from aks_flex_rp.clusters.informer import Informer, run_periodically
+from aks_flex_rp.clusters.node_controller import NODES, NodeController
 from tests.unit.rp.clusters.fakes import FakeApi
 from tests.unit.rp.clusters.given import Heard, in_loop
 
@@ -61,7 +61,7 @@ async def test_it_lists_once_and_goes_on_where_it_was() -> None:
     api, seen = FakeApi(), Seen()
     script = Script(api, [event("ADDED", "a", 11), event("BOOKMARK", "", 20)], [event("DELETED", "a", 21)])
     async with api.client() as client:
-        following = Following(client, NODES, seen)
+        following = Informer(client, NODES, seen)
         await following.once()
         await following.once()
 
@@ -74,8 +74,8 @@ async def test_when_events_were_missed_it_lists_again() -> None:
     api, seen = FakeApi(), Seen()
     script = Script(api, [GONE], [])
     async with api.client() as client:
-        following = Following(client, NODES, seen)
-        with pytest.raises(Refused):
+        following = Informer(client, NODES, seen)
+        with pytest.raises(ApiRefused):
             await following.once()
         await following.once()
 
@@ -87,7 +87,7 @@ async def test_an_event_that_could_not_be_dealt_with_comes_again_with_everything
     api, seen = FakeApi(), Seen()
     script = Script(api, [event("ADDED", "a", 11)], [])
     async with api.client() as client:
-        following = Following(client, NODES, seen)
+        following = Informer(client, NODES, seen)
         seen.ill = True
         with pytest.raises(ConnectionError):
             await following.once()
@@ -108,7 +108,7 @@ async def test_what_fails_is_tried_until_it_works_and_stops_when_told(caplog: py
             raise ConnectionError("away")
         done.set()
 
-    task = asyncio.create_task(keep_doing("lab: nodes", once, rest=3600))
+    task = asyncio.create_task(run_periodically("lab: nodes", once, rest=3600))
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -130,7 +130,7 @@ async def test_nodes_are_told_of_when_they_change_and_when_they_went_unseen() ->
     api, heard = FakeApi(), Heard()
     heard.tokens = {"edge-1": "", "edge-2": ""}
     async with api.client() as client:
-        watch = NodeWatch("lab", client, heard)
+        watch = NodeController("lab", client, heard)
         await watch.listed([node("edge-1"), node("cloud-1"), {"metadata": {"name": "edge-2"}}])
         await watch.changed("MODIFIED", node("edge-1"))
         await watch.changed("MODIFIED", node("edge-1", version="v1.35.0"))

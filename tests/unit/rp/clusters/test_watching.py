@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.rp.clusters.facts import DNS
-from aks_flex_node.rp.clusters.watching import ClusterWatch
+from aks_flex_rp.clusters.controller import ClusterController
+from aks_flex_rp.clusters.facts import DNS
 from tests.unit.rp.clusters.fakes import DIRECT, FakeApi
 from tests.unit.rp.clusters.given import Heard, in_loop
 
@@ -16,7 +16,7 @@ async def test_facts_are_told_at_every_look_and_again_when_they_could_not_be_tak
     api.put("/version", {"gitVersion": "v1.34.4"})
     api.put(DNS, {"spec": {"clusterIP": "10.0.0.10"}})
     api.put("/apis/admissionregistration.k8s.io/v1", {})
-    watch = ClusterWatch("lab", DIRECT, heard)
+    watch = ClusterController("lab", DIRECT, heard)
     watch.client = api.client()
     heard.deaf = True
     with pytest.raises(ConnectionError):

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.dashboard import auditing, exports
-from aks_flex_node.rp.dashboard.auditing import Asked, asked, place
-from aks_flex_node.rp.dashboard.audits import row
-from aks_flex_node.rp.dashboard.scopes import Shown
-from aks_flex_node.rp.store.store import Event
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.dashboard import audit_page, audit_query
+from aks_flex_rp.dashboard.audit_page import audit_row
+from aks_flex_rp.dashboard.audit_query import AuditQuery, parse_query, parse_scope
+from aks_flex_rp.dashboard.scopes import ShownCluster
+from aks_flex_rp.store.interface import AuditEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
 
 PLANT = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
 NODE = PLANT.node("press-1")
@@ -31,12 +31,12 @@ NODE = PLANT.node("press-1")
 class FakeStore:
     """Events by what the store itself looks for; and how often it was asked."""
 
-    events: list[Event]
+    events: list[AuditEvent]
     asked: list[int] = field(default_factory=list)
 
     async def audit(
         self, *, resource: str = "", who: str = "", what: str = "", before: int = 0, limit: int = 100
-    ) -> tuple[Event, ...]:
+    ) -> tuple[AuditEvent, ...]:
         self.asked.append(limit)
         fitting = [
             each
@@ -49,15 +49,15 @@ class FakeStore:
         return tuple(fitting[:limit])
 
 
-def event(sequence: int, at: float = 0.0, who: str = "ann", outcome: str = "ok", resource: str = NODE) -> Event:
-    return Event(at or float(sequence), who, "update", resource, outcome=outcome, sequence=sequence)
+def event(sequence: int, at: float = 0.0, who: str = "ann", outcome: str = "ok", resource: str = NODE) -> AuditEvent:
+    return AuditEvent(at or float(sequence), who, "update", resource, outcome=outcome, sequence=sequence)
 
 
-def part(store: FakeStore, wanted: Asked, size: int = 10, most: int = 1000) -> auditing.Part:
-    return asyncio.run(auditing.part(cast("Store", store), wanted, size, most))
+def part(store: FakeStore, wanted: AuditQuery, size: int = 10, most: int = 1000) -> audit_query.AuditSlice:
+    return asyncio.run(audit_query.audit_slice(cast("Store", store), wanted, size, most))
 
 
-def sequences(found: auditing.Part) -> list[int]:
+def sequences(found: audit_query.AuditSlice) -> list[int]:
     return [each.sequence for each in found.events]
 
 
@@ -77,33 +77,33 @@ def sequences(found: auditing.Part) -> list[int]:
     ],
 )
 def test_a_place_is_an_id_or_a_cluster_and_perhaps_a_node(query: Mapping[str, str], resource: str) -> None:
-    assert place(query).resource.lower() == resource.lower()
+    assert parse_scope(query).resource.lower() == resource.lower()
 
 
 def test_what_cannot_be_meant_is_left_out() -> None:
     query = {"before": "-1", "since": "yesterday", "until": "2026-13-01", "outcome": "lucky", "who": " ann "}
-    assert asked(query, place(query)) == Asked(who="ann")
+    assert parse_query(query, parse_scope(query)) == AuditQuery(who="ann")
 
 
 def test_days_are_those_of_utc_and_the_last_one_counts() -> None:
     query = {"since": "1970-01-02", "until": "1970-01-02"}
-    wanted = asked(query, place(query))
+    wanted = parse_query(query, parse_scope(query))
     assert (wanted.since, wanted.until) == (86400.0, 172800.0)
     assert [wanted.fits(event(1, at)) for at in (86399.0, 86400.0, 172799.0, 172800.0)] == [False, True, True, False]
 
 
 def test_a_node_of_any_cluster_is_found_by_its_name() -> None:
     query = {"node": "PRESS-1"}
-    wanted = asked(query, place(query))
+    wanted = parse_query(query, parse_scope(query))
     other = PLANT.node("compress-1")
     assert [wanted.fits(each) for each in (event(1), event(2, resource=other))] == [True, False]
 
 
 def test_pages_follow_one_another_without_gap_or_repeat() -> None:
     store = FakeStore([event(number) for number in range(1, 26)])
-    first = part(store, Asked())
-    second = part(store, Asked(before=first.next))
-    third = part(store, Asked(before=second.next))
+    first = part(store, AuditQuery())
+    second = part(store, AuditQuery(before=first.next))
+    third = part(store, AuditQuery(before=second.next))
     assert sequences(first) + sequences(second) + sequences(third) == list(range(25, 0, -1))
     assert (third.next, third.cut) == (0, False)
 
@@ -111,31 +111,31 @@ def test_pages_follow_one_another_without_gap_or_repeat() -> None:
 def test_looking_for_what_is_rare_ends_and_can_be_gone_on_with() -> None:
     rare = event(3, outcome="denied")
     store = FakeStore([rare, *(event(number) for number in range(4, 3000))])
-    found = part(store, Asked(outcome="denied"), most=1000)
+    found = part(store, AuditQuery(outcome="denied"), most=1000)
     assert (found.events, found.cut) == ((), True)
     assert sum(store.asked) == 1000
-    again = part(store, Asked(outcome="denied", before=found.next), most=2000)
+    again = part(store, AuditQuery(outcome="denied", before=found.next), most=2000)
     assert sequences(again) == [3]
 
 
 def test_nobody_looks_behind_the_first_day_that_is_asked_for() -> None:
     store = FakeStore([event(number, at=number * 100.0) for number in range(1, 5000)])
-    found = part(store, Asked(since=499_000.0))
+    found = part(store, AuditQuery(since=499_000.0))
     assert sequences(found) == list(range(4999, 4989, -1))
     assert len(store.asked) == 1
 
 
 def test_events_are_told_in_words_with_a_way_to_their_node() -> None:
-    shown = [Shown(PLANT, 1, "Plant")]
-    assert row(event(1), shown).link == shown[0].node("press-1")
-    assert row(event(1), shown).words == "Changed"
-    assert row(event(1), ()).link == ""
-    service = row(Event(1.0, "somebody", "signIn", "/", outcome="denied"), shown)
+    shown = [ShownCluster(PLANT, 1, "Plant")]
+    assert audit_row(event(1), shown).link == shown[0].node("press-1")
+    assert audit_row(event(1), shown).words == "Changed"
+    assert audit_row(event(1), ()).link == ""
+    service = audit_row(AuditEvent(1.0, "somebody", "signIn", "/", outcome="denied"), shown)
     assert (service.words, service.name, service.denied) == ("Signing in was refused", "the service", True)
-    assert row(Event(1.0, "a", "cluster.added", str(PLANT)), shown).name == "Plant"
+    assert audit_row(AuditEvent(1.0, "a", "cluster.added", str(PLANT)), shown).name == "Plant"
 
 
-async def _batches(*batches: list[Event]) -> AsyncIterator[list[Event]]:
+async def _batches(*batches: list[AuditEvent]) -> AsyncIterator[list[AuditEvent]]:
     for batch in batches:
         yield batch
 
@@ -150,19 +150,19 @@ def written(parts: AsyncIterator[bytes]) -> str:
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
 def test_no_cell_of_a_table_is_a_formula(start: str) -> None:
     bad = f"{start}cmd|' /C calc'!A0"
-    [found] = csv.DictReader(io.StringIO(written(exports.as_csv(_batches([event(1, who=bad)]))), newline=""))
+    [found] = csv.DictReader(io.StringIO(written(audit_page.as_csv(_batches([event(1, who=bad)]))), newline=""))
     assert found["who"] == f"'{bad}"
 
 
 def test_a_table_has_every_event_and_all_of_it() -> None:
-    told = Event(1.5, 'a "b", c', "update", NODE, "192.0.2.1", "id", "ok", {"why": "x\ny"}, 7)
-    text = written(exports.as_csv(_batches([told], [event(2), event(1)])))
+    told = AuditEvent(1.5, 'a "b", c', "update", NODE, "192.0.2.1", "id", "ok", {"why": "x\ny"}, 7)
+    text = written(audit_page.as_csv(_batches([told], [event(2), event(1)])))
     first, *rest = csv.DictReader(io.StringIO(text, newline=""))
     assert (first["who"], json.loads(first["detail"]), first["sequence"]) == ('a "b", c', {"why": "x\ny"}, "7")
     assert [each["sequence"] for each in rest] == ["2", "1"]
 
 
 @pytest.mark.parametrize("batches", [(), ([],), ([event(2)], [], [event(1)])])
-def test_what_programs_get_is_one_document(batches: tuple[list[Event], ...]) -> None:
-    document = json.loads(written(exports.as_json(_batches(*batches))))
+def test_what_programs_get_is_one_document(batches: tuple[list[AuditEvent], ...]) -> None:
+    document = json.loads(written(audit_page.as_json(_batches(*batches))))
     assert [each["sequence"] for each in document["value"]] == [each.sequence for batch in batches for each in batch]

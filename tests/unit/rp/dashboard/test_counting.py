@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from aks_flex_node.rp.dashboard.counting import Counting
-from aks_flex_node.rp.store.fleet import Count, FleetQuery
+from aks_flex_rp.dashboard.fleet_page import FleetCounter
+from aks_flex_rp.store.fleet import FleetCount, FleetQuery
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
 
 LIST = FleetQuery((1,))
 
@@ -25,11 +25,11 @@ class Counted:
     nodes: int = 0
     asked: list[float] = field(default_factory=list)
 
-    async def fleet_counts(self, now: float) -> tuple[Count, ...]:
+    async def fleet_counts(self, now: float) -> tuple[FleetCount, ...]:
         self.asked.append(now)
         self.passes(self.takes)
         self.nodes += 1
-        return (Count(1, "Ready", "1.34.4", behind=False, trouble=False, nodes=self.nodes),)
+        return (FleetCount(1, "Ready", "1.34.4", behind=False, trouble=False, nodes=self.nodes),)
 
     async def count_fleet(self, _: FleetQuery, now: float) -> int:
         self.asked.append(now)
@@ -39,11 +39,11 @@ class Counted:
     def passes(self, seconds: float) -> None:
         self.now, self.clock = self.now + seconds, self.clock + seconds
 
-    def counting(self) -> Counting:
-        return Counting(cast("Store", self), lambda: self.now, lambda: self.clock)
+    def counting(self) -> FleetCounter:
+        return FleetCounter(cast("Store", self), lambda: self.now, lambda: self.clock)
 
 
-async def shown(counting: Counting) -> int:
+async def shown(counting: FleetCounter) -> int:
     found = sum(each.nodes for each in await counting.counts())
     await asyncio.sleep(0)  # what was begun for the next one is done
     return found

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from aks_flex_node.rp.dashboard import differences
-from aks_flex_node.rp.dashboard.differences import Line
-from aks_flex_node.rp.nodes.around import changed
-from aks_flex_node.rp.store.store import Event
+from aks_flex_rp.dashboard import document_diff
+from aks_flex_rp.dashboard.document_diff import DiffLine
+from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.store.interface import AuditEvent
 
 Document = dict[str, Any]
 
@@ -30,9 +30,11 @@ THIRD: Document = {
 }
 
 
-def write(version: int, before: Document, after: Document, what: str = "update") -> Event:
+def write(version: int, before: Document, after: Document, what: str = "update") -> AuditEvent:
     """As the service records it."""
-    return Event(1.0, "p", what, "/n", detail={"configVersion": str(version), "changed": changed(before, after)})
+    return AuditEvent(
+        1.0, "p", what, "/n", detail={"configVersion": str(version), "changed": property_changes(before, after)}
+    )
 
 
 HISTORY = [write(3, SECOND, THIRD), write(2, FIRST, SECOND), write(1, {}, FIRST, "create")]
@@ -40,64 +42,70 @@ HISTORY = [write(3, SECOND, THIRD), write(2, FIRST, SECOND), write(1, {}, FIRST,
 
 def test_what_was_applied_is_found_back_to_the_beginning() -> None:
     for has, expected in (("3", THIRD), ("2", SECOND), ("1", FIRST)):
-        found = differences.applied(THIRD, 3, has, HISTORY)
+        found = document_diff.applied_properties(THIRD, 3, has, HISTORY)
         assert found is not None
         assert found.properties == expected
         assert not found.renewed
 
 
 def test_an_audit_that_does_not_reach_back_leads_nowhere() -> None:
-    assert differences.applied(THIRD, 3, "1", HISTORY[:2]) is None
-    assert differences.applied(THIRD, 3, "0", HISTORY) is None
-    assert differences.applied(THIRD, 3, "1", []) is None
+    assert document_diff.applied_properties(THIRD, 3, "1", HISTORY[:2]) is None
+    assert document_diff.applied_properties(THIRD, 3, "0", HISTORY) is None
+    assert document_diff.applied_properties(THIRD, 3, "1", []) is None
 
 
 def test_what_was_refused_has_changed_nothing() -> None:
-    refused = Event(1.0, "p", "update", "/n", outcome="denied", detail={"changed": {"versions": [{"x": "y"}, None]}})
-    found = differences.applied(THIRD, 3, "2", [refused, *HISTORY])
+    refused = AuditEvent(
+        1.0, "p", "update", "/n", outcome="denied", detail={"changed": {"versions": [{"x": "y"}, None]}}
+    )
+    found = document_diff.applied_properties(THIRD, 3, "2", [refused, *HISTORY])
     assert found is not None
     assert found.properties == SECOND
 
 
 def test_a_change_of_the_cluster_itself_is_noticed() -> None:
-    renewed = Event(2.0, "cluster watch", "update", "/n", detail={"configVersion": "4"})
-    found = differences.applied(THIRD, 4, "3", [renewed, *HISTORY])
+    renewed = AuditEvent(2.0, "cluster watch", "update", "/n", detail={"configVersion": "4"})
+    found = document_diff.applied_properties(THIRD, 4, "3", [renewed, *HISTORY])
     assert found is not None
     assert found.renewed
     assert found.properties == THIRD
 
 
 def test_changes_are_the_smallest_things_that_differ() -> None:
-    assert differences.changes({"a": {"x": 1}}, {"a": {"x": 2}, "b": {"y": {"z": []}}}) == {
+    assert document_diff.diff({"a": {"x": 1}}, {"a": {"x": 2}, "b": {"y": {"z": []}}}) == {
         ("a", "x"): (1, 2),
         ("b", "y", "z"): (None, []),
     }
-    assert differences.changes({"a": {"x": 1}}, {}) == {("a", "x"): (1, None)}
-    assert differences.changes({"a": {"x": 1}}, {"a": "text"}) == {("a",): ({"x": 1}, "text")}
-    assert differences.changes({}, {"a": {}}) == {("a",): (None, {})}
+    assert document_diff.diff({"a": {"x": 1}}, {}) == {("a", "x"): (1, None)}
+    assert document_diff.diff({"a": {"x": 1}}, {"a": "text"}) == {("a",): ({"x": 1}, "text")}
+    assert document_diff.diff({}, {"a": {}}) == {("a",): (None, {})}
 
 
 def test_what_is_changed_and_changed_back_is_as_it_was() -> None:
-    forth = {path: new for path, (_, new) in differences.changes(FIRST, THIRD).items()}
-    back = {path: old for path, (old, _) in differences.changes(FIRST, THIRD).items()}
-    assert differences.changed(FIRST, forth) == THIRD
-    assert differences.changed(THIRD, back) == FIRST
+    forth = {path: new for path, (_, new) in document_diff.diff(FIRST, THIRD).items()}
+    back = {path: old for path, (old, _) in document_diff.diff(FIRST, THIRD).items()}
+    assert document_diff.apply_values(FIRST, forth) == THIRD
+    assert document_diff.apply_values(THIRD, back) == FIRST
 
 
 def test_to_take_out_what_is_not_there_makes_nothing() -> None:
-    assert differences.changed({"a": {"b": 1}}, {("x", "y", "z"): None, ("a", "b", "c"): None}) == {"a": {"b": 1}}
+    assert document_diff.apply_values({"a": {"b": 1}}, {("x", "y", "z"): None, ("a", "b", "c"): None}) == {
+        "a": {"b": 1}
+    }
 
 
 def test_lines_say_what_was_and_what_is() -> None:
-    told = differences.lines({"versions": (None, {"runc": "1", "cni": "2"}), "n": ("1", "2"), "old": ([], None)})
+    told = document_diff.diff_lines(
+        {"versions": (None, {"runc": "1", "cni": "2"}), "n": ("1", "2"), "old": ([], None)}
+    )
     assert told == [
-        Line("versions.runc", "", "1"),
-        Line("versions.cni", "", "2"),
-        Line("n", "1", "2"),
-        Line("old", "[]", ""),
+        DiffLine("versions.runc", "", "1"),
+        DiffLine("versions.cni", "", "2"),
+        DiffLine("n", "1", "2"),
+        DiffLine("old", "[]", ""),
     ]
     assert [each.kind for each in told] == ["added", "added", "changed", "removed"]
 
 
 def test_names_with_dots_are_told_apart() -> None:
-    assert differences.name_of(("labels", "example.com/a")) == 'labels."example.com/a"'
+    assert document_diff.name_of(("labels", "example.com/a")) == 'labels."example.com/a"'

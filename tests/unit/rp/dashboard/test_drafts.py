@@ -6,14 +6,23 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.rp.arm.errors import ArmError, Detail, stale
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.clusters.facts import ClusterFacts
-from aks_flex_node.rp.dashboard.creating import judge, refused, turned, wrong
-from aks_flex_node.rp.dashboard.drafts import FIELDS, MOST_ROWS, REVIEW, SECRET, Draft, draft
-from aks_flex_node.rp.dashboard.troubles import Trouble, located, own_troubles
-from aks_flex_node.rp.dashboard.visits import MOST_FIELDS
-from aks_flex_node.rp.nodes.around import Known
+from aks_flex_rp.arm.errors import ArmError, ErrorDetail, precondition_failed
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.clusters.facts import ClusterFacts
+from aks_flex_rp.dashboard.create_page import first_invalid_step, navigate, rejected_form, validate_draft
+from aks_flex_rp.dashboard.node_draft import (
+    FIELDS,
+    MOST_ROWS,
+    REVIEW,
+    SECRET,
+    DraftError,
+    NodeDraft,
+    form_errors,
+    locate_draft_errors,
+    parse_draft,
+)
+from aks_flex_rp.dashboard.page_request import MOST_FIELDS
+from aks_flex_rp.nodes.context import ClusterInfo
 
 CLIENT = "6dae42f8-4368-4678-94ff-3960e28e3630"
 PLANT = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
@@ -22,19 +31,19 @@ PRINCIPAL = {**BASE, "method": "servicePrincipal", "kubelet": "bootstrapToken", 
 SECRET_ONE = "a secret of somebody"
 
 
-def known(aad: bool = True) -> Known:
-    return Known(PLANT, ClusterFacts("1.34.4", "https://api.example:443", "", "10.0.0.10", aad=aad))
+def known(aad: bool = True) -> ClusterInfo:
+    return ClusterInfo(PLANT, ClusterFacts("1.34.4", "https://api.example:443", "", "10.0.0.10", aad=aad))
 
 
 def troubles(form: dict[str, str], aad: bool = True) -> dict[str, str]:
     """By the field that each is at; what the form itself finds comes before what the API would say of it."""
-    found = draft(form)
-    both = [*located(found, judge(found, known(aad))), *own_troubles(found, {PLANT.key})]
+    found = parse_draft(form)
+    both = [*locate_draft_errors(found, validate_draft(found, known(aad))), *form_errors(found, {PLANT.key})]
     return {each.field: each.message for each in both if each.field != SECRET}
 
 
 def properties(form: dict[str, str], secret: str = "") -> dict[str, Any]:
-    made: dict[str, Any] = draft(form).body(secret)["properties"]
+    made: dict[str, Any] = parse_draft(form).body(secret)["properties"]
     return made
 
 
@@ -67,42 +76,44 @@ def test_an_identity_may_be_left_to_the_machine(method: str) -> None:
 def test_what_was_written_for_another_method_is_kept_and_not_sent() -> None:
     form = {**PRINCIPAL, "method": "managedIdentity", "mi-client": CLIENT}
     assert properties(form)["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"clientId": CLIENT}}
-    assert dict(draft(form).carried(1))["sp-client"] == CLIENT
+    assert dict(parse_draft(form).carried(1))["sp-client"] == CLIENT
 
 
 @pytest.mark.parametrize("step", FIELDS)
 def test_every_step_carries_all_the_others_and_never_the_secret(step: int) -> None:
     form = {**PRINCIPAL, "pods": "50", SECRET: SECRET_ONE, "label-key-0": "a", "label-value-0": "b"}
     form |= {"taint-key-0": "t", "taint-value-0": "", "taint-effect-0": "NoExecute"}
-    found = draft(form)
+    found = parse_draft(form)
     shown = {name: found[name] for name in FIELDS[step] if found[name]} | (dict(found.cells()) if step == 4 else {})
-    assert draft({**shown, **dict(found.carried(step))}) == found
+    assert parse_draft({**shown, **dict(found.carried(step))}) == found
     assert SECRET_ONE not in str(found)
 
 
 def test_a_form_with_all_rows_is_still_one_that_is_read() -> None:
-    most = Draft(labels=(("k", "v"),) * MOST_ROWS["label"], taints=(("k", "v", "NoExecute"),) * MOST_ROWS["taint"])
+    most = NodeDraft(
+        labels=(("k", "v"),) * MOST_ROWS["label"], taints=(("k", "v", "NoExecute"),) * MOST_ROWS["taint"]
+    )
     others = sum(map(len, FIELDS.values()))
     assert len(list(most.cells())) + others + len(("csrf", "step", "to")) < MOST_FIELDS
     assert most.with_row("label") == most
 
 
 def test_rows_are_added_and_taken_out() -> None:
-    found = draft({**BASE, "label-key-0": "a", "label-key-7": "b", "taint-effect-3": "NoExecute"})
+    found = parse_draft({**BASE, "label-key-0": "a", "label-key-7": "b", "taint-effect-3": "NoExecute"})
     assert found.labels == (("a", ""), ("b", ""))
     assert found.taints == ()
-    more = turned(found, 4, "add-label")
+    more = navigate(found, 4, "add-label")
     assert more is not None
     assert more.draft.labels == (("a", ""), ("b", ""), ("", ""))
     assert more.focus == "label-key-2"
-    less = turned(found, 4, "drop-label-0")
+    less = navigate(found, 4, "drop-label-0")
     assert less is not None
     assert less.draft.labels == (("b", ""),)
 
 
 @pytest.mark.parametrize("to", ["next", "", "add-nothing", "drop-label-x", "drop-label-", "create"])
 def test_any_other_button_goes_on(to: str) -> None:
-    assert turned(draft(BASE), 3, to) is None
+    assert navigate(parse_draft(BASE), 3, to) is None
 
 
 def test_what_is_right_has_no_trouble() -> None:
@@ -163,24 +174,32 @@ def test_who_wants_a_node_followed_must_say_whose_it_is() -> None:
 
 
 def test_the_first_step_with_something_wrong_is_shown_with_all_of_it() -> None:
-    found = [Trouble("label-key-0", "b"), Trouble("pods", "a"), Trouble("kubernetes", "c"), Trouble("", "d")]
-    form = wrong(draft(BASE), found)
+    found = [
+        DraftError("label-key-0", "b"),
+        DraftError("pods", "a"),
+        DraftError("kubernetes", "c"),
+        DraftError("", "d"),
+    ]
+    form = first_invalid_step(parse_draft(BASE), found)
     assert form is not None
     assert form.step == 3
     assert [each.message for each in form.troubles] == ["a", "c"]
 
 
 def test_what_the_api_refuses_in_the_end_leads_back_to_its_step() -> None:
-    details = (Detail("x", "too old", "properties.versions.runc"), Detail("x", "odd", "properties.nodeConfig.vpn"))
-    form = refused(draft(BASE), ArmError(400, "InvalidRequestContent", "2 problems", details=details))
+    details = (
+        ErrorDetail("x", "too old", "properties.versions.runc"),
+        ErrorDetail("x", "odd", "properties.nodeConfig.vpn"),
+    )
+    form = rejected_form(parse_draft(BASE), ArmError(400, "InvalidRequestContent", "2 problems", details=details))
     assert (form.step, form.status) == (3, 400)
-    form = refused(draft(BASE), ArmError(503, "ServiceUnavailable", "Plant does not answer."))
+    form = rejected_form(parse_draft(BASE), ArmError(503, "ServiceUnavailable", "Plant does not answer."))
     assert (form.step, form.status) == (REVIEW, 503)
     assert [each.message for each in form.troubles] == ["Plant does not answer."]
-    form = refused(draft(BASE), stale("press-1"))
+    form = rejected_form(parse_draft(BASE), precondition_failed("press-1"))
     assert (form.step, form.wrong("name")[:10]) == (1, "There is a")
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "40", "-1", "", "\u00b2", "\u0663"])
 def test_a_row_that_no_form_can_have_is_not_taken_out(number: str) -> None:
-    assert turned(Draft(labels=(("a", "b"),)), 4, f"drop-label-{number}") is None
+    assert navigate(NodeDraft(labels=(("a", "b"),)), 4, f"drop-label-{number}") is None

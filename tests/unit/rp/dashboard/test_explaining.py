@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.rp.dashboard import explaining
-from aks_flex_node.rp.dashboard.explaining import REASONS
+from aks_flex_rp.dashboard import condition_text
+from aks_flex_rp.dashboard.condition_text import REASONS
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "troubleshooting.md"
 
@@ -45,33 +45,33 @@ def test_every_section_that_is_named_is_there() -> None:
     ],
 )
 def test_some_conditions_are_good_when_they_hold_and_others_when_not(kind: str, holds: str, mood: str) -> None:
-    assert explaining.condition(told(kind, holds)).state == mood
+    assert condition_text.explain_condition(told(kind, holds)).state == mood
 
 
 def test_a_reason_is_explained_where_the_machine_says_nothing() -> None:
-    bare = explaining.condition(told("Ready", "False", "ServiceFailed"))
+    bare = condition_text.explain_condition(told("Ready", "False", "ServiceFailed"))
     assert bare.cause == REASONS["ServiceFailed"].words
-    said = explaining.condition(told("Ready", "False", "ServiceFailed", "containerd does not run"))
+    said = condition_text.explain_condition(told("Ready", "False", "ServiceFailed", "containerd does not run"))
     assert said.cause == "containerd does not run"
     assert said.remedy
     assert said.section == "docs/troubleshooting.md#service-failed"
 
 
 def test_all_is_well_needs_no_remedy() -> None:
-    fine = explaining.condition(told("Drifted", "False", "NoDrift"))
+    fine = condition_text.explain_condition(told("Drifted", "False", "NoDrift"))
     assert (fine.remedy, fine.section) == ("", "")
 
 
 def test_what_is_under_way_is_not_wrong() -> None:
-    found = explaining.condition(told("ConfigApplied", "False", "InProgress"))
+    found = condition_text.explain_condition(told("ConfigApplied", "False", "InProgress"))
     assert (found.answer, found.state) == ("Not yet", "unknown")
 
 
 def test_the_name_of_an_error_leads_to_its_section() -> None:
-    found = explaining.condition(told("ConfigApplied", "False", "ArtifactUnreachable", "no route"))
+    found = condition_text.explain_condition(told("ConfigApplied", "False", "ArtifactUnreachable", "no route"))
     assert found.section == "docs/troubleshooting.md#artifact-unreachable"
-    assert explaining.condition(told("Ready", "False", "ArtifactUnreachable")).section == ""
-    assert explaining.condition(told("ConfigApplied", "False", "<script>")).section == ""
+    assert condition_text.explain_condition(told("Ready", "False", "ArtifactUnreachable")).section == ""
+    assert condition_text.explain_condition(told("ConfigApplied", "False", "<script>")).section == ""
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ def test_the_name_of_an_error_leads_to_its_section() -> None:
     ],
 )
 def test_a_node_stands_as_the_fleet_counts_it(ready: dict[str, str], join: str, expected: str) -> None:
-    assert explaining.state_of(status(ready, join)) == expected
+    assert condition_text.state_of(status(ready, join)) == expected
 
 
 def test_a_failed_join_tells_its_cause_on_top() -> None:
-    found = explaining.standing(status(told("Ready", "Unknown"), "Failed", joinFailure="no route"), "try again")
+    found = condition_text.summarize(status(told("Ready", "Unknown"), "Failed", joinFailure="no route"), "try again")
     assert (found.cause, found.remedy) == ("no route", "try again")
 
 
 def test_the_same_cause_is_told_once() -> None:
     rows = [told("ConfigApplied", "False", "RolledBack", "why"), told("UpgradeFailed", "True", "RolledBack", "why")]
-    assert len(explaining.attention(map(explaining.condition, rows))) == 1
+    assert len(condition_text.problems_shown(map(condition_text.explain_condition, rows))) == 1
 
 
 def test_what_is_no_time_is_none() -> None:
-    assert explaining.seconds("2026-11-15T10:00:00Z") == 1794736800.0
-    assert explaining.seconds("yesterday") == explaining.seconds("") == 0.0
+    assert condition_text.parse_time("2026-11-15T10:00:00Z") == 1794736800.0
+    assert condition_text.parse_time("yesterday") == condition_text.parse_time("") == 0.0

@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.dashboard.fleet import Links, newest_first, segments, wanted
-from aks_flex_node.rp.dashboard.scopes import Shown
-from aks_flex_node.rp.dashboard.visits import local
-from aks_flex_node.rp.store.fleet import FleetQuery
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.dashboard.fleet_page import FleetLinks, newest_first, parse_fleet_query, segments
+from aks_flex_rp.dashboard.page_request import local_path
+from aks_flex_rp.dashboard.scopes import ShownCluster
+from aks_flex_rp.store.fleet import FleetQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SUBSCRIPTION = "12345678-1234-1234-1234-123456789abc"
-OSLO = Shown(ClusterId(SUBSCRIPTION, "edge", "oslo"), 1, "oslo")
-ROME = Shown(ClusterId(SUBSCRIPTION, "edge", "rome"), 2, "rome")
-NEW = Shown(ClusterId(SUBSCRIPTION, "edge", "new"), 0, "new")
+OSLO = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "oslo"), 1, "oslo")
+ROME = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "rome"), 2, "rome")
+NEW = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "new"), 0, "new")
 
 
 def test_an_address_without_words_asks_for_the_first_page_of_all() -> None:
-    assert wanted({}, [OSLO, ROME, NEW]) == FleetQuery((1, 2))
+    assert parse_fleet_query({}, [OSLO, ROME, NEW]) == FleetQuery((1, 2))
 
 
 def test_every_word_of_an_address_is_understood() -> None:
     words = {"cluster": OSLO.id.key.upper(), "search": "hall", "state": "NotReady", "version": "1.34.4"}
     words |= {"behind": "yes", "trouble": "yes", "sort": "seen", "order": "desc", "page": "3"}
-    assert wanted(words, [OSLO, ROME]) == FleetQuery(
+    assert parse_fleet_query(words, [OSLO, ROME]) == FleetQuery(
         (1,), "hall", "NotReady", "1.34.4", trouble=True, behind=True, sort="seen", descending=True, offset=100
     )
 
@@ -38,24 +38,24 @@ def test_every_word_of_an_address_is_understood() -> None:
     [{"state": "Fine"}, {"sort": "key; DROP TABLE fleet"}, {"page": "-1"}, {"page": "0"}, {"page": "9" * 40}],
 )
 def test_words_that_mean_nothing_are_left_out(words: Mapping[str, str]) -> None:
-    assert wanted(words, [OSLO, ROME]) == FleetQuery((1, 2))
+    assert parse_fleet_query(words, [OSLO, ROME]) == FleetQuery((1, 2))
 
 
 def test_a_cluster_that_one_may_not_see_shows_nothing() -> None:
-    assert wanted({"cluster": ROME.id.key}, [OSLO]).places == ()
+    assert parse_fleet_query({"cluster": ROME.id.key}, [OSLO]).places == ()
 
 
 def test_a_link_keeps_what_is_asked_for_and_begins_at_the_first_page() -> None:
-    link = Links({"search": "a b&c", "page": "4", "state": "Ready"})
+    link = FleetLinks({"search": "a b&c", "page": "4", "state": "Ready"})
     assert link(state="Silent") == "/?search=a+b%26c&state=Silent"
     assert link(page=2) == "/?search=a+b%26c&state=Ready&page=2"
-    assert Links({})(state="") == "/"
+    assert FleetLinks({})(state="") == "/"
 
 
 def test_sorting_by_the_same_column_turns_it_round() -> None:
-    assert Links({}).sort("name") == "/?sort=name&order=desc"
-    assert Links({"sort": "seen", "order": "desc"}).sort("seen") == "/?sort=seen"
-    assert Links({"sort": "seen"}).sort("state") == "/?sort=state"
+    assert FleetLinks({}).sort("name") == "/?sort=name&order=desc"
+    assert FleetLinks({"sort": "seen", "order": "desc"}).sort("seen") == "/?sort=seen"
+    assert FleetLinks({"sort": "seen"}).sort("state") == "/?sort=state"
 
 
 def test_a_bar_is_full_and_its_smallest_part_can_be_seen() -> None:
@@ -68,7 +68,7 @@ def test_a_bar_is_full_and_its_smallest_part_can_be_seen() -> None:
 
 @pytest.mark.parametrize("path", ["/", "/?search=a", "/ui/nodes/a/b/c/d", "/ui/audit?who=//x"])
 def test_a_page_of_ours_may_follow_a_sign_in(path: str) -> None:
-    assert local(path) == path
+    assert local_path(path) == path
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_page_of_ours_may_follow_a_sign_in(path: str) -> None:
     ],
 )
 def test_nothing_else_does(path: str) -> None:
-    assert local(path) == "/"
+    assert local_path(path) == "/"
 
 
 def test_a_node_that_says_something_odd_about_its_version_keeps_nobody_from_the_page() -> None:

@@ -7,15 +7,22 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aks_flex_node.rp.auth.keys import ADMIN
-from aks_flex_node.rp.dashboard.joining_commands import AGAIN, COOKIE, NEW, Handing, command, remedy
-from aks_flex_node.rp.dashboard.sessions import SignedIn
-from aks_flex_node.rp.dashboard.steps import Step
-from aks_flex_node.rp.dashboard.visits import Visit
-from aks_flex_node.rp.nodes.writing import Url
-from aks_flex_node.rp.sealing import Sealer
+from aks_flex_rp.auth.admin_key import ADMIN_CALLER
+from aks_flex_rp.crypto.encryption import Sealer
+from aks_flex_rp.dashboard.join_page import (
+    CONFIG_URL_COOKIE,
+    NEW_COMMAND_HINT,
+    RERUN_HINT,
+    ConfigUrlCookie,
+    JoinStep,
+    join_command,
+    join_remedy,
+)
+from aks_flex_rp.dashboard.page_request import PageRequest
+from aks_flex_rp.dashboard.sessions import SignedInUser
+from aks_flex_rp.nodes.commands import ConfigUrl
 
-URL = Url("https://rp.example/configs/hc0secret#ca=sha256:4f1c", 2000.0)
+URL = ConfigUrl("https://rp.example/configs/hc0secret#ca=sha256:4f1c", 2000.0)
 NODE = "/clusters/Plant/flexNodeConfig/press-1"
 SESSION, OTHER_SESSION = "the secret of a session", "that of another"
 
@@ -28,16 +35,16 @@ class Clock:
         return self.now
 
 
-def visit(session: str = SESSION, cookie: str = "") -> Visit:
-    headers = [(b"cookie", f"{COOKIE}={cookie}".encode())] if cookie else []
-    return Visit(Request({"type": "http", "headers": headers}), "request", SignedIn(ADMIN, session))
+def visit(session: str = SESSION, cookie: str = "") -> PageRequest:
+    headers = [(b"cookie", f"{CONFIG_URL_COOKIE}={cookie}".encode())] if cookie else []
+    return PageRequest(Request({"type": "http", "headers": headers}), "request", SignedInUser(ADMIN_CALLER, session))
 
 
-def handing(clock: Clock | None = None) -> Handing:
-    return Handing(Sealer([b"k" * 32], "a test"), clock or Clock())
+def handing(clock: Clock | None = None) -> ConfigUrlCookie:
+    return ConfigUrlCookie(Sealer([b"k" * 32], "a test"), clock or Clock())
 
 
-def given(made: Handing) -> str:
+def given(made: ConfigUrlCookie) -> str:
     """The cookie's value."""
     answer = Response()
     made.give(answer, visit(), NODE, URL)
@@ -73,13 +80,13 @@ def test_after_a_minute_it_is_gone() -> None:
 
 
 def test_the_command_is_one_line_for_a_shell() -> None:
-    assert command(URL) == f"aks-flex-node agent --config-url '{URL.url}'"
+    assert join_command(URL) == f"aks-flex-node agent --config-url '{URL.url}'"
 
 
 def test_what_helps_depends_on_how_far_the_machine_came() -> None:
     def stopped(at: str) -> str:
-        return remedy([Step("Created", "Created", "done"), Step(at, at, "failed")])
+        return join_remedy([JoinStep("Created", "Created", "done"), JoinStep(at, at, "failed")])
 
-    assert stopped("ConfigFetched") == NEW
-    assert stopped("Joined") == AGAIN
-    assert remedy([Step("Created", "Created", "now")]) == ""
+    assert stopped("ConfigFetched") == NEW_COMMAND_HINT
+    assert stopped("Joined") == RERUN_HINT
+    assert join_remedy([JoinStep("Created", "Created", "now")]) == ""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from aks_flex_node.rp.auth.keys import ADMIN
-from aks_flex_node.rp.dashboard.scopes import Scopes
-from aks_flex_node.rp.store.store import Cluster
+from aks_flex_rp.auth.admin_key import ADMIN_CALLER
+from aks_flex_rp.dashboard.scopes import DashboardScopes
+from aks_flex_rp.store.interface import Cluster
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.arm.ids import ClusterId
-    from aks_flex_node.rp.serving.doors import Doors
+    from aks_flex_rp.api.authorization import Authorizer
+    from aks_flex_rp.arm.ids import ClusterId
 
 ABOVE = "/subscriptions/12345678-1234-1234-1234-123456789abc/resourceGroups/edge/providers"
 IDS = [f"{ABOVE}/Microsoft.ContainerService/managedClusters/{name}" for name in ("oslo", "paris", "rome")]
@@ -44,8 +44,8 @@ class KnownClusters:
 
 def test_all_clusters_are_asked_about_at_once_and_shown_in_their_order() -> None:
     async def work() -> list[tuple[str, int]]:
-        doors = SimpleNamespace(shop=SimpleNamespace(store=KnownClusters()), roles=SlowRoles())
-        found = await asyncio.wait_for(Scopes(cast("Doors", doors)).clusters(ADMIN), 30)
+        doors = SimpleNamespace(context=SimpleNamespace(store=KnownClusters()), roles=SlowRoles())
+        found = await asyncio.wait_for(DashboardScopes(cast("Authorizer", doors)).clusters(ADMIN_CALLER), 30)
         return [(each.label, each.place) for each in found]
 
     assert asyncio.run(work()) == [("oslo", 7), ("rome", 0)]

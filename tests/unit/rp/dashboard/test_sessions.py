@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.rp.auth.keys import ADMIN
-from aks_flex_node.rp.callers import Caller
-from aks_flex_node.rp.dashboard.sessions import Sessions, SignedIn
-from aks_flex_node.rp.dashboard_settings import DashboardSettings
+from aks_flex_rp.auth.admin_key import ADMIN_CALLER
+from aks_flex_rp.callers import Caller
+from aks_flex_rp.dashboard.sessions import SessionManager, SignedInUser
+from aks_flex_rp.settings import DashboardSettings
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.sessions import Session
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.user_sessions import UserSession
 
 ID = "12345678-1234-1234-1234-123456789abc"
 ENTRA = {"tenantId": ID, "clientId": ID, "clientSecretFile": "secret"}
@@ -24,12 +24,12 @@ PERSON = Caller("an id", "ann@example.com", "User", "a tenant", frozenset({"an i
 
 @dataclass
 class KeptSessions:
-    kept: dict[str, Session] = field(default_factory=dict)
+    kept: dict[str, UserSession] = field(default_factory=dict)
 
-    async def put_session(self, session: Session) -> None:
+    async def put_session(self, session: UserSession) -> None:
         self.kept[session.id] = session
 
-    async def session(self, id: str, now: float) -> Session | None:  # noqa: A002
+    async def session(self, id: str, now: float) -> UserSession | None:  # noqa: A002
         found = self.kept.get(id)
         return found if found and found.expires > now else None
 
@@ -48,16 +48,16 @@ class World:
     store: KeptSessions = field(default_factory=KeptSessions)
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> SessionManager:
         settings = DashboardSettings.model_validate(self.settings)
-        return Sessions(cast("Store", self.store), settings, lambda: self.key, lambda: self.now)
+        return SessionManager(cast("Store", self.store), settings, lambda: self.key, lambda: self.now)
 
-    def begin(self, caller: Caller = PERSON) -> SignedIn:
-        begun: SignedIn = self.run(self.sessions.begin(caller))
+    def begin(self, caller: Caller = PERSON) -> SignedInUser:
+        begun: SignedInUser = self.run(self.sessions.begin(caller))
         return begun
 
-    def find(self, secret: str, *, by_hand: bool = True) -> SignedIn | None:
-        found: SignedIn | None = self.run(self.sessions.find(secret, by_hand=by_hand))
+    def find(self, secret: str, *, by_hand: bool = True) -> SignedInUser | None:
+        found: SignedInUser | None = self.run(self.sessions.find(secret, by_hand=by_hand))
         return found
 
     def run(self, work: Any) -> Any:
@@ -129,7 +129,7 @@ def test_a_configuration_by_which_nobody_signs_in_so_ends_the_sessions_of_those_
     settings: dict[str, Any], by_key: bool, by_entra: bool
 ) -> None:
     world = World()
-    admin, person = world.begin(ADMIN), world.begin()
+    admin, person = world.begin(ADMIN_CALLER), world.begin()
     world.settings = settings
     assert bool(world.find(admin.secret)) == by_key
     assert bool(world.find(person.secret)) == by_entra
@@ -137,13 +137,13 @@ def test_a_configuration_by_which_nobody_signs_in_so_ends_the_sessions_of_those_
 
 def test_a_new_admin_key_ends_the_sessions_of_the_old_one_alone() -> None:
     world = World()
-    by_key, by_entra = world.begin(ADMIN), world.begin()
+    by_key, by_entra = world.begin(ADMIN_CALLER), world.begin()
     assert world.find(by_key.secret)
     world.key = "second key"
     assert world.find(by_key.secret) is None
     assert world.find(by_entra.secret)
     world.key = ""
-    assert world.find(world.begin(ADMIN).secret) is None  # there is none at all
+    assert world.find(world.begin(ADMIN_CALLER).secret) is None  # there is none at all
 
 
 def test_who_signed_out_is_out() -> None:

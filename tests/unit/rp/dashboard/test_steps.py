@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.rp.dashboard.steps import ORDER, steps
-from aks_flex_node.rp.store.store import Event, Node
+from aks_flex_rp.dashboard.join_page import ORDER, join_steps
+from aks_flex_rp.store.interface import AuditEvent, Node
 
 
 def node(**join: Any) -> Node:
     return Node("c", "n", "n", 1, '"1"', {}, {}, join={"since": 10.0, **join}, created=1.0)
 
 
-def progress(join: dict[str, Any], state: str, ready: str = "Unknown", *events: Event, **more: Any) -> list[str]:
+def progress(join: dict[str, Any], state: str, ready: str = "Unknown", *events: AuditEvent, **more: Any) -> list[str]:
     told = {"joinState": state, "conditions": [{"type": "Ready", "status": ready}], **more}
-    return [each.progress for each in steps(node(**join), told, events)]
+    return [each.progress for each in join_steps(node(**join), told, events)]
 
 
 @pytest.mark.parametrize("state", ORDER[:4])
@@ -47,12 +47,12 @@ def test_the_step_that_failed_is_the_one_after_the_last_that_went_well(
 
 
 def test_the_audit_tells_whether_a_failed_one_had_fetched_anything() -> None:
-    earlier, later = (Event(at, "u", "configUrl.fetched", "/n") for at in (5.0, 15.0))
+    earlier, later = (AuditEvent(at, "u", "configUrl.fetched", "/n") for at in (5.0, 15.0))
     assert progress({"state": "Failed"}, "Failed", "Unknown", earlier).index("failed") == 1
     assert progress({"state": "Failed"}, "Failed", "Unknown", later).index("failed") == 2
 
 
 def test_the_cause_stands_at_the_step_that_failed() -> None:
     told = {"joinState": "Failed", "joinFailure": "no route", "conditions": []}
-    [failed] = [each for each in steps(node(), told) if each.progress == "failed"]
+    [failed] = [each for each in join_steps(node(), told) if each.progress == "failed"]
     assert failed.note == "no route"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from aks_flex_node.rp.dashboard.timelines import MACHINE, MOST, MOST_CHANGES, timeline
-from aks_flex_node.rp.store.store import Event
+from aks_flex_rp.dashboard.node_history import MACHINE, MAX_ENTRIES, MOST_CHANGES, node_history
+from aks_flex_rp.store.interface import AuditEvent
 
 
-def event(at: float, what: str, outcome: str = "ok", **detail: Any) -> Event:
-    return Event(at, "anna", what, "/n", "192.0.2.7", outcome=outcome, detail=detail)
+def event(at: float, what: str, outcome: str = "ok", **detail: Any) -> AuditEvent:
+    return AuditEvent(at, "anna", what, "/n", "192.0.2.7", outcome=outcome, detail=detail)
 
 
 def test_the_newest_comes_first_and_not_too_many() -> None:
-    found = timeline([event(at, "configUrl.fetched") for at in range(50)])
-    assert [each.at for each in found] == [*range(49, 49 - MOST, -1)]
+    found = node_history([event(at, "configUrl.fetched") for at in range(50)])
+    assert [each.at for each in found] == [*range(49, 49 - MAX_ENTRIES, -1)]
 
 
 def test_an_update_says_what_changed() -> None:
@@ -23,7 +23,7 @@ def test_an_update_says_what_changed() -> None:
         "nodeConfig.maxPods": [110, 50],
         "nodeConfig.labels.a": ["x", None],
     }
-    [moment] = timeline([event(1, "update", changed=changes, secretWritten=True)])
+    [moment] = node_history([event(1, "update", changed=changes, secretWritten=True)])
     assert moment.what == "New versions wanted"
     assert moment.changes == (
         "versions.runc: 1.5.2",
@@ -35,18 +35,18 @@ def test_an_update_says_what_changed() -> None:
 
 def test_an_update_that_changed_a_great_deal_is_cut_short() -> None:
     changes = {f"nodeConfig.labels.l{number}": [None, "x"] for number in range(40)}
-    [moment] = timeline([event(1, "update", changed=changes)])
+    [moment] = node_history([event(1, "update", changed=changes)])
     assert len(moment.changes) == MOST_CHANGES + 1
     assert moment.changes[-1] == f"and {40 - MOST_CHANGES} more"
 
 
 def test_what_the_cluster_brought_is_told_apart_from_what_people_did() -> None:
-    [moment] = timeline([event(1, "update", configVersion="2")])
+    [moment] = node_history([event(1, "update", configVersion="2")])
     assert moment.what == "Brought in line with its cluster"
 
 
 def test_what_was_refused_is_told_as_that() -> None:
-    refused, certificate = timeline(
+    refused, certificate = node_history(
         [event(2, "write", "denied"), event(1, "certificate.refused", "denied", why="no")]
     )
     assert (refused.what, refused.bad) == ("Changing it was refused", True)
@@ -54,7 +54,7 @@ def test_what_was_refused_is_told_as_that() -> None:
 
 
 def test_what_nobody_has_words_for_is_told_as_it_is() -> None:
-    assert timeline([event(1, "node.painted")])[0].what == "node.painted"
+    assert node_history([event(1, "node.painted")])[0].what == "node.painted"
 
 
 def test_drift_upgrade_and_rollback_come_from_the_machine() -> None:
@@ -74,7 +74,7 @@ def test_drift_upgrade_and_rollback_come_from_the_machine() -> None:
         "appliedConfigVersion": "7",
         "lastDriftDetected": "2026-11-15T10:00:02Z",
     }
-    found = timeline([], status)
+    found = node_history([], status)
     assert [(each.what, each.said) for each in found] == [
         ("A change did not work and was undone", "not Ready"),
         ("Found changed by hand", "a file"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.delivery.azure_blob import by_connection_string, by_identity, expiry_of, folder_of
+from aks_flex_rp.delivery.azure_blob import by_connection_string, by_identity, expiry_of, folder_of
 
 if TYPE_CHECKING:
     from pathlib import Path

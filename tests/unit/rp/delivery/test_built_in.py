@@ -11,9 +11,9 @@ import pytest
 
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.delivery.built_in import BuiltIn, Fetched, delivery_id
-from aks_flex_node.rp.sealing import Sealer
-from aks_flex_node.rp.store.sqlite import SqliteStore
+from aks_flex_rp.crypto.encryption import Sealer
+from aks_flex_rp.delivery.config_url import BuiltInDelivery, FetchedBundle, delivery_id
+from aks_flex_rp.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "rp.db"
 
 
-def during(file: Path, work: Callable[[SqliteStore, BuiltIn], Awaitable[Outcome]]) -> Outcome:
+def during(file: Path, work: Callable[[SqliteStore, BuiltInDelivery], Awaitable[Outcome]]) -> Outcome:
     """What this comes to, with a store that is running meanwhile."""
 
     async def run() -> Outcome:
@@ -39,7 +39,7 @@ def during(file: Path, work: Callable[[SqliteStore, BuiltIn], Awaitable[Outcome]
         await store.start()
         try:
             sealer = Sealer([b"k" * 32], "a test")
-            return await work(store, BuiltIn(store, sealer, "https://rp.example:8443", lambda: "ab" * 32))
+            return await work(store, BuiltInDelivery(store, sealer, "https://rp.example:8443", lambda: "ab" * 32))
         finally:
             await store.stop()
 
@@ -51,7 +51,7 @@ def secret_of(url: str) -> str:
 
 
 def test_the_url_leads_to_the_bundle_and_says_which_authority_to_trust(file: Path) -> None:
-    async def work(_: SqliteStore, delivery: BuiltIn) -> tuple[str, Fetched | None]:
+    async def work(_: SqliteStore, delivery: BuiltInDelivery) -> tuple[str, FetchedBundle | None]:
         url = await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
         return url, await delivery.fetch(secret_of(url), 1_000.0)
 
@@ -62,7 +62,7 @@ def test_the_url_leads_to_the_bundle_and_says_which_authority_to_trust(file: Pat
 
 
 def test_a_new_url_kills_the_earlier_one_of_the_same_node_alone(file: Path) -> None:
-    async def work(_: SqliteStore, delivery: BuiltIn) -> list[bool]:
+    async def work(_: SqliteStore, delivery: BuiltInDelivery) -> list[bool]:
         urls = [
             await delivery.put(CLUSTER, NODE, BUNDLE, LATER),
             await delivery.put(CLUSTER, "edge-2", BUNDLE, LATER),
@@ -74,7 +74,7 @@ def test_a_new_url_kills_the_earlier_one_of_the_same_node_alone(file: Path) -> N
 
 
 def test_what_has_expired_or_was_revoked_or_was_guessed_is_not_there(file: Path) -> None:
-    async def work(_: SqliteStore, delivery: BuiltIn) -> list[object]:
+    async def work(_: SqliteStore, delivery: BuiltInDelivery) -> list[object]:
         secret = secret_of(await delivery.put(CLUSTER, NODE, BUNDLE, LATER))
         guesses = [secret[:-1], secret + "=", "", "\udcff", delivery_id(secret)]
         answers: list[object] = [await delivery.fetch(guess, 1_000.0) for guess in guesses]
@@ -86,7 +86,7 @@ def test_what_has_expired_or_was_revoked_or_was_guessed_is_not_there(file: Path)
 
 
 def test_a_sweep_forgets_what_has_expired(file: Path) -> None:
-    async def work(_: SqliteStore, delivery: BuiltIn) -> tuple[int, int]:
+    async def work(_: SqliteStore, delivery: BuiltInDelivery) -> tuple[int, int]:
         await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
         await delivery.put(CLUSTER, "edge-2", BUNDLE, LATER + 1)
         return await delivery.sweep(LATER), await delivery.sweep(LATER)
@@ -95,7 +95,7 @@ def test_a_sweep_forgets_what_has_expired(file: Path) -> None:
 
 
 def test_the_database_has_neither_the_urls_secret_nor_the_bundle(file: Path) -> None:
-    async def work(_: SqliteStore, delivery: BuiltIn) -> str:
+    async def work(_: SqliteStore, delivery: BuiltInDelivery) -> str:
         return secret_of(await delivery.put(CLUSTER, NODE, BUNDLE, LATER))
 
     secret = during(file, work)
@@ -106,7 +106,7 @@ def test_the_database_has_neither_the_urls_secret_nor_the_bundle(file: Path) -> 
 
 
 def test_a_bundle_that_was_moved_to_another_nodes_row_does_not_open(file: Path) -> None:
-    async def put(_: SqliteStore, delivery: BuiltIn) -> str:
+    async def put(_: SqliteStore, delivery: BuiltInDelivery) -> str:
         await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
         return secret_of(await delivery.put(CLUSTER, "edge-2", b"{}", LATER))
 

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.rp.arm.errors import ArmError
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.nodes import reading, reporting
-from aks_flex_node.rp.nodes.around import changed
-from aks_flex_node.rp.nodes.identities import identity
-from aks_flex_node.rp.nodes.tainting import taints_of, with_former_taints
-from aks_flex_node.rp.nodes.writing import Guard, none_match
-from aks_flex_node.rp.resource.models import Properties
-from aks_flex_node.rp.store.store import Node
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.nodes import queries, reports
+from aks_flex_rp.nodes.commands import Preconditions, if_none_match_matches, node_identity
+from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.nodes.join_state import desired_taints, record_former_taints
+from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.store.interface import Node
 
 NODE = Node("/c", "edge", "edge", 17, '"17"', {}, {})
 G = "11111111-2222-3333-4444-55555555555A"
@@ -28,34 +27,34 @@ MACHINES = "providers/microsoft.hybridcompute/machines"
 @pytest.mark.parametrize(
     ("guard", "exists", "absent"),
     [
-        (Guard(), True, True),
-        (Guard(match='"17"'), True, False),
-        (Guard(match='"1", "17"'), True, False),
-        (Guard(match='W/"17"'), False, False),
-        (Guard(match='"1"'), False, False),
-        (Guard(match="*"), True, False),
-        (Guard(none_match="*"), False, True),
-        (Guard(none_match='"17"'), False, True),
-        (Guard(none_match='"1"'), True, True),
+        (Preconditions(), True, True),
+        (Preconditions(if_match='"17"'), True, False),
+        (Preconditions(if_match='"1", "17"'), True, False),
+        (Preconditions(if_match='W/"17"'), False, False),
+        (Preconditions(if_match='"1"'), False, False),
+        (Preconditions(if_match="*"), True, False),
+        (Preconditions(if_none_match="*"), False, True),
+        (Preconditions(if_none_match='"17"'), False, True),
+        (Preconditions(if_none_match='"1"'), True, True),
     ],
 )
-def test_a_guard_lets_through_what_it_says(guard: Guard, exists: bool, absent: bool) -> None:
+def test_a_guard_lets_through_what_it_says(guard: Preconditions, exists: bool, absent: bool) -> None:
     for node, passes in ((NODE, exists), (None, absent)):
         with nullcontext() if passes else pytest.raises(ArmError, match="If-Match"):
             guard.check(node, "edge")
 
 
 def test_an_etag_is_found_in_a_list_weak_or_not() -> None:
-    assert none_match('"1", W/"17"', '"17"')
-    assert none_match(" * ", '"17"')
-    assert not none_match("", '"17"')
+    assert if_none_match_matches('"1", W/"17"', '"17"')
+    assert if_none_match_matches(" * ", '"17"')
+    assert not if_none_match_matches("", '"17"')
 
 
 def test_only_what_differs_is_told() -> None:
     before = {"a": 1, "b": {"c": 1, "d": 2}, "e": [1]}
     after = {"a": 1, "b": {"c": 2}, "e": [1, 2], "f": None}
 
-    assert changed(before, after) == {"b.c": [1, 2], "b.d": [2, None], "e": [[1], [1, 2]]}
+    assert property_changes(before, after) == {"b.c": [1, 2], "b.d": [2, None], "e": [[1], [1, 2]]}
 
 
 @pytest.mark.parametrize(
@@ -80,23 +79,23 @@ def test_only_what_differs_is_told() -> None:
     ],
 )
 def test_a_nodes_word_is_that_of_its_identity(auth: dict[str, Any], who: str) -> None:
-    assert identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, "", "edge-1") == who
+    assert node_identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, "", "edge-1") == who
 
 
 def test_where_the_clusters_tenant_is_known_only_its_identities_count() -> None:
     auth = {"method": "arc", "arc": {"principalId": G}}
-    assert identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, T, "edge-1") == f"{G}@{T}".lower()
+    assert node_identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, T, "edge-1") == f"{G}@{T}".lower()
 
 
 def test_a_list_goes_on_where_it_ended() -> None:
-    assert reading.asked(None, None, reading.skip_token("edge-1")).after == "edge-1"
-    assert reading.asked(None, "1000", None).top == 1000
+    assert queries.parse_list_query(None, None, queries.skip_token("edge-1")).after == "edge-1"
+    assert queries.parse_list_query(None, "1000", None).top == 1000
 
 
 @pytest.mark.parametrize("token", ["%", "AAAA", "ä", "=", "a"])
 def test_a_place_that_was_made_up_is_refused(token: str) -> None:
     with pytest.raises(ArmError) as caught:
-        reading.asked(None, None, token)
+        queries.parse_list_query(None, None, token)
     assert caught.value.target == "$skipToken"
 
 
@@ -107,7 +106,7 @@ OTHER = {"type": "Other", "status": "False"}
 
 
 def told(earlier: dict[str, Any], now: float, *, monitored: bool = True, **report: Any) -> dict[str, Any]:
-    return reporting.merged(reporting.read(report), earlier, now, monitored=monitored)
+    return reports.merge_report(reports.parse_report(report), earlier, now, monitored=monitored)
 
 
 def test_what_a_report_leaves_out_stays_and_its_conditions_are_all_there_are() -> None:
@@ -138,16 +137,16 @@ def test_what_the_cluster_says_of_a_node_that_is_not_monitored_stays() -> None:
 
 def tainted(*keys: str, before: Node | None = None) -> Node:
     taints = [{"key": key, "effect": "NoSchedule"} for key in keys]
-    return with_former_taints(replace(NODE, config={"node": {"taints": taints}}), before)
+    return record_former_taints(replace(NODE, config={"node": {"taints": taints}}), before)
 
 
 def test_a_node_remembers_the_taints_that_it_once_had() -> None:
     first = tainted("a", "b")
     third = tainted("c", before=tainted("b", before=first))
 
-    assert taints_of(first).former == set()
-    assert taints_of(third).former == {("a", "NoSchedule"), ("b", "NoSchedule")}
-    assert taints_of(tainted("a", before=third)).former == {("b", "NoSchedule"), ("c", "NoSchedule")}
+    assert desired_taints(first).former == set()
+    assert desired_taints(third).former == {("a", "NoSchedule"), ("b", "NoSchedule")}
+    assert desired_taints(tainted("a", before=third)).former == {("b", "NoSchedule"), ("c", "NoSchedule")}
 
 
 def test_no_node_remembers_taints_without_end() -> None:
@@ -155,7 +154,7 @@ def test_no_node_remembers_taints_without_end() -> None:
     for start in (90, 180):
         node = tainted(*map(str, range(start, start + 90)), before=node)
 
-    assert len(taints_of(node).former) == 100
+    assert len(desired_taints(node).former) == 100
 
 
 def test_a_time_keeps_its_zone() -> None:

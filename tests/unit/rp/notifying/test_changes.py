@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.rp.notifying import changes
-from aks_flex_node.rp.notifying.changes import LONGEST, REMEDY, News
+from aks_flex_rp.notify import node_events
+from aks_flex_rp.notify.node_events import MAX_CAUSE_LENGTH, REMEDY, NodeEvent
 
 
 def status(**conditions: str) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def condition(kind: str, value: str, **more: str) -> dict[str, str]:
 
 
 def told(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    news = [(each.kind, each.data.get("changes") or [each.data]) for each in changes.of_status(before, after)]
+    news = [(each.kind, each.data.get("changes") or [each.data]) for each in node_events.status_events(before, after)]
     return [(kind, [(one["type"], one["before"], one["status"]) for one in data]) for kind, data in news]
 
 
@@ -33,8 +33,8 @@ def test_ready_is_told_of_by_itself_and_all_others_together() -> None:
 
 
 def test_a_change_says_why_and_since_when() -> None:
-    (news,) = changes.of_status(status(Ready="True"), status(Ready="False"))
-    assert news == News(
+    (news,) = node_events.status_events(status(Ready="True"), status(Ready="False"))
+    assert news == NodeEvent(
         "ready.changed",
         {
             "type": "Ready",
@@ -71,8 +71,8 @@ def test_another_reason_for_the_same_status_is_not_told() -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    (news,) = changes.of_status({}, {"conditions": [condition("Ready", "False", message="x" * 30_000)]})
-    assert len(news.data["message"]) == LONGEST
+    (news,) = node_events.status_events({}, {"conditions": [condition("Ready", "False", message="x" * 30_000)]})
+    assert len(news.data["message"]) == MAX_CAUSE_LENGTH
     assert news.data["message"].endswith("x…")
 
 
@@ -92,10 +92,10 @@ def test_a_long_message_is_cut() -> None:
 def test_a_step_of_joining_is_told_when_it_ends_something(
     before: dict[str, Any], after: dict[str, Any], kinds: list[str]
 ) -> None:
-    assert [each.kind for each in changes.of_join(before, after)] == kinds
+    assert [each.kind for each in node_events.join_events(before, after)] == kinds
 
 
 def test_a_join_that_failed_says_why_and_what_to_do_and_nothing_else_of_it() -> None:
     after = {"state": "Failed", "failure": "The signer gave up.", "token": "abcdef", "csr": "csr-1"}
-    (news,) = changes.of_join({"state": "Created", "token": "abcdef"}, after)
-    assert news == News("join.failed", {"cause": "The signer gave up.", "remedy": REMEDY})
+    (news,) = node_events.join_events({"state": "Created", "token": "abcdef"}, after)
+    assert news == NodeEvent("join.failed", {"cause": "The signer gave up.", "remedy": REMEDY})

@@ -4,18 +4,17 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from aks_flex_node.rp.notifying import changes
-from aks_flex_node.rp.notifying.changes import News
-from aks_flex_node.rp.notifying.hooks import Hook, Notices
-from aks_flex_node.rp.store.store import Node
+from aks_flex_rp.notify import node_events
+from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, Webhook
+from aks_flex_rp.store.interface import Node
 
 CLUSTER = "/subscriptions/x/c"
 NODE = Node(CLUSTER, "edge-1", "Edge-1", 7, '"7"', {}, {}, b"sealed")
-HOOK = Hook("key", "https://hooks.example.com:444/services/T0/secret?token=hidden", Path("secret"))
+HOOK = Webhook("key", "https://hooks.example.com:444/services/T0/secret?token=hidden", Path("secret"))
 
 
 def test_a_message_is_a_cloud_event_about_one_node() -> None:
-    (message,) = Notices((HOOK,)).of(NODE, [News("joined")], 1777636800.25)
+    (message,) = EventPublisher((HOOK,)).messages_for(NODE, [NodeEvent("joined")], 1777636800.25)
     event = json.loads(message.body)
     assert event == {
         "specversion": "1.0",
@@ -37,7 +36,7 @@ def test_receivers_get_what_they_asked_for_and_the_same_event_has_the_same_id() 
         replace(HOOK, key="here", clusters=frozenset({CLUSTER})),
         replace(HOOK, key="elsewhere", clusters=frozenset({"/other"})),
     )
-    messages = Notices(hooks).of(NODE, [News("joined"), changes.deleted("ann")], 1.0)
+    messages = EventPublisher(hooks).messages_for(NODE, [NodeEvent("joined"), node_events.deleted_event("ann")], 1.0)
     joined, deleted = messages[0].id, messages[3].id
     assert joined != deleted
     assert [(each.hook, each.id) for each in messages] == [
@@ -50,11 +49,11 @@ def test_receivers_get_what_they_asked_for_and_the_same_event_has_the_same_id() 
 
 
 def test_where_nobody_is_to_be_told_there_is_no_message() -> None:
-    assert Notices().of(NODE, [News("joined")], 1.0) == ()
+    assert EventPublisher().messages_for(NODE, [NodeEvent("joined")], 1.0) == ()
 
 
 def test_neither_a_title_nor_a_representation_shows_what_may_be_a_secret() -> None:
     assert HOOK.title == "https://hooks.example.com:444 (key)"
-    for text in (HOOK.title, repr(HOOK), repr(Notices((HOOK,)))):
+    for text in (HOOK.title, repr(HOOK), repr(EventPublisher((HOOK,)))):
         assert "hidden" not in text
         assert "services" not in text

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.rp.notifying.posting import Outcome, judged
-from aks_flex_node.rp.notifying.sending import LONGEST, Pace
+from aks_flex_rp.notify.notifier import MAX_RETRY_SECONDS, RetryPolicy
+from aks_flex_rp.notify.webhook_client import SendResult, classify_response
 
 
 @pytest.mark.parametrize(
@@ -16,19 +16,19 @@ from aks_flex_node.rp.notifying.sending import LONGEST, Pace
     ],
 )
 def test_what_a_receiver_answers_says_what_becomes_of_the_message(status: int, verdict: str) -> None:
-    assert judged(status).verdict == verdict
+    assert classify_response(status).verdict == verdict
 
 
 @pytest.mark.parametrize(
     ("header", "wait"), [("", 0), ("120", 120), ("999999", 3600), ("-5", 0), ("Fri, 01 May 2026 12:00:00 GMT", 0)]
 )
 def test_a_receiver_that_is_busy_may_say_for_how_long(header: str, wait: float) -> None:
-    assert judged(503, header) == Outcome("failed", "It answered 503.", wait)
+    assert classify_response(503, header) == SendResult("failed", "It answered 503.", wait)
 
 
 def test_tries_come_less_and_less_often_and_never_in_step() -> None:
-    pace = Pace()
-    for tries, most in ((1, 5.0), (2, 10.0), (5, 80.0), (11, LONGEST), (5000, LONGEST)):
+    pace = RetryPolicy()
+    for tries, most in ((1, 5.0), (2, 10.0), (5, 80.0), (11, MAX_RETRY_SECONDS), (5000, MAX_RETRY_SECONDS)):
         pauses = {pace.pause(tries, 5.0) for _ in range(50)}
         assert most / 2 <= min(pauses) < max(pauses) <= most
     assert pace.pause(5000, 5.0, 300.0) <= 300.0

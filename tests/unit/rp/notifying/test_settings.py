@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from aks_flex_node.rp.notifying.settings import MOST_WEBHOOKS, NotificationSettings, WebhookSettings
+from aks_flex_rp.notify.notification_settings import MOST_WEBHOOKS, NotificationSettings, WebhookSettings
 
 CLUSTER = (
     "/subscriptions/12345678-1234-1234-1234-123456789abc/resourceGroups/Edge/providers/"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.notifying.signing import headers, read_secrets
+from aks_flex_rp.notify.webhook_client import read_secrets, signature_headers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ def encoded(secret: bytes) -> str:
 def test_the_example_of_standard_webhooks_is_signed_as_it_says(tmp_path: Path) -> None:
     """From its own documentation."""
     secrets = read_secrets(secret_file(tmp_path, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"))
-    made = headers(secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}', 1614265330)
+    made = signature_headers(secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}', 1614265330)
     assert made == {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
@@ -39,7 +39,7 @@ def test_the_example_of_standard_webhooks_is_signed_as_it_says(tmp_path: Path) -
 def test_two_secrets_give_two_signatures_the_newest_first(tmp_path: Path) -> None:
     new, old = b"n" * 32, b"o" * 24
     secrets = read_secrets(secret_file(tmp_path, f"{encoded(new)}\n{encoded(old)}\n"))
-    signatures = headers(secrets, "id", b"{}", 7)["webhook-signature"].split(" ")
+    signatures = signature_headers(secrets, "id", b"{}", 7)["webhook-signature"].split(" ")
     expected = [hmac.digest(each, b"id.7.{}", "sha256") for each in (new, old)]
     assert [base64.b64decode(each.removeprefix("v1,")) for each in signatures] == expected
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aks_flex_node.rp.resource.rules import Around
+from aks_flex_rp.resource.rules import ValidationContext
 
 BODIES = Path(__file__).parent / "bodies"
 CLUSTER_VERSION = "1.34.4"
@@ -24,8 +24,8 @@ class Case:
     agent: bool = True  # whether an agent accepts it on any machine
 
     @property
-    def beside(self) -> Around:
-        return Around(**{"cluster_version": CLUSTER_VERSION, "entra": True, **self.around})
+    def beside(self) -> ValidationContext:
+        return ValidationContext(**{"cluster_version": CLUSTER_VERSION, "accepts_entra": True, **self.around})
 
     def __str__(self) -> str:
         return self.name

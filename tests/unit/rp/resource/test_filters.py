@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.rp.arm.problems import Problem
-from aks_flex_node.rp.resource import filters
+from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.nodes import queries
 
 NODE: dict[str, Any] = {
     "properties": {
@@ -18,9 +18,9 @@ NODE: dict[str, Any] = {
 
 
 def holds(text: str) -> bool:
-    parsed = filters.parse(text)
+    parsed = queries.parse_filter(text)
     assert not isinstance(parsed, Problem), parsed
-    return all(each.holds(NODE, "1.34.4") for each in parsed)
+    return all(each.matches(NODE, "1.34.4") for each in parsed)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_does_not_hold(text: str) -> None:
     ],
 )
 def test_what_is_not_understood_is_a_problem_of_the_query(text: str) -> None:
-    parsed = filters.parse(text)
+    parsed = queries.parse_filter(text)
 
     assert isinstance(parsed, Problem)
     assert parsed.target == "$filter"

@@ -8,9 +8,9 @@ import pytest
 
 from aks_flex_node.agent.config.azure_models import Vpn
 from aks_flex_node.agent.config.models import NodeConfig
-from aks_flex_node.rp.clusters.facts import ClusterFacts
-from aks_flex_node.rp.resource import networks
-from aks_flex_node.rp.resource.models import NodeSettings
+from aks_flex_rp.clusters.facts import ClusterFacts
+from aks_flex_rp.resource import network_rules
+from aks_flex_rp.resource.models import NodeConfigProperties
 from tests.unit.rp.resource.test_ways import AZURE, config
 
 PODS, SERVICES = "10.244.0.0/16", "10.0.0.0/16"
@@ -31,7 +31,7 @@ ALL = {
 
 
 def wrong(**settings: Any) -> list[str]:
-    found = networks.check(NodeSettings.model_validate(settings), FACTS.taken)
+    found = network_rules.check_network(NodeConfigProperties.model_validate(settings), FACTS.taken)
     return [each.message for each in found]
 
 
@@ -54,7 +54,7 @@ def test_of_a_cluster_whose_ranges_nobody_knows_its_dns_service_counts() -> None
 
 
 def test_the_usual_pool_is_that_of_the_agent_and_is_judged_as_one_that_was_said() -> None:
-    assert Vpn().p2s_gateway_cidr == networks.USUAL_POOL
+    assert Vpn().p2s_gateway_cidr == network_rules.DEFAULT_VPN_POOL
     [message] = wrong(vpn={"enabled": True, "gatewaySubnetCIDR": "192.168.100.128/27"})
     assert message.startswith("'192.168.100.0/24', the usual pool, overlaps 192.168.100.128/27 (gatewaySubnetCIDR).")
 

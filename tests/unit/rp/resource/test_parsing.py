@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from aks_flex_node.rp.arm.problems import Problem
-from aks_flex_node.rp.resource.reading import DEEPEST, LARGEST, MOST, parse
+from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.resource.validation import MAX_BODY_BYTES, MAX_DEPTH, MAX_VALUES, parse_body
 
 
 def nested(levels: int) -> bytes:
@@ -19,17 +19,19 @@ def labels(count: int) -> bytes:
     return json.dumps({str(number): number for number in range(count - 1)}).encode()
 
 
-@pytest.mark.parametrize("body", [nested(DEEPEST), labels(MOST), b"\xef\xbb\xbf{}", b" " * (LARGEST - 2) + b"{}"])
+@pytest.mark.parametrize(
+    "body", [nested(MAX_DEPTH), labels(MAX_VALUES), b"\xef\xbb\xbf{}", b" " * (MAX_BODY_BYTES - 2) + b"{}"]
+)
 def test_what_is_just_right_is_taken(body: bytes) -> None:
-    assert isinstance(parse(body), dict)
+    assert isinstance(parse_body(body), dict)
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (nested(DEEPEST + 1), "nested more than 32 levels"),
-        (labels(MOST + 1), "has 5001 values, and may have 5000"),
-        (b" " * (LARGEST - 1) + b"{}", "more than 1048576 bytes"),
+        (nested(MAX_DEPTH + 1), "nested more than 32 levels"),
+        (labels(MAX_VALUES + 1), "has 5001 values, and may have 5000"),
+        (b" " * (MAX_BODY_BYTES - 1) + b"{}", "more than 1048576 bytes"),
         (b'{"a": 1, "a": 2}', "'a' is there twice"),
         (b'{"a": NaN}', "NaN is no JSON number"),
         (b'{"a": "\\ud800"}', "is not JSON"),
@@ -38,6 +40,6 @@ def test_what_is_just_right_is_taken(body: bytes) -> None:
     ],
 )
 def test_what_is_not_is_told(body: bytes, words: str) -> None:
-    said = parse(body)
+    said = parse_body(body)
     assert isinstance(said, Problem)
     assert words in said.message

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.rp.arm import problems
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.clusters.facts import ClusterFacts
-from aks_flex_node.rp.resource import configs, showing
-from aks_flex_node.rp.resource.configs import Secrets
-from aks_flex_node.rp.resource.models import Properties
-from aks_flex_node.rp.store.store import Node
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.clusters.facts import ClusterFacts
+from aks_flex_rp.resource import config_generator, view
+from aks_flex_rp.resource.config_generator import NodeSecrets
+from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.store.interface import Node
 
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
 FACTS = ClusterFacts("1.34.4", "https://api:443", "Q0E=", "10.0.0.10", location="westeurope", tenant_id="tenant")
@@ -24,33 +24,33 @@ G = "11111111-2222-3333-4444-555555555555"
 
 def config(**properties: Any) -> dict[str, Any]:
     read = Properties.model_validate(properties)
-    chosen = configs.effective_versions(read, FACTS.version)
-    return configs.config(read, CLUSTER, FACTS, "edge-1", chosen)
+    chosen = config_generator.effective_versions(read, FACTS.version)
+    return config_generator.generate_config(read, CLUSTER, FACTS, "edge-1", chosen)
 
 
 def test_a_list_leaves_the_generated_configuration_out() -> None:
-    assert "config" in showing.resource(NODE, CLUSTER, 2000.0)["properties"]
-    assert "config" not in showing.resource(NODE, CLUSTER, 2000.0, whole=False)["properties"]
+    assert "config" in view.node_resource(NODE, CLUSTER, 2000.0)["properties"]
+    assert "config" not in view.node_resource(NODE, CLUSTER, 2000.0, whole=False)["properties"]
 
 
 @pytest.mark.parametrize(("silent", "status"), [(120, "True"), (121, "Unknown")])
 def test_silence_is_counted_from_the_last_word(silent: int, status: str) -> None:
     node = replace(NODE, status={"conditions": [READY, {"type": "Other", "status": "True"}]}, last_seen=5000.0)
 
-    first, other = showing.status(node, 5000.0 + silent)["conditions"]
+    first, other = view.node_status(node, 5000.0 + silent)["conditions"]
 
     assert first["status"] == status
     assert other["status"] == "True"
 
 
 def test_a_node_that_nobody_has_heard_of_is_not_silent() -> None:
-    [ready] = showing.status(NODE, 1e9)["conditions"]
+    [ready] = view.node_status(NODE, 1e9)["conditions"]
 
     assert ready["reason"] == "NeverReported"
 
 
 def test_a_node_that_speaks_and_says_nothing_of_ready_is_not_known_to_be() -> None:
-    [ready] = showing.status(replace(NODE, status={"conditions": []}), 2000.0)["conditions"]
+    [ready] = view.node_status(replace(NODE, status={"conditions": []}), 2000.0)["conditions"]
 
     assert (ready["status"], ready["reason"]) == ("Unknown", "NotReported")
 
@@ -66,7 +66,7 @@ def test_a_node_that_speaks_and_says_nothing_of_ready_is_not_known_to_be() -> No
     ],
 )
 def test_a_url_that_expired_unused_is_a_join_that_failed(state: str, now: float, shown: str) -> None:
-    told = showing.status(replace(NODE, join={"state": state, "urlExpires": 100.0}), now)
+    told = view.node_status(replace(NODE, join={"state": state, "urlExpires": 100.0}), now)
 
     assert told["joinState"] == shown
     assert ("regenerateToken" in told.get("joinFailure", "")) is (shown == "Failed")
@@ -75,7 +75,7 @@ def test_a_url_that_expired_unused_is_a_join_that_failed(state: str, now: float,
 def test_what_is_stored_is_not_changed_by_showing_it() -> None:
     node = replace(NODE, status={"conditions": [READY]}, last_seen=1.0)
 
-    showing.resource(node, CLUSTER, 1e9)
+    view.node_resource(node, CLUSTER, 1e9)
 
     assert node.status == {"conditions": [READY]}
 
@@ -115,9 +115,9 @@ def test_an_identity_is_told_without_what_only_the_service_needs() -> None:
 
 def test_a_bundle_has_the_secrets_and_the_configuration_has_none() -> None:
     made = config(azureAuth={"method": "servicePrincipal", "servicePrincipal": {"clientId": G}})
-    secrets = Secrets("abcdef.0123456789abcdef", "hush")
+    secrets = NodeSecrets("abcdef.0123456789abcdef", "hush")
 
-    bundle = configs.bundle(made, 17, secrets)
+    bundle = config_generator.build_bundle(made, 17, secrets)
 
     assert bundle["configVersion"] == "17"
     assert bundle["config"]["azure"]["bootstrapToken"] == {"token": "abcdef.0123456789abcdef"}
@@ -136,18 +136,18 @@ def test_a_bundle_has_the_secrets_and_the_configuration_has_none() -> None:
     ],
 )
 def test_a_place_in_a_body_is_written_as_a_path(steps: tuple[str | int, ...], text: str) -> None:
-    assert problems.path(*steps) == text
+    assert errors.json_path(*steps) == text
 
 
 def test_a_message_repeats_no_more_than_a_person_can_read() -> None:
-    assert len(problems.quoted("x" * 10_000)) < 100
+    assert len(errors.quoted("x" * 10_000)) < 100
 
 
 def test_a_component_that_is_not_spoken_of_never_goes_back() -> None:
     nothing = Properties.model_validate({})
-    tested = configs.effective_versions(nothing, "1.34.4")
+    tested = config_generator.effective_versions(nothing, "1.34.4")
     newer = {**tested, "containerd": "9.9.9", "runc": "0.0.1"}
 
-    chosen = configs.effective_versions(nothing, "1.34.4", newer)
+    chosen = config_generator.effective_versions(nothing, "1.34.4", newer)
 
     assert (chosen["containerd"], chosen["runc"]) == ("9.9.9", tested["runc"])

@@ -7,24 +7,24 @@ from typing import Any
 import pytest
 
 from aks_flex_node.agent.config.models import NodeConfig
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.clusters.facts import ClusterFacts
-from aks_flex_node.rp.resource import configs
-from aks_flex_node.rp.resource.models import Properties
-from aks_flex_node.rp.resource.ways import Ways
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.clusters.facts import ClusterFacts
+from aks_flex_rp.resource import config_generator
+from aks_flex_rp.resource.config_generator import AgentEndpoints
+from aks_flex_rp.resource.models import Properties
 
 G = "11111111-2222-3333-4444-555555555555"
 HOME, OTHER = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
 FACTS = ClusterFacts("1.34.4", "https://api:443", "Q0E=", "10.0.0.10", tenant_id=HOME)
 AZURE = {"resourceManager": "https://arm.example", "authorityHost": "https://login.example", "caCertData": "Q0I="}
-WAYS = Ways("https://flex.example", "Q0M=", {OTHER: "api://other", HOME: "api://home"}, AZURE)
+WAYS = AgentEndpoints("https://flex.example", "Q0M=", {OTHER: "api://other", HOME: "api://home"}, AZURE)
 
 
-def config(*, ways: Ways = WAYS, downgrade: bool = False, **properties: Any) -> dict[str, Any]:
+def config(*, ways: AgentEndpoints = WAYS, downgrade: bool = False, **properties: Any) -> dict[str, Any]:
     read = Properties.model_validate(properties)
-    chosen = configs.effective_versions(read, FACTS.version)
-    return configs.config(read, CLUSTER, FACTS, "edge-1", chosen, ways=ways, downgrade=downgrade)
+    chosen = config_generator.effective_versions(read, FACTS.version)
+    return config_generator.generate_config(read, CLUSTER, FACTS, "edge-1", chosen, ways=ways, downgrade=downgrade)
 
 
 def principal(tenant: str | None = None) -> dict[str, Any]:
@@ -84,22 +84,22 @@ def test_tokens_are_made_out_to_whom_the_service_is_in_the_nodes_tenant(tenant: 
 
 
 def test_where_the_public_authorities_do_nothing_more_is_said() -> None:
-    made = config(ways=Ways("https://flex.example"), continuousMonitoring=True, azureAuth=principal())
+    made = config(ways=AgentEndpoints("https://flex.example"), continuousMonitoring=True, azureAuth=principal())
 
     assert made["provider"] == {"url": "https://flex.example"}
     assert not AZURE.keys() & made["azure"].keys()
 
 
 def test_ways_are_read_as_they_were_written_also_by_an_older_program() -> None:
-    assert Ways.from_document({**WAYS.to_document(), "by": "air"}) == WAYS
+    assert AgentEndpoints.from_document({**WAYS.to_document(), "by": "air"}) == WAYS
 
 
 def test_the_agent_has_a_version_only_when_it_was_given_one() -> None:
     assert "agent" not in config()
     made = config(versions={"agent": "v0.3.0"}, nodeConfig={"unbootstrapOnDelete": False})
     assert made["agent"] == {"version": "0.3.0", "unbootstrapOnDelete": False}
-    assert configs.versions_in(made)["agent"] == "0.3.0"
-    assert "agent" not in configs.versions_in(config(nodeConfig={"unbootstrapOnDelete": True}))
+    assert config_generator.config_versions(made)["agent"] == "0.3.0"
+    assert "agent" not in config_generator.config_versions(config(nodeConfig={"unbootstrapOnDelete": True}))
 
 
 def test_older_versions_are_allowed_beside_what_the_policy_says() -> None:
@@ -107,5 +107,5 @@ def test_older_versions_are_allowed_beside_what_the_policy_says() -> None:
 
     assert config(nodeConfig=policy)["updatePolicy"] == {"paused": True}
     assert config(nodeConfig=policy, downgrade=True)["updatePolicy"] == {"paused": True, "allowDowngrade": True}
-    assert configs.allows_downgrade(config(downgrade=True))
-    assert not configs.allows_downgrade(config())
+    assert config_generator.allows_downgrade(config(downgrade=True))
+    assert not config_generator.allows_downgrade(config())

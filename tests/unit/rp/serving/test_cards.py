@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from aks_flex_node.rp.serving import cards
-from aks_flex_node.rp.serving.cards import Cards
-from aks_flex_node.rp.store.changes import DEAF, EVERYTHING, Broadcast
-from aks_flex_node.rp.store.errors import Unavailable
-from aks_flex_node.rp.store.store import Node, Trace
+from aks_flex_rp.api import poll_cache
+from aks_flex_rp.api.poll_cache import PollCache
+from aks_flex_rp.store.changes import DISCONNECTED, RESYNC, ChangeBroadcast
+from aks_flex_rp.store.interface import Node, NodeTrace, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from aks_flex_node.rp.store.changes import Change
-    from aks_flex_node.rp.store.store import Store
+    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.interface import Store
 
 PLACE = ("cluster", "edge-1")
 FIRST, SECOND = '"1"', '"2"'
@@ -29,7 +28,7 @@ class SlowStore:
     """One node, which may be given another etag while it is read."""
 
     etag: str = FIRST
-    broadcast: Broadcast = field(default_factory=Broadcast)
+    broadcast: ChangeBroadcast = field(default_factory=ChangeBroadcast)
     reads: int = 0
     while_read: Callable[[], None] | None = None
     batches: list[int] = field(default_factory=list)
@@ -49,21 +48,21 @@ class SlowStore:
             await asyncio.sleep(0)
         return found
 
-    async def trace(self, *_: str) -> Trace:
-        return Trace()
+    async def trace(self, *_: str) -> NodeTrace:
+        return NodeTrace()
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         if self.away:
-            raise Unavailable("It is away.")
+            raise StoreUnavailable("It is away.")
         self.batches.append(len(moments))
 
-    def changes(self) -> AsyncIterator[Change]:
+    def changes(self) -> AsyncIterator[NodeChange]:
         return self.broadcast.subscribe()
 
 
-def with_cards(store: SlowStore, act: Callable[[Cards], object]) -> None:
+def with_cards(store: SlowStore, act: Callable[[PollCache], object]) -> None:
     async def run() -> None:
-        held = Cards(cast("Store", store))
+        held = PollCache(cast("Store", store))
         held.start()
         await asyncio.sleep(0)
         try:
@@ -77,8 +76,8 @@ def with_cards(store: SlowStore, act: Callable[[Cards], object]) -> None:
 def test_a_node_is_read_once() -> None:
     store = SlowStore()
 
-    async def act(held: Cards) -> None:
-        assert [(await held.card(PLACE)).etag for _ in range(3)] == [FIRST] * 3
+    async def act(held: PollCache) -> None:
+        assert [(await held.state(PLACE)).etag for _ in range(3)] == [FIRST] * 3
 
     with_cards(store, act)
     assert store.reads == 1
@@ -88,9 +87,9 @@ def test_a_node_that_changes_while_it_is_read_is_read_again() -> None:
     store = SlowStore()
     store.while_read = lambda: store.write(SECOND)
 
-    async def act(held: Cards) -> None:
-        assert (await held.card(PLACE)).etag == SECOND
-        assert held.at_hand(PLACE) is not None
+    async def act(held: PollCache) -> None:
+        assert (await held.state(PLACE)).etag == SECOND
+        assert held.cached(PLACE) is not None
 
     with_cards(store, act)
 
@@ -99,8 +98,8 @@ def test_a_change_between_the_look_and_the_wait_is_not_missed() -> None:
     store = SlowStore()
     store.while_read = lambda: store.write(SECOND)
 
-    async def act(held: Cards) -> None:
-        assert await asyncio.wait_for(held.changed(PLACE, FIRST, 30), 10)
+    async def act(held: PollCache) -> None:
+        assert await asyncio.wait_for(held.wait_for_change(PLACE, FIRST, 30), 10)
 
     with_cards(store, act)
 
@@ -109,9 +108,9 @@ def test_a_change_of_another_node_costs_no_second_look() -> None:
     store = SlowStore()
     store.while_read = lambda: store.broadcast.publish([("cluster", "edge-2", 2)])
 
-    async def act(held: Cards) -> None:
-        await held.card(PLACE)
-        assert held.at_hand(PLACE) is not None
+    async def act(held: PollCache) -> None:
+        await held.state(PLACE)
+        assert held.cached(PLACE) is not None
 
     with_cards(store, act)
     assert store.reads == 1
@@ -120,28 +119,28 @@ def test_a_change_of_another_node_costs_no_second_look() -> None:
 def test_two_who_read_the_same_node_do_not_hinder_each_other() -> None:
     store = SlowStore()
 
-    async def act(held: Cards) -> None:
-        both = await asyncio.wait_for(asyncio.gather(held.card(PLACE), held.card(PLACE)), 10)
+    async def act(held: PollCache) -> None:
+        both = await asyncio.wait_for(asyncio.gather(held.state(PLACE), held.state(PLACE)), 10)
         assert [card.etag for card in both] == [FIRST, FIRST]
 
     with_cards(store, act)
 
 
 def test_what_was_never_there_is_not_kept() -> None:
-    async def act(held: Cards) -> None:
-        assert (await held.card(("cluster", "made-up"))).etag == ""
-        assert held.at_hand(("cluster", "made-up")) is None
+    async def act(held: PollCache) -> None:
+        assert (await held.state(("cluster", "made-up"))).etag == ""
+        assert held.cached(("cluster", "made-up")) is None
 
     with_cards(SlowStore(), act)
 
 
 def test_sightings_are_written_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cards, "TOGETHER", 2)
+    monkeypatch.setattr(poll_cache, "NODES_PER_WRITE", 2)
     store = SlowStore()
 
-    async def act(held: Cards) -> None:
+    async def act(held: PollCache) -> None:
         for number in range(5):
-            held.saw("cluster", f"edge-{number}", 1.0)
+            held.record_seen("cluster", f"edge-{number}", 1.0)
         await held.flush()
 
     with_cards(store, act)
@@ -151,11 +150,11 @@ def test_sightings_are_written_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -
 def test_sightings_are_kept_while_the_store_is_away() -> None:
     store = SlowStore(away=True)
 
-    async def act(held: Cards) -> None:
-        held.saw(*PLACE, 5.0)
-        with pytest.raises(Unavailable):
+    async def act(held: PollCache) -> None:
+        held.record_seen(*PLACE, 5.0)
+        with pytest.raises(StoreUnavailable):
             await held.flush()
-        assert held.heard(*PLACE) == 5.0
+        assert held.last_seen(*PLACE) == 5.0
         store.away = False
 
     with_cards(store, act)
@@ -165,15 +164,15 @@ def test_sightings_are_kept_while_the_store_is_away() -> None:
 def test_a_node_that_polls_on_and_on_is_written_once_in_a_while_and_at_the_end() -> None:
     store = SlowStore()
 
-    async def act(held: Cards) -> None:
+    async def act(held: PollCache) -> None:
         for moment in (100.0, 130.0, 159.0):
-            held.saw(*PLACE, moment)
+            held.record_seen(*PLACE, moment)
             await held.flush()
         assert store.batches == [1]
-        assert held.heard(*PLACE) == 159.0
-        held.saw(*PLACE, 161.0)
+        assert held.last_seen(*PLACE) == 159.0
+        held.record_seen(*PLACE, 161.0)
         await held.flush()
-        held.saw(*PLACE, 170.0)
+        held.record_seen(*PLACE, 170.0)
         assert store.batches == [1, 1]
 
     with_cards(store, act)  # which ends them
@@ -183,16 +182,16 @@ def test_a_node_that_polls_on_and_on_is_written_once_in_a_while_and_at_the_end()
 def test_nothing_is_kept_while_changes_elsewhere_are_not_heard() -> None:
     store = SlowStore()
 
-    async def act(held: Cards) -> None:
-        await held.card(PLACE)
-        assert held.at_hand(PLACE)
-        store.broadcast.publish([DEAF])
+    async def act(held: PollCache) -> None:
+        await held.state(PLACE)
+        assert held.cached(PLACE)
+        store.broadcast.publish([DISCONNECTED])
         await asyncio.sleep(0.01)
-        await held.card(PLACE)
-        assert held.at_hand(PLACE) is None
-        store.broadcast.publish([EVERYTHING])
+        await held.state(PLACE)
+        assert held.cached(PLACE) is None
+        store.broadcast.publish([RESYNC])
         await asyncio.sleep(0.01)
-        await held.card(PLACE)
-        assert held.at_hand(PLACE)
+        await held.state(PLACE)
+        assert held.cached(PLACE)
 
     with_cards(store, act)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aks_flex_node.rp.arm.errors import ArmError
-from aks_flex_node.rp.arm.ids import ClusterId
-from aks_flex_node.rp.auth.limits import Limits
-from aks_flex_node.rp.auth.roles import Roles
-from aks_flex_node.rp.auth.settings import LimitSettings, Role
-from aks_flex_node.rp.callers import Caller
-from aks_flex_node.rp.serving.doors import Doors, Target
+from aks_flex_rp.api.authorization import ArmTarget, Authorizer
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.ids import ClusterId
+from aks_flex_rp.auth.auth_settings import LimitSettings, Role
+from aks_flex_rp.auth.rate_limit import RateLimiter
+from aks_flex_rp.auth.roles import Roles
+from aks_flex_rp.callers import Caller
 
 if TYPE_CHECKING:
-    from aks_flex_node.rp.store.store import Event
+    from aks_flex_rp.store.interface import AuditEvent
 
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "edge", "plant")
 CALLER = Caller("me", "me", "User", ids=frozenset({"me"}), own=frozenset({"me"}))
@@ -36,22 +36,22 @@ class Azure:
         return frozenset()
 
 
-def admitted(*, known: bool) -> tuple[int, list[Event]]:
+def admitted(*, known: bool) -> tuple[int, list[AuditEvent]]:
     """How often Azure was asked, and what is in the audit, when somebody without a role tries to write."""
     azure = Azure()
-    recorded: list[Event] = []
+    recorded: list[AuditEvent] = []
 
     async def find(_: str) -> object:
         return object() if known else None
 
-    async def record(event: Event) -> None:
+    async def record(event: AuditEvent) -> None:
         recorded.append(event)
 
     store, clusters = SimpleNamespace(record=record), SimpleNamespace(find=find)
     shop = cast("Any", SimpleNamespace(store=store, clusters=clusters, now=lambda: 0.0))
-    doors = Doors(cast("Any", None), Roles([], azure), Limits(LimitSettings()), cast("Any", None), shop)
+    doors = Authorizer(cast("Any", None), Roles([], azure), RateLimiter(LimitSettings()), cast("Any", None), shop)
     with pytest.raises(ArmError) as refused:
-        asyncio.run(doors.admit("write", Target(CLUSTER, "edge-1"), CALLER, "1", ""))
+        asyncio.run(doors.admit("write", ArmTarget(CLUSTER, "edge-1"), CALLER, "1", ""))
     assert refused.value.status == 403
     return azure.asked, recorded
 

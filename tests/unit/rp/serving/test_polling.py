@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.rp.arm.errors import API_VERSION
-from aks_flex_node.rp.serving.polling import LONGEST_WAIT, Paths, RequestIds, read
+from aks_flex_rp.api.poll_handler import LONGEST_WAIT, PathCache, RequestIds, parse_poll
+from aks_flex_rp.arm.errors import API_VERSION
 
 CLUSTER = (
     "/subscriptions/12345678-1234-1234-1234-123456789abc/resourceGroups/Edge"
@@ -25,9 +25,9 @@ def scope(path: str = PATH, query: str = f"api-version={API_VERSION}", **headers
 
 
 def test_a_poll_names_its_node_in_any_case() -> None:
-    polls = [read(scope(path), Paths()) for path in (PATH, PATH.upper(), f"{PATH}/")]
+    polls = [parse_poll(scope(path), PathCache()) for path in (PATH, PATH.upper(), f"{PATH}/")]
 
-    assert [poll.place for poll in polls if poll] == [PLACE] * 3
+    assert [poll.node_key for poll in polls if poll] == [PLACE] * 3
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_poll_names_its_node_in_any_case() -> None:
     ],
 )
 def test_what_is_no_poll_is_left_to_others(asked: dict[str, Any]) -> None:
-    assert read(asked, Paths()) is None
+    assert parse_poll(asked, PathCache()) is None
 
 
 @pytest.mark.parametrize(
@@ -50,25 +50,25 @@ def test_what_is_no_poll_is_left_to_others(asked: dict[str, Any]) -> None:
     [("", 0), ("wait=10", 10), ("respond-async, wait=10", 10), ('Wait="7"', 7), ("wait=999999", LONGEST_WAIT)],
 )
 def test_how_long_a_poll_waits_is_what_it_prefers_within_bounds(prefer: str, seconds: float) -> None:
-    poll = read(scope(prefer=prefer), Paths())
+    poll = parse_poll(scope(prefer=prefer), PathCache())
 
     assert poll is not None
     assert poll.seconds == seconds
 
 
 def test_a_remembered_path_stands_for_the_same_node() -> None:
-    paths = Paths()
+    paths = PathCache()
     paths.remember(PATH, PLACE)
 
-    assert paths.place(PATH) == PLACE
+    assert paths.node_key(PATH) == PLACE
 
 
 def test_no_more_paths_are_remembered_than_there_is_room_for() -> None:
-    paths = Paths(room=2)
+    paths = PathCache(room=2)
     for number in range(3):
         paths.remember(f"not a path {number}", PLACE)
 
-    assert [paths.place(f"not a path {number}") for number in range(3)] == [None, PLACE, PLACE]
+    assert [paths.node_key(f"not a path {number}") for number in range(3)] == [None, PLACE, PLACE]
 
 
 def test_ids_of_requests_look_like_guids_and_never_repeat() -> None:

@@ -17,15 +17,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.rp.tls.given import Given
-from aks_flex_node.rp.tls.own import make_authority, sign_server
-from aks_flex_node.rp.tls.serving import Serving
+from aks_flex_rp.crypto.self_signed import create_ca, sign_server_certificate
+from aks_flex_rp.crypto.tls_certificates import CertificateFiles, ServerTls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.rp.tls.chains import Chain
+    from aks_flex_rp.crypto.tls_certificates import CertificateChain
 
 NOW = 1_800_000_000.0
 DAY = 86400.0
@@ -33,21 +32,21 @@ DAY = 86400.0
 
 @dataclass(frozen=True)
 class Files:
-    given: Given
-    authority: Chain
+    given: CertificateFiles
+    authority: CertificateChain
 
-    def put(self, chain: Chain, *, whole: bool = True) -> None:
+    def put(self, chain: CertificateChain, *, whole: bool = True) -> None:
         certificates = chain.certificates if whole else chain.certificates[:1]
         self.given.certificate.write_bytes(b"".join(each.public_bytes(Encoding.PEM) for each in certificates))
         self.given.key.write_bytes(chain.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
-    def server(self, now: float = NOW) -> Chain:
-        return sign_server(self.authority, ("rp.example",), now)
+    def server(self, now: float = NOW) -> CertificateChain:
+        return sign_server_certificate(self.authority, ("rp.example",), now)
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    made = Files(Given(tmp_path / "tls.crt", tmp_path / "tls.key"), make_authority(NOW))
+    made = Files(CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key"), create_ca(NOW))
     made.given.key.touch(0o600)
     made.put(made.server())
     return made
@@ -104,7 +103,7 @@ def test_a_key_may_be_a_groups_and_not_everybodys(files: Files) -> None:
 
 
 def test_a_new_file_is_taken_up_by_the_same_context(files: Files) -> None:
-    serving = Serving(files.given, NOW)
+    serving = ServerTls(files.given, NOW)
     assert not serving.refresh(NOW)
     files.put(files.server(), whole=False)
     assert serving.refresh(NOW)
@@ -112,7 +111,7 @@ def test_a_new_file_is_taken_up_by_the_same_context(files: Files) -> None:
 
 
 def test_a_new_file_that_cannot_be_used_leaves_the_old_in_use(files: Files) -> None:
-    serving = Serving(files.given, NOW)
+    serving = ServerTls(files.given, NOW)
     files.given.key.write_text("half of a")
     with pytest.raises(ConfigError):
         serving.refresh(NOW)
@@ -124,10 +123,10 @@ def test_a_running_service_takes_up_new_files_and_tells_of_bad_ones_once(
 ) -> None:
     now = time.time()
     files.put(files.server(now))
-    serving = Serving(files.given, now)
+    serving = ServerTls(files.given, now)
 
     async def run() -> None:
-        keeping = asyncio.create_task(serving.keep(0.01))
+        keeping = asyncio.create_task(serving.run(0.01))
         files.given.key.write_text("half of a")
         await until(lambda: "stays" in caplog.text)
         await asyncio.sleep(0.05)  # some more rounds, in which nothing new is to be told

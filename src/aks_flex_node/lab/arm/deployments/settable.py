@@ -37,6 +37,6 @@ def _definition(schema: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _contract() -> dict[str, Any]:
-    text = files("aks_flex_node.rp.serving").joinpath("openapi.json").read_text()
+    text = files("aks_flex_rp.api").joinpath("openapi.json").read_text()
     document: dict[str, Any] = json.loads(text)
     return document

@@ -1,1 +1,0 @@
-"""The resource provider: flexNodeConfig as a real ARM resource, config URLs and single-use tokens."""

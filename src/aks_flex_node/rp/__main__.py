@@ -1,3 +1,0 @@
-from aks_flex_node.rp.cli import main
-
-main()

@@ -1,1 +1,0 @@
-"""ARM's rules of speech: ids, envelopes, errors, versions of the API."""

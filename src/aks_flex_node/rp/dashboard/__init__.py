@@ -1,1 +1,0 @@
-"""The pages: the fleet, a node, a new node, the audit. Rendered here; scripts only make them live."""

@@ -1,1 +1,0 @@
-"""How a node's configuration gets to a machine that has nothing but a URL."""

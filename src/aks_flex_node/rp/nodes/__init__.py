@@ -1,1 +1,0 @@
-"""What can be done with a flex node: made, changed, read, reported on, joined, removed. Everything the API offers."""

@@ -1,1 +1,0 @@
-"""Webhooks: what is told of nodes, to whom, signed and until it has arrived."""

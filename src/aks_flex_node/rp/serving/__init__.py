@@ -1,1 +1,0 @@
-"""The service on the wire: polls, ARM's requests, bundles, health, metrics."""

@@ -1,1 +1,0 @@
-"""Where the service keeps what it must not forget: SQLite on one machine, PostgreSQL for many replicas."""

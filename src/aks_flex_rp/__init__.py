@@ -1,0 +1,1 @@
+"""Resource provider: serves flexNodeConfig as an ARM resource, issues config URLs and single-use bootstrap tokens."""

@@ -1,0 +1,3 @@
+from aks_flex_rp.cli import main
+
+main()

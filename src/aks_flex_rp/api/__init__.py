@@ -1,0 +1,1 @@
+"""HTTP API of the service: polls, ARM operations, bundles, health, metrics."""

@@ -1,0 +1,202 @@
+"""ARM requests: maps path and method to an operation, authorizes it, executes it, and builds the response."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from aks_flex_node.errors import FlexError
+from aks_flex_rp.api import http_messages
+from aks_flex_rp.api.authorization import parse_target
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import API_VERSION, ArmError
+from aks_flex_rp.nodes import queries
+from aks_flex_rp.nodes.commands import Preconditions, if_none_match_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request as Incoming
+    from starlette.responses import Response
+
+    from aks_flex_rp.api.authorization import ArmTarget, Authorizer
+    from aks_flex_rp.api.metrics import Metrics
+    from aks_flex_rp.auth.roles import Operation
+    from aks_flex_rp.nodes.commands import NodeCommands
+    from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
+    from aks_flex_rp.nodes.queries import NodeQueries
+    from aks_flex_rp.nodes.reports import StatusReports
+
+log = logging.getLogger("aks_flex_rp.requests")
+
+
+@dataclass(frozen=True)
+class AuthorizedRequest:
+    """One request, let in."""
+
+    http_request: Incoming
+    query: Mapping[str, str]
+    target: ArmTarget
+    cluster: ClusterInfo
+    request: RequestContext
+
+    @property
+    def preconditions(self) -> Preconditions:
+        headers = self.http_request.headers
+        return Preconditions(
+            headers.get("if-match", ""), headers.get("if-none-match", ""), self.flag("allowDowngrade")
+        )
+
+    def flag(self, name: str) -> bool:
+        text = self.query.get(name.lower(), "false").lower()
+        if text not in {"true", "false"}:
+            raise ArmError(400, "InvalidQueryParameterValue", "The value must be true or false.", name)
+        return text == "true"
+
+
+@dataclass(frozen=True)
+class ArmRoutes:
+    authorizer: Authorizer
+    commands: NodeCommands
+    queries: NodeQueries
+    reports: StatusReports
+    metrics: Metrics
+
+    async def __call__(self, incoming: Incoming) -> Response:
+        """Whatever happens, there is an answer in ARM's shape with the request's id."""
+        began, request_id = time.perf_counter(), http_messages.new_request_id()
+        name, who, path = "unknown", "", ""
+        try:
+            where = parse_target(incoming.url.path)
+            path = incoming.url.path  # of what is ours; any other may be a config URL with something wrong about it
+            operation = _operation(incoming.method, where)
+            name = operation
+            asked = await self._authorize(incoming, where, operation, request_id)
+            who = asked.request.caller.name
+            response = await self._execute(operation, asked)
+        except ArmError as error:
+            response = http_messages.error_response(error)
+        except FlexError as error:
+            response = http_messages.error_response(http_messages.arm_error(error, request_id))
+        for header, value in http_messages.request_id_headers(incoming, request_id).items():
+            response.headers[header] = value
+        self._count(name, response.status_code, time.perf_counter() - began)
+        said = {"request": request_id, "operation": name, "status": response.status_code, "caller": who}
+        said |= {"path": path, "source": http_messages.client_address(incoming)}
+        log.info("%s %s", incoming.method, response.status_code, extra=said)
+        return response
+
+    async def _authorize(
+        self, incoming: Incoming, where: ArmTarget, operation: Operation, request_id: str
+    ) -> AuthorizedRequest:
+        query = {name.lower(): value for name, value in parse_qsl(incoming.url.query, keep_blank_values=True)}
+        check_version(query)
+        caller = await self.authorizer.caller(incoming.headers.get("authorization", ""))
+        request = await self.authorizer.admit(
+            operation, where, caller, request_id, http_messages.client_address(incoming)
+        )
+        cluster = await self.authorizer.context.clusters.find(where.cluster.key)
+        if cluster is None:
+            raise errors.cluster_not_found(where.cluster)
+        asked = AuthorizedRequest(incoming, query, where, cluster, request)
+        if operation == "regenerateToken" or (operation == "write" and asked.flag("configUrl")):
+            seeing = await self.authorizer.may_see_secrets(caller, where)
+            return replace(asked, request=replace(request, may_see_secrets=seeing))
+        return asked
+
+    async def _execute(self, operation: Operation, asked: AuthorizedRequest) -> Response:
+        doing: dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]] = {
+            "read": self._get,
+            "list": self._list,
+            "write": self._put,
+            "delete": self._delete,
+            "regenerateToken": self._regenerate,
+            "reportStatus": self._report,
+            "listCredentials": self._credentials,
+        }
+        return await doing[operation](asked)
+
+    async def _get(self, asked: AuthorizedRequest) -> Response:
+        found, shown = await self.queries.get(asked.cluster, asked.target.node)
+        if asked.request.caller.is_node(found.identity):
+            self.authorizer.poll_cache.record_seen(found.cluster, found.key, time.time())
+            await self.reports.access_grants.try_ensure_access(asked.cluster, found, asked.request)
+        if if_none_match_matches(asked.http_request.headers.get("if-none-match", ""), found.etag):
+            return http_messages.json_response(304, headers={"ETag": found.etag})
+        return http_messages.json_response(200, shown, {"ETag": found.etag})
+
+    async def _list(self, asked: AuthorizedRequest) -> Response:
+        wanted = queries.parse_list_query(*(asked.query.get(name) for name in ("$filter", "$top", "$skiptoken")))
+        found, after = await self.queries.list(asked.cluster, wanted)
+        document: dict[str, Any] = {"value": found}
+        if after is not None:
+            document["nextLink"] = _next_link(asked, after)
+        return http_messages.json_response(200, document)
+
+    async def _put(self, asked: AuthorizedRequest) -> Response:
+        url = asked.flag("configUrl")
+        body = await http_messages.read_json(asked.http_request)
+        written = await self.commands.put(
+            asked.cluster, asked.target.node, body, asked.preconditions, asked.request, url=url
+        )
+        shown = self.queries.resource(asked.cluster, written.node)
+        if written.url:
+            shown["properties"] |= written.url.document()
+        return http_messages.json_response(201 if written.created else 200, shown, {"ETag": written.node.etag})
+
+    async def _delete(self, asked: AuthorizedRequest) -> Response:
+        gone = await self.commands.delete(asked.cluster, asked.target.node, asked.preconditions, asked.request)
+        return http_messages.json_response(204) if gone is None else http_messages.json_response(200, gone)
+
+    async def _regenerate(self, asked: AuthorizedRequest) -> Response:
+        await http_messages.read_optional_json(asked.http_request)
+        written = await self.commands.regenerate(asked.cluster, asked.target.node, asked.request)
+        await self.reports.access_grants.try_ensure_access(asked.cluster, written.node, asked.request)
+        url = written.url.document() if written.url else {}
+        return http_messages.json_response(200, {"configVersion": str(written.node.version), **url})
+
+    async def _report(self, asked: AuthorizedRequest) -> Response:
+        said = await http_messages.read_json(asked.http_request)
+        told = await self.reports.report(asked.cluster, asked.target.node, said, asked.request)
+        return http_messages.json_response(200, told)
+
+    async def _credentials(self, asked: AuthorizedRequest) -> Response:
+        return http_messages.json_response(
+            200, await self.reports.credentials(asked.cluster, asked.target.node, asked.request)
+        )
+
+    def _count(self, operation: str, status: int, seconds: float) -> None:
+        self.metrics.requests.labels(operation, str(status)).inc()
+        self.metrics.seconds.labels(operation).observe(seconds)
+
+
+def check_version(query: Mapping[str, str]) -> None:
+    version = query.get("api-version")
+    if not version:
+        raise errors.missing_version()
+    if version.lower() != API_VERSION:
+        raise errors.unknown_version()
+
+
+def _operation(method: str, where: ArmTarget) -> Operation:
+    allowed: dict[str, Operation] = {"GET": "list"}
+    if where.action:
+        allowed = {"POST": where.action}
+    elif where.node:
+        allowed = {"GET": "read", "PUT": "write", "DELETE": "delete"}
+    if method not in allowed:
+        raise errors.method_not_allowed(method, ", ".join(allowed))
+    return allowed[method]
+
+
+def _next_link(asked: AuthorizedRequest, after: str) -> str:
+    """Below the address that the caller used: ARM, which forwards, says it as the Referer."""
+    own = str(asked.http_request.url)
+    referrer = asked.http_request.headers.get("referer", "")
+    said = urlsplit(referrer)
+    base = referrer if said.scheme == "https" and said.path.lower() == asked.http_request.url.path.lower() else own
+    query = {name: value for name, value in parse_qsl(asked.http_request.url.query) if name.lower() != "$skiptoken"}
+    return f"{base.partition('?')[0]}?{urlencode({**query, '$skipToken': after}, safe='$')}"

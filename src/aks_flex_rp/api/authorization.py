@@ -1,0 +1,124 @@
+"""Parses ARM paths and authorizes requests: authentication, rate limit, role check."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
+from aks_flex_rp.auth.auth_errors import Unauthenticated
+from aks_flex_rp.auth.roles import NODE_OPERATIONS
+from aks_flex_rp.nodes.context import RequestContext
+
+if TYPE_CHECKING:
+    from aks_flex_rp.api.poll_cache import NodeKey, PollCache
+    from aks_flex_rp.auth.rate_limit import RateKind, RateLimiter
+    from aks_flex_rp.auth.roles import Operation, Roles
+    from aks_flex_rp.auth.token_verifier import TokenVerifier
+    from aks_flex_rp.callers import Caller
+    from aks_flex_rp.nodes.context import NodeContext
+
+WRITE_OPERATIONS = frozenset({"write", "delete", "regenerateToken", "reportStatus"})
+ACTIONS: dict[str, Operation] = {
+    "regeneratetoken": "regenerateToken",
+    "listconfigurl": "regenerateToken",  # by a name that templates can call
+    "reportstatus": "reportStatus",
+    "listcredentials": "listCredentials",
+}
+_BELOW = re.compile(r"(?P<cluster>/.*?)/flexnodeconfig(?:/(?P<node>[^/]*)(?:/(?P<action>[^/]*))?)?/?", re.IGNORECASE)
+_NODE = re.compile(r"(?=.{1,63}\Z)[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*")
+
+
+@dataclass(frozen=True)
+class ArmTarget:
+    """What an ARM path names."""
+
+    cluster: ClusterId
+    node: str = ""
+    action: Operation | None = None
+
+    @property
+    def id(self) -> str:
+        return self.cluster.node(self.node) if self.node else f"{self.cluster}/flexNodeConfig"
+
+
+def parse_target(path: str) -> ArmTarget:
+    """Raises when the path names nothing of ours, or by a name that nothing of ours can have."""
+    found = _BELOW.fullmatch(path)
+    cluster = parse_cluster_id(found["cluster"]) if found else None
+    if found is None or cluster is None:
+        raise errors.unknown_path()
+    node, action = found["node"] or "", found["action"]
+    if node and not _NODE.fullmatch(node):
+        message = (
+            f"'{node[:80]}' is no name of a node: up to 63 letters, digits, '-' and '.', with a letter or digit at "
+            "both ends of each part."
+        )
+        raise errors.ArmError(400, "InvalidResourceName", message, "nodeName")
+    if action and action.lower() not in ACTIONS:
+        raise errors.unknown_path()
+    return ArmTarget(cluster, node, ACTIONS[action.lower()] if action else None)
+
+
+@dataclass(frozen=True)
+class Authorizer:
+    verifier: TokenVerifier
+    roles: Roles
+    limits: RateLimiter
+    poll_cache: PollCache
+    context: NodeContext
+
+    async def caller(self, authorization: str) -> Caller:
+        try:
+            return await self.verifier.caller(authorization)
+        except Unauthenticated as refused:
+            headers = {"WWW-Authenticate": refused.challenge}
+            raise errors.ArmError(401, refused.code, refused.message, headers=headers) from None
+
+    async def admit(
+        self, operation: Operation, target: ArmTarget, caller: Caller, request_id: str, source: str
+    ) -> RequestContext:
+        """Whether the caller may do this, asked before anybody looks whether there is anything to do it to."""
+        identity = await self.node_identity(operation, target)
+        self.check_limit(caller, target, identity, operation)
+        request = RequestContext(caller, request_id, source)
+        known = await self.context.clusters.find(target.cluster.key)
+        if not await self.roles.allows(caller, operation, target.cluster, identity, ask=known is not None):
+            if self.limits.acquire(f"{caller.id} denied", "write") == 0:  # who floods us does not flood the audit
+                event = request.event(self.context.now(), operation, target.id)
+                await self.context.store.record(replace(event, outcome="denied"))
+            raise errors.forbidden(caller, azure_action(operation), target.id)
+        return request
+
+    async def may_see_secrets(self, caller: Caller, target: ArmTarget) -> bool:
+        identity = await self.node_identity("listCredentials", target)
+        return await self.roles.allows(caller, "listCredentials", target.cluster, identity)
+
+    async def node_identity(self, operation: Operation, target: ArmTarget) -> str:
+        """Whose token speaks for the node: to be read, from memory; for all else, as it is in the store."""
+        if not target.node or operation not in NODE_OPERATIONS:
+            return ""  # what no node may do is not asked about
+        place = (target.cluster.key, target.node.lower())
+        if operation == "read":
+            return (await self.poll_cache.state(place)).identity
+        return (await self.context.store.trace(*place)).identity
+
+    def check_limit(self, caller: Caller, target: ArmTarget, identity: str, operation: Operation) -> None:
+        own = caller.is_node(identity)
+        place = (target.cluster.key, target.node.lower()) if own else None
+        if wait := self.retry_after(caller, place, "write" if operation in WRITE_OPERATIONS else "read"):
+            raise errors.too_many_requests(wait)
+
+    def retry_after(self, caller: Caller, own: NodeKey | None, kind: RateKind) -> float:
+        """Seconds to wait, or 0. Nodes that share one identity do not take each other's share."""
+        return self.limits.acquire(f"{caller.id} {own[0]}/{own[1]}" if own else caller.id, kind)
+
+
+def azure_action(operation: str) -> str:
+    """As Azure names it in roles and refusals."""
+    kind = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
+    if operation in {"read", "list"}:
+        return f"{kind}/read"
+    return f"{kind}/{operation}" if operation in {"write", "delete"} else f"{kind}/{operation}/action"

@@ -1,0 +1,109 @@
+"""Shared by all endpoints: request ids, client address, bounded request bodies, and JSON responses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.resource import validation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request as Incoming
+
+    from aks_flex_node.errors import FlexError
+    from aks_flex_rp.arm.errors import ArmError
+
+log = logging.getLogger("aks_flex_rp.requests")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+BODY_SECONDS = 30.0  # in which a megabyte comes over the worst of lines
+DEFAULT_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def new_request_id() -> str:
+    return str(uuid.uuid4())
+
+
+def client_address(incoming: Incoming) -> str:
+    return incoming.client.host if incoming.client else ""
+
+
+def request_id_headers(incoming: Incoming, request_id: str) -> dict[str, str]:
+    """Ours always; the client's own when it asks for it."""
+    ids = {"x-ms-request-id": request_id}
+    given = incoming.headers.get("x-ms-client-request-id", "")
+    wanted = incoming.headers.get("x-ms-return-client-request-id", "").lower() == "true"
+    if wanted and given and len(given) <= 128 and given.isascii() and given.isprintable():
+        ids["x-ms-client-request-id"] = given
+    return ids
+
+
+async def read_json(incoming: Incoming) -> dict[str, Any]:
+    kind = incoming.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise errors.ArmError(415, "UnsupportedMediaType", "The body must be application/json.")
+    parsed = validation.parse_body(await read_bounded(incoming))
+    if isinstance(parsed, Problem):
+        raise errors.invalid_request([parsed])
+    return parsed
+
+
+async def read_optional_json(incoming: Incoming) -> dict[str, Any]:
+    """The same where a body may be left out."""
+    content = await read_bounded(incoming)
+    parsed = validation.parse_body(content) if content.strip() else {}
+    if isinstance(parsed, Problem):
+        raise errors.invalid_request([parsed])
+    return parsed
+
+
+async def read_bounded(incoming: Incoming) -> bytes:
+    """No more is taken into memory than a body may have, and nobody is waited for without end."""
+    try:
+        return await asyncio.wait_for(_body(incoming), BODY_SECONDS)
+    except ClientDisconnect:
+        raise errors.ArmError(400, "InvalidRequestContent", "The body was cut off.") from None
+    except asyncio.TimeoutError:
+        message = f"The body did not come within {BODY_SECONDS:g} s."
+        raise errors.ArmError(408, "RequestTimeout", message, headers={"Connection": "close"}) from None
+
+
+async def _body(incoming: Incoming) -> bytes:
+    content = b""
+    async for piece in incoming.stream():
+        content += piece
+        if len(content) > validation.MAX_BODY_BYTES:
+            message = f"The body has more than {validation.MAX_BODY_BYTES} bytes."
+            raise errors.ArmError(413, "RequestEntityTooLarge", message)
+    return content
+
+
+def json_response(status: int, document: object = None, headers: Mapping[str, str] | None = None) -> Response:
+    content = b"" if document is None else _encode(document).encode()
+    kind = None if document is None else "application/json; charset=utf-8"
+    return Response(content, status, {**DEFAULT_HEADERS, **(headers or {})}, media_type=kind)
+
+
+def arm_error(error: FlexError, request_id: str) -> ArmError:
+    """What could not be done, now or at all, through no fault of the caller."""
+    log.log(
+        logging.WARNING if error.again else logging.ERROR, "%s: %s", error.name, error, extra={"request": request_id}
+    )
+    if error.name == "node-name-taken":
+        return errors.ArmError(409, "Conflict", f"{error.message} {error.hint}")
+    if error.again:
+        return errors.ArmError(503, "ServiceUnavailable", error.message, headers={"Retry-After": "2"})
+    return errors.ArmError(500, "InternalServerError", f"{error.message} {error.hint}".strip())
+
+
+def error_response(error: ArmError) -> Response:
+    return json_response(error.status, error.document(), {**error.headers, "x-ms-error-code": error.code})

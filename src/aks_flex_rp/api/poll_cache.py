@@ -1,0 +1,185 @@
+"""Per-node poll state in memory: etag and identity of each node, waiting long polls, and last-seen times.
+
+A hundred thousand nodes poll all day and almost nothing changes, so polls are answered from this cache. The store's
+change notifications invalidate it, also for writes on other replicas; last-seen times are written in batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from aks_flex_rp.clusters.informer import run_periodically
+from aks_flex_rp.nodes.join_state import granted_identity
+from aks_flex_rp.store.interface import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from aks_flex_rp.store.interface import Store
+
+NodeKey = tuple[str, str]  # the cluster's key and the node's
+MAX_CACHED = 500_000  # cards
+FLUSH_SECONDS = 5.0
+WRITE_SECONDS = 60.0  # in which a node that polls on and on is written once: half of after how long it is silent
+NODES_PER_WRITE = 500  # nodes that were heard of, in one write
+
+log = logging.getLogger(__name__)
+
+
+class LastSeen(NamedTuple):
+    moment: float
+    written: float  # the moment that is in the store, or on its way there
+
+
+class PollState(NamedTuple):
+    etag: str  # empty when there is no such node
+    identity: str  # whose token speaks for it, also when it is gone
+    granted_identity: str | None = None  # see `accesses.owed`
+
+
+class PollCache:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store, self._clock = store, clock
+        self._cards: dict[NodeKey, PollState] = {}
+        self._waiting: dict[NodeKey, set[asyncio.Future[None]]] = {}
+        self._heard: dict[NodeKey, LastSeen] = {}
+        self._due: dict[NodeKey, float] = {}  # to be written next
+        self._reading: dict[NodeKey, object] = {}  # nodes that are being read, and have not changed since that began
+        self._deaf = False  # while changes elsewhere are not heard, nothing is kept
+        self._tasks: list[asyncio.Task[None]] = []
+        self.closing = asyncio.Event()
+
+    @property
+    def held_polls(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def start(self) -> None:
+        changes = self._store.changes()
+        flushing = run_periodically("sightings", self.flush, FLUSH_SECONDS)
+        self._tasks = [asyncio.create_task(self._follow(changes)), asyncio.create_task(flushing)]
+
+    async def stop(self) -> None:
+        self.release_waiters()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._due |= {place: heard.moment for place, heard in self._heard.items() if heard.moment > heard.written}
+        with suppress(StoreUnavailable):
+            await self.flush()
+
+    def release_waiters(self) -> None:
+        """Let everybody who waits go, and nobody wait from now on."""
+        self.closing.set()
+        for place in list(self._waiting):
+            self._wake(place)
+
+    def cached(self, place: NodeKey) -> PollState | None:
+        return self._cards.get(place)
+
+    async def state(self, place: NodeKey) -> PollState:
+        """From the store when it is not at hand; once more when the node changed while it was read."""
+        while (found := self._cards.get(place)) is None:
+            reading = self._reading.setdefault(place, object())
+            try:
+                found = await self._look_up(place)
+                current = self._reading.get(place) is reading
+            finally:
+                if self._reading.get(place) is reading:
+                    del self._reading[place]
+            if current:
+                self._keep(place, found)
+                return found
+        return found
+
+    async def _look_up(self, place: NodeKey) -> PollState:
+        node = await self._store.node(*place)
+        return (
+            PollState(node.etag, node.identity, granted_identity(node))
+            if node
+            else PollState("", (await self._store.trace(*place)).identity)
+        )
+
+    def _keep(self, place: NodeKey, card: PollState) -> None:
+        if self._deaf or not (card.etag or card.identity):
+            return  # what never was there is not kept: whoever makes names up must not fill the memory
+        if len(self._cards) >= MAX_CACHED:
+            del self._cards[next(iter(self._cards))]
+        self._cards[place] = card
+
+    async def wait_for_change(self, place: NodeKey, etag: str, seconds: float) -> bool:
+        """Wait until a node's etag is another one; False when it still is the same after that time, or at the end."""
+        end = time.monotonic() + seconds
+        while (await self.state(place)).etag == etag:
+            left = end - time.monotonic()
+            if left <= 0 or self.closing.is_set():
+                return False
+            await self._wait(place, left)
+        return True
+
+    async def _wait(self, place: NodeKey, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(place, set()).add(future)
+        timer = loop.call_later(seconds, _finish, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            waiting = self._waiting.get(place)
+            if waiting is not None:
+                waiting.discard(future)
+                if not waiting:
+                    del self._waiting[place]
+
+    def _wake(self, place: NodeKey) -> None:
+        for future in self._waiting.get(place, ()):
+            _finish(future)
+
+    # what a node's polls tell
+    def record_seen(self, cluster: str, node: str, moment: float) -> None:
+        place = (cluster, node)
+        known = self._heard.get(place)
+        if known is not None and moment - known.written < WRITE_SECONDS:
+            self._heard[place] = LastSeen(moment, known.written)
+        else:
+            self._heard[place] = LastSeen(moment, moment)
+            self._due[place] = moment
+
+    def last_seen(self, cluster: str, node: str) -> float:
+        known = self._heard.get((cluster, node))
+        return known.moment if known else 0.0
+
+    async def flush(self) -> None:
+        """Some at a time: those who poll meanwhile are to notice nothing."""
+        due, self._due = self._due, {}
+        moments = [(*place, moment) for place, moment in due.items()]
+        try:
+            for first in range(0, len(moments), NODES_PER_WRITE):
+                await self._store.seen(moments[first : first + NODES_PER_WRITE])
+        except StoreUnavailable:
+            self._due = {**due, **self._due}
+            raise
+
+    async def _follow(self, changes: AsyncIterator[tuple[str, str, int]]) -> None:
+        async for cluster, node, version in changes:
+            if not cluster:
+                self._deaf = version < 0
+                self._cards.clear()
+                self._reading.clear()
+                for place in list(self._waiting):
+                    self._wake(place)
+                continue
+            if not version:
+                self._heard.pop((cluster, node), None)
+            self._cards.pop((cluster, node), None)
+            self._reading.pop((cluster, node), None)
+            self._wake((cluster, node))
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

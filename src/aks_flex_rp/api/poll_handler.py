@@ -1,0 +1,165 @@
+"""ASGI middleware that answers a node's poll with 304: `GET .../flexNodeConfig/{node}` with If-None-Match, held
+for as long as Prefer: wait says.
+
+It answers only 304 and leaves every other response, errors included, to the application behind it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+import time
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aks_flex_rp.arm.errors import API_VERSION
+from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
+from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
+from aks_flex_rp.store.interface import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aks_flex_rp.api.authorization import Authorizer
+    from aks_flex_rp.api.metrics import Metrics
+    from aks_flex_rp.api.poll_cache import NodeKey, PollState
+    from aks_flex_rp.callers import Caller
+
+    App = Callable[[dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+
+MAX_CACHED_PATHS = 200_000  # paths
+LONGEST_ID = 128
+LONGEST_WAIT = 55.0  # seconds; ARM gives a provider 60
+_PATH = re.compile(
+    r"/subscriptions/([0-9a-f-]{36})/resourcegroups/([^/]+)/providers/microsoft\.containerservice"
+    r"/managedclusters/([^/]+)/flexnodeconfig/([^/]+)/?",
+    re.IGNORECASE,
+)
+_WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})", re.IGNORECASE)
+_VERSION = f"api-version={API_VERSION}".encode()
+
+
+class PollRequest(NamedTuple):
+    path: str
+    node_key: NodeKey
+    etag: bytes
+    authorization: bytes
+    seconds: float
+    echoed: bytes = b""  # the client's own id of the request, when it wants it back
+
+
+class PathCache:
+    """Whose paths are whose. Those that were answered are remembered: made-up ones must not fill the memory."""
+
+    def __init__(self, room: int = MAX_CACHED_PATHS) -> None:
+        self._room = room
+        self._known: dict[str, NodeKey] = {}
+
+    def node_key(self, path: str) -> NodeKey | None:
+        known = self._known.get(path)
+        found = _PATH.fullmatch(path) if known is None else None
+        if found is None:
+            return known
+        key = ClusterId(found[1], found[2], found[3]).key
+        return sys.intern(key), found[4].lower()  # a hundred thousand nodes share the name of their cluster
+
+    def remember(self, path: str, place: NodeKey) -> None:
+        if path not in self._known:
+            if len(self._known) >= self._room:
+                del self._known[next(iter(self._known))]
+            self._known[path] = place
+
+
+class RequestIds:
+    """Different from all others ever made, and in the shape of a GUID: half by chance, half by counting."""
+
+    def __init__(self) -> None:
+        chance = secrets.token_hex(10)
+        self._prefix = "-".join((chance[:8], chance[8:12], chance[12:16], chance[16:20], "")).encode()
+        self._numbers = count(secrets.randbits(40))
+
+    def fresh(self) -> bytes:
+        return b"%s%012x" % (self._prefix, next(self._numbers))
+
+
+@dataclass(frozen=True)
+class PollHandler:
+    app: App
+    authorizer: Authorizer
+    metrics: Metrics
+    paths: PathCache = field(default_factory=PathCache)
+    ids: RequestIds = field(default_factory=RequestIds)
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        poll = parse_poll(scope, self.paths) if scope["type"] == "http" and scope["method"] == "GET" else None
+        if poll is None or not await self._unchanged(poll):
+            await self.app(scope, receive, send)
+            return
+        headers = [(b"etag", poll.etag), (b"x-ms-request-id", self.ids.fresh()), (b"cache-control", b"no-cache")]
+        if poll.echoed:
+            headers.append((b"x-ms-client-request-id", poll.echoed))
+        await send({"type": "http.response.start", "status": 304, "headers": headers})
+        await send({"type": "http.response.body"})
+        self.metrics.poll_not_modified.inc()
+
+    async def _unchanged(self, poll: PollRequest) -> bool:
+        """Whether the caller may know, and has the newest already, also after the time it is ready to wait."""
+        began = time.perf_counter()
+        tokens, cards = self.authorizer.verifier, self.authorizer.poll_cache
+        try:
+            caller = tokens.cached(poll.authorization)
+            if caller is None:
+                caller = await tokens.caller(poll.authorization.decode("latin-1"))
+            card = cards.cached(poll.node_key) or await cards.state(poll.node_key)
+            if not self._admits(poll, caller, card):
+                return False
+            self.metrics.poll_seconds.observe(time.perf_counter() - began)
+            return not poll.seconds or not await cards.wait_for_change(poll.node_key, card.etag, poll.seconds)
+        except (Unauthenticated, TenantUnreachable, StoreUnavailable):
+            return False
+
+    def _admits(self, poll: PollRequest, caller: Caller, card: PollState) -> bool:
+        doors, place = self.authorizer, poll.node_key
+        own = caller.is_node(card.identity)
+        if not own and not self._may_read(caller, place[0]):
+            return False
+        if card.etag.encode() != poll.etag or doors.retry_after(caller, place if own else None, "read"):
+            return False
+        if own and card.granted_identity is not None and card.granted_identity != caller.id:
+            return False  # it is to be let into its cluster first
+        if own:
+            doors.poll_cache.record_seen(*place, time.time())
+        self.paths.remember(poll.path, place)
+        return True
+
+    def _may_read(self, caller: Caller, key: str) -> bool:
+        cluster = parse_cluster_id(key)
+        return cluster is not None and bool(self.authorizer.roles.allows_now(caller, "read", cluster))
+
+
+def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
+    """A request, if it is a poll that can be answered from here."""
+    etag = authorization = prefer = client = echo = b""
+    for name, value in scope["headers"]:
+        if name == b"if-none-match":
+            etag = value
+        elif name == b"authorization":
+            authorization = value
+        elif name == b"prefer":
+            prefer = value
+        elif name == b"x-ms-client-request-id":
+            client = value
+        elif name == b"x-ms-return-client-request-id":
+            echo = value
+    place = paths.node_key(scope["path"]) if etag and scope["query_string"] == _VERSION else None
+    if place is None:
+        return None
+    echoed = client if echo.lower() == b"true" and len(client) <= LONGEST_ID else b""
+    return PollRequest(scope["path"], place, etag, authorization, _seconds(prefer) if prefer else 0.0, echoed)
+
+
+def _seconds(prefer: bytes) -> float:
+    found = _WAIT.search(prefer)
+    return min(float(found[1]), LONGEST_WAIT) if found else 0.0

@@ -1,0 +1,231 @@
+"""Starlette application: the route table, and the endpoints besides ARM resources (bundles, operations, OpenAPI,
+health, metrics, audit).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aks_flex_node.errors import FlexError
+from aks_flex_rp.api import http_messages
+from aks_flex_rp.api.arm_routes import check_version
+from aks_flex_rp.api.authorization import azure_action
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
+from aks_flex_rp.timestamps import format_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from starlette.requests import Request as Incoming
+
+    from aks_flex_rp.api.arm_routes import ArmRoutes
+    from aks_flex_rp.api.authorization import Authorizer
+    from aks_flex_rp.api.metrics import Metrics
+    from aks_flex_rp.delivery.config_url import BuiltInDelivery
+    from aks_flex_rp.nodes.join_tracker import JoinTracker
+    from aks_flex_rp.store.interface import AuditEvent
+
+
+log = logging.getLogger(__name__)
+OPERATIONS_PATH = "/providers/microsoft.containerservice/operations"
+ALL_METHODS = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"]
+
+
+def create_app(arm: ArmRoutes, own: ServiceRoutes, pages: Sequence[Route] = ()) -> Starlette:
+    reads = (
+        ("/configs/{secret}", own.bundle),
+        ("/openapi.json", own.openapi),
+        ("/healthz", own.healthz),
+        ("/readyz", own.readyz),
+        ("/metrics", own.metrics_text),
+        ("/audit", own.audit),
+    )
+    routes = [Route(path, _answered(endpoint), methods=ALL_METHODS) for path, endpoint in reads]
+    operations = _answered(own.operations)
+
+    async def others(incoming: Incoming) -> Response:
+        """ARM's paths match without regard to case, which a router's do not."""
+        if incoming.url.path.lower().rstrip("/") == OPERATIONS_PATH:
+            return await operations(incoming)
+        return await arm(incoming)
+
+    everything = Route("/{rest:path}", others, methods=ALL_METHODS)
+    return Starlette(routes=[*routes, *pages, everything], exception_handlers={405: _not_allowed, Exception: _broken})
+
+
+def _answered(endpoint: Callable[[Incoming, str], Awaitable[Response]]) -> Callable[[Incoming], Awaitable[Response]]:
+    """Read alone, and answered in ARM's shape whatever happens. A bundle that only was looked at is not fetched."""
+
+    async def answer(incoming: Incoming) -> Response:
+        request_id = http_messages.new_request_id()
+        try:
+            if incoming.method != "GET":
+                raise errors.method_not_allowed(incoming.method, "GET")
+            response = await endpoint(incoming, request_id)
+        except ArmError as error:
+            response = http_messages.error_response(error)
+        except FlexError as error:
+            response = http_messages.error_response(http_messages.arm_error(error, request_id))
+        response.headers.update(http_messages.request_id_headers(incoming, request_id))
+        return response
+
+    return answer
+
+
+async def _not_allowed(incoming: Incoming, _: Exception) -> Response:
+    error = errors.method_not_allowed(incoming.method, "GET")
+    error.headers = {**error.headers, "x-ms-request-id": http_messages.new_request_id()}
+    return http_messages.error_response(error)
+
+
+async def _broken(incoming: Incoming, error: Exception) -> Response:
+    """A fault of ours: told to the log in full, and to the caller by its id alone."""
+    request_id = http_messages.new_request_id()
+    log.error("A request failed.", exc_info=error, extra={"request": request_id, "operation": incoming.method})
+    message = "The service made a mistake. Its log says more at the id of this request."
+    return http_messages.error_response(
+        ArmError(500, "InternalServerError", message, headers={"x-ms-request-id": request_id})
+    )
+
+
+OPERATION_DESCRIPTIONS = {
+    "read": "Read flex nodes.",
+    "write": "Create and change flex nodes.",
+    "delete": "Remove flex nodes.",
+    "regenerateToken": "Make a new token and config URL for a flex node.",
+    "listConfigUrl": "The same, from within a template.",
+    "reportStatus": "Report the status of a flex node.",
+    "listCredentials": "Read the credentials that a flex node is to use.",
+}
+
+request_log = logging.getLogger("aks_flex_rp.requests")
+
+
+@dataclass(frozen=True)
+class ServiceRoutes:
+    authorizer: Authorizer
+    join_tracker: JoinTracker
+    metrics: Metrics
+    bundles: BuiltInDelivery | None
+    ready: Callable[[], bool]
+
+    async def bundle(self, incoming: Incoming, request_id: str) -> Response:
+        """What waits behind a config URL. Whatever is wrong with it, the answer is the same."""
+        source = http_messages.client_address(incoming)
+        found = None
+        if self.bundles:
+            found = await self.bundles.fetch(incoming.path_params["secret"], time.time())
+        self.metrics.bundles.labels("fetched" if found else "refused").inc()
+        said = {"request": request_id, "operation": "bundle", "status": 200 if found else 404, "source": source}
+        request_log.info("GET /configs/***", extra=said)
+        if found is None:
+            # Only guesses count: behind one address there may be a whole site of machines that join.
+            if wait := self.authorizer.limits.acquire(f"address {source}", "read"):
+                raise errors.too_many_requests(wait)
+            message = "This configuration URL is not valid, or no longer. Ask for a new one with regenerateToken."
+            raise ArmError(404, "ConfigUrlNotFound", message)
+        await self.join_tracker.fetched(found.cluster, found.node, source, request_id)
+        headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
+        return Response(found.bundle, 200, headers, media_type="application/json")
+
+    async def operations(self, incoming: Incoming, _: str) -> Response:
+        check_version({name.lower(): value for name, value in parse_qsl(incoming.url.query)})
+        await self.authorizer.caller(incoming.headers.get("authorization", ""))
+        return http_messages.json_response(200, {"value": [_operation(name) for name in OPERATION_DESCRIPTIONS]})
+
+    async def openapi(self, incoming: Incoming, _: str) -> Response:
+        document = {**_contract(), "host": incoming.url.netloc}
+        return http_messages.json_response(200, document)
+
+    async def healthz(self, *_: object) -> Response:
+        return Response(b"ok\n", media_type="text/plain")
+
+    async def readyz(self, *_: object) -> Response:
+        """Whether requests should be sent here: the store answers, and the service is not about to stop."""
+        store = await self.authorizer.context.store.healthy()
+        self.metrics.store_up.set(store)
+        if store and self.ready() and not self.authorizer.poll_cache.closing.is_set():
+            return Response(b"ready\n", media_type="text/plain")
+        why = "stopping" if store else "the store does not answer"
+        return Response(f"not ready: {why}\n".encode(), 503, media_type="text/plain")
+
+    async def metrics_text(self, *_: object) -> Response:
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def audit(self, incoming: Incoming, _: str) -> Response:
+        """Events of one cluster or one node, the newest first, for those who may read there."""
+        return http_messages.json_response(200, await self._audit(incoming))
+
+    async def _audit(self, incoming: Incoming) -> dict[str, Any]:
+        query = incoming.query_params
+        caller = await self.authorizer.caller(incoming.headers.get("authorization", ""))
+        resource = query.get("resource", "").rstrip("/")
+        cluster = parse_cluster_id(resource) or parse_cluster_id(
+            re.sub(r"(?i)/flexnodeconfig(/[^/]*)?$", "", resource)
+        )
+        if wait := self.authorizer.retry_after(caller, None, "read"):
+            raise errors.too_many_requests(wait)
+        if cluster is None and caller.kind != "Key":
+            raise ArmError(400, "InvalidRequestContent", "Name a cluster or a flex node by its id.", "resource")
+        if cluster and not await self.authorizer.roles.allows(caller, "audit", cluster):
+            raise errors.forbidden(caller, azure_action("audit"), resource)
+        numbers = {name: query.get(name, "0") for name in ("before", "limit")}
+        if not all(text.isascii() and text.isdigit() and len(text) < 16 for text in numbers.values()):
+            raise ArmError(400, "InvalidRequestContent", "before and limit must be numbers.", "before")
+        events = await self.authorizer.context.store.audit(
+            resource=resource,
+            who=query.get("who", ""),
+            what=query.get("what", ""),
+            before=int(numbers["before"]),
+            limit=min(int(numbers["limit"]) or 100, 1000),
+        )
+        return {"value": [event_document(event) for event in events]}
+
+
+def event_document(event: AuditEvent) -> dict[str, Any]:
+    return {
+        "sequence": event.sequence,
+        "at": format_microseconds(event.at),
+        "who": event.who,
+        "what": event.what,
+        "resource": event.resource,
+        "outcome": event.outcome,
+        "source": event.source,
+        "request": event.request,
+        "detail": event.detail,
+    }
+
+
+def _operation(name: str) -> dict[str, Any]:
+    display = {
+        "provider": PROVIDER,
+        "resource": "Flex nodes",
+        "operation": name,
+        "description": OPERATION_DESCRIPTIONS[name],
+    }
+    return {"name": azure_action(name), "isDataAction": False, "display": display, "origin": "user,system"}
+
+
+@cache
+def _contract() -> dict[str, Any]:
+    """As it is compiled, without its examples, which are files of their own."""
+    text = files("aks_flex_rp.api").joinpath("openapi.json").read_text()
+    document: dict[str, Any] = json.loads(text)
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation.pop("x-ms-examples", None)
+    return document

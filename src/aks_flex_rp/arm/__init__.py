@@ -1,0 +1,1 @@
+"""ARM conventions shared by all packages: resource ids and error responses."""

@@ -1,0 +1,181 @@
+"""ARM error responses, and validation problems: the JSON path of a wrong value and the reason."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.callers import Caller
+
+
+API_VERSION = "2026-05-01-preview"
+MAX_DETAILS = 100
+
+
+@dataclass(frozen=True)
+class ErrorDetail:
+    code: str
+    message: str
+    target: str = ""
+
+    def document(self) -> dict[str, Any]:
+        shown = {"code": self.code, "message": self.message}
+        return {**shown, "target": self.target} if self.target else shown
+
+
+@dataclass
+class ArmError(Exception):
+    status: int
+    code: str
+    message: str
+    target: str = ""
+    details: tuple[ErrorDetail, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        shown = ErrorDetail(self.code, self.message, self.target).document()
+        return {"error": {**shown, "details": [each.document() for each in self.details]} if self.details else shown}
+
+
+def invalid_request(problems: Sequence[Problem]) -> ArmError:
+    """All problems of a request at once; of very many, enough to see what is meant."""
+    if len(problems) == 1:
+        [only] = problems
+        return ArmError(400, "InvalidRequestContent", only.message, only.target)
+    message = f"There are {len(problems)} problems in the request. Correct them all; nothing was changed."
+    details = tuple(
+        ErrorDetail("InvalidRequestContent", each.message, each.target) for each in problems[:MAX_DETAILS]
+    )
+    return ArmError(400, "InvalidRequestContent", message, details=details)
+
+
+def missing_version() -> ArmError:
+    message = f"The api-version query parameter (?api-version=) is required for all requests: {API_VERSION}."
+    return ArmError(400, "MissingApiVersionParameter", message)
+
+
+def unknown_version() -> ArmError:
+    message = f"The api-version of the request is not supported. The supported api-versions are '{API_VERSION}'."
+    return ArmError(400, "InvalidApiVersionParameter", message)
+
+
+def forbidden(caller: Caller, action: str, scope: str) -> ArmError:
+    """The same whether or not there is anything, so that nobody learns by asking what exists."""
+    return ArmError(
+        403,
+        "AuthorizationFailed",
+        f"The client '{caller.name}' with object id '{caller.id}' does not have authorization to perform action "
+        f"'{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, please refresh "
+        "your credentials.",
+    )
+
+
+def secret_not_visible(caller: Caller) -> ArmError:
+    return ArmError(
+        403,
+        "AuthorizationFailed",
+        f"The config URL would give '{caller.name}' the service principal's secret, which somebody else has written, "
+        "and which only owners may see. Send the secret in the body of a PUT, or ask an owner.",
+    )
+
+
+def cluster_not_found(cluster: ClusterId) -> ArmError:
+    message = (
+        f"Failed to perform the requested operation on nested resource. Parent resource '{cluster}' not found. "
+        "Add it with `aks-flex-rp cluster add`."
+    )
+    return ArmError(404, "ParentResourceNotFound", message)
+
+
+def node_not_found(cluster: ClusterId, name: str) -> ArmError:
+    message = f"The Resource 'Microsoft.ContainerService/managedClusters/{cluster.name}/flexNodeConfig/{name}' under "
+    return ArmError(404, "ResourceNotFound", f"{message}resource group '{cluster.group}' was not found.")
+
+
+def precondition_failed(name: str) -> ArmError:
+    message = f"flexNodeConfig '{name}' is not as If-Match or If-None-Match of the request say."
+    return ArmError(412, "PreconditionFailed", message)
+
+
+def too_many_requests(seconds: float) -> ArmError:
+    wait = str(max(1, round(seconds + 0.5)))
+    return ArmError(
+        429, "TooManyRequests", f"Too many requests. Try again in {wait} s.", headers={"Retry-After": wait}
+    )
+
+
+def concurrent_changes(name: str) -> ArmError:
+    message = f"Others are changing flexNodeConfig '{name}' at this moment. Try again."
+    return ArmError(409, "Conflict", message, headers={"Retry-After": "1"})
+
+
+def unknown_path() -> ArmError:
+    return ArmError(404, "InvalidResourceType", "There is nothing at this address. /openapi.json says what there is.")
+
+
+def method_not_allowed(method: str, allowed: str) -> ArmError:
+    message = f"The method {method} is not allowed here; these are: {allowed}."
+    return ArmError(405, "HttpMethodNotAllowed", message, headers={"Allow": allowed})
+
+
+_PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_QUOTABLE = 80  # characters of a value that a message repeats
+
+
+@dataclass(frozen=True)
+class Problem:
+    target: str
+    message: str
+
+
+def json_path(*steps: str | int) -> str:
+    """`properties.nodeConfig.labels['example.com/a']`, `properties.nodeConfig.taints[0].key`."""
+    text = ""
+    for step in steps:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif _PLAIN.fullmatch(step):
+            text += f".{step}" if text else step
+        else:
+            quoted = step.replace("\\", "\\\\").replace("'", "\\'")
+            text += f"['{quoted}']"
+    return text
+
+
+def quoted(value: object) -> str:
+    text = str(value)
+    return f"'{text[:_QUOTABLE]}…'" if len(text) > _QUOTABLE else f"'{text}'"
+
+
+def first_violation(place: str, text: str, *rules: Callable[[str], str | None]) -> Iterator[Problem]:
+    """The first rule that the text breaks: more of them would say the same in other words."""
+    for rule in rules:
+        if wrong := rule(text):
+            yield Problem(place, f"{quoted(text)} {wrong}")
+            return
+
+
+def problem_from_pydantic(error: ErrorDetails, *above: str) -> Problem:
+    """In words that a person understands, and without the value, which may be a secret."""
+    place = json_path(*above, *(step for step in error["loc"] if step != "[key]"))
+    match error["type"]:
+        case "extra_forbidden":
+            return Problem(place, "This property is not known here. Correct its name, or leave it out.")
+        case "missing":
+            return Problem(place, "This property is needed and is missing.")
+        case "string_pattern_mismatch":
+            return Problem(place, f"The value does not match the pattern {error['ctx']['pattern']}.")
+        case "literal_error":
+            return Problem(place, f"The value must be one of {error['ctx']['expected']}.")
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return Problem(place, "The value must be an object.")
+        case _:
+            words = error["msg"].removeprefix("Input ").rstrip(".")
+            return Problem(place, f"The value {words}." if words.startswith("should") else f"{words}.")

@@ -1,0 +1,42 @@
+"""ARM ids of clusters and their flex nodes. They compare case-insensitively and are returned as written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PROVIDER = "Microsoft.ContainerService"
+NODE_TYPE = f"{PROVIDER}/managedClusters/flexNodeConfig"
+
+_CLUSTER = re.compile(
+    r"/subscriptions/(?P<subscription>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+    r"/resourcegroups/(?P<group>[-\w.()]{0,89}[-\w()])"
+    r"/providers/microsoft\.containerservice/managedclusters/(?P<cluster>[a-z0-9](?:[-_a-z0-9]{0,61}[a-z0-9])?)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class ClusterId:
+    subscription: str
+    group: str
+    name: str
+
+    def __str__(self) -> str:
+        group = f"/subscriptions/{self.subscription}/resourceGroups/{self.group}"
+        return f"{group}/providers/{PROVIDER}/managedClusters/{self.name}"
+
+    @property
+    def key(self) -> str:
+        """By which a store finds the cluster."""
+        return str(self).lower()
+
+    def node(self, name: str) -> str:
+        """The id of one of its flex nodes."""
+        return f"{self}/flexNodeConfig/{name}"
+
+
+def parse_cluster_id(text: str) -> ClusterId | None:
+    """The id of a cluster, or None when the text is none."""
+    found = _CLUSTER.fullmatch(text.rstrip("/"))
+    return ClusterId(found["subscription"], found["group"], found["cluster"]) if found else None

@@ -1,0 +1,1 @@
+"""Authentication of callers, roles, and rate limits."""

@@ -1,0 +1,118 @@
+"""Settings for authentication, role grants and rate limits, and the base class of all settings."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from aks_flex_rp.arm.ids import parse_cluster_id
+
+ENTRA_AUTHORITY = "https://login.microsoftonline.com"
+AUDIENCES = (
+    "https://management.azure.com",
+    "https://management.azure.com/",
+    "https://management.core.windows.net/",
+)
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_GROUP = re.compile(rf"/subscriptions/{_ID.pattern}(/resourcegroups/[-\w.()]{{1,90}})?", re.IGNORECASE)
+
+Role = Literal["owner", "contributor", "reader"]
+
+
+def _entra_id(text: str) -> str:
+    if not _ID.fullmatch(text):
+        raise PydanticCustomError(
+            "entra_id", "must be an id such as 00000000-0000-0000-0000-000000000000, as the Azure portal shows it"
+        )
+    return text.lower()
+
+
+def _scope(text: str) -> str:
+    trimmed = text.rstrip("/")
+    if text != "/" and not _GROUP.fullmatch(trimmed) and not parse_cluster_id(trimmed):
+        raise PydanticCustomError(
+            "scope",
+            "must be `/` or the id of a subscription, a resource group or a cluster, "
+            "such as /subscriptions/<id>/resourceGroups/<name>",
+        )
+    return trimmed or "/"
+
+
+def _https(text: str) -> str:
+    if not text.lower().startswith("https://"):
+        raise PydanticCustomError("https", "must be an https:// address: the keys that are trusted come from it")
+    return text
+
+
+LowercaseEntraId = Annotated[str, AfterValidator(_entra_id)]
+
+
+class SettingsModel(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        hide_input_in_errors=True,
+    )
+
+
+class TenantSettings(SettingsModel):
+    tenant_id: LowercaseEntraId = Field(description="An Entra tenant whose tokens are accepted.")
+    metadata_url: Annotated[str, AfterValidator(_https)] | None = Field(
+        default=None, description="Its OpenID metadata; Entra's own address for the tenant when left out."
+    )
+    audiences: tuple[str, ...] = Field(
+        default=AUDIENCES,
+        min_length=1,
+        description="Whom tokens must be made for; Azure Resource Manager by default.",
+    )
+    ca_file: str | None = Field(
+        default=None,
+        description="CA certificates (PEM) to trust for a private authority; the system's when left out.",
+    )
+
+    @property
+    def metadata(self) -> str:
+        return self.metadata_url or f"{ENTRA_AUTHORITY}/{self.tenant_id}/v2.0/.well-known/openid-configuration"
+
+    @property
+    def sign_in(self) -> str:
+        """Where a caller without a token is sent."""
+        return self.metadata.partition("/v2.0/.well-known/")[0].partition("/.well-known/")[0]
+
+
+class RoleGrant(SettingsModel):
+    role: Role = Field(description="owner, contributor or reader.")
+    scope: Annotated[str, AfterValidator(_scope)] = Field(
+        description="Where: `/`, or the id of a subscription, a resource group or a cluster."
+    )
+    principal: LowercaseEntraId = Field(
+        description="Who: the object id or application id of an identity, or a group's id."
+    )
+
+
+class AuthSettings(SettingsModel):
+    tenants: tuple[TenantSettings, ...] = Field(
+        default=(), description="Tenants whose tokens are accepted; with none, only the local admin key is."
+    )
+    roles: tuple[RoleGrant, ...] = Field(default=(), description="Who may do what, beside the local admin key.")
+    azure_role_assignments: bool = Field(
+        default=False,
+        description="Also ask Azure for roles on a cluster; the service's own identity must be able to read them.",
+    )
+
+
+class LimitSettings(SettingsModel):
+    """As much as ARM itself lets one identity do."""
+
+    reads_per_second: float = Field(default=25, gt=0, description="Reads of one caller, sustained.")
+    read_burst: int = Field(default=250, ge=1, description="Reads of one caller at once.")
+    writes_per_second: float = Field(default=10, gt=0, description="Writes of one caller, sustained.")
+    write_burst: int = Field(default=200, ge=1, description="Writes of one caller at once.")

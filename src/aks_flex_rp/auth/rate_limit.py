@@ -1,0 +1,49 @@
+"""Rate limits per caller: token buckets, one for reads and one for writes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_rp.auth.auth_settings import LimitSettings
+
+RateKind = Literal["read", "write"]
+MAX_BUCKETS = 100_000  # buckets
+
+
+class RateLimiter:
+    """Buckets that nobody used for a while are forgotten, and so are full again: two generations bound the memory."""
+
+    def __init__(
+        self,
+        settings: LimitSettings,
+        clock: Callable[[], float] = time.monotonic,
+        generation: int = MAX_BUCKETS,
+    ) -> None:
+        self._rates = {
+            "read": (settings.reads_per_second, float(settings.read_burst)),
+            "write": (settings.writes_per_second, float(settings.write_burst)),
+        }
+        self._clock = clock
+        self._generation = generation
+        self._current: dict[tuple[str, RateKind], tuple[float, float]] = {}  # (tokens, when they were counted)
+        self._previous: dict[tuple[str, RateKind], tuple[float, float]] = {}
+
+    def acquire(self, caller_id: str, kind: RateKind) -> float:
+        """0 when the caller may go on; else after how many seconds to try again."""
+        rate, burst = self._rates[kind]
+        key, now = (caller_id, kind), self._clock()
+        found = self._current.get(key)
+        if found is None:
+            found = self._previous.get(key, (burst, now))
+            if len(self._current) >= self._generation:
+                self._previous, self._current = self._current, {}
+        tokens = min(burst, found[0] + (now - found[1]) * rate)
+        if tokens < 1.0:
+            self._current[key] = (tokens, now)
+            return (1.0 - tokens) / rate
+        self._current[key] = (tokens - 1.0, now)
+        return 0.0

@@ -1,0 +1,148 @@
+"""Signing keys of an Entra tenant: fetched from its metadata, refreshed, and kept while the tenant is unreachable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+from jwt import PyJWK
+from jwt.exceptions import PyJWTError
+
+from aks_flex_rp.auth.auth_errors import TenantUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aks_flex_rp.auth.auth_settings import TenantSettings
+
+    Fetch = Callable[[str], Any]  # a JSON document by its address; blocks, and raises OSError or ValueError
+
+FRESH_SECONDS = 3600.0  # how long keys are used before they are asked for again
+PATIENCE_SECONDS = 30.0  # between two questions, so that nobody makes us flood the authority with made-up key ids
+FIRST_PATIENCE_SECONDS = 2.0  # while no key is known at all
+MAX_RESPONSE_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TenantMetadata:
+    """What a tenant's metadata said."""
+
+    issuers: frozenset[str] = frozenset()
+    keys: Mapping[str, PyJWK] = field(default_factory=dict)  # by key id
+
+
+class TenantKeys:
+    """One tenant. Belongs to one event loop."""
+
+    def __init__(self, tenant: TenantSettings, fetch: Fetch, clock: Callable[[], float]) -> None:
+        self.tenant = tenant
+        self._fetch = fetch
+        self._clock = clock
+        self._known = TenantMetadata()
+        self._fetched = self._asked = float("-inf")
+        self._cause = ""
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def issuers(self) -> frozenset[str]:
+        return self._known.issuers
+
+    async def key(self, key_id: str) -> PyJWK | None:
+        """None when the tenant has no such key; AuthorityAway when it has never been reached."""
+        found = self._known.keys.get(key_id)
+        now = self._clock()
+        due = found is None or now - self._fetched > FRESH_SECONDS
+        patience = PATIENCE_SECONDS if self._known.keys else FIRST_PATIENCE_SECONDS
+        if due and (self._asking or now - self._asked > patience):
+            asking = self._ask()
+            if not found:  # who shows a known key need not wait for the newest ones
+                await asyncio.shield(asking)
+                found = self._known.keys.get(key_id)
+        if not self._known.keys:
+            raise TenantUnreachable(self.tenant.metadata, self._cause)
+        return found
+
+    def _ask(self) -> asyncio.Task[None]:
+        """One question at a time, whoever wants to know."""
+        if self._asking is None:
+            self._asked = self._clock()
+            self._asking = asyncio.get_running_loop().create_task(self._refresh())
+        return self._asking
+
+    async def _refresh(self) -> None:
+        try:
+            self._known = await asyncio.to_thread(self._learn)
+            self._fetched = self._clock()
+        except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
+            self._cause = _plain(error)
+            log.warning("keys of %s not refreshed: %s", self.tenant.metadata, self._cause)
+        finally:
+            self._asking = None
+
+    def _learn(self) -> TenantMetadata:
+        metadata = _object(self._fetch(self.tenant.metadata))
+        address, issuer = str(metadata.get("jwks_uri", "")), str(metadata.get("issuer", ""))
+        if not address.lower().startswith("https://") or not issuer:
+            raise ValueError("the metadata name no issuer, or no https:// address of keys")
+        keys = parse_keys(self.tenant.tenant_id, _object(self._fetch(address)))
+        if not keys:
+            raise ValueError("the authority shows no key that can be used")
+        return TenantMetadata(token_issuers(self.tenant.tenant_id, issuer), keys)
+
+
+def token_issuers(tenant: str, issuer: str) -> frozenset[str]:
+    """The tenant as its metadata name it (tokens of version 2), and as it signs for ARM itself (version 1)."""
+    return frozenset({issuer.replace("{tenantid}", tenant), f"https://sts.windows.net/{tenant}/"})
+
+
+def parse_keys(tenant: str, document: Mapping[str, Any]) -> dict[str, PyJWK]:
+    """The keys that verify signatures for this tenant; what is for others, or of an unknown kind, is left out."""
+    shown = document.get("keys")
+    found = {}
+    for each in filter(lambda each: isinstance(each, dict), shown if isinstance(shown, list) else ()):
+        if each.get("use", "sig") != "sig" or each.get("kty") not in {"RSA", "EC"} or not each.get("kid"):
+            continue
+        if tenant not in str(each.get("issuer", tenant)).replace("{tenantid}", tenant):
+            continue
+        try:
+            found[str(each["kid"])] = PyJWK.from_dict(each)
+        except (PyJWTError, ValueError):
+            log.warning("a key of the authority cannot be read, and is left out")
+    return found
+
+
+def https_fetcher(ca_file: str | None) -> Fetch:
+    """Fetch over TLS that is always verified, with the system's authorities or one's own."""
+    pool = urllib3.PoolManager(
+        cert_reqs="CERT_REQUIRED",
+        ca_certs=ca_file,
+        timeout=urllib3.Timeout(connect=5.0, read=10.0),
+        retries=urllib3.Retry(2, redirect=0, backoff_factor=0.2),
+    )
+
+    def fetch(address: str) -> Any:
+        answer = pool.request("GET", address, headers={"Accept": "application/json"}, preload_content=False)
+        try:
+            if answer.status != 200:
+                raise ValueError(f"it answered with status {answer.status}")
+            return json.loads(answer.read(MAX_RESPONSE_BYTES))
+        finally:
+            answer.close()
+
+    return fetch
+
+
+def _object(document: Any) -> Mapping[str, Any]:
+    if not isinstance(document, dict):
+        raise ValueError("the authority answered with something that is no JSON object")
+    return document
+
+
+def _plain(error: Exception) -> str:
+    return str(error).rsplit(": ", 1)[-1].strip(" ()'\"") or type(error).__name__

@@ -1,0 +1,240 @@
+"""Verifies bearer tokens and the admin key and returns the caller. A verified token is cached until it expires."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from aks_flex_rp.auth.admin_key import ADMIN_CALLER, ADMIN_KEY_PREFIX
+from aks_flex_rp.auth.auth_errors import Unauthenticated
+from aks_flex_rp.auth.tenant_keys import TenantKeys, https_fetcher
+from aks_flex_rp.callers import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from jwt import PyJWK
+
+    from aks_flex_rp.auth.admin_key import AdminKey
+    from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
+    from aks_flex_rp.auth.tenant_keys import Fetch
+    from aks_flex_rp.callers import CallerKind
+
+
+RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+CURVE_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+SMALLEST_RSA = 2048
+CAUSES = {
+    jwt.ImmatureSignatureError: "is not valid yet. Check the clocks.",
+    jwt.InvalidAlgorithmError: "is not signed as its key signs.",
+    jwt.InvalidSignatureError: "has a signature that is not valid.",
+}
+
+
+def unverified_ids(token: str) -> tuple[str, str]:
+    """(tenant, key id) as the token claims them, to find the key with which to check the claim.
+
+    Without the library, which looks at all of a token each time: after a restart, every node shows a new one at once.
+    """
+    try:
+        header, claims = (json.loads(_decoded(part)) for part in token.split(".")[:2])
+        return str(claims.get("tid", "")).lower(), str(header.get("kid", ""))
+    except (AttributeError, ValueError, RecursionError):
+        raise Unauthenticated("InvalidAuthenticationToken", "The access token is not a JSON web token.") from None
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+def algorithms(key: PyJWK) -> tuple[str, ...]:
+    """Those that the key itself is made for, whatever a token says. None of them works with a shared secret."""
+    public = key.key
+    if isinstance(public, RSAPublicKey):
+        return RSA_ALGORITHMS if public.key_size >= SMALLEST_RSA else ()
+    if isinstance(public, EllipticCurvePublicKey) and public.curve.name in CURVE_ALGORITHMS:
+        return (CURVE_ALGORITHMS[public.curve.name],)
+    return ()
+
+
+def verify_claims(
+    token: str, key: PyJWK, tenant: TenantSettings, issuers: frozenset[str], skew: float
+) -> Mapping[str, Any]:
+    """The claims of a token that holds in every respect; what does not hold is named."""
+    try:
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key.key,
+            algorithms=list(algorithms(key)),
+            audience=list(tenant.audiences),
+            issuer=list(issuers),
+            leeway=skew,
+            options={"require": ["exp", "iss", "aud", "tid", "oid"], "strict_aud": False},
+        )
+    except jwt.PyJWTError as error:
+        raise token_error(error, tenant) from None
+    except (ValueError, OverflowError, RecursionError):  # numbers and shapes that the library does not expect
+        raise Unauthenticated("InvalidAuthenticationToken", "The access token cannot be read.") from None
+    return claims
+
+
+def token_error(error: jwt.PyJWTError, tenant: TenantSettings) -> Unauthenticated:
+    """The library's error in ARM's words."""
+    if isinstance(error, jwt.ExpiredSignatureError):
+        now = datetime.datetime.now(datetime.timezone.utc)
+        message = f"The access token has expired. The time here is {now:%Y-%m-%dT%H:%M:%SZ}."
+        return Unauthenticated("ExpiredAuthenticationToken", message)
+    if isinstance(error, jwt.InvalidAudienceError):
+        allowed = ", ".join(f"'{each}'" for each in tenant.audiences)
+        message = f"The access token has been obtained for a wrong audience. Allowed are: {allowed}."
+        return Unauthenticated("InvalidAuthenticationTokenAudience", message)
+    if isinstance(error, jwt.InvalidIssuerError):
+        return Unauthenticated("InvalidAuthenticationTokenTenant", "The access token is from a wrong issuer.")
+    if isinstance(error, jwt.MissingRequiredClaimError):
+        return Unauthenticated("InvalidAuthenticationToken", f"The access token has no claim `{error.claim}`.")
+    cause = next((words for kind, words in CAUSES.items() if isinstance(error, kind)), "is not valid.")
+    return Unauthenticated("InvalidAuthenticationToken", f"The access token {cause}")
+
+
+def caller_from_claims(claims: Mapping[str, Any]) -> Caller:
+    """Who a verified token speaks for."""
+    application = str(claims.get("appid") or claims.get("azp") or "")
+    kind = _kind(claims)
+    # A user's token names the program that the user sits at; that program's rights are not the user's.
+    own = _lower([str(claims["oid"]), application if kind != "User" else ""])
+    groups = claims.get("groups")
+    return Caller(
+        str(claims["oid"]).lower(),
+        _name(claims, application if kind != "User" else ""),
+        kind,
+        str(claims["tid"]).lower(),
+        own | _lower(groups if isinstance(groups, list) else ()),
+        own | _lower([claims.get("xms_mirid")]),
+    )
+
+
+def _lower(ids: Iterable[object]) -> frozenset[str]:
+    return frozenset(str(each).lower() for each in ids if each)
+
+
+def _kind(claims: Mapping[str, Any]) -> CallerKind:
+    if claims.get("xms_mirid"):
+        return "ManagedIdentity"
+    # Tokens of version 2 may lack `idtyp`. An application's speaks for nobody but itself, and has no user's scopes.
+    alone = "idtyp" not in claims and "scp" not in claims and claims.get("sub") == claims.get("oid")
+    return "Application" if claims.get("idtyp") == "app" or alone else "User"
+
+
+def _name(claims: Mapping[str, Any], application: str) -> str:
+    told = ("upn", "preferred_username", "unique_name", "app_displayname")
+    mine = str(claims.get("xms_mirid") or "").rpartition("/")[2]
+    return next((str(claims[each]) for each in told if claims.get(each)), mine or application or str(claims["oid"]))
+
+
+SKEW_SECONDS = 300.0  # by how much clocks may differ
+MAX_CACHED_TOKENS = 200_000  # tokens, so that a hundred thousand nodes may each renew theirs
+MAX_HEADER_LENGTH = 16_384  # of a header; Entra's tokens with 200 groups stay far below
+
+
+class TokenVerifier:
+    """Belongs to one event loop."""
+
+    def __init__(
+        self,
+        settings: AuthSettings,
+        key: AdminKey | None = None,
+        *,
+        fetch: Callable[[TenantSettings], Fetch] = lambda tenant: https_fetcher(tenant.ca_file),
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        skew: float = SKEW_SECONDS,
+        remembered: int = MAX_CACHED_TOKENS,
+    ) -> None:
+        self._authorities = {each.tenant_id: TenantKeys(each, fetch(each), monotonic) for each in settings.tenants}
+        self._sign_in = settings.tenants[0].sign_in if settings.tenants else ""
+        self._key = key
+        self._clock = clock
+        self._skew = skew
+        self._room = remembered
+        self._seen: dict[bytes, tuple[float, Caller]] = {}  # by the header's hash: (until when, who)
+
+    def cached(self, authorization: str | bytes) -> Caller | None:
+        """Who shows a header that was verified before and still holds; None when `caller` has to look."""
+        shown = authorization if isinstance(authorization, bytes) else authorization.encode("latin-1", "replace")
+        if (
+            shown[7 : 7 + len(ADMIN_KEY_PREFIX)] == ADMIN_KEY_PREFIX.encode()
+        ):  # never remembered, since it can be replaced at any time
+            return self._admin(shown)
+        found = self._seen.get(hashlib.sha256(shown).digest())
+        return found[1] if found and found[0] > self._clock() else None
+
+    async def caller(self, authorization: str) -> Caller:
+        """Who asks. Unauthenticated when that is not proven; AuthorityAway when it cannot be checked now."""
+        found = self.cached(authorization)
+        if found:
+            return found
+        try:
+            token = self._bearer(authorization)
+            return await self._verify(token, hashlib.sha256(authorization.encode("latin-1", "replace")).digest())
+        except Unauthenticated as refused:
+            refused.sign_in = refused.sign_in or self._sign_in
+            raise
+
+    def _admin(self, shown: bytes) -> Caller | None:
+        scheme, _, key = shown.partition(b" ")
+        opens = scheme.lower() == b"bearer" and self._key is not None and self._key.matches(key.strip())
+        return ADMIN_CALLER if opens else None
+
+    @staticmethod
+    def _bearer(authorization: str) -> str:
+        scheme, _, token = authorization.strip().partition(" ")
+        if not authorization.strip():
+            raise Unauthenticated("AuthenticationFailed", "Authentication failed. There is no Authorization header.")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Unauthenticated(
+                "AuthenticationFailed", "Authentication failed. The Authorization header must be `Bearer <token>`."
+            )
+        if token.startswith(ADMIN_KEY_PREFIX):
+            raise Unauthenticated("InvalidAuthenticationToken", "The admin key is not valid.")
+        if len(token) > MAX_HEADER_LENGTH:
+            raise Unauthenticated("InvalidAuthenticationToken", "The access token is too long.")
+        return token.strip()
+
+    async def _verify(self, token: str, digest: bytes) -> Caller:
+        tenant, key_id = unverified_ids(token)
+        authority = self._authorities.get(tenant)
+        if authority is None:
+            raise Unauthenticated("InvalidAuthenticationTokenTenant", "The access token is from another tenant.")
+        key = await authority.key(key_id)
+        if key is None:
+            raise Unauthenticated(
+                "InvalidAuthenticationToken",
+                "The access token is signed with a key that its tenant does not show.",
+                authority.tenant.sign_in,
+            )
+        try:
+            claims = verify_claims(token, key, authority.tenant, authority.issuers, self._skew)
+        except Unauthenticated as refused:
+            refused.sign_in = authority.tenant.sign_in
+            raise
+        caller = caller_from_claims(claims)
+        self._remember(digest, float(claims["exp"]) + self._skew, caller)
+        return caller
+
+    def _remember(self, digest: bytes, until: float, caller: Caller) -> None:
+        """The oldest make room; whoever still shows one of them is verified again, and that is all."""
+        now = self._clock()
+        while self._seen:
+            oldest = next(iter(self._seen))
+            if len(self._seen) < self._room and self._seen[oldest][0] > now:
+                break
+            del self._seen[oldest]
+        self._seen[digest] = (until, caller)

@@ -1,0 +1,267 @@
+"""Backup and restore of a service on SQLite: one archive with a consistent copy of the database and, on request,
+the encryption keys. For PostgreSQL the command prints the pg_dump and pg_restore calls instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+import time
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aks_flex_node import __version__
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp import instance_lock, key_rotation, raw_database
+from aks_flex_rp.crypto import encryption
+from aks_flex_rp.store import migrations
+from aks_flex_rp.store.interface import SchemaTooNew
+from aks_flex_rp.store.sqlite import connect, copy_database, sync_directory
+from aks_flex_rp.timestamps import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_rp.settings import ServiceSettings
+
+FORMAT_VERSION = 1
+MANIFEST, DATABASE, KEYS, ADMIN, TLS = "manifest.json", "flex.db", "keys", "admin.key", "tls/"
+
+
+@dataclass(frozen=True)
+class BackupManifest:
+    """What a backup says of itself."""
+
+    made: str
+    program: str
+    clusters: int
+    nodes: int
+    events: int
+    keys: bool  # whether keys, admin key and CA are in it
+    sums: dict[str, str]  # SHA-256 of each file
+    form: int = FORMAT_VERSION
+
+
+@dataclass(frozen=True)
+class RestoreResult:
+    manifest: BackupManifest
+    aside: Path | None  # where what was there before is now
+    keys_missing: int  # sealed values that no key here opens
+
+
+def create_backup(settings: ServiceSettings, target: Path, *, with_keys: bool = False) -> BackupManifest:
+    """On the disk and whole when this returns; what was at `target` before is replaced then, and not earlier."""
+    refuse_postgres(settings, target)
+    raw_database.open_sqlite(settings.sqlite_file).close()
+    with _room(target.absolute().parent) as room:
+        copy = room / DATABASE
+        copy_database(settings.sqlite_file, copy)
+        check_database(copy)
+        files = {DATABASE: copy, **(_keys(settings) if with_keys else {})}
+        sums = {name: _sum(file) for name, file in files.items()}
+        manifest = BackupManifest(format_seconds(time.time()), __version__, *_counts(copy), keys=with_keys, sums=sums)
+        packed = room / "packed"
+        _pack(packed, manifest, files)
+        packed.replace(target)
+    sync_directory(target.absolute().parent)
+    return manifest
+
+
+def refuse_postgres(settings: ServiceSettings, target: Path) -> None:
+    address = raw_database.postgres_address(settings)
+    if not address:
+        return
+    parts = urlsplit(address)
+    shown = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@")).geturl()
+    raise ConfigError(
+        "backup-by-pg-dump",
+        "The service keeps its data in PostgreSQL, whose own tools make the better backup:\n"
+        f"  pg_dump --format=custom --no-owner --file={target} '{shown}'\n"
+        f"  pg_restore --clean --if-exists --no-owner --dbname='{shown}' {target}",
+        f"The password goes into ~/.pgpass or PGPASSWORD. Keep a copy of the keys ({settings.keys}), too: "
+        "without them the secrets in the database are lost. Stop all replicas before you restore.",
+    )
+
+
+def restore_backup(settings: ServiceSettings, source: Path) -> RestoreResult:
+    """Into a directory that nobody serves from. Nothing is changed before all of the backup has been looked at."""
+    refuse_postgres(settings, source)
+    with instance_lock.exclusive(settings.state_dir), _room(settings.state_dir) as room:
+        manifest = _unpack(source, room)
+        check_database(room / DATABASE)
+        _end_sessions(room / DATABASE)
+        places = _places(settings, room)
+        aside = _set_aside(settings, places)
+        for file, place in places.items():
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.replace(place)
+            encryption.keep_owner(place)
+            sync_directory(place.parent)
+        return RestoreResult(manifest, aside, _unopenable(settings))
+
+
+def check_database(file: Path) -> None:
+    """Whether it is a database, whole, and none of a newer program."""
+    try:
+        with closing(connect(f"{file.as_uri()}?mode=ro")) as connection:
+            [(verdict,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
+            version = connection.execute(migrations.READ_VERSION).fetchone()[0]
+    except sqlite3.Error as error:
+        verdict, version = str(error), 0
+    if verdict != "ok":
+        raise ConfigError("backup-damaged", f"The database is damaged: {verdict}.", "Use an earlier backup.")
+    if version > raw_database.newest_schema_version():
+        raise SchemaTooNew(version, raw_database.newest_schema_version())
+
+
+def _end_sessions(file: Path) -> None:
+    """Who had signed out since the backup was made must not be signed in again by it."""
+    with closing(connect(file.as_uri())) as connection:
+        if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sessions'").fetchone():
+            connection.execute("DELETE FROM sessions")
+
+
+def _counts(file: Path) -> tuple[int, int, int]:
+    with closing(connect(f"{file.as_uri()}?mode=ro")) as connection:
+        found = connection.execute(
+            "SELECT (SELECT count(*) FROM clusters), (SELECT count(*) FROM nodes WHERE gone = 0),"
+            " (SELECT count(*) FROM audit)"
+        ).fetchone()
+    return int(found[0]), int(found[1]), int(found[2])
+
+
+def _keys(settings: ServiceSettings) -> dict[str, Path]:
+    tls = settings.state_dir / "tls"
+    found = {KEYS: settings.keys, ADMIN: settings.admin_key_file}
+    found |= {f"{TLS}{each.name}": each for each in (sorted(tls.iterdir()) if tls.is_dir() else ()) if each.is_file()}
+    return {name: file for name, file in found.items() if file.exists()}
+
+
+def _pack(target: Path, manifest: BackupManifest, files: dict[str, Path]) -> None:
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as opened:
+        with tarfile.open(fileobj=opened, mode="w") as archive:
+            said = json.dumps(asdict(manifest)).encode()
+            entry = tarfile.TarInfo(MANIFEST)
+            entry.size, entry.mode = len(said), 0o600
+            archive.addfile(entry, io.BytesIO(said))
+            for name, file in files.items():
+                archive.add(file, name, recursive=False)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _unpack(source: Path, room: Path) -> BackupManifest:
+    """Only what a backup of ours has, wherever its names want to lead; each for its owner alone."""
+    try:
+        with tarfile.open(source) as archive:
+            entries = {entry.name: entry for entry in archive.getmembers() if entry.isfile()}
+            said = json.loads(_content(archive, entries[MANIFEST]).read())
+            manifest = BackupManifest(**said)
+            for name in filter(_ours, manifest.sums):
+                _write(room / name, _content(archive, entries[name]))
+                if _sum(room / name) != manifest.sums[name]:
+                    raise ValueError(name)
+    except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is none of ours, or damaged"
+        hint = "Check the path; an earlier backup may be whole."
+        raise ConfigError("backup-unreadable", f"{source} is no backup that can be used: {why}.", hint) from None
+    if manifest.form > FORMAT_VERSION or not (room / DATABASE).exists():
+        hint = "Restore it with the program that made it, or use an earlier one."
+        raise ConfigError("backup-unreadable", f"{source} was made by a newer program, or is not whole.", hint)
+    return manifest
+
+
+def _ours(name: str) -> bool:
+    return name in {DATABASE, KEYS, ADMIN} or (name.startswith(TLS) and Path(name).name == name.removeprefix(TLS))
+
+
+def _content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> io.BufferedIOBase:
+    found = archive.extractfile(entry)
+    if found is None:
+        raise ValueError(entry.name)
+    return found  # type: ignore[return-value]
+
+
+def _sum(file: Path) -> str:
+    found = hashlib.sha256()
+    with file.open("rb") as opened:
+        while piece := opened.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def _write(file: Path, content: io.BufferedIOBase) -> None:
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as opened:
+        shutil.copyfileobj(content, opened)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _places(settings: ServiceSettings, room: Path) -> dict[Path, Path]:
+    """Where each file of the backup belongs; the database last, since it is what makes the restore true."""
+    places = {room / KEYS: settings.keys, room / ADMIN: settings.admin_key_file}
+    tls = room / "tls"
+    places |= {each: settings.state_dir / "tls" / each.name for each in (tls.iterdir() if tls.is_dir() else ())}
+    places[room / DATABASE] = settings.sqlite_file
+    return {file: place for file, place in places.items() if file.exists()}
+
+
+def _set_aside(settings: ServiceSettings, places: dict[Path, Path]) -> Path | None:
+    """A second name for what is there: it is replaced in one step, and there is no moment without a database."""
+    there = [place for place in places.values() if place.exists()]
+    if not there:
+        return None
+    stamp = time.strftime("replaced-%Y%m%dT%H%M%SZ-", time.gmtime())
+    aside = Path(tempfile.mkdtemp(prefix=stamp, dir=settings.state_dir))
+    _fold(settings.sqlite_file, aside)
+    for place in there:
+        os.link(place, aside / place.name)
+    sync_directory(aside)
+    return aside
+
+
+def _fold(database: Path, aside: Path) -> None:
+    """What is in the log beside a database goes into it; a log that stayed would be played into the new one."""
+    if database.exists():
+        try:
+            with closing(connect(database.as_uri())) as connection:
+                connection.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.Error:
+            pass  # it may be damaged: then the log goes aside with it
+    for end in ("-wal", "-shm"):
+        beside = database.with_name(database.name + end)
+        if beside.exists():
+            beside.replace(aside / beside.name)
+
+
+def _unopenable(settings: ServiceSettings) -> int:
+    async def count() -> int:
+        async with raw_database.open_database(settings) as database:
+            used = await key_rotation.count_by_key(database)
+        known = {each.id for each in encryption.list_keys(settings.keys, os.environ)}
+        return sum(number for key, number in used.items() if key not in known)
+
+    return asyncio.run(count())
+
+
+@contextmanager
+def _room(beside: Path) -> Iterator[Path]:
+    """A directory on the same disk, for its owner alone, that nothing is left of."""
+    room = Path(tempfile.mkdtemp(prefix=".aks-flex-rp-", dir=beside))
+    try:
+        yield room
+    finally:
+        shutil.rmtree(room)

@@ -1,0 +1,91 @@
+"""Commands `notifications list|test`: configured webhooks, pending messages, test messages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.cli import command_context, output
+from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
+
+if TYPE_CHECKING:
+    from aks_flex_rp.notify.node_events import Webhook
+    from aks_flex_rp.settings import ServiceSettings
+    from aks_flex_rp.store.outbox import PendingMessages
+
+app = typer.Typer(help="Webhooks that are told of what happens to nodes.", no_args_is_help=True)
+
+
+@app.command("list")
+def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+    """List webhooks, how many messages wait for each, and why the last that was tried did not arrive."""
+    settings = command_context.load_settings(config, state)
+    hooks = _hooks(settings)
+    waiting = {each.hook: each for each in asyncio.run(_pending(settings))}
+    documents = [_document(hook, waiting.get(hook.key)) for hook in hooks]
+    rows = [
+        (each["receiver"], ", ".join(each["events"]) or "all", str(each["pending"]), each["oldest"], each["failure"])
+        for each in documents
+    ]
+    output.print_result(
+        output.format_table(rows, ("RECEIVER", "EVENTS", "PENDING", "OLDEST", "LAST FAILURE")), documents, json
+    )
+
+
+def _document(hook: Webhook, pending: PendingMessages | None) -> dict[str, Any]:
+    from aks_flex_rp.timestamps import format_seconds
+
+    return {
+        "receiver": hook.title,
+        "events": sorted(hook.kinds),
+        "clusters": sorted(hook.clusters),
+        "pending": pending.messages if pending else 0,
+        "oldest": format_seconds(pending.oldest) if pending else "",
+        "failure": pending.failure if pending else "",
+    }
+
+
+@app.command("test")
+def try_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+    """Send a test message to each webhook now, and say what it answered. Exit 1 when one did not take it."""
+    hooks = _hooks(command_context.load_settings(config, state))
+    outcomes = [{"receiver": hook.title, **_tried(hook)} for hook in hooks]
+    lines = [f"{each['receiver']}: {each['outcome']} {each['why']}".rstrip() for each in outcomes]
+    output.print_result("\n".join(lines), outcomes, json)
+    raise typer.Exit(0 if all(each["outcome"] == "sent" for each in outcomes) else 1)
+
+
+def _tried(hook: Webhook) -> dict[str, str]:
+    import json
+
+    from aks_flex_rp.notify.node_events import cloud_event
+    from aks_flex_rp.notify.notification_settings import TEST_TYPE
+    from aks_flex_rp.notify.notifier import check_webhook
+    from aks_flex_rp.notify.webhook_client import WebhookClient
+
+    check_webhook(hook)
+    event = cloud_event(TEST_TYPE, "/aks-flex-rp", "test", {"text": "This is a test."}, time.time())
+    outcome = WebhookClient(hook).send(event["id"], json.dumps(event))
+    return {"outcome": outcome.verdict, "why": outcome.why}
+
+
+def _hooks(settings: ServiceSettings) -> tuple[Webhook, ...]:
+    from aks_flex_rp.notify.node_events import load_webhooks
+
+    hooks = load_webhooks(settings.notifications)
+    if not hooks:
+        raise ConfigError(
+            "webhooks-missing",
+            "The configuration of the service names no webhook.",
+            "Name one below notifications.webhooks; docs/notifications.md says how.",
+        )
+    return hooks
+
+
+async def _pending(settings: ServiceSettings) -> tuple[PendingMessages, ...]:
+    async with command_context.open_local_store(settings) as store:
+        return await store.pending_messages()

@@ -1,0 +1,165 @@
+"""Output of commands: text tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aks_flex_node.errors import FlexError
+
+    Document = dict[str, Any]
+
+
+def print_result(text: str, document: Any = None, as_json: bool = False) -> None:
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False) if as_json else text)
+
+
+def print_note(text: str) -> None:
+    """Beside the answer, for whoever watches."""
+    typer.echo(text, err=True)
+
+
+def confirm(question: str) -> None:
+    """Of a person at a terminal; a script means what it says."""
+    if sys.stdin.isatty():
+        typer.confirm(question, abort=True, err=True)
+
+
+def format_table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (head, *rows)
+    ]
+    return "\n".join(lines)
+
+
+def print_error(error: FlexError) -> None:
+    red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
+    typer.echo(f"{red}error{plain}: {error.message}", err=True)
+    if error.hint:
+        typer.echo(f"  {error.hint}", err=True)
+    typer.echo(f"  more: {error.more}", err=True)
+
+
+NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN")
+EVENT_COLUMNS = ("TIME", "WHO", "WHAT", "OUTCOME", "NODE", "FROM", "DETAIL")
+
+
+def format_nodes(found: Sequence[Document], now: float | None = None) -> str:
+    if not found:
+        return "no nodes"
+    return format_table([_row(each, time.time() if now is None else now) for each in found], NODE_COLUMNS)
+
+
+def _row(resource: Document, now: float) -> tuple[str, ...]:
+    properties = resource["properties"]
+    status = properties.get("status", {})
+    return (
+        resource["name"],
+        _ready(status),
+        status.get("joinState", "-"),
+        status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
+        format_age(properties.get("lastSeen"), now),
+    )
+
+
+def _ready(status: Document) -> str:
+    return next((str(each["status"]) for each in status.get("conditions", ()) if each["type"] == "Ready"), "Unknown")
+
+
+def format_age(moment: str | None, now: float) -> str:
+    if not moment:
+        return "never"
+    seconds = max(0, int(now - datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def format_node(resource: Document, now: float | None = None) -> str:
+    properties = resource["properties"]
+    status, settings = properties.get("status", {}), properties.get("nodeConfig", {})
+    wanted = properties.get("config", {}).get("kubernetes", {}).get("version", "-")
+    reached = status.get("appliedConfigVersion")
+    told = {
+        "name": resource["name"],
+        "id": resource["id"],
+        "ready": _because(status),
+        "join": ": ".join(filter(None, (status.get("joinState", "-"), status.get("joinFailure")))),
+        "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
+        "configVersion": properties["configVersion"] + (f" (the node has {reached})" if reached else ""),
+        "kubernetes": " ".join(filter(None, (wanted, _running(status)))),
+        "azure": properties.get("azureAuth", {}).get("method", "none"),
+        "joins by": _way(properties.get("kubernetesAuth", {})),
+        "monitored": "yes" if properties.get("continuousMonitoring") else "no",
+        "server": settings.get("kubelet", {}).get("serverURL", ""),
+        "vpn": _vpn(settings.get("vpn", {})),
+        "labels": ", ".join(f"{key}={value}" for key, value in settings.get("labels", {}).items()),
+        "taints": ", ".join(map(_taint, settings.get("taints", ()))),
+        "agent": status.get("agentVersion", ""),
+        "changed by": resource.get("systemData", {}).get("lastModifiedBy", ""),
+    }
+    return format_pairs(told)
+
+
+def _way(auth: Document) -> str:
+    method = auth.get("method", "exec" if auth.get("useAzureAuth") else "")
+    return f"Azure identity ({method})" if method in {"exec", "certificate"} else "token"
+
+
+def _vpn(vpn: Document) -> str:
+    """By what it differs from the usual one."""
+    if not vpn.get("enabled"):
+        return ""
+    return ", ".join(["yes", *(str(vpn[name]) for name in ("gatewayName", "p2sGatewayCIDR") if name in vpn)])
+
+
+def _because(status: Document) -> str:
+    found: list[Document] = [each for each in status.get("conditions", ()) if each["type"] == "Ready"]
+    ready = found[0] if found else {}
+    why = ready.get("message") or ready.get("reason", "")
+    return f"{ready.get('status', 'Unknown')}{f' ({why})' if why else ''}"
+
+
+def _running(status: Document) -> str:
+    found = status.get("kubeletVersion")
+    return f"(running {found})" if found else ""
+
+
+def _taint(taint: Document) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"
+
+
+def format_pairs(told: Mapping[str, str]) -> str:
+    """One a line, without those that say nothing."""
+    width = max(map(len, told)) + 2
+    return "\n".join(f"{name:<{width}}{value}" for name, value in told.items() if value)
+
+
+def format_events(found: Sequence[Document]) -> str:
+    return format_table([_event(each) for each in found], EVENT_COLUMNS) if found else "no events"
+
+
+def _event(event: Document) -> tuple[str, ...]:
+    at = datetime.fromisoformat(event["at"].replace("Z", "+00:00")).astimezone(timezone.utc)
+    last = event["resource"].rpartition("/")[2]
+    detail = ", ".join(f"{name}={_short(value)}" for name, value in event["detail"].items() if value)
+    columns = (event["who"], event["what"], event["outcome"], last, event["source"] or "-", detail)
+    return (at.strftime("%Y-%m-%d %H:%M:%S"), *columns)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return "+".join(map(str, value)) or "nothing"
+    return str(value)

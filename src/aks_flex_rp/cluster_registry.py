@@ -1,0 +1,196 @@
+"""Registry of the clusters that the service knows: one running controller per cluster, kept in sync with the store.
+
+Clusters are added and removed by another process (`aks-flex-rp cluster`) or another replica, so the store is read
+every few seconds, and at once when an unknown cluster is requested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.clusters import access as accesses
+from aks_flex_rp.clusters import bootstrap_tokens, connections
+from aks_flex_rp.clusters.client import ApiRefused
+from aks_flex_rp.clusters.facts import ClusterFacts
+from aks_flex_rp.clusters.informer import run_periodically
+from aks_flex_rp.clusters.node_controller import name_conflict
+from aks_flex_rp.nodes.cluster_sync import ENDPOINTS
+from aks_flex_rp.nodes.context import ClusterInfo
+from aks_flex_rp.resource.config_generator import AgentEndpoints
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from aks_flex_rp.clusters.access import ClusterAccess
+    from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
+    from aks_flex_rp.clusters.controller import ClusterController
+    from aks_flex_rp.crypto.encryption import Sealer
+    from aks_flex_rp.store.interface import Cluster, Store
+
+SYNC_SECONDS = 2.0
+GRANT_SECONDS = 10.0  # below what a difference may last before the watch puts it right
+
+log = logging.getLogger(__name__)
+
+
+def connection_seal_context(key: str) -> str:
+    """What a sealed connection is bound to."""
+    return f"connection of {key}"
+
+
+def cluster_info(cluster: Cluster) -> ClusterInfo:
+    name = parse_cluster_id(cluster.id)
+    if name is None:
+        raise AssertionError(f"{cluster.id} was checked when it was added.")
+    facts, ways = ClusterFacts.from_document(cluster.facts), cluster.facts.get(ENDPOINTS)
+    follow = bool(cluster.facts.get("followVersion"))
+    return ClusterInfo(name, facts, follow, AgentEndpoints.from_document(ways) if ways is not None else None)
+
+
+def _refuses(key: str, what: str, refusal: ApiRefused) -> ClusterError:
+    return ClusterError(
+        "cluster-refuses",
+        f"The cluster does not let the service {what}: {refusal.message}.",
+        f"Look with `aks-flex-rp cluster check {key}`.",
+        again=refusal.status == 429 or refusal.status >= 500,
+    )
+
+
+class ClusterRegistry:
+    def __init__(
+        self,
+        store: Store,
+        sealer: Sealer,
+        watch: Callable[[Cluster, connections.ClusterConnection], ClusterController],
+        count: Callable[[str], None],
+    ) -> None:
+        self._store, self._sealer, self._watch, self._count = store, sealer, watch, count
+        self._clusters: dict[str, Cluster] = {}
+        self._watches: dict[str, tuple[bytes, ClusterController]] = {}
+        self._syncing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        changes = self._store.changes()
+        await self._sync()
+        syncing = run_periodically("clusters", self._sync, SYNC_SECONDS)
+        self._tasks = [asyncio.create_task(syncing), asyncio.create_task(self._forward_changes(changes))]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _, watch in self._watches.values():
+            await watch.stop()
+        self._watches.clear()
+
+    @property
+    def count(self) -> int:
+        return len(self._clusters)
+
+    async def find(self, key: str) -> ClusterInfo | None:
+        cluster = self._clusters.get(key)
+        if cluster is None:
+            cluster = await self._store.cluster(key)
+            if cluster is not None:
+                await self._sync()
+        return cluster_info(cluster) if cluster else None
+
+    async def is_there(self, key: str) -> bool:
+        return await self._store.cluster(key) is not None
+
+    async def mint(self, key: str, node: str, expires: float) -> MintedToken:
+        """ClusterError when the cluster cannot be asked, does not let us, or has another node of that name."""
+        client = self._controller(key).client
+        try:
+            why = await name_conflict(client, node)
+            if why:
+                raise ClusterError("node-name-taken", why, "Choose another name, or remove that Node first.")
+            minted = await bootstrap_tokens.mint_token(client, node, datetime.fromtimestamp(expires, timezone.utc))
+        except ApiRefused as refusal:
+            raise _refuses(key, "make a bootstrap token", refusal) from refusal
+        self._count("minted")
+        return minted
+
+    async def revoke(self, key: str, token: str) -> bool:
+        try:
+            await bootstrap_tokens.revoke_token(self._controller(key).client, token)
+        except (FlexError, ApiRefused) as error:
+            log.warning("Token %s could not be revoked now, and is swept later: %s", token, error)
+            return False
+        self._count("revoked")
+        return True
+
+    async def grant(self, key: str, node: str, access: ClusterAccess) -> None:
+        """Within a bound: whoever asks for it waits for the answer."""
+        client = self._controller(key).client
+        try:
+            await asyncio.wait_for(accesses.grant_access(client, node, access), GRANT_SECONDS)
+        except ApiRefused as refusal:
+            raise _refuses(key, "let this node in", refusal) from refusal
+        except asyncio.TimeoutError:
+            raise ClusterError(
+                "cluster-unreachable",
+                f"{key} did not answer within {GRANT_SECONDS:.0f} s.",
+                "Check that the API server runs, and that no firewall is between it and this service.",
+                again=True,
+            ) from None
+
+    async def withdraw(self, key: str, node: str) -> bool:
+        try:
+            await asyncio.wait_for(accesses.withdraw_access(self._controller(key).client, node), GRANT_SECONDS)
+        except (FlexError, ApiRefused, asyncio.TimeoutError) as error:
+            log.warning("What %s may do in its cluster could not be taken now, and is taken later: %s", node, error)
+            return False
+        return True
+
+    def _controller(self, key: str) -> ClusterController:
+        found = self._watches.get(key)
+        if found is None:
+            raise ClusterError(
+                "cluster-not-connected",
+                f"The service has no connection to {key} yet.",
+                "Try again in a few seconds; if it stays, look at the service's log.",
+                again=True,
+            )
+        return found[1]
+
+    async def _forward_changes(self, changes: AsyncIterator[tuple[str, str, int]]) -> None:
+        """What is written here or on another replica, to whom it concerns: their watch brings it to the cluster."""
+        async for cluster, node, _ in changes:
+            concerned = [cluster] if cluster else list(self._watches)
+            for _, watch in [self._watches[key] for key in concerned if key in self._watches]:
+                watch.node_changed(node)
+
+    async def _sync(self) -> None:
+        async with self._syncing:
+            found = {cluster.key: cluster for cluster in await self._store.clusters()}
+            self._clusters = found
+            for key in [
+                key for key, (made_of, _) in self._watches.items() if self._made_of(found.get(key)) != made_of
+            ]:
+                await self._watches.pop(key)[1].stop()
+            for key in found.keys() - self._watches.keys():
+                await self._start_controller(found[key])
+
+    @staticmethod
+    def _made_of(cluster: Cluster | None) -> bytes:
+        """A watch is begun anew when the way to its cluster is another one, not whenever the cluster changes."""
+        return cluster.connection if cluster else b""
+
+    async def _start_controller(self, cluster: Cluster) -> None:
+        try:
+            opened = connections.from_bytes(
+                self._sealer.open(cluster.connection, connection_seal_context(cluster.key))
+            )
+            watch = self._watch(cluster, opened)
+            await watch.start()
+        except FlexError as error:
+            log.error("The cluster %s cannot be watched: %s", cluster.id, error)
+            return
+        self._watches[cluster.key] = (cluster.connection, watch)

@@ -1,0 +1,1 @@
+"""Kubernetes clusters: connections, facts, informers, CSR approval, bootstrap tokens, access, taints."""

@@ -1,0 +1,92 @@
+"""Access of a node's Azure identity to the cluster: one ClusterRoleBinding per node, removed with the node.
+
+With `exec` the kubelet always authenticates as that identity and has the role system:node. With `certificate` the
+identity may only request the node's certificate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from aks_flex_rp.clusters.prerequisites import BINDINGS, RBAC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_rp.clusters.client import KubeClient, KubeObject
+
+    Way = Literal["exec", "certificate"]
+
+ACCESS_ROLES: Mapping[Way, str] = {"exec": "system:node", "certificate": "system:node-bootstrapper"}
+BINDING_PREFIX = "aks-flex-node:node:"  # a node's name has no colon: so no node's binding is one of the cluster's own
+IDENTITY_LABEL = (
+    "flex.aks.azure.com/identity"  # a label: all bindings of nodes have it, and those of one identity are found
+)
+
+
+@dataclass(frozen=True)
+class ClusterAccess:
+    """Who a node is to the cluster, and how it joins."""
+
+    identity: str  # its object id, which is the user's name in a cluster that accepts Entra ID
+    way: Way
+
+    @property
+    def role(self) -> str:
+        return ACCESS_ROLES[self.way]
+
+    def to_document(self) -> dict[str, str]:
+        return asdict(self)
+
+    def binding(self, node: str) -> KubeObject:
+        return {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {
+                "name": f"{BINDING_PREFIX}{node}",
+                "labels": {IDENTITY_LABEL: self.identity, "app.kubernetes.io/managed-by": "aks-flex-rp"},
+            },
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": self.role},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": self.identity}],
+        }
+
+
+def read_binding(binding: KubeObject) -> ClusterAccess | None:
+    """What a binding gives; None when it is not just as we make them."""
+    identity = binding["metadata"].get("labels", {}).get(IDENTITY_LABEL, "")
+    for way in ACCESS_ROLES:
+        access = ClusterAccess(identity, way)
+        made = access.binding(binding_node(binding))
+        if all(binding.get(part) == made[part] for part in ("roleRef", "subjects")):
+            return access
+    return None
+
+
+def binding_node(binding: KubeObject) -> str:
+    """Empty when it is no node's, whatever its labels say."""
+    name = str(binding["metadata"]["name"])
+    return name.removeprefix(BINDING_PREFIX) if name.startswith(BINDING_PREFIX) else ""
+
+
+async def grant_access(client: KubeClient, node: str, access: ClusterAccess) -> None:
+    """Make it so. What is there already stays as it is."""
+    there = await client.find(_path(node))
+    if there and there["roleRef"]["name"] != access.role:  # which cannot be changed
+        await client.delete(_path(node), {"uid": there["metadata"]["uid"]})
+    await client.apply(_path(node), access.binding(node))
+
+
+async def withdraw_access(client: KubeClient, node: str) -> bool:
+    """Whether there was anything."""
+    return await client.delete(_path(node))
+
+
+async def identity_nodes(client: KubeClient, identity: str) -> list[str]:
+    """Whom an identity is, as far as the cluster knows."""
+    bindings, _ = await client.list(BINDINGS, labelSelector=f"{IDENTITY_LABEL}={identity}")
+    return sorted(node for one in bindings if (node := binding_node(one)))
+
+
+def _path(node: str) -> str:
+    return f"{BINDINGS}/{BINDING_PREFIX}{node}"

@@ -1,0 +1,96 @@
+"""Reconciles the ClusterRoleBindings of node identities with the store.
+
+Bindings are created when a node asks and removed when it is deleted. This controller handles the rest: clusters that
+were unreachable, restarts in between, and manual changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.clusters import access
+from aks_flex_rp.clusters.informer import handle_each
+from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES, is_flex_node
+
+if TYPE_CHECKING:
+    from aks_flex_rp.clusters.access import ClusterAccess
+    from aks_flex_rp.clusters.client import KubeClient, KubeObject
+    from aks_flex_rp.clusters.event_handler import ClusterEventHandler
+
+# What is given is noted only after it is given. A difference that is younger than that takes is none.
+SETTLE_SECONDS = 15.0
+
+log = logging.getLogger(__name__)
+
+
+class AccessController:
+    """Of one cluster. It is told of bindings by the watch, and of nodes by the store."""
+
+    def __init__(
+        self,
+        cluster: str,
+        client: KubeClient,
+        listener: ClusterEventHandler,
+        settle: float = SETTLE_SECONDS,
+        gone_after: float = LOST_AFTER_SECONDS,
+    ) -> None:
+        self._gone_after = gone_after
+        self._cluster = cluster
+        self._client = client
+        self._listener = listener
+        self._settle = settle
+        self._there: dict[str, ClusterAccess | None] = {}  # by node; None where a binding is not as we make them
+        self._due: dict[str, float] = {}  # by node, since when
+
+    async def listed(self, items: list[KubeObject]) -> None:
+        self._there = {name: access.read_binding(item) for item in items if (name := access.binding_node(item))}
+        wanted = await self._listener.accesses(self._cluster)
+        for name in {*self._there, *wanted}:
+            if self._there.get(name) != wanted.get(name) or name not in wanted:
+                self.mark_due(name)
+
+    async def changed(self, kind: str, item: KubeObject) -> None:
+        name = access.binding_node(item)
+        if kind == "DELETED":
+            self._there.pop(name, None)
+        elif name:
+            self._there[name] = access.read_binding(item)
+        if name:
+            self._due[name] = time.monotonic()  # somebody is at it just now
+
+    def mark_due(self, name: str) -> None:
+        """What is wanted of this node may have changed; with no name, of any."""
+        for one in [name] if name else self._there:
+            self._due.setdefault(one, time.monotonic())
+
+    async def tidy(self) -> None:
+        """From time to time: what has been different for long enough is put right; what fails is due again."""
+        await handle_each(list(self._due), self._reconcile)
+
+    async def _reconcile(self, name: str) -> None:
+        since = self._due[name]
+        if time.monotonic() - since < self._settle:
+            return
+        wanted = await self._listener.access(self._cluster, name)
+        if wanted is None and name in self._there:
+            if await self._is_leaving(name):
+                self._due[name] = time.monotonic()  # it is looked at again
+                return
+            if await access.withdraw_access(self._client, name):
+                log.info("%s: what the identity of %s may do there was taken back.", self._cluster, name)
+                await self._listener.withdrawn(self._cluster, name)
+        elif wanted != self._there.get(name) and wanted:
+            await access.grant_access(self._client, name, wanted)
+            log.info("%s: what the identity of %s may do there was put right.", self._cluster, name)
+        if self._due.get(name) == since:  # else somebody was at it meanwhile, and it is looked at again
+            self._due.pop(name)
+
+    async def _is_leaving(self, name: str) -> bool:
+        """Whether a node that was deleted still has to drain itself and to say that it left, as its identity."""
+        access, deleted = self._there.get(name), await self._listener.deleted(self._cluster, name)
+        if access is None or access.way != "exec" or deleted is None or time.time() - deleted > self._gone_after:
+            return False
+        node = await self._client.find(f"{NODES}/{name}")
+        return node is not None and is_flex_node(node)

@@ -1,0 +1,129 @@
+"""What nodes need to know of their cluster, read from its API server and from its ARM resource if it has one."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.errors import ClusterError
+from aks_flex_rp.clusters.client import ApiRefused
+
+if TYPE_CHECKING:
+    from aks_flex_rp.clusters.client import KubeClient, KubeObject
+
+DNS = "/api/v1/namespaces/kube-system/services/kube-dns"
+KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
+ROOTS = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
+PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    version: str  # such as 1.34.4
+    server_url: str
+    ca_cert_data: str  # base64 of PEM
+    dns_service_ip: str
+    cluster_domain: str = "cluster.local"
+    location: str = ""
+    tenant_id: str = ""
+    aad: bool | None = None  # whether people and nodes may log in by Entra ID; None when only Azure could say
+    ranges: dict[str, str] = field(default_factory=dict)  # of addresses, as far as Azure says them: pods, services
+
+    @property
+    def taken(self) -> dict[str, str]:
+        """Addresses that belong to the cluster, as far as is known, and what has them."""
+        known = {network: f"the cluster's {what}" for network, what in self.ranges.items()}
+        if "services" in self.ranges.values() or not self.dns_service_ip:
+            return known
+        return {**known, self.dns_service_ip: "the cluster's DNS service"}
+
+    def to_document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> ClusterFacts:
+        """What a newer program has written beside is passed over."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})
+
+
+@dataclass(frozen=True)
+class FactOverrides:
+    """What a person knows better: nodes may need another address than we do, and a cluster may not know its place."""
+
+    server_url: str = ""
+    dns_service_ip: str = ""
+    cluster_domain: str = ""
+    location: str = ""
+    tenant_id: str = ""
+
+
+async def read_facts(client: KubeClient, given: FactOverrides | None = None) -> ClusterFacts:
+    given = given or FactOverrides()
+    direct = await client.direct()
+    version = (await client.get("/version")).get("gitVersion", "")
+    managed = await client.managed_cluster() or {}
+    azure = _azure(managed)
+    found = {
+        "version": plain_version(version or azure.get("version", "")),
+        "server_url": direct.server,
+        "ca_cert_data": base64.b64encode((await _authorities(client, direct.authority)).encode()).decode(),
+        **{name: value for name, value in azure.items() if name != "version" and value not in (None, "")},
+        **{name: value for name, value in asdict(given).items() if value},
+    }
+    if not found.get("dns_service_ip"):
+        found["dns_service_ip"] = await _dns(client)
+    return ClusterFacts(**found)
+
+
+def plain_version(text: str) -> str:
+    """`v1.34.4-vendor.1` is Kubernetes 1.34.4."""
+    found = re.match(r"v?(\d+\.\d+\.\d+)", text)
+    if not found:
+        raise ClusterError(
+            "cluster-version-unknown",
+            f"The API server says that it is of version {text!r}, which is none.",
+            "Check that the address is that of a Kubernetes API server.",
+        )
+    return found[1]
+
+
+def _azure(managed: KubeObject) -> dict[str, Any]:
+    properties = managed.get("properties") or {}
+    return {
+        "version": properties.get("currentKubernetesVersion") or properties.get("kubernetesVersion") or "",
+        "dns_service_ip": (properties.get("networkProfile") or {}).get("dnsServiceIP"),
+        "ranges": _ranges(properties.get("networkProfile") or {}),
+        "location": managed.get("location"),
+        "tenant_id": (managed.get("identity") or {}).get("tenantId"),
+        "aad": bool(properties.get("aadProfile")) if managed else None,
+    }
+
+
+def _ranges(profile: KubeObject) -> dict[str, str]:
+    named = {"pods": ("podCidr", "podCidrs"), "services": ("serviceCidr", "serviceCidrs")}
+    found = [(what, [profile.get(one), *(profile.get(many) or ())]) for what, (one, many) in named.items()]
+    return {network: what for what, networks in found for network in networks if network}
+
+
+async def _authorities(client: KubeClient, ours: str) -> str:
+    """The CA that we trust, and what the cluster adds to it: while a CA is replaced, nodes must know both."""
+    try:
+        published = (await client.find(ROOTS) or {}).get("data", {}).get("ca.crt", "")
+    except ApiRefused:
+        published = ""  # not everybody may read it
+    known = [one.strip() for one in PEM.findall(ours)]
+    return "\n".join(dict.fromkeys([*known, *PEM.findall(published)])) + "\n"
+
+
+async def _dns(client: KubeClient) -> str:
+    service = await client.find(DNS)
+    address = ((service or {}).get("spec") or {}).get("clusterIP", "")
+    if address and address != "None":
+        return str(address)
+    # By convention the API server is the first address of the services' range, and DNS the tenth.
+    first = (await client.get(KUBERNETES))["spec"]["clusterIP"]
+    return str(ipaddress.ip_address(first) + 9)

@@ -1,0 +1,66 @@
+"""Clusters managed by AKS: fetches the kubeconfig and the cluster's properties from Azure Resource Manager."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aks_flex_node.errors import ClusterError
+from aks_flex_rp.clusters.client import FixedConnection, KubeClient
+from aks_flex_rp.clusters.connections import ArmConnection, parse_kubeconfig
+
+if TYPE_CHECKING:
+    from aks_flex_rp.clusters.connections import ClusterConnection, DirectConnection
+
+API_VERSION = "2025-05-01"
+
+
+class ArmReader(Protocol):
+    """The part of an ARM client that is needed here. It may block."""
+
+    def get(self, path: str, api_version: str) -> dict[str, Any]: ...
+
+    def post(self, path: str, api_version: str) -> dict[str, Any]: ...
+
+
+class ManagedConnection:
+    """Asks Azure for the administrator's kubeconfig, each time anew: Azure may have replaced it."""
+
+    renewable = True
+
+    def __init__(self, resource_id: str, arm: ArmReader) -> None:
+        self._id = resource_id
+        self._arm = arm
+
+    async def connection(self) -> DirectConnection:
+        path = f"{self._id}/listClusterAdminCredential"
+        answer = await asyncio.to_thread(self._arm.post, path, API_VERSION)
+        return parse_kubeconfig(self._kubeconfig(answer), f"The kubeconfig of {self._id}")
+
+    async def managed_cluster(self) -> dict[str, Any] | None:
+        return await asyncio.to_thread(self._arm.get, self._id, API_VERSION)
+
+    def _kubeconfig(self, answer: dict[str, Any]) -> str:
+        try:
+            return base64.b64decode(answer["kubeconfigs"][0]["value"], validate=True).decode()
+        except (LookupError, TypeError, binascii.Error, UnicodeDecodeError):
+            raise ClusterError(
+                "cluster-credential-missing",
+                f"Azure gave no kubeconfig for {self._id}.",
+                "The cluster must allow local accounts; else add it with a kubeconfig.",
+            ) from None
+
+
+def open_client(connection: ClusterConnection, arm: ArmReader | None = None) -> KubeClient:
+    """Nothing is asked before the first request."""
+    if not isinstance(connection, ArmConnection):
+        return KubeClient(FixedConnection(connection))
+    if arm is None:
+        raise ClusterError(
+            "azure-not-configured",
+            f"{connection.resource_id} is reached by Azure, and this service has no Azure identity.",
+            "Give the service an identity that may read the cluster, or add the cluster with a kubeconfig.",
+        )
+    return KubeClient(ManagedConnection(connection.resource_id, arm))

@@ -1,0 +1,204 @@
+"""Encryption of secrets at rest with AES-256-GCM, and the key file.
+
+A sealed value names its key and is bound to its context (the record it belongs to), so that a secret cannot be
+moved to
+another record. There may be several keys: the newest one encrypts, all of them decrypt.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp import private_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence, Set
+    from pathlib import Path
+
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+
+KEYS_VARIABLE = "AKS_FLEX_RP_KEYS"
+KEY_BYTES = 32
+SEAL_FORMAT = b"\x01"  # says how the rest is to be read, should it ever be another way
+ID_BYTES = 8
+NONCE_BYTES = 12  # random: safe for four thousand million seals by one key
+KEY_FILE_HEADER = (
+    "# Keys of aks-flex-rp, the newest first: it seals, and all of them open. Losing one loses what it sealed.\n"
+)
+
+
+class Sealer:
+    def __init__(self, keys: Sequence[bytes], source: str) -> None:
+        """The newest key first; `source` is what people are told about where the keys are from."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - slow to import
+
+        self._ciphers: dict[bytes, AESGCM] = {key_id(key): AESGCM(key) for key in keys}
+        self._newest = key_id(keys[0])
+        self._source = source
+
+    def __repr__(self) -> str:
+        return f"Sealer({len(self._ciphers)} of {self._source})"
+
+    def seal(self, data: bytes, context: str) -> bytes:
+        start, nonce = SEAL_FORMAT + self._newest, os.urandom(NONCE_BYTES)
+        return start + nonce + self._ciphers[self._newest].encrypt(nonce, data, start + context.encode())
+
+    def open(self, data: bytes, context: str) -> bytes:
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - slow to import
+
+        start, rest = _split(data)
+        cipher = self._ciphers.get(start[len(SEAL_FORMAT) :])
+        if cipher is None or start[: len(SEAL_FORMAT)] != SEAL_FORMAT:
+            raise self._unopened(context, "was sealed with a key that is not there")
+        try:
+            return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], start + context.encode())
+        except (InvalidTag, ValueError) as error:
+            raise self._unopened(context, "is damaged, or belongs to another record") from error
+
+    def is_current(self, data: bytes) -> bool:
+        """Whether the newest key sealed it; what an older one sealed is to be sealed anew before that key goes."""
+        return _split(data)[0] == SEAL_FORMAT + self._newest
+
+    def _unopened(self, context: str, why: str) -> ConfigError:
+        return ConfigError(
+            "seal-unopened",
+            f"What is stored for {context} cannot be opened with the keys from {self._source}: it {why}.",
+            "Put back the key that it was sealed with, as one more line; or write the record anew.",
+        )
+
+
+def _split(data: bytes) -> tuple[bytes, bytes]:
+    end = len(SEAL_FORMAT) + ID_BYTES
+    return data[:end], data[end:]
+
+
+def key_id(key: bytes) -> bytes:
+    """By which a key is known without being shown."""
+    return hashlib.sha256(b"aks-flex-rp key " + key).digest()[:ID_BYTES]
+
+
+def open_sealer_keys(file: Path | None, env: Mapping[str, str]) -> Sealer:
+    """The keys of the environment, then those of the file, which is made when there are none at all."""
+    given = _parsed(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE)
+    if file is None and not given:
+        raise ConfigError(
+            "keys-missing", "There is no key to encrypt secrets with.", f"Name a file for it, or set {KEYS_VARIABLE}."
+        )
+    if file is None:
+        return Sealer(given, KEYS_VARIABLE)
+    if not given and not file.exists():
+        private_files.create(file, _text([_new_key()]))
+    kept = _read(file) if file.exists() else []
+    sources = ([KEYS_VARIABLE] if given else []) + ([str(file)] if kept else [])
+    return Sealer([*given, *kept], " and ".join(sources))
+
+
+def prepend_key(file: Path) -> None:
+    """A new key, which seals from now on; what is there still opens."""
+    private_files.write(file, _text([_new_key(), *(_read(file) if file.exists() else [])]))
+
+
+def _new_key() -> bytes:
+    return os.urandom(KEY_BYTES)
+
+
+def _text(keys: Sequence[bytes]) -> bytes:
+    lines = [base64.urlsafe_b64encode(key) + b"\n" for key in keys]
+    return KEY_FILE_HEADER.encode() + b"".join(lines)
+
+
+def _read(file: Path) -> list[bytes]:
+    keys = _parsed(private_files.read(file).decode(errors="replace"), str(file))
+    if not keys:
+        raise ConfigError(
+            "keys-invalid", f"There is no key in {file}.", "Put back the file from a backup, or remove it."
+        )
+    return keys
+
+
+def _parsed(text: str, source: str) -> list[bytes]:
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    return [_key(line, number, source) for number, line in enumerate(lines, start=1) if line]
+
+
+def _key(text: str, number: int, source: str) -> bytes:
+    """A line's key. No message shows what the line says."""
+    try:
+        key = base64.b64decode(text, altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        key = b""
+    if len(key) == KEY_BYTES:
+        return key
+    raise ConfigError(
+        "keys-invalid",
+        f"Line {number} of {source} is no key: it must be {KEY_BYTES} bytes in URL-safe base64.",
+        "Put back the line from a backup. To begin anew: `openssl rand -base64 32 | tr +/ -_`.",
+    )
+
+
+@dataclass(frozen=True)
+class KeyInfo:
+    id: str  # by which it is known without being shown
+    source: str
+    line: str = field(repr=False)
+
+
+def list_keys(file: Path, env: Mapping[str, str]) -> list[KeyInfo]:
+    """The newest first, as the service itself has them; none is made here."""
+    given = list(_keys(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE))
+    if file.exists():
+        given += _keys(private_files.read(file).decode(errors="replace"), str(file))
+    return given
+
+
+def _keys(text: str, source: str) -> Iterator[KeyInfo]:
+    for line in text.splitlines():
+        kept = line.partition("#")[0].strip()
+        if kept:
+            yield KeyInfo(_id(kept), source, kept)
+
+
+def _id(line: str) -> str:
+    try:
+        return key_id(base64.b64decode(line, altchars=b"-_", validate=True)).hex()
+    except ValueError:
+        return "invalid"  # the service says more, and does not start
+
+
+def create_key(file: Path, env: Mapping[str, str]) -> str:
+    """A new key, which seals from the next start on; its id."""
+    if env.get(KEYS_VARIABLE):
+        raise ConfigError(
+            "keys-in-environment",
+            f"The newest key is the first of {KEYS_VARIABLE}, and a file cannot come before it.",
+            "Put a new one first there: `openssl rand -base64 32 | tr +/ -_`, a comma, and what it holds now.",
+        )
+    open_sealer_keys(file, env)  # what is there must be whole, or it would be lost for good
+    prepend_key(file)
+    keep_owner(file)
+    return list_keys(file, env)[0].id
+
+
+def remove_keys(file: Path, ids: Set[str]) -> None:
+    kept = [each.line for each in list_keys(file, {}) if each.id not in ids]
+    private_files.write(file, (KEY_FILE_HEADER + "".join(f"{line}\n" for line in kept)).encode())
+    keep_owner(file)
+
+
+def keep_owner(file: Path) -> None:
+    """What root writes into another's directory belongs to whom the directory belongs to."""
+    if os.geteuid() == 0:
+        owner = file.parent.stat()
+        os.chown(file, owner.st_uid, owner.st_gid)
+
+
+def sealing_key_id(data: bytes) -> str:
+    """The id of the key that sealed it."""
+    return data[len(SEAL_FORMAT) : len(SEAL_FORMAT) + ID_BYTES].hex()

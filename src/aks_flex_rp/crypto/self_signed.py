@@ -1,0 +1,186 @@
+"""Private CA of a service on one machine, and the server certificate that it signs.
+
+Key and certificate are in one file each. The CA is valid for ten years; the server certificate for one year, and is
+renewed when a third of that is left or its names change. Machines pin the CA in their config URL, so it must not
+change while URLs are in use.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp import private_files
+from aks_flex_rp.crypto import tls_certificates
+from aks_flex_rp.crypto.tls_certificates import CertificateChain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 365
+BACKDATED = timedelta(hours=1)  # clocks at the edge are often late
+COMMON_NAME_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class PrivateCa:
+    """What a service serves with that was given no files."""
+
+    directory: Path
+    names: tuple[str, ...]  # host names and addresses, by which machines reach it
+
+    @property
+    def authority_file(self) -> Path:
+        return self.directory / "ca.pem"
+
+    @property
+    def server_file(self) -> Path:
+        return self.directory / "server.pem"
+
+    @property
+    def public_file(self) -> Path:
+        """The authority's certificate alone, for people and clients."""
+        return self.directory / "ca.crt"
+
+    def current(self, now: float) -> CertificateChain:
+        """Authority and certificate, each made when it is not there or not good any more."""
+        authority = self._authority(now)
+        server = self._kept()
+        if server is None or not is_current(server, authority, self.names, now):
+            server = sign_server_certificate(authority, self.names, now)
+            private_files.write(self.server_file, server.pem)
+        return server
+
+    def _authority(self, now: float) -> CertificateChain:
+        if not self.authority_file.exists():
+            private_files.create(self.authority_file, create_ca(now).pem)
+        authority = _read(self.authority_file)
+        public = authority.certificates[0].public_bytes(Encoding.PEM)
+        if not self.public_file.exists() or self.public_file.read_bytes() != public:
+            private_files.write(self.public_file, public, 0o644)
+        return authority
+
+    def _kept(self) -> CertificateChain | None:
+        """What a crash or a person left in its place and cannot be read is made anew."""
+        with suppress(ConfigError):
+            return _read(self.server_file)
+        return None
+
+
+def _read(file: Path) -> CertificateChain:
+    content = private_files.read(file)
+    return tls_certificates.parse_chain(content, content, (str(file), str(file)))
+
+
+def is_current(server: CertificateChain, authority: CertificateChain, names: tuple[str, ...], now: float) -> bool:
+    """Whether it is for these names, hangs from this authority, and has more than a third of its time left."""
+    certificate = server.certificates[0]
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    fresh = datetime.fromtimestamp(now, timezone.utc) < end - (end - start) / 3
+    return fresh and server.certificates[1:] == authority.certificates and _names(certificate) == set(_sans(names))
+
+
+def create_ca(now: float) -> CertificateChain:
+    key = ec.generate_private_key(ec.SECP256R1())
+    # With the time in its name, an authority that was made anew is never taken for the one before it.
+    name = _name(f"aks-flex-rp CA {int(now)}")
+    certificate = (
+        _builder(name, name, key, now, AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return CertificateChain(key, (certificate,))
+
+
+def sign_server_certificate(authority: CertificateChain, names: tuple[str, ...], now: float) -> CertificateChain:
+    """A certificate for these names, with its authority behind it, where a machine finds what its pin names."""
+    signer, above = authority.key, authority.certificates[0]
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101 - made above
+    key = ec.generate_private_key(ec.SECP256R1())
+    common = names[0] if len(names[0]) <= COMMON_NAME_LIMIT else "aks-flex-rp"
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    certificate = (
+        _builder(_name(common), above.subject, key, now, SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(_sans(names)), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(identifier, critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return CertificateChain(key, (certificate, above))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: float, days: int
+) -> x509.CertificateBuilder:
+    moment = datetime.fromtimestamp(int(now), timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment - BACKDATED)
+        .not_valid_after(moment + timedelta(days=days))
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _sans(names: tuple[str, ...]) -> list[x509.GeneralName]:
+    found: list[x509.GeneralName] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            found.append(_host_name(name))
+    return found
+
+
+def _host_name(name: str) -> x509.DNSName:
+    try:
+        return x509.DNSName(name.lower())
+    except ValueError as error:
+        raise ConfigError(
+            "tls-name-invalid",
+            f"{name!r} is neither a host name nor an address.",
+            "Give the names by which machines reach this service.",
+        ) from error
+
+
+def _names(certificate: x509.Certificate) -> set[x509.GeneralName]:
+    try:
+        return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return set()
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )

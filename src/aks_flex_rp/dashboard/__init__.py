@@ -1,0 +1,1 @@
+"""Web pages: fleet, node, node creation, audit. Rendered on the server; scripts only refresh them."""

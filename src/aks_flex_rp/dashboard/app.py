@@ -1,0 +1,194 @@
+"""Routes of the dashboard with session check, CSRF check and error pages, and the function that builds it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aks_flex_node.errors import FlexError
+from aks_flex_rp.api import http_messages
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.dashboard import page_renderer, page_request
+from aks_flex_rp.dashboard.audit_page import AuditPage
+from aks_flex_rp.dashboard.create_page import CreatePage
+from aks_flex_rp.dashboard.edit_page import EditPage
+from aks_flex_rp.dashboard.fleet_page import FleetCounter, FleetPage
+from aks_flex_rp.dashboard.join_page import ConfigUrlCookie, JoinPage
+from aks_flex_rp.dashboard.node_actions import DeletePage, TokenPage
+from aks_flex_rp.dashboard.node_page import NodeDetailPage
+from aks_flex_rp.dashboard.page_renderer import ASSETS, PageRenderer
+from aks_flex_rp.dashboard.page_request import LIVE_HEADER, SESSION_COOKIE, PageRequest
+from aks_flex_rp.dashboard.scopes import DashboardScopes
+from aks_flex_rp.dashboard.sessions import SessionManager
+from aks_flex_rp.dashboard.sign_in import EntraSignIn, SignInPage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request as Incoming
+
+    from aks_flex_rp.dashboard.sessions import SignedInUser
+
+    Page = Callable[[PageRequest], Awaitable[Response]]
+    Answer = Callable[[Incoming], Awaitable[Response]]
+    from aks_flex_rp.api.arm_routes import ArmRoutes
+    from aks_flex_rp.auth.admin_key import AdminKey
+    from aks_flex_rp.crypto.encryption import Sealer
+    from aks_flex_rp.settings import ServiceSettings
+
+
+NODE_PATH = "/ui/nodes/{subscription}/{group}/{cluster}/{node}"
+
+log = logging.getLogger("aks_flex_rp.pages")
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    pages: PageRenderer
+    sessions: SessionManager
+    sign_in_page: SignInPage
+    fleet: FleetPage
+    nodes: NodeDetailPage
+    edit_page: EditPage
+    token_page: TokenPage
+    delete_page: DeletePage
+    create_page: CreatePage
+    join_page: JoinPage
+    audit_page: AuditPage
+
+    def routes(self) -> list[Route]:
+        signing = self.sign_in_page
+        return [
+            *self._open("/ui/sign-in", signing.ask),
+            *self._open("/ui/sign-in/key", signing.by_key, "POST"),
+            *self._open("/ui/sign-in/entra", signing.begin_entra),
+            *self._open("/ui/sign-in/entra/done", signing.end_entra),
+            *self._open("/ui/assets/{mark}/{name}", self._asset),
+            *self._closed("/ui/sign-out", post=signing.sign_out),
+            *self._closed("/", self.fleet.show),
+            *self._closed(NODE_PATH, self.nodes.show),
+            *self._closed(f"{NODE_PATH}/edit", self.edit_page.ask, self.edit_page.save),
+            *self._closed(f"{NODE_PATH}/token", self.token_page.ask, self.token_page.renew),
+            *self._closed(f"{NODE_PATH}/delete", self.delete_page.ask, self.delete_page.remove),
+            *self._closed(f"{NODE_PATH}/joining", self.join_page.show),
+            *self._closed("/ui/create", self.create_page.show, self.create_page.take),
+            *self._closed("/ui/audit", self.audit_page.show),
+            *self._closed("/ui/audit.csv", self.audit_page.export_csv),
+            *self._closed("/ui/audit.json", self.audit_page.export_json),
+            *self._open("/ui/{rest:path}", self._nothing),
+        ]
+
+    def _open(self, path: str, answer: Answer, method: str = "GET") -> list[Route]:
+        """For anybody."""
+        return [Route(path, self._guarded(answer), methods=[method])]
+
+    def _closed(self, path: str, get: Page | None = None, post: Page | None = None) -> list[Route]:
+        """For those who are signed in; what changes something only by a form of our own pages."""
+        routes = [Route(path, self._guarded(self._signed_in(get)), methods=["GET"])] if get else []
+        return [*routes, *([Route(path, self._guarded(self._formed(post)), methods=["POST"])] if post else [])]
+
+    def _signed_in(self, page: Page) -> Answer:
+        async def answer(incoming: Incoming) -> Response:
+            by_hand = LIVE_HEADER not in incoming.headers
+            session = await self.sessions.find(incoming.cookies.get(SESSION_COOKIE, ""), by_hand=by_hand)
+            if session is None:
+                return self._sign_in_first(incoming)
+            return await page(await self._visit(incoming, session))
+
+        return answer
+
+    async def _visit(self, incoming: Incoming, session: SignedInUser) -> PageRequest:
+        may_create = bool(await self.fleet.scopes.clusters(session.caller, "write"))
+        return PageRequest(incoming, http_messages.new_request_id(), session, may_create)
+
+    def _sign_in_first(self, incoming: Incoming) -> Response:
+        if LIVE_HEADER in incoming.headers:  # a script, which takes the whole page there
+            return Response(status_code=401, headers=self.pages.headers)
+        asked = incoming.url.path + (f"?{incoming.url.query}" if incoming.url.query else "")
+        back = asked if incoming.method == "GET" else "/"
+        return page_request.redirect("/ui/sign-in" + (f"?next={quote(back)}" if back != "/" else ""))
+
+    def _formed(self, page: Page) -> Answer:
+        async def answer(incoming: Incoming) -> Response:
+            session = await self.sessions.find(incoming.cookies.get(SESSION_COOKIE, ""))
+            if session is None:
+                return self._sign_in_first(incoming)
+            form = await page_request.read_form(incoming)
+            if not session.sent(form.pop("csrf", "")):
+                raise page_request.foreign_form()
+            return await page(replace(await self._visit(incoming, session), form=form))
+
+        return answer
+
+    def _guarded(self, answer: Answer) -> Answer:
+        """Whatever happens, there is a page."""
+
+        async def guarded(incoming: Incoming) -> Response:
+            try:
+                return await answer(incoming)
+            except ArmError as error:
+                return self._problem(error)
+            except FlexError as error:
+                return self._problem(http_messages.arm_error(error, http_messages.new_request_id()))
+            except Exception:
+                request_id = http_messages.new_request_id()
+                log.exception("A page failed.", extra={"request": request_id})
+                message = f"The service made a mistake. Its log says more at the id {request_id}."
+                return self._problem(ArmError(500, "InternalServerError", message))
+
+        return guarded
+
+    def _problem(self, error: ArmError) -> Response:
+        response = self.pages.show("problem", status=error.status, error=error)
+        response.headers.update(error.headers)
+        return response
+
+    async def _asset(self, incoming: Incoming) -> Response:
+        name, mark = incoming.path_params["name"], incoming.path_params["mark"]
+        if name not in ASSETS or incoming.url.path != page_renderer.asset_url(name):
+            raise errors.ArmError(404, "NotFound", f"There is no {name[:80]} of {mark[:80]} here.")
+        headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+        return Response(page_renderer.asset(name), 200, headers, media_type=ASSETS[name])
+
+    async def _nothing(self, incoming: Incoming) -> Response:
+        raise ArmError(404, "NotFound", f"There is no page at {incoming.url.path[:200]}.")
+
+
+def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sealer: Sealer) -> Dashboard:
+    wanted, doors = settings.dashboard, arm.authorizer
+    entra = _entra(settings, sealer)
+    pages = PageRenderer([entra.authority] if entra else ())
+    sessions = SessionManager(doors.context.store, wanted, lambda: key.fingerprint)
+    scopes = DashboardScopes(doors)
+    handing = ConfigUrlCookie(sealer)
+    by_key = key if wanted.admin_key else None
+    signing_in = SignInPage(
+        pages, sessions, doors.context.store, doors.limits, by_key, str(settings.admin_key_file), entra
+    )
+    return Dashboard(
+        pages,
+        sessions,
+        signing_in,
+        FleetPage(pages, scopes, FleetCounter(doors.context.store)),
+        NodeDetailPage(pages, scopes, arm.queries),
+        EditPage(pages, scopes, arm.queries, arm.commands),
+        TokenPage(pages, scopes, arm.queries, arm.commands, arm.reports.access_grants, handing),
+        DeletePage(pages, scopes, arm.queries, arm.commands),
+        CreatePage(pages, scopes, arm, handing),
+        JoinPage(pages, scopes, arm.queries, handing),
+        AuditPage(pages, scopes),
+    )
+
+
+def _entra(settings: ServiceSettings, sealer: Sealer) -> EntraSignIn | None:
+    wanted = settings.dashboard.entra
+    if wanted is None:
+        return None
+    ca_file = str(settings.azure.ca_file) if settings.azure.ca_file else None
+    return EntraSignIn(wanted, settings.azure.authority, ca_file, settings.origin, sealer)

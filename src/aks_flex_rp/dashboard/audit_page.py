@@ -1,0 +1,192 @@
+"""Audit page: search, pages, and export as CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from starlette.responses import StreamingResponse
+
+from aks_flex_rp.api.authorization import azure_action
+from aks_flex_rp.api.routes import event_document
+from aks_flex_rp.arm import errors
+from aks_flex_rp.dashboard import audit_query, node_history
+from aks_flex_rp.dashboard.audit_query import AuditScope, parse_query, parse_scope
+from aks_flex_rp.timestamps import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from starlette.responses import Response
+
+    from aks_flex_rp.dashboard.audit_query import AuditQuery
+    from aks_flex_rp.dashboard.page_renderer import PageRenderer
+    from aks_flex_rp.dashboard.page_request import PageRequest
+    from aks_flex_rp.dashboard.scopes import DashboardScopes, ShownCluster
+    from aks_flex_rp.store.interface import AuditEvent
+
+    File = Callable[[AsyncIterator[list[AuditEvent]]], AsyncIterator[bytes]]
+
+
+COLUMNS = ("sequence", "at", "who", "what", "resource", "outcome", "source", "request", "detail")
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+async def as_csv(batches: AsyncIterator[list[AuditEvent]]) -> AsyncIterator[bytes]:
+    yield _lines([COLUMNS])
+    async for batch in batches:
+        yield _lines(map(_row, batch))
+
+
+async def as_json(batches: AsyncIterator[list[AuditEvent]]) -> AsyncIterator[bytes]:
+    between = b'{"value":[\n'
+    async for batch in batches:
+        for event in batch:
+            yield between + json.dumps(event_document(event), ensure_ascii=False).encode()
+            between = b",\n"
+    yield b"\n]}\n" if between == b",\n" else b'{"value":[]}\n'
+
+
+def _lines(rows: Iterable[Iterable[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
+
+
+def _row(event: AuditEvent) -> list[object]:
+    told = event_document(event)
+    told["detail"] = json.dumps(told["detail"], ensure_ascii=False) if told["detail"] else ""
+    return [escape_formula(told[name]) for name in COLUMNS]
+
+
+def escape_formula(value: object) -> object:
+    """A spreadsheet takes text that begins like a formula for one, and names come from strangers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
+
+
+SIZE = 50
+MOST_LOOKED = 5_000  # events that one page looks through
+MOST_EXPORTED = 50_000
+FILTERS = ("who", "what", "outcome", "since", "until", "node", "cluster", "resource")
+# In the order of a node's life, then of a cluster's, then of people.
+KINDS = {
+    **node_history.EVENT_LABELS,
+    "update": "Changed",
+    "read": "Read",
+    "list": "Listed",
+    "write": "Written",
+    "reportStatus": "Status reported",
+    "cluster.added": "Cluster added",
+    "cluster.renewed": "Cluster added again",
+    "cluster.changed": "Cluster has changed",
+    "cluster.removed": "Cluster removed",
+    "signIn": "Signed in",
+}
+DENIED = {**node_history.DENIED, "list": "Listing nodes was refused", "signIn": "Signing in was refused"}
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """An event as the page shows it."""
+
+    event: AuditEvent
+    words: str
+    name: str  # of what it was done to
+    link: str  # to its page; empty where there is none
+
+    @property
+    def denied(self) -> bool:
+        return self.event.outcome != "ok"
+
+    @property
+    def detail(self) -> str:
+        return json.dumps(self.event.detail, indent=2, ensure_ascii=False) if self.event.detail else ""
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    pages: PageRenderer
+    scopes: DashboardScopes
+
+    async def show(self, visit: PageRequest) -> Response:
+        if not _everything(visit) and not await self.scopes.clusters(visit.caller, "audit"):
+            return self.pages.show("audit_nowhere", visit)
+        clusters, where, wanted = await self._let_in(visit)
+        found = await audit_query.audit_slice(self.scopes.authorizer.context.store, wanted, SIZE, MOST_LOOKED)
+        kept = {name: visit.query[name] for name in FILTERS if visit.query.get(name)}
+        return self.pages.show(
+            "audit",
+            visit,
+            clusters=clusters,
+            everything=_everything(visit),
+            where=where,
+            query={name: visit.query.get(name, "") for name in FILTERS},
+            filtered=bool(set(kept) - {"cluster"}),
+            rows=[audit_row(event, clusters) for event in found.events],
+            older=_link("/ui/audit", {**kept, "before": found.next}) if found.next else "",
+            newest=_link("/ui/audit", kept) if wanted.before else "",
+            cut=found.cut,
+            csv=_link("/ui/audit.csv", kept),
+            json=_link("/ui/audit.json", kept),
+            kinds=KINDS,
+            most_exported=MOST_EXPORTED,
+            most_looked=MOST_LOOKED,
+        )
+
+    async def export_csv(self, visit: PageRequest) -> Response:
+        return await self._export(visit, as_csv, "csv", "text/csv; charset=utf-8")
+
+    async def export_json(self, visit: PageRequest) -> Response:
+        return await self._export(visit, as_json, "json", "application/json; charset=utf-8")
+
+    async def _export(self, visit: PageRequest, file: File, suffix: str, kind: str) -> Response:
+        """Written as it is read: no more than a batch of it is ever in memory."""
+        _, _, wanted = await self._let_in(visit)
+        now = format_seconds(self.scopes.authorizer.context.now()).replace(":", "")
+        headers = {**self.pages.headers, "Content-Disposition": f'attachment; filename="audit-{now}.{suffix}"'}
+        return StreamingResponse(file(self._fitting(wanted)), 200, headers, media_type=kind)
+
+    async def _fitting(self, wanted: AuditQuery) -> AsyncIterator[list[AuditEvent]]:
+        async for batch in audit_query.search_batches(self.scopes.authorizer.context.store, wanted, MOST_EXPORTED):
+            yield [each for each in batch if wanted.fits(each)]
+
+    async def _let_in(self, visit: PageRequest) -> tuple[Sequence[ShownCluster], AuditScope, AuditQuery]:
+        """As in the API: the admin key sees everything, others one cluster at a time, where they may."""
+        doors = self.scopes.authorizer
+        if wait := doors.retry_after(visit.caller, None, "read"):
+            raise errors.too_many_requests(wait)
+        clusters = await self.scopes.clusters(visit.caller, "audit")
+        where = parse_scope(visit.query)
+        if where.cluster is None and not _everything(visit):
+            if where.other or not clusters:
+                raise errors.forbidden(visit.caller, azure_action("audit"), where.other or "/")
+            where = AuditScope(clusters[0].id, where.node)
+        if where.cluster:
+            known = await doors.context.clusters.find(where.cluster.key) is not None
+            if not await doors.roles.allows(visit.caller, "audit", where.cluster, ask=known):
+                raise errors.forbidden(visit.caller, azure_action("audit"), where.resource)
+        return clusters, where, parse_query(visit.query, where)
+
+
+def audit_row(event: AuditEvent, clusters: Sequence[ShownCluster]) -> AuditRow:
+    denied = DENIED.get(event.what) if event.outcome == "denied" else None
+    words = denied or KINDS.get(event.what, event.what)
+    where = parse_scope({"resource": event.resource})
+    shown = next((each for each in clusters if where.cluster and each.id.key == where.cluster.key), None)
+    if where.node:
+        link = shown.node(where.node) if shown and event.what != "delete" else ""
+        return AuditRow(event, words, where.node, link)
+    name = shown.label if shown else where.cluster.name if where.cluster else "the service"
+    return AuditRow(event, words, name, "")
+
+
+def _everything(visit: PageRequest) -> bool:
+    return visit.caller.kind == "Key"
+
+
+def _link(path: str, query: Mapping[str, Any]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path

@@ -1,0 +1,246 @@
+"""Wizard that creates a node: five steps of one form, each validated with the rules of the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.errors import FlexError
+from aks_flex_rp.api import http_messages
+from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.dashboard import node_draft, page_request
+from aks_flex_rp.dashboard.node_draft import (
+    DEFAULTS,
+    REVIEW,
+    SECRET,
+    DraftError,
+    NodeDraft,
+    form_errors,
+    locate_draft_errors,
+    parse_draft,
+)
+from aks_flex_rp.nodes.commands import Preconditions
+from aks_flex_rp.resource import validation as bodies
+from aks_flex_rp.resource import versions
+from aks_flex_rp.resource.rules import ValidationContext
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.responses import Response
+
+    from aks_flex_rp.api.arm_routes import ArmRoutes
+    from aks_flex_rp.dashboard.join_page import ConfigUrlCookie
+    from aks_flex_rp.dashboard.page_renderer import PageRenderer
+    from aks_flex_rp.dashboard.page_request import PageRequest
+    from aks_flex_rp.dashboard.scopes import DashboardScopes, ShownCluster
+    from aks_flex_rp.nodes.commands import WriteResult
+    from aks_flex_rp.nodes.context import ClusterInfo
+
+STEPS = ("Cluster and name", "Identity", "Versions and settings", "Labels and taints", "Review")
+ONLY_NEW = Preconditions(if_none_match="*")
+
+
+@dataclass(frozen=True)
+class WizardForm:
+    """A step of the form, as it is to be shown."""
+
+    draft: NodeDraft
+    step: int = 1
+    troubles: Sequence[DraftError] = ()
+    focus: str = ""  # the field that a person goes on at
+    status: int = 200
+
+    def wrong(self, name: str) -> str:
+        return next((each.message for each in self.troubles if each.field == name), "")
+
+
+@dataclass(frozen=True)
+class CreatePage:
+    pages: PageRenderer
+    scopes: DashboardScopes
+    arm: ArmRoutes
+    handing: ConfigUrlCookie
+
+    async def show(self, visit: PageRequest) -> Response:
+        clusters = await self.scopes.clusters(visit.caller, "write")
+        asked = visit.query.get("cluster", "").lower()
+        chosen = asked or (clusters[0].id.key if len(clusters) == 1 else "")
+        begun = NodeDraft({**DEFAULTS, "cluster": chosen, "name": visit.query.get("name", "")[:63]})
+        return await self._page(visit, clusters, WizardForm(begun))
+
+    async def take(self, visit: PageRequest) -> Response:
+        """A step that was filled in, and where to go from it."""
+        clusters = await self.scopes.clusters(visit.caller, "write")
+        found, step, to = parse_draft(visit.form), _step(visit.form.get("step", "")), visit.form.get("to", "")
+        await self._refuse_strangers(visit, clusters, found)
+        if to == "create" and step == REVIEW:
+            return await self._create(visit, clusters, found)
+        if (form := navigate(found, step, to)) is None:
+            form = await self._judged(visit, clusters, found, step)
+        return await self._page(visit, clusters, form)
+
+    async def _refuse_strangers(self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft) -> None:
+        """Who names a cluster that the form did not offer is told so as by the API, and noted in the audit."""
+        asked = parse_cluster_id(found["cluster"])
+        if asked and asked.key not in {each.id.key for each in clusters}:
+            await self.scopes.new_node(visit, asked, found["name"] or "new")
+
+    async def _judged(
+        self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
+    ) -> WizardForm:
+        """The next step; or the first one with something wrong, which may be an earlier one."""
+        troubles = await self._troubles(visit, clusters, found)
+        return first_invalid_step(found, [each for each in troubles if each.step <= step]) or WizardForm(
+            found, min(step + 1, REVIEW)
+        )
+
+    async def _troubles(
+        self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
+    ) -> list[DraftError]:
+        """The secret is not there yet, and not missed."""
+        troubles = form_errors(found, {each.id.key for each in clusters})
+        if any(each.step == 1 for each in troubles):
+            return troubles
+        chosen = next(each for each in clusters if each.id.key == found["cluster"])
+        try:
+            _, known, _ = await self.scopes.new_node(visit, chosen.id, found["name"])
+        except ArmError as error:
+            if error.status != 404:
+                raise
+            return [DraftError("cluster", "The service does not reach this cluster at the moment.")]
+        if await self._is_there(known, found["name"]):
+            troubles.append(name_taken(found))
+        told = {each.field for each in troubles}
+        judged = [
+            each
+            for each in locate_draft_errors(found, validate_draft(found, known))
+            if each.field not in {SECRET, *told}
+        ]
+        return [*troubles, *judged]
+
+    async def _is_there(self, known: ClusterInfo, name: str) -> bool:
+        try:
+            await self.arm.queries.get(known, name)
+        except ArmError as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
+    async def _create(self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft) -> Response:
+        if troubles := form_errors(found, {each.id.key for each in clusters}):
+            return await self._page(visit, clusters, first_invalid_step(found, troubles) or WizardForm(found, REVIEW))
+        chosen = next(each for each in clusters if each.id.key == found["cluster"])
+        try:
+            written = await self._write(visit, chosen, found)
+        except ArmError as error:
+            if error.status == 403:
+                raise
+            return await self._page(visit, clusters, rejected_form(found, error))
+        except FlexError as error:
+            said = http_messages.arm_error(error, visit.request_id)
+            return await self._page(visit, clusters, rejected_form(found, said))
+        answer = page_request.redirect(f"{chosen.node(written.node.name)}/joining")
+        if written.url:
+            self.handing.give(answer, visit, chosen.id.node(written.node.name), written.url)
+        return answer
+
+    async def _write(self, visit: PageRequest, chosen: ShownCluster, found: NodeDraft) -> WriteResult:
+        where, known, request = await self.scopes.new_node(visit, chosen.id, found["name"])
+        request = replace(request, may_see_secrets=await self.arm.authorizer.may_see_secrets(visit.caller, where))
+        body = found.body(visit.form.get(SECRET, "").strip())
+        return await self.arm.commands.put(known, where.node, body, ONLY_NEW, request, url=True)
+
+    async def _page(self, visit: PageRequest, clusters: Sequence[ShownCluster], form: WizardForm) -> Response:
+        if not clusters:
+            some = bool(await self.scopes.clusters(visit.caller))
+            return self.pages.show("create_nowhere", visit, some=some)
+        chosen = next((each for each in clusters if each.id.key == form.draft["cluster"]), None)
+        known = await self.arm.authorizer.context.clusters.find(chosen.id.key) if chosen else None
+        return self.pages.show(
+            "create",
+            visit,
+            status=form.status,
+            form=form,
+            draft=form.draft,
+            wrong=form.wrong,
+            titles=STEPS,
+            clusters=clusters,
+            cluster=chosen,
+            **wizard_options(form.draft, known),
+        )
+
+
+def wizard_options(found: NodeDraft, known: ClusterInfo | None) -> dict[str, Any]:
+    """What there is to choose from, in this cluster."""
+    version = known.facts.version if known else ""
+    chosen = found["kubernetes"].removeprefix("v") or version
+    server = versions.parse_version(version)
+    return {
+        "cluster_version": version,
+        "oldest": f"{server.major}.{server.minor - versions.MAX_KUBELET_SKEW}" if server else "",
+        "tested": versions.TESTED_COMPONENTS,
+        "goes_with": versions.tested_components(chosen),
+        "entra": known is None or known.facts.aad is not False,
+        "cell_name": node_draft.cell,
+        "effects": node_draft.EFFECTS,
+        "components": node_draft.COMPONENTS,
+        "full": {kind: len(rows) >= node_draft.MOST_ROWS[kind] for kind, rows in _rows(found).items()},
+    }
+
+
+def validate_draft(found: NodeDraft, known: ClusterInfo) -> list[Problem]:
+    """As the API will when it is sent."""
+    around = ValidationContext(known.facts.version, known.facts.aad, reserved_ranges=known.facts.taken)
+    judged = bodies.validate_body(found.body(), found["name"], around)
+    return judged if isinstance(judged, list) else []
+
+
+def navigate(found: NodeDraft, step: int, to: str) -> WizardForm | None:
+    """Where a button other than Next leads; what is wrong with the step may stay so for now."""
+    if to == "back":
+        return WizardForm(found, max(step - 1, 1))
+    if to.isdecimal():
+        return WizardForm(found, _step(to))
+    verb, _, rest = to.partition("-")
+    kind, _, number = rest.partition("-")
+    if verb == "add" and kind in node_draft.ROWS:
+        more = found.with_row(kind)
+        return WizardForm(more, 4, focus=node_draft.cell(kind, "key", len(_rows(more)[kind]) - 1))
+    if verb == "drop" and kind in node_draft.ROWS and number in map(str, range(node_draft.MOST_ROWS[kind])):
+        return WizardForm(found.without_row(kind, int(number)), 4, focus=f"add-{kind}")
+    return None
+
+
+def first_invalid_step(found: NodeDraft, troubles: Sequence[DraftError], status: int = 400) -> WizardForm | None:
+    """The first step that has something wrong, with all that is wrong there."""
+    if not troubles:
+        return None
+    first = min(each.step for each in troubles)
+    return WizardForm(found, first, [each for each in troubles if each.step == first], status=status)
+
+
+def rejected_form(found: NodeDraft, error: ArmError) -> WizardForm:
+    """Why the API did not take it."""
+    if error.status == 412:
+        return WizardForm(found, 1, [name_taken(found)], status=409)
+    problems = [Problem(each.target, each.message) for each in error.details] or [
+        Problem(error.target, error.message)
+    ]
+    troubles = locate_draft_errors(found, problems)
+    return first_invalid_step(found, troubles, error.status) or WizardForm(found, REVIEW, status=error.status)
+
+
+def name_taken(found: NodeDraft) -> DraftError:
+    where = f"There is a node {found['name']} in this cluster already."
+    return DraftError("name", f"{where} Choose another name; or change that node, on its own page.")
+
+
+def _rows(found: NodeDraft) -> dict[str, tuple[node_draft.DraftRow, ...]]:
+    return {"label": found.labels, "taint": found.taints}
+
+
+def _step(text: str) -> int:
+    return int(text) if text in {str(number) for number in range(1, REVIEW + 1)} else 1

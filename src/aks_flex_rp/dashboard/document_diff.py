@@ -1,0 +1,162 @@
+"""Differences between two documents, and reconstruction of an earlier document from the audit. Pure.
+
+The service stores the desired properties and knows the applied ones only by version; reverting the audited changes
+one
+by one leads back to them.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from aks_flex_rp.store.interface import AuditEvent
+
+Document = dict[str, Any]
+Path = tuple[str, ...]
+ValueChange = tuple[object, object]  # what it was, and what it is; None for nothing
+
+WRITES = frozenset({"create", "update", "regenerateToken"})
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    """A setting in two documents."""
+
+    name: str
+    before: str  # empty when it was not there
+    after: str
+
+    @property
+    def kind(self) -> str:
+        return "changed" if self.before and self.after else "added" if self.after else "removed"
+
+
+@dataclass(frozen=True)
+class AppliedProperties:
+    """What a machine has of what is wanted."""
+
+    properties: Document
+    renewed: bool = False  # the cluster itself has changed since: its address, its authority, its version
+
+
+def diff(before: Document, after: Document, above: Path = ()) -> dict[Path, ValueChange]:
+    """By the smallest things that differ: so what two people do to two labels is two things."""
+    found: dict[Path, ValueChange] = {}
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        path = (*above, key)
+        trees = [each for each in (old, new) if isinstance(each, dict) and each]
+        if trees and all(each is None or isinstance(each, dict) for each in (old, new)):
+            found |= diff(old or {}, new or {}, path)
+        elif old != new:
+            found[path] = (old, new)
+    return found
+
+
+def apply_values(document: Document, values: Mapping[Path, object]) -> Document:
+    """The document with these in it; None takes out, and with it what holds nothing else."""
+    result = copy.deepcopy(document)
+    for path, value in values.items():
+        if value is None:
+            _take_out(result, path)
+        else:
+            _put_in(result, path, copy.deepcopy(value))
+    return result
+
+
+def value_at(document: Document, path: Path) -> Any:
+    """None when there is nothing."""
+    here: Any = document
+    for step in path:
+        here = here.get(step) if isinstance(here, dict) else None
+    return here
+
+
+def _put_in(document: Document, path: Path, value: object) -> None:
+    for step in path[:-1]:
+        if not isinstance(document.get(step), dict):
+            document[step] = {}
+        document = document[step]
+    document[path[-1]] = value
+
+
+def _take_out(document: Document, path: Path) -> None:
+    holder = value_at(document, path[:-1])
+    if not isinstance(holder, dict) or path[-1] not in holder:
+        return
+    del holder[path[-1]]
+    if not holder and len(path) > 1:
+        _take_out(document, path[:-1])
+
+
+def diff_lines(found: Mapping[str, ValueChange]) -> list[DiffLine]:
+    """By name. What is a whole tree on one side is told leaf by leaf."""
+    return [line for name, (old, new) in found.items() for line in _lines(name, _leaves(old), _leaves(new))]
+
+
+def _lines(name: str, before: Mapping[Path, str], after: Mapping[Path, str]) -> Iterator[DiffLine]:
+    for path in {**before, **after}:
+        whole = ".".join(filter(None, (name, name_of(path))))
+        yield DiffLine(whole, before.get(path, ""), after.get(path, ""))
+
+
+def name_of(path: Path) -> str:
+    """For people: keys with dots in them are told apart."""
+    return ".".join(f'"{step}"' if "." in step or "/" in step else step for step in path)
+
+
+def text_of(value: object) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+
+
+def applied_properties(
+    wanted: Document, version: int, has: str, events: Iterable[AuditEvent]
+) -> AppliedProperties | None:
+    """`events` are the newest first. None when they do not reach back to what the machine has."""
+    if str(version) == has:
+        return AppliedProperties(wanted)
+    found, renewed = wanted, False
+    for event in events:
+        if event.what not in WRITES or event.outcome != "ok":
+            continue
+        if str(event.detail.get("configVersion")) == has:
+            return AppliedProperties(found, renewed)
+        if event.what == "create":
+            return None  # what it has is of an earlier life
+        found = revert_event(found, event)
+        renewed = renewed or "changed" not in event.detail
+    return None
+
+
+def revert_event(document: Document, event: AuditEvent) -> Document:
+    told: Mapping[str, ValueChange] = event.detail.get("changed", {})
+    return apply_values(document, {change_path(document, name): old for name, (old, _) in told.items()})
+
+
+def change_path(document: Document, name: str) -> Path:
+    """Where a change of the audit was. It is written with dots, which keys have, too; what was not itself changed as
+    a whole was a tree before and after, and so it still is one here."""
+    path: list[str] = []
+    here: object = document
+    while isinstance(here, dict):
+        fitting = [key for key, value in here.items() if isinstance(value, dict) and name.startswith(f"{key}.")]
+        if not fitting:
+            break
+        key = max(fitting, key=len)
+        path.append(key)
+        here, name = here[key], name.removeprefix(f"{key}.")
+    return (*path, name)
+
+
+def _leaves(value: object, path: Path = ()) -> dict[Path, str]:
+    if value is None:
+        return {}
+    if isinstance(value, dict) and value:
+        return {inner: text for key, each in value.items() for inner, text in _leaves(each, (*path, key)).items()}
+    return {path: text_of(value)}

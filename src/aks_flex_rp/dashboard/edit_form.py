@@ -1,0 +1,201 @@
+"""Edit form of a node: its properties as form fields, and form fields as properties. Pure.
+
+Properties without a field of their own are one more field, as JSON, so nothing is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_args
+
+from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.dashboard import document_diff
+from aks_flex_rp.resource import validation
+from aks_flex_rp.resource.models import Weekday
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aks_flex_rp.dashboard.document_diff import Path
+
+Document = dict[str, Any]
+NODE = ("nodeConfig",)
+WINDOW = (*NODE, "updatePolicy", "maintenanceWindow")
+VERSIONS = ("kubernetes", "containerd", "runc", "cni", "npd", "agent")
+DAYS: tuple[str, ...] = get_args(Weekday)
+TEXTS: dict[str, Path] = {
+    **{f"version-{name}": ("versions", name) for name in VERSIONS},
+    "window-start": (*WINDOW, "start"),
+    "window-zone": (*WINDOW, "timeZone"),
+}
+NUMBERS: dict[str, Path] = {"max-pods": (*NODE, "maxPods"), "window-minutes": (*WINDOW, "durationMinutes")}
+# What they are when nobody says anything.
+TICKS: dict[str, tuple[Path, bool]] = {
+    "monitored": (("continuousMonitoring",), False),
+    "paused": ((*NODE, "updatePolicy", "paused"), False),
+    "leaves": ((*NODE, "unbootstrapOnDelete"), True),
+}
+DRIFT, LABELS, TAINTS = (*NODE, "driftPolicy"), (*NODE, "labels"), (*NODE, "taints")
+WINDOW_DAYS = (*WINDOW, "days")
+REST, SECRET = "rest", "client-secret"
+PRINCIPAL = ("azureAuth", "servicePrincipal")
+PLACES: dict[Path, str] = {
+    **{path: name for name, path in {**TEXTS, **NUMBERS}.items()},
+    **{path: name for name, (path, _) in TICKS.items()},
+    DRIFT: "drift",
+    LABELS: "labels",
+    TAINTS: "taints",
+    WINDOW_DAYS: "window-days",
+}
+_SECRET = re.compile(r'("clientSecret"\s*:\s*)"(?:[^"\\]|\\.)*"?')
+
+
+@dataclass(frozen=True)
+class FieldError:
+    field: str  # empty when it belongs to none
+    message: str
+
+
+@dataclass
+class ParsedForm:
+    """What a form says."""
+
+    properties: Document
+    wrong: list[FieldError] = field(default_factory=list)
+
+
+def form_fields(properties: Document) -> dict[str, str]:
+    """The fields that stand for these properties."""
+    texts = {name: str(document_diff.value_at(properties, path) or "") for name, path in {**TEXTS, **NUMBERS}.items()}
+    ticks = {name: _tick(document_diff.value_at(properties, path), usual) for name, (path, usual) in TICKS.items()}
+    opened = document_diff.value_at(properties, WINDOW_DAYS) or ()
+    labels: Document = document_diff.value_at(properties, LABELS) or {}
+    rest = document_diff.apply_values(properties, dict.fromkeys(PLACES))
+    return {
+        **texts,
+        **ticks,
+        **{f"day-{day}": "yes" if day in opened else "" for day in DAYS},
+        "drift": document_diff.value_at(properties, DRIFT) or "repair",
+        "labels": "\n".join(f"{key}={value}" for key, value in sorted(labels.items())),
+        "taints": "\n".join(map(taint_text, document_diff.value_at(properties, TAINTS) or ())),
+        REST: json.dumps(rest, indent=2, ensure_ascii=False),
+    }
+
+
+def posted_fields(form: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a form that was sent, to be shown again: as they were written, and never a secret."""
+    names = ("labels", "taints", "drift", *TEXTS, *NUMBERS, *TICKS, *(f"day-{day}" for day in DAYS))
+    rest = _SECRET.sub(r'\1""', form.get(REST, ""))
+    return {**{name: form.get(name, "").replace("\r\n", "\n") for name in names}, REST: rest}
+
+
+def parse_form(form: Mapping[str, str], before: Document) -> ParsedForm:
+    """What is as usual and was said expressly `before` still is."""
+    wrong: list[FieldError] = []
+    values: dict[Path, object] = {path: form.get(name, "").strip() or None for name, path in TEXTS.items()}
+    for name, path in NUMBERS.items():
+        values[path] = _number(name, form.get(name, "").strip(), wrong)
+    usual: dict[Path, tuple[object, object]] = {
+        path: (form.get(name) == "yes", standing) for name, (path, standing) in TICKS.items()
+    }
+    usual[DRIFT] = (form.get("drift") or "repair", "repair")
+    usual[LABELS] = (_labels(form.get("labels", ""), wrong), {})
+    usual[TAINTS] = (_taints(form.get("taints", ""), wrong), [])
+    usual[WINDOW_DAYS] = ([day for day in DAYS if form.get(f"day-{day}") == "yes"], [])
+    for path, (value, standing) in usual.items():
+        was = document_diff.value_at(before, path)
+        values[path] = value if value != standing or was == standing else None
+    properties = document_diff.apply_values(_rest(form.get(REST, ""), wrong), values)
+    if secret := form.get(SECRET, ""):
+        if isinstance(document_diff.value_at(properties, PRINCIPAL), dict):
+            properties = document_diff.apply_values(properties, {(*PRINCIPAL, "clientSecret"): secret})
+        else:
+            wrong.append(
+                FieldError(SECRET, "The settings below name no service principal whose secret this could be.")
+            )
+    return ParsedForm(properties, wrong)
+
+
+def locate_errors(problems: Iterable[Problem], taints: str = "") -> list[FieldError]:
+    """What the API found wrong, at the fields that it was written in."""
+    return [_located(each, [line for line in taints.splitlines() if line.strip()]) for each in problems]
+
+
+def _located(problem: Problem, taints: list[str]) -> FieldError:
+    target, message = problem.target.removeprefix("properties."), problem.message
+    if target == "azureAuth.servicePrincipal.clientSecret":
+        return FieldError(SECRET, message)
+    if target.startswith("versions.") and "allowDowngrade" in message:
+        message = message.partition(" If that is meant")[0] + " If that is meant, tick so below."
+    for path, name in PLACES.items():
+        place = ".".join(path)
+        if target == place or target.startswith((f"{place}.", f"{place}[")):
+            return FieldError(name, _which(target.removeprefix(place), taints) + message)
+    return FieldError(
+        REST if problem.target.startswith("properties.") else "", f"{target}: {message}".removeprefix(": ")
+    )
+
+
+def _which(below: str, taints: list[str]) -> str:
+    """Of many in one field, the one that is meant."""
+    found = re.match(r"\[(\d+)\]", below)
+    if found and int(found[1]) < len(taints):
+        return f"{taints[int(found[1])].strip()}: "
+    return ""
+
+
+def taint_text(taint: Mapping[str, str]) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"
+
+
+def _tick(value: object, usual: bool) -> str:
+    return "yes" if (usual if value is None else bool(value)) else ""
+
+
+def _number(name: str, text: str, wrong: list[FieldError]) -> int | None:
+    if not text:
+        return None
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return int(text)
+    wrong.append(FieldError(name, "Write a whole number."))
+    return None
+
+
+def _labels(text: str, wrong: list[FieldError]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or not key:
+            wrong.append(FieldError("labels", f"“{line[:80]}” is no label. Write KEY=VALUE."))
+        elif key in labels:
+            wrong.append(FieldError("labels", f"“{key[:80]}” stands here twice."))
+        else:
+            labels[key] = value
+    return labels
+
+
+def _taints(text: str, wrong: list[FieldError]) -> list[dict[str, str]]:
+    taints = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, effect = (part.strip() for part in line.rpartition(":"))
+        key, equals, value = (part.strip() for part in name.partition("="))
+        if not colon or not key:
+            wrong.append(FieldError("taints", f"“{line[:80]}” is no taint. Write KEY=VALUE:EFFECT or KEY:EFFECT."))
+            continue
+        taints.append({"key": key, **({"value": value} if equals else {}), "effect": effect})
+    return taints
+
+
+def _rest(text: str, wrong: list[FieldError]) -> Document:
+    parsed = validation.parse_body(text.encode("utf-8", "replace") if text.strip() else b"{}")
+    if isinstance(parsed, Problem):
+        wrong.append(FieldError(REST, parsed.message.replace("The body", "This")))
+        return {}
+    if document_diff.value_at(parsed, (*PRINCIPAL, "clientSecret")) is not None:
+        wrong.append(FieldError(REST, "A secret has a field of its own, above."))
+    twice = [document_diff.name_of(path) for path in PLACES if document_diff.value_at(parsed, path) is not None]
+    wrong += [FieldError(REST, f"{name} has a field of its own, above.") for name in twice]
+    return parsed

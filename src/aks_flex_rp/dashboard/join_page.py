@@ -1,0 +1,178 @@
+"""Join page: shows the join command once, and the progress of the machine until it is Ready.
+
+Between creation and this page the URL travels in a sealed cookie of one minute: it is in no address and no history, a
+reload does not create it again, and any replica can show it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.dashboard import page_request
+from aks_flex_rp.nodes.commands import ConfigUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from starlette.responses import Response
+
+    from aks_flex_rp.crypto.encryption import Sealer
+    from aks_flex_rp.dashboard.page_renderer import PageRenderer
+    from aks_flex_rp.dashboard.page_request import PageRequest
+    from aks_flex_rp.dashboard.scopes import DashboardScopes
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.nodes.queries import NodeQueries
+    from aks_flex_rp.store.interface import AuditEvent, Node
+
+
+JOIN_STEPS = {
+    "Created": ("Created", "The node is known here. Now run its join command on the machine."),
+    "ConfigFetched": ("Configuration fetched", "The machine has its configuration, and installs what a node needs."),
+    "BootstrapAttempted": ("Asked to join", "The machine has asked the cluster to let it in."),
+    "Joined": ("In the cluster", "The cluster knows the node, and waits for it to be ready."),
+    "Ready": ("Ready", "Pods can run here."),
+}
+ORDER = tuple(JOIN_STEPS)
+FETCHED = {"configUrl.fetched", "access.granted", "identity.used", "token.used"}
+
+
+@dataclass(frozen=True)
+class JoinStep:
+    name: str
+    word: str
+    progress: Literal["done", "now", "failed", "next"]
+    note: str = ""  # what it means to be here; why it failed, and what to try next
+
+
+def join_steps(node: Node, status: dict[str, Any], events: Iterable[AuditEvent] = ()) -> tuple[JoinStep, ...]:
+    """Of a node and its status as they are shown. `events` of its audit tell whether a failed one got anything."""
+    failed = status["joinState"] == "Failed"
+    reached = _reached(node, status, events) if failed else status["joinState"]
+    if reached == "Joined" and _is_ready(status):
+        reached = "Ready"
+    place = ORDER.index(reached) if reached in JOIN_STEPS else 0
+    failure = str(status.get("joinFailure", "")) if failed else ""
+    return tuple(_step(number, place, failed, failure) for number in range(len(ORDER)))
+
+
+def _step(number: int, place: int, failed: bool, failure: str) -> JoinStep:
+    name = ORDER[number]
+    word, note = JOIN_STEPS[name]
+    if number < place or name == "Ready" == ORDER[place]:
+        return JoinStep(name, word, "done")
+    if number == place:
+        return JoinStep(name, word, "done" if failed else "now", "" if failed else note)
+    return JoinStep(name, word, "failed", failure) if failed and number == place + 1 else JoinStep(name, word, "next")
+
+
+def _reached(node: Node, status: dict[str, Any], events: Iterable[AuditEvent]) -> str:
+    """The last step that went well before the one that did not."""
+    if "csr" in node.join:
+        return "BootstrapAttempted"
+    since = float(node.join.get("since", node.created))
+    fetched = node.join.get("state") == "ConfigFetched" or "agentVersion" in status
+    heard = any(each.what in FETCHED and each.at >= since for each in events)
+    return "ConfigFetched" if fetched or heard else "Created"
+
+
+def _is_ready(status: dict[str, Any]) -> bool:
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in status.get("conditions", ()))
+
+
+CONFIG_URL_COOKIE = "__Host-aks-flex-made"
+COOKIE_SECONDS = 60.0
+EVENTS = 20  # the newest of a node, among which its last try to join is
+NEW_COMMAND_HINT = "Make a new command, and run it on the machine."
+RERUN_HINT = (
+    "Put right what it says. Then run aks-flex-node agent on the machine again, without anything else: it goes on "
+    "where it stopped. Only if that says that its URL is dead, make a new command."
+)
+
+
+def join_command(url: ConfigUrl) -> str:
+    """As `aks-flex-rp node join-command` prints it."""
+    return f"aks-flex-node agent --config-url '{url.url}'"
+
+
+@dataclass(frozen=True)
+class ConfigUrlCookie:
+    """A URL on its way from where it was made to the page that shows it."""
+
+    sealer: Sealer
+    clock: Callable[[], float] = field(default=time.time)
+
+    def give(self, answer: Response, visit: PageRequest, node: str, url: ConfigUrl) -> None:
+        """`node` is the node's id; only this session can take it, and only for this node."""
+        told = json.dumps([url.url, url.expires, self.clock() + COOKIE_SECONDS]).encode()
+        sealed = self.sealer.seal(told, _context(visit, node))
+        page_request.set_cookie(answer, CONFIG_URL_COOKIE, base64.urlsafe_b64encode(sealed).decode(), COOKIE_SECONDS)
+
+    def take(self, visit: PageRequest, node: str) -> ConfigUrl | None:
+        try:
+            sealed = base64.b64decode(
+                visit.incoming.cookies.get(CONFIG_URL_COOKIE, ""), altchars=b"-_", validate=True
+            )
+            url, expires, until = json.loads(self.sealer.open(sealed, _context(visit, node)))
+        except (binascii.Error, ValueError, ConfigError):
+            return None
+        return ConfigUrl(url, expires) if until > self.clock() else None
+
+
+def _context(visit: PageRequest, node: str) -> str:
+    session = hashlib.sha256(visit.session.secret.encode()).hexdigest()
+    return f"config URL of {node.lower()} for {session}"
+
+
+@dataclass(frozen=True)
+class JoinPage:
+    pages: PageRenderer
+    scopes: DashboardScopes
+    reading: NodeQueries
+    handing: ConfigUrlCookie
+
+    async def show(self, visit: PageRequest) -> Response:
+        """A script that asks for the live part alone neither gets the command nor uses it up."""
+        where, known, _ = await self.scopes.node(visit, "read")
+        node, shown = await self.reading.get(known, where.node)
+        made = self.handing.take(visit, shown["id"]) if visit.shown is None else None
+        status = shown["properties"]["status"]
+        way = join_steps(node, status, await self._events(visit, known, shown["id"], status))
+        page = self.pages.show(
+            "created",
+            visit,
+            node=node,
+            cluster=known.id,
+            above=visit.incoming.url.path.removesuffix("/joining"),
+            command=join_command(made) if made else "",
+            expires=made.expires if made else 0.0,
+            steps=way,
+            ready=way[-1].progress == "done",
+            remedy=join_remedy(way),
+            may_renew=await self.scopes.may(visit, "regenerateToken", known.id),
+        )
+        if made:
+            page_request.delete_cookie(page, CONFIG_URL_COOKIE)
+        return page
+
+    async def _events(
+        self, visit: PageRequest, known: ClusterInfo, node: str, status: Mapping[str, Any]
+    ) -> Sequence[AuditEvent]:
+        """They tell how far one that failed had come."""
+        if status["joinState"] != "Failed" or not await self.scopes.may(visit, "audit", known.id):
+            return ()
+        return await self.scopes.authorizer.context.store.audit(resource=node, limit=EVENTS)
+
+
+def join_remedy(way: Sequence[JoinStep]) -> str:
+    """What helps, by where it stopped."""
+    stopped = next((each.name for each in way if each.progress == "failed"), "")
+    if not stopped:
+        return ""
+    return NEW_COMMAND_HINT if stopped == "ConfigFetched" else RERUN_HINT

@@ -1,0 +1,127 @@
+"""Pages that regenerate the join command of a node, and that delete a node after confirmation by its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.dashboard import condition_text, page_request
+from aks_flex_rp.dashboard.node_page import system, unbootstraps_on_delete
+from aks_flex_rp.dashboard.scopes import ShownCluster
+from aks_flex_rp.nodes.commands import Preconditions
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from aks_flex_rp.dashboard.join_page import ConfigUrlCookie
+    from aks_flex_rp.dashboard.page_renderer import PageRenderer
+    from aks_flex_rp.dashboard.page_request import PageRequest
+    from aks_flex_rp.dashboard.scopes import DashboardScopes
+    from aks_flex_rp.nodes.access_grants import AccessGrants
+    from aks_flex_rp.nodes.commands import NodeCommands
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.nodes.queries import NodeQueries
+    from aks_flex_rp.store.interface import Node
+
+
+@dataclass(frozen=True)
+class TokenPage:
+    pages: PageRenderer
+    scopes: DashboardScopes
+    reading: NodeQueries
+    writing: NodeCommands
+    granting: AccessGrants
+    handing: ConfigUrlCookie
+
+    async def ask(self, visit: PageRequest) -> Response:
+        where, known, _ = await self.scopes.node(visit, "regenerateToken")
+        node, _ = await self.reading.get(known, where.node)
+        return self._form(visit, known, node)
+
+    async def renew(self, visit: PageRequest) -> Response:
+        where, known, request = await self.scopes.node(visit, "regenerateToken")
+        node, _ = await self.reading.get(known, where.node)
+        if (
+            visit.form.get("etag") != node.etag
+        ):  # sent twice, or somebody else was faster: that one must not die unseen
+            return self._form(visit, known, node, 409)
+        seeing = await self.scopes.authorizer.may_see_secrets(visit.caller, where)
+        written = await self.writing.regenerate(known, node.name, replace(request, may_see_secrets=seeing))
+        await self.granting.try_ensure_access(known, written.node, request)
+        answer = page_request.redirect(ShownCluster(known.id, 0, "").node(node.name) + "/joining")
+        if written.url:
+            self.handing.give(answer, visit, known.id.node(node.name), written.url)
+        return answer
+
+    def _form(self, visit: PageRequest, known: ClusterInfo, node: Node, status: int = 200) -> Response:
+        return self.pages.show(
+            "token",
+            visit,
+            status=status,
+            node=node,
+            cluster=known.id,
+            here_is=ShownCluster(known.id, 0, "").node(node.name),
+            joined=node.join.get("state") == "Joined",
+            expires=float(node.join.get("urlExpires", 0.0)),
+            hours=round(self.scopes.authorizer.context.token_seconds / 3600),
+            raced=status == 409,
+        )
+
+
+@dataclass(frozen=True)
+class DeletePage:
+    pages: PageRenderer
+    scopes: DashboardScopes
+    reading: NodeQueries
+    writing: NodeCommands
+
+    async def ask(self, visit: PageRequest) -> Response:
+        where, known, _ = await self.scopes.node(visit, "delete")
+        node, shown = await self.reading.get(known, where.node)
+        return self._form(visit, known, node, condition_text.state_of(shown["properties"]["status"]))
+
+    async def remove(self, visit: PageRequest) -> Response:
+        where, known, request = await self.scopes.node(visit, "delete")
+        node, shown = await self.reading.get(known, where.node)
+        state = condition_text.state_of(shown["properties"]["status"])
+        if visit.form.get("name", "").strip().lower() != node.key:
+            return self._form(visit, known, node, state, 400, wrong=True)
+        try:
+            await self.writing.delete(
+                known, node.name, Preconditions(if_match=visit.form.get("etag") or '""'), request
+            )
+        except ArmError as error:
+            if error.status != 412:
+                raise
+            node, _ = await self.reading.get(known, where.node)
+            return self._form(visit, known, node, state, 409, raced=True)
+        return page_request.redirect(ShownCluster(known.id, 0, "").node(node.name))
+
+    def _form(
+        self,
+        visit: PageRequest,
+        known: ClusterInfo,
+        node: Node,
+        state: str,
+        status: int = 200,
+        *,
+        wrong: bool = False,
+        raced: bool = False,
+    ) -> Response:
+        return self.pages.show(
+            "delete",
+            visit,
+            status=status,
+            node=node,
+            cluster=known.id,
+            here_is=ShownCluster(known.id, 0, "").node(node.name),
+            leaves=unbootstraps_on_delete(node.properties),
+            monitored=bool(node.properties.get("continuousMonitoring")),
+            joined=node.join.get("state") == "Joined",
+            silent=state == "Silent",
+            typed=visit.form.get("name", "") if wrong else "",
+            wrong=wrong,
+            raced=raced,
+            system=system(node.system),
+        )

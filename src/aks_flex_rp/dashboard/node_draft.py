@@ -1,0 +1,255 @@
+"""Draft of a new node: form fields, the request body they make, and validation problems by field.
+
+The draft is carried from step to step in the form itself; nothing is stored until the node is created. The secret is
+asked for at the last step and never carried.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.api import kubernetes_rules as kubernetes
+from aks_flex_rp.arm.errors import Problem, json_path, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+
+TOKEN, PRINCIPAL, MANAGED, ARC = "bootstrapToken", "servicePrincipal", "managedIdentity", "arc"
+METHODS = (TOKEN, PRINCIPAL, MANAGED, ARC)
+COMPONENTS = ("containerd", "runc", "cni", "npd")
+VERSIONS = ("kubernetes", *COMPONENTS)
+SECRET = "secret"  # noqa: S105 - the name of a field
+REVIEW = 5
+FIELDS: Mapping[int, tuple[str, ...]] = {
+    1: ("cluster", "name"),
+    2: ("method", "kubelet", "sp-client", "sp-proof", "sp-tenant", "mi-client", "mi-principal", "arc-principal"),
+    3: (*VERSIONS, "monitor", "drift", "pods"),
+    4: (),  # labels and taints, which are rows
+    REVIEW: (SECRET,),
+}
+DEFAULTS = {"method": TOKEN, "kubelet": TOKEN, "sp-proof": "secret", "monitor": "yes", "drift": "log"}
+ROWS = {"label": ("key", "value"), "taint": ("key", "value", "effect")}
+MOST_ROWS = {"label": 40, "taint": 20}  # a form has so many fields and no more
+MAX_FIELD_LENGTH = 2048  # characters of a field that are looked at
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+DraftRow = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NodeDraft:
+    values: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULTS))
+    labels: tuple[DraftRow, ...] = ()
+    taints: tuple[DraftRow, ...] = ()
+
+    def __getitem__(self, name: str) -> str:
+        return self.values.get(name, "")
+
+    def carried(self, step: int) -> Iterator[tuple[str, str]]:
+        """The fields of all other steps, by name."""
+        for number, names in FIELDS.items():
+            if number not in {step, REVIEW}:
+                yield from ((name, self[name]) for name in names if self[name])
+        if step != 4:
+            yield from self.cells()
+
+    def cells(self) -> Iterator[tuple[str, str]]:
+        for kind, rows in (("label", self.labels), ("taint", self.taints)):
+            for number, row in enumerate(rows):
+                yield from ((cell(kind, part, number), text) for part, text in zip(ROWS[kind], row, strict=True))
+
+    def with_row(self, kind: str) -> NodeDraft:
+        rows = self.labels if kind == "label" else self.taints
+        return self._rows(kind, (*rows, _empty(kind)) if len(rows) < MOST_ROWS[kind] else rows)
+
+    def without_row(self, kind: str, number: int) -> NodeDraft:
+        rows = self.labels if kind == "label" else self.taints
+        return self._rows(kind, (*rows[:number], *rows[number + 1 :]))
+
+    def _rows(self, kind: str, rows: tuple[DraftRow, ...]) -> NodeDraft:
+        return replace(self, labels=rows) if kind == "label" else replace(self, taints=rows)
+
+    @property
+    def monitored(self) -> bool:
+        """A token cannot ask for news, so a node that has nothing else is let alone once it has joined."""
+        return self["monitor"] == "yes" and self["method"] != TOKEN
+
+    @property
+    def needs_secret(self) -> bool:
+        return self["method"] == PRINCIPAL and self["sp-proof"] != "certificate"
+
+    def body(self, secret: str = "") -> dict[str, Any]:
+        """What is sent to the API; what was left empty is left out."""
+        node = {
+            "labels": {key: value for key, value in self.labels if key},
+            "taints": [_taint(row) for row in self.taints if row[0]],
+            "maxPods": _number(self["pods"]),
+            "driftPolicy": self["drift"],
+        }
+        properties = {
+            "continuousMonitoring": self.monitored,
+            "azureAuth": self._azure(secret),
+            "kubernetesAuth": {"method": TOKEN if self["method"] == TOKEN else self["kubelet"]},
+            "versions": _said({name: self[name] for name in VERSIONS}),
+            "nodeConfig": _said(node),
+        }
+        return {"properties": _said(properties)}
+
+    def _azure(self, secret: str) -> dict[str, Any]:
+        method = self["method"]
+        if method == TOKEN:
+            return {}
+        proof = {"clientSecret": secret} if self.needs_secret else {"certificateOnMachine": True}
+        blocks: dict[str, dict[str, Any]] = {
+            PRINCIPAL: {"clientId": self["sp-client"], **proof, "clientTenant": self["sp-tenant"]},
+            MANAGED: {"clientId": self["mi-client"], "principalId": self["mi-principal"]},
+            ARC: {"principalId": self["arc-principal"]},
+        }
+        block = _said(blocks.get(method, {}))
+        return {"method": method, **({method: block} if block or method == PRINCIPAL else {})}
+
+
+def parse_draft(form: Mapping[str, str]) -> NodeDraft:
+    """What a form says. Spaces around a value are never meant."""
+    plain = {name: text.strip()[:MAX_FIELD_LENGTH] for name, text in form.items()}
+    names = [name for step, names in FIELDS.items() if step != REVIEW for name in names]
+    values = {name: plain[name] for name in names if plain.get(name)}
+    return NodeDraft(values, _read_rows(plain, "label"), _read_rows(plain, "taint"))
+
+
+def cell(kind: str, part: str, number: int) -> str:
+    return f"{kind}-{part}-{number}"
+
+
+def _read_rows(form: Mapping[str, str], kind: str) -> tuple[DraftRow, ...]:
+    """Those with something in them; which effect an empty one has says nothing."""
+    numbers = range(MOST_ROWS[kind])
+    rows = [tuple(form.get(cell(kind, part, number), "") for part in ROWS[kind]) for number in numbers]
+    return tuple(row for row in rows if any(row[:2]))
+
+
+def _empty(kind: str) -> DraftRow:
+    return ("", "") if kind == "label" else ("", "", EFFECTS[0])
+
+
+def _taint(row: DraftRow) -> dict[str, str]:
+    key, value, effect = row
+    return {"key": key, **({"value": value} if value else {}), "effect": effect}
+
+
+def _number(text: str) -> int | str:
+    """What is no number goes to the API as it is, which says so."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+
+
+def _said(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in block.items() if value not in ("", {}, [])}
+
+
+IDS = ("sp-client", "mi-client", "mi-principal", "arc-principal")
+PLACES = {
+    "properties.azureAuth.method": "method",
+    "properties.azureAuth.servicePrincipal.clientId": "sp-client",
+    "properties.azureAuth.servicePrincipal.clientSecret": SECRET,
+    "properties.azureAuth.servicePrincipal.clientTenant": "sp-tenant",
+    "properties.azureAuth.managedIdentity.clientId": "mi-client",
+    "properties.azureAuth.managedIdentity.principalId": "mi-principal",
+    "properties.azureAuth.arc.principalId": "arc-principal",
+    "properties.kubernetesAuth": "kubelet",
+    "properties.nodeConfig.driftPolicy": "drift",
+    "properties.nodeConfig.maxPods": "pods",
+    **{f"properties.versions.{name}": name for name in VERSIONS},
+}
+
+
+@dataclass(frozen=True)
+class DraftError:
+    """What is wrong, at a field of the form, or at none ("")."""
+
+    field: str
+    message: str
+
+    @property
+    def step(self) -> int:
+        if self.field.startswith(("label-", "taint-")):
+            return 4
+        return next((step for step, names in FIELDS.items() if self.field in names), REVIEW)
+
+
+def locate_draft_errors(found: NodeDraft, problems: Iterable[Problem]) -> list[DraftError]:
+    """What the API found wrong, where the person wrote it."""
+    troubles: list[DraftError] = []
+    for problem in problems:
+        place = _field(found, problem, {each.field for each in troubles})
+        troubles.append(DraftError(place, _plain(place, problem.message)))
+    return troubles
+
+
+def _field(found: NodeDraft, problem: Problem, taken: set[str]) -> str:
+    target = problem.target
+    if target == "properties.azureAuth.managedIdentity":  # it is only when the node is to be known by it
+        return "monitor" if found.monitored else "mi-client"
+    row = _label_field(found, problem, taken) or _taint_field(found, target)
+    above = (name for place, name in PLACES.items() if target == place or target.startswith(f"{place}."))
+    return row or next(above, "")
+
+
+def _label_field(found: NodeDraft, problem: Problem, taken: set[str]) -> str:
+    for number, (key, _) in enumerate(found.labels):
+        if problem.target == json_path("properties", "nodeConfig", "labels", key):
+            name = cell("label", "key", number)
+            of_key = problem.message.startswith(quoted(key)) and name not in taken
+            return name if of_key else cell("label", "value", number)
+    return ""
+
+
+def _taint_field(found: NodeDraft, target: str) -> str:
+    sent = [number for number, row in enumerate(found.taints) if row[0]]
+    for place, number in enumerate(sent):
+        above = json_path("properties", "nodeConfig", "taints", place)
+        if target == above or target.startswith(f"{above}."):
+            part = target.removeprefix(above).removeprefix(".")
+            return cell("taint", part if part in ROWS["taint"] else "key", number)
+    return ""
+
+
+def _plain(place: str, message: str) -> str:
+    """Patterns and the names of properties are for programs."""
+    if message.startswith("This property is needed"):
+        return "This is needed."
+    if message.startswith("The value does not match the pattern"):
+        if place in IDS:
+            return "This is no id of Entra ID, such as 6dae42f8-4368-4678-94ff-3960e28e3630."
+        return "This is no version, such as 1.34.4." if place in VERSIONS else "This is no name or id of a tenant."
+    if place == SECRET and message.startswith("The secret is needed"):
+        return "The secret is needed. It is kept encrypted, and nobody sees it again."
+    if place == "monitor":
+        return "For this the service must know the identity: give its client id or object id, a step before."
+    return re.sub("`([^`]*)`", r"“\1”", message)
+
+
+def form_errors(found: NodeDraft, clusters: Collection[str]) -> list[DraftError]:
+    """What only a form can have wrong."""
+    troubles = []
+    if found["cluster"] not in clusters:
+        troubles.append(DraftError("cluster", "Choose the cluster that the node is to join."))
+    if wrong := kubernetes.node_name(found["name"]):
+        given = f"{quoted(found['name'])} {wrong}" if found["name"] else "Give the node a name."
+        troubles.append(DraftError("name", _plain("name", given)))
+    if found["method"] not in METHODS:
+        troubles.append(DraftError("method", "Choose how the machine shows who it is."))
+    keys = [row[0] for row in found.labels]
+    for number, key in enumerate(keys):
+        if not key:
+            troubles.append(DraftError(cell("label", "key", number), "A value needs a key."))
+        elif key in keys[:number]:
+            troubles.append(DraftError(cell("label", "key", number), f"{quoted(key)} stands here twice."))
+    troubles += [
+        DraftError(cell("taint", "key", number), "A value needs a key.")
+        for number, row in enumerate(found.taints)
+        if not row[0]
+    ]
+    return troubles

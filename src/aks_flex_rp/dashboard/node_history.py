@@ -1,0 +1,135 @@
+"""History of a node for its page: audit events and what its agent last reported, newest first. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.dashboard import document_diff
+from aks_flex_rp.dashboard.condition_text import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from aks_flex_rp.store.interface import AuditEvent
+
+Document = dict[str, Any]
+MACHINE = "the machine"
+MAX_ENTRIES = 20
+MOST_CHANGES = 12  # that one line tells
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    at: float
+    what: str
+    who: str
+    source: str = ""
+    said: str = ""  # the why, where there is one
+    changes: tuple[str, ...] = ()
+    bad: bool = False
+
+
+EVENT_LABELS: dict[str, str] = {
+    "create": "Created",
+    "delete": "Deleted",
+    "regenerateToken": "New join command made",
+    "configUrl.fetched": "Configuration fetched",
+    "token.used": "Asked to join, with its token",
+    "identity.used": "Asked to join, with its Azure identity",
+    "certificate.issued": "Got its certificate",
+    "certificate.refused": "Was refused a certificate",
+    "join.failed": "Could not join",
+    "node.joined": "Joined the cluster",
+    "node.left": "Left the cluster",
+    "node.removed": "Removed from the cluster",
+    "access.granted": "Its identity was let into the cluster",
+    "access.withdrawn": "Its identity was shut out of the cluster",
+    "listCredentials": "Credentials read",
+}
+DENIED = {
+    "read": "Reading it was refused",
+    "write": "Changing it was refused",
+    "delete": "Deleting it was refused",
+    "regenerateToken": "A new join command was refused",
+    "reportStatus": "A report of its status was refused",
+    "listCredentials": "Reading its credentials was refused",
+}
+BAD = frozenset({"certificate.refused", "join.failed", "node.left"})
+
+
+def node_history(events: Iterable[AuditEvent], status: Document | None = None) -> list[HistoryEntry]:
+    moments = [*map(_told, events), *(_of_machine(status) if status else ())]
+    return sorted(moments, key=lambda each: each.at, reverse=True)[:MAX_ENTRIES]
+
+
+def _told(event: AuditEvent) -> HistoryEntry:
+    denied = event.outcome == "denied"
+    what = DENIED.get(event.what) if denied else None
+    return HistoryEntry(
+        event.at,
+        what or _update(event) or EVENT_LABELS.get(event.what, event.what),
+        event.who,
+        event.source,
+        str(event.detail.get("why", "")),
+        tuple(_changes(event)) if event.what == "update" else (),
+        denied or event.what in BAD,
+    )
+
+
+def _update(event: AuditEvent) -> str:
+    if event.what != "update":
+        return ""
+    if "changed" not in event.detail:
+        return "Brought in line with its cluster"
+    versions = [name for name in event.detail["changed"] if name.startswith("versions")]
+    return "New versions wanted" if versions else "Changed"
+
+
+def _changes(event: AuditEvent) -> Iterator[str]:
+    found = document_diff.diff_lines(event.detail.get("changed", {}))
+    for each in found[:MOST_CHANGES]:
+        yield _SAYING[each.kind](each)
+    if len(found) > MOST_CHANGES:
+        yield f"and {len(found) - MOST_CHANGES} more"
+    if event.detail.get("secretWritten"):
+        yield "a new secret"
+
+
+_SAYING: dict[str, Callable[[document_diff.DiffLine], str]] = {
+    "added": lambda line: f"{line.name}: {line.after}",
+    "removed": lambda line: f"{line.name}: {line.before} was taken out",
+    "changed": lambda line: f"{line.name}: {line.before} → {line.after}",
+}
+
+
+def _of_machine(status: Document) -> Iterator[HistoryEntry]:
+    """Of what it says of itself only the last is known, and since when."""
+    if at := parse_time(status.get("lastConfigApplied", "")):
+        yield HistoryEntry(
+            at, f"Configuration {status.get('appliedConfigVersion', '')} applied".replace("  ", " "), MACHINE
+        )
+    if at := parse_time(status.get("lastDriftDetected", "")):
+        yield HistoryEntry(at, "Found changed by hand", MACHINE, said=_message(status, "Drifted"), bad=True)
+    for told in status.get("conditions", ()):
+        at = parse_time(told.get("lastTransitionTime", ""))
+        turn = _TURNS.get((told["type"], told["status"]))
+        if at and turn:
+            why = told.get("message", "") if told["status"] != "True" or told["type"] != "Ready" else ""
+            yield HistoryEntry(at, turn, MACHINE, said=why, bad=(told["type"], told["status"]) != ("Ready", "True"))
+
+
+_TURNS = {
+    ("Ready", "True"): "Ready",
+    ("Ready", "False"): "Not ready",
+    ("UpgradeFailed", "True"): "A change did not work and was undone",
+    ("CertificateExpiring", "True"): "Its certificate was not renewed",
+    ("AgentUpdateFailed", "True"): "A new agent did not run, and the one before does",
+    ("CredentialsRefused", "True"): "A new secret was refused",
+    ("TunnelNotRenewed", "True"): "Its VPN was not renewed",
+}
+
+
+def _message(status: Document, kind: str) -> str:
+    found = [each for each in status.get("conditions", ()) if each["type"] == kind and each["status"] == "True"]
+    return str(found[0].get("message", "")) if found else ""

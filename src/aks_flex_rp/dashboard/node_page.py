@@ -1,0 +1,218 @@
+"""Node page: state and cause, desired and applied configuration, history."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.dashboard import condition_text, document_diff, node_history
+from aks_flex_rp.dashboard.fleet_page import STATE_LABELS
+from aks_flex_rp.dashboard.join_page import join_remedy, join_steps
+from aks_flex_rp.dashboard.scopes import ShownCluster
+from aks_flex_rp.resource import config_generator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.responses import Response
+
+    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.auth.roles import Operation
+    from aks_flex_rp.dashboard.document_diff import DiffLine
+    from aks_flex_rp.dashboard.page_renderer import PageRenderer
+    from aks_flex_rp.dashboard.page_request import PageRequest
+    from aks_flex_rp.dashboard.scopes import DashboardScopes
+    from aks_flex_rp.nodes.queries import NodeQueries
+    from aks_flex_rp.store.interface import AuditEvent, Node
+
+Document = dict[str, Any]
+MAX_EVENTS_SEARCHED = 200  # events that are gone through to find what a machine has applied
+CHECKED_OPERATIONS: tuple[Operation, ...] = ("write", "delete", "regenerateToken", "audit")
+COMPONENTS = {
+    "kubernetes": "Kubernetes",
+    "containerd": "containerd",
+    "runc": "runc",
+    "cni": "CNI plugins",
+    "npd": "node-problem-detector",
+    "agent": "Agent",
+}
+METHODS = {
+    "none": "none",
+    "servicePrincipal": "service principal",
+    "managedIdentity": "managed identity of its VM",
+    "arc": "identity of its Arc machine",
+}
+JOIN_METHODS = {
+    None: "a bootstrap token",
+    "exec": "its Azure identity",
+    "certificate": "its Azure identity, then a certificate",
+}
+
+
+@dataclass(frozen=True)
+class ComponentRow:
+    word: str
+    wanted: str
+    chosen: bool  # a person has asked for this version
+    running: str  # empty when nobody knows
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.running) and self.running != self.wanted
+
+
+@dataclass(frozen=True)
+class IdentityRow:
+    words: str
+    id: str = ""
+    proof: str = ""
+
+
+@dataclass(frozen=True)
+class ConfigComparison:
+    """What is wanted beside what the machine has."""
+
+    wanted: str
+    applied: str  # its version; empty when it has not said
+    at: float
+    lines: tuple[DiffLine, ...] | None  # None when the audit does not reach back
+    renewed: bool
+
+    @property
+    def is_same(self) -> bool:
+        return self.wanted == self.applied
+
+
+@dataclass(frozen=True)
+class NodeDetailPage:
+    pages: PageRenderer
+    scopes: DashboardScopes
+    reading: NodeQueries
+
+    async def show(self, visit: PageRequest) -> Response:
+        where, known, _ = await self.scopes.node(visit, "read")
+        may = {each for each in CHECKED_OPERATIONS if await self.scopes.may(visit, each, known.id)}
+        events = await self._events(known.id.node(where.node), node_history.MAX_ENTRIES) if "audit" in may else ()
+        try:
+            node, shown = await self.reading.get(known, where.node)
+        except ArmError as error:
+            if error.status != 404 or not was_deleted(events):
+                raise
+            return self._gone(visit, known.id, where.node, events, may)
+        status = shown["properties"]["status"]
+        compared = await self._comparison(node, status, shown["id"], events if "audit" in may else None)
+        way = join_steps(node, status, events)
+        return self.pages.show(
+            "node",
+            visit,
+            called=node.name,
+            cluster=known.id,
+            here_is=ShownCluster(known.id, 0, known.id.name).node(node.name),
+            standing=condition_text.summarize(status, join_remedy(way)),
+            steps=way,
+            comparison=compared,
+            moments=node_history.node_history(events, status),
+            may=may,
+            words=STATE_LABELS,
+            **facts(node, shown),
+        )
+
+    async def _comparison(
+        self, node: Node, status: Document, resource: str, events: Sequence[AuditEvent] | None
+    ) -> ConfigComparison:
+        """`events` are None for those who may not see them."""
+        has = str(status.get("appliedConfigVersion", ""))
+        at = condition_text.parse_time(status.get("lastConfigApplied", ""))
+        found = document_diff.applied_properties(node.properties, node.version, has, events or ()) if has else None
+        if has and events and found is None:
+            further = await self._events(resource, MAX_EVENTS_SEARCHED)
+            found = document_diff.applied_properties(node.properties, node.version, has, further)
+        differing = document_diff.diff(found.properties, node.properties) if found else {}
+        named = {document_diff.name_of(path): change for path, change in differing.items()}
+        lines = tuple(document_diff.diff_lines(named)) if found else None
+        return ConfigComparison(str(node.version), has, at, lines, bool(found and found.renewed))
+
+    def _gone(
+        self, visit: PageRequest, cluster: ClusterId, name: str, events: Sequence[AuditEvent], may: set[Operation]
+    ) -> Response:
+        """Whoever has just deleted it, or had its page open, is told what became of it."""
+        deletion = next(each for each in events if each.what == "delete" and each.outcome == "ok")
+        return self.pages.show(
+            "node",
+            visit,
+            node=None,
+            called=name,
+            id=cluster.node(name),
+            cluster=cluster,
+            deletion=deletion,
+            leaves=unbootstraps_on_delete(deletion.detail.get("before", {})),
+            moments=node_history.node_history(events),
+            may=may,
+        )
+
+    async def _events(self, resource: str, most: int) -> tuple[AuditEvent, ...]:
+        return await self.scopes.authorizer.context.store.audit(resource=resource, limit=most)
+
+
+def facts(node: Node, shown: Document) -> Document:
+    """What the page says of the node besides how it stands."""
+    properties, status = shown["properties"], shown["properties"]["status"]
+    conditions = [condition_text.explain_condition(each) for each in status["conditions"]]
+    return {
+        "node": node,
+        "id": shown["id"],
+        "properties": properties,
+        "told": status,
+        "conditions": conditions,
+        "attention": condition_text.problems_shown(conditions),
+        "certificate": next((each for each in conditions if each.kind == "CertificateExpiring"), None),
+        "components": components(node, status),
+        "identity": identity(node.properties.get("azureAuth", {})),
+        "way": JOIN_METHODS[node.config.get("node", {}).get("kubelet", {}).get("auth")],
+        "config": json.dumps(node.config, indent=2, ensure_ascii=False),
+        "system": system(node.system),
+        "last_seen": condition_text.parse_time(properties.get("lastSeen", "")),
+        "last_drift": condition_text.parse_time(status.get("lastDriftDetected", "")),
+    }
+
+
+def was_deleted(events: Sequence[AuditEvent]) -> bool:
+    return any(each.what == "delete" and each.outcome == "ok" for each in events)
+
+
+def unbootstraps_on_delete(properties: Document) -> bool:
+    """Whether the machine itself leaves the cluster when the node is deleted: an agent that stays does so, unless it
+    was told not to."""
+    told = properties.get("nodeConfig", {}).get("unbootstrapOnDelete", True)
+    return bool(properties.get("continuousMonitoring")) and told is not False
+
+
+def components(node: Node, status: Document) -> list[ComponentRow]:
+    """Of what only the machine could tell, what it has applied is known as long as that is what is wanted."""
+    wanted, asked = config_generator.config_versions(node.config), node.properties.get("versions", {})
+    same = str(status.get("appliedConfigVersion", "")) == str(node.version)
+    running = {name: version for name, version in wanted.items() if same}
+    running |= {"kubernetes": status.get("kubeletVersion", ""), "agent": status.get("agentVersion", "")}
+    return [
+        ComponentRow(word, wanted.get(name, ""), name in asked, str(running.get(name, "")).removeprefix("v"))
+        for name, word in COMPONENTS.items()
+    ]
+
+
+def identity(auth: Document) -> IdentityRow:
+    """How the agent signs in to Azure."""
+    method = str(auth.get("method", "none"))
+    told = auth.get(method) or {}
+    known = next((str(told[name]) for name in ("clientId", "principalId", "machineName") if told.get(name)), "")
+    proof = ""
+    if method == "servicePrincipal":
+        proof = "with a certificate on the machine" if told.get("certificateOnMachine") else "with a secret (hidden)"
+    return IdentityRow(METHODS.get(method, method), known, proof)
+
+
+def system(told: Document) -> Document:
+    """Who made it and who changed it last, with times to be shown."""
+    moments = ("createdAt", "lastModifiedAt")
+    return {**told, **{name: condition_text.parse_time(told.get(name, "")) for name in moments}}

@@ -1,0 +1,108 @@
+"""Renders Jinja templates to responses with strict security headers, and serves static assets."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timezone
+from functools import cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import Response
+
+from aks_flex_node import __version__
+from aks_flex_rp.timestamps import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aks_flex_rp.dashboard.page_request import PageRequest
+
+ASSETS = {
+    "app.css": "text/css; charset=utf-8",
+    "app.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+
+
+class PageRenderer:
+    def __init__(self, form_targets: Iterable[str] = ()) -> None:
+        """`form_targets` are where else a form may lead: to where people sign in."""
+        targets = " ".join(("'self'", *form_targets))
+        self._policy = (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+            f"form-action {targets}; frame-ancestors 'none'; base-uri 'none'"
+        )
+
+    def show(self, name: str, visit: PageRequest | None = None, *, status: int = 200, **about: Any) -> Response:
+        """A page, or only its live part when a script asks for that and has not got it yet.
+
+        The live part of `node.html` is `node.live.html`, which the page includes.
+        """
+        about = {"visit": visit, "live": "", **about}
+        live = f"{name}.live.html"
+        if live in self._templates:
+            part = self._environment.get_template(live).render(about)
+            about["live"] = hashlib.sha256(part.encode()).hexdigest()[:24]
+            if visit and visit.shown is not None:
+                return self._live(part, about["live"], visit.shown)
+        text = self._environment.get_template(f"{name}.html").render(about)
+        return Response(text, status, self.headers, media_type="text/html; charset=utf-8")
+
+    def _live(self, part: str, mark: str, shown: str) -> Response:
+        if mark == shown:
+            return Response(status_code=204, headers=self.headers)
+        headers = {**self.headers, "X-Live": mark}
+        return Response(part, 200, headers, media_type="text/html; charset=utf-8")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {
+            "Cache-Control": "no-store",
+            "Content-Security-Policy": self._policy,
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+            "Referrer-Policy": "same-origin",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+        }
+
+    @cached_property
+    def _environment(self) -> Environment:
+        made = Environment(
+            loader=PackageLoader("aks_flex_rp.dashboard"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        made.filters |= {"moment": moment, "iso": format_seconds, "number": number}
+        made.globals |= {"version": __version__, "asset": asset_url}
+        return made
+
+    @cached_property
+    def _templates(self) -> frozenset[str]:
+        return frozenset(self._environment.list_templates())
+
+
+def moment(seconds: float) -> str:
+    """For people, to the second, the same everywhere; a script turns it into `12 s ago`."""
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
+
+
+def asset(name: str) -> bytes:
+    return (files("aks_flex_rp.dashboard") / "assets" / name).read_bytes()
+
+
+def asset_url(name: str) -> str:
+    """With what it holds in its name, so that a browser may keep it for ever."""
+    return _URLS.setdefault(name, f"/ui/assets/{hashlib.sha256(asset(name)).hexdigest()[:16]}/{name}")
+
+
+_URLS: dict[str, str] = {}

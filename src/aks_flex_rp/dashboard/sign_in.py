@@ -1,0 +1,257 @@
+"""Sign-in and sign-out: with the local admin key, or with Entra ID (authorization code flow with PKCE, by MSAL)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import time
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp import private_files
+from aks_flex_rp.api import http_messages
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.auth.admin_key import ADMIN_CALLER
+from aks_flex_rp.auth.auth_errors import Unauthenticated
+from aks_flex_rp.auth.auth_settings import ENTRA_AUTHORITY, AuthSettings, TenantSettings
+from aks_flex_rp.auth.token_verifier import TokenVerifier
+from aks_flex_rp.dashboard import page_request
+from aks_flex_rp.dashboard.page_request import SESSION_COOKIE, START_COOKIE, local_path, redirect
+from aks_flex_rp.store.interface import AuditEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from msal import ConfidentialClientApplication  # type: ignore[import-untyped]
+    from requests import Session
+    from starlette.requests import Request as Incoming
+    from starlette.responses import Response
+
+    from aks_flex_rp.auth.admin_key import AdminKey
+    from aks_flex_rp.auth.rate_limit import RateLimiter
+    from aks_flex_rp.callers import Caller
+    from aks_flex_rp.crypto.encryption import Sealer
+    from aks_flex_rp.dashboard.page_renderer import PageRenderer
+    from aks_flex_rp.dashboard.page_request import PageRequest
+    from aks_flex_rp.dashboard.sessions import SessionManager
+    from aks_flex_rp.settings import EntraSignInSettings
+    from aks_flex_rp.store.interface import Store
+
+
+FLOW_COOKIE = "__Host-aks-flex-flow"
+FLOW_SECONDS = 600.0
+MAX_RETURN_PATH = 2000  # characters of an address that is kept meanwhile: a cookie has 4 KiB
+ENTRA_TIMEOUT = 10.0  # for one question to Entra
+FLOW = "sign-in under way"  # what a sealed flow is for
+DONE = "/ui/sign-in/entra/done"
+
+
+class EntraSignIn:
+    """One application of one tenant. MSAL blocks, so it works in threads."""
+
+    def __init__(
+        self, settings: EntraSignInSettings, authority: str, ca_file: str | None, origin: str, sealer: Sealer
+    ) -> None:
+        self._settings, self._sealer = settings, sealer
+        self.authority, self._ca_file = authority, ca_file
+        self._redirect = origin + DONE
+        metadata = f"{authority}/{settings.tenant_id}/v2.0/.well-known/openid-configuration"
+        tenant = TenantSettings(
+            tenant_id=settings.tenant_id, metadata_url=metadata, audiences=(settings.client_id,), ca_file=ca_file
+        )
+        self._tokens = TokenVerifier(AuthSettings(tenants=(tenant,)))
+
+    async def start(self, after: str) -> tuple[str, str]:
+        """Where the browser is to go, and what it is to keep meanwhile; `after` is where it was going."""
+        flow = await asyncio.to_thread(self._begin)
+        where = flow.pop("auth_uri")
+        kept = {
+            "flow": flow,
+            "after": after if len(after) < MAX_RETURN_PATH else "/",
+            "until": time.time() + FLOW_SECONDS,
+        }
+        sealed = self._sealer.seal(json.dumps(kept).encode(), FLOW)
+        return where, base64.urlsafe_b64encode(sealed).decode()
+
+    async def finish(self, kept: str, answered: Mapping[str, str]) -> tuple[Caller, str]:
+        """Who has signed in, and where they were going. The code is worth nothing without what the browser kept."""
+        flow, after = self._opened(kept)
+        result = await asyncio.to_thread(self._redeem, flow, dict(answered))
+        try:
+            return await self._tokens.caller(f"Bearer {result['id_token']}"), after
+        except Unauthenticated as refused:
+            log.warning("an id token was refused: %s", refused.message)
+            raise _failed("Entra's answer could not be verified.") from None
+
+    def _begin(self) -> dict[str, Any]:
+        with warnings.catch_warnings():
+            # MSAL would rather have the answer posted by Entra's page; a browser sends no cookie of ours with that.
+            warnings.filterwarnings("ignore", "response_mode='form_post'")
+            flow: dict[str, Any] = self._application().initiate_auth_code_flow([], redirect_uri=self._redirect)
+        return flow
+
+    def _redeem(self, flow: dict[str, Any], answered: dict[str, str]) -> dict[str, Any]:
+        application = self._application()
+        try:
+            result: dict[str, Any] = application.acquire_token_by_auth_code_flow(flow, answered)
+        except OSError as error:
+            raise self._away(error) from None
+        except (ValueError, RuntimeError):  # another state or nonce than we gave: somebody else's answer
+            raise _failed("Entra's answer is not to the question that this browser asked.") from None
+        if "id_token" not in result:
+            said = str(result.get("error_description") or result.get("error") or "no reason was given")
+            log.warning("Entra refused a sign-in: %s", said.splitlines()[0])
+            raise _failed(f"Entra did not let you in: {said.splitlines()[0][:300]}")
+        return result
+
+    def _opened(self, kept: str) -> tuple[dict[str, Any], str]:
+        try:
+            found = json.loads(self._sealer.open(base64.urlsafe_b64decode(kept), FLOW))
+        except Exception:  # whatever a stranger has put there
+            raise _failed("This browser has not begun to sign in, or it took too long.") from None
+        if found["until"] < time.time():
+            raise _failed("It took too long.")
+        return found["flow"], found["after"]
+
+    def _application(self) -> ConfidentialClientApplication:
+        """Made for each sign-in, which are rare: so a secret that was replaced is used at once."""
+        from msal import ConfidentialClientApplication  # noqa: PLC0415 - most services need none
+
+        try:
+            return ConfidentialClientApplication(
+                self._settings.client_id,
+                client_credential=self._credential(),
+                authority=f"{self.authority}/{self._settings.tenant_id}",
+                instance_discovery=self.authority == ENTRA_AUTHORITY,
+                http_client=_verifying(self._ca_file),
+            )
+        except (OSError, ValueError) as error:  # it asks the authority who it is
+            raise self._away(error) from None
+
+    def _away(self, error: Exception) -> ArmError:
+        log.warning("%s cannot be asked: %s", self.authority, error)
+        message = f"Entra ID ({self.authority}) cannot be reached from this service now. Try again in a minute."
+        return ArmError(503, "ServiceUnavailable", message, headers={"Retry-After": "60"})
+
+    def _credential(self) -> Any:
+        if certificate := self._settings.client_certificate_file:
+            pem = private_files.read(certificate).decode()
+            return {"private_key": pem, "public_certificate": pem}
+        secret = self._settings.client_secret_file
+        return private_files.read(secret).decode().strip() if secret else None
+
+
+def _failed(why: str) -> ArmError:
+    return ArmError(401, "SignInFailed", f"{why} Sign in again.")
+
+
+def _verifying(ca_file: str | None) -> Session:
+    """Trusts our own CA whatever the environment says of others, which `requests` would believe more."""
+    from requests import Session  # noqa: PLC0415
+
+    class Verifying(Session):
+        def request(self, *words: Any, **more: Any) -> Any:
+            more |= {"timeout": ENTRA_TIMEOUT, **({"verify": ca_file} if ca_file else {})}
+            return super().request(*words, **more)
+
+    return Verifying()
+
+
+START_SECONDS = 3600.0
+WRONG_KEY = "This is not the admin key of this service."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SignInPage:
+    pages: PageRenderer
+    sessions: SessionManager
+    store: Store
+    limits: RateLimiter
+    key: AdminKey | None  # None when people may not sign in with it
+    key_file: str
+    entra: EntraSignIn | None
+
+    async def ask(self, incoming: Incoming) -> Response:
+        return self._form(incoming, local_path(incoming.query_params.get("next", "/")))
+
+    def _form(self, incoming: Incoming, after: str, problem: str = "", status: int = 200) -> Response:
+        token = incoming.cookies.get(START_COOKIE) or page_request.start_token()
+        by_key, by_entra = self.key is not None, self.entra is not None
+        page = self.pages.show(
+            "sign_in",
+            status=status,
+            token=token,
+            after=after,
+            problem=problem,
+            by_key=by_key,
+            by_entra=by_entra,
+            key_file=self.key_file,
+        )
+        page_request.set_cookie(page, START_COOKIE, token, START_SECONDS)
+        return page
+
+    async def by_key(self, incoming: Incoming) -> Response:
+        form = await page_request.read_form(incoming)
+        if not page_request.started_here(incoming, form.get("token", "")):
+            raise page_request.foreign_form()
+        after = local_path(form.get("next", "/"))
+        self._limit(incoming)
+        if self.key is None or not self.key.matches(form.get("key", "").strip().encode("utf-8", "replace")):
+            await self._record(incoming, "somebody", "denied")
+            return self._form(incoming, after, WRONG_KEY, 403)
+        return await self._let_in(incoming, ADMIN_CALLER, after)
+
+    async def begin_entra(self, incoming: Incoming) -> Response:
+        if self.entra is None:
+            raise errors.unknown_path()
+        self._limit(incoming)
+        where, kept = await self.entra.start(local_path(incoming.query_params.get("next", "/")))
+        answer = redirect(where)
+        page_request.set_cookie(answer, FLOW_COOKIE, kept, FLOW_SECONDS)
+        return answer
+
+    async def end_entra(self, incoming: Incoming) -> Response:
+        if self.entra is None:
+            raise errors.unknown_path()
+        self._limit(incoming)
+        try:
+            caller, after = await self.entra.finish(incoming.cookies.get(FLOW_COOKIE, ""), incoming.query_params)
+        except errors.ArmError as error:
+            if error.status == 401:
+                await self._record(incoming, "somebody", "denied")
+            raise
+        answer = await self._let_in(incoming, caller, local_path(after))
+        page_request.delete_cookie(answer, FLOW_COOKIE)
+        return answer
+
+    def _limit(self, incoming: Incoming) -> None:
+        """By address, before anything is asked of Entra or of the store: nobody is known yet."""
+        if wait := self.limits.acquire(f"sign-in {http_messages.client_address(incoming)}", "write"):
+            raise errors.too_many_requests(wait)
+
+    async def _let_in(self, incoming: Incoming, caller: Caller, after: str) -> Response:
+        """With a new secret, whatever the browser had before."""
+        if earlier := incoming.cookies.get(SESSION_COOKIE):
+            await self.sessions.end(earlier)
+        session = await self.sessions.begin(caller)
+        await self._record(incoming, caller.name, "ok")
+        answer = redirect(after)
+        page_request.set_cookie(answer, SESSION_COOKIE, session.secret, self.sessions.seconds)
+        page_request.delete_cookie(answer, START_COOKIE)
+        return answer
+
+    async def sign_out(self, visit: PageRequest) -> Response:
+        await self.sessions.end(visit.session.secret)
+        answer = redirect("/ui/sign-in")
+        page_request.delete_cookie(answer, SESSION_COOKIE)
+        return answer
+
+    async def _record(self, incoming: Incoming, who: str, outcome: str) -> None:
+        source, request = http_messages.client_address(incoming), http_messages.new_request_id()
+        await self.store.record(AuditEvent(time.time(), who, "signIn", "/", source, request, outcome))

@@ -1,0 +1,188 @@
+"""Delivery through Azure Blob Storage: for several replicas, and for machines that reach Azure but not the
+service.
+
+A bundle is a blob with an unguessable name and a read-only SAS URL. The folder is a hash of the node and the name
+holds
+the expiry, so blobs can be found and swept without a record. Deleting the blob revokes the URL.
+
+The Azure SDK is slow to import and blocking: both are contained in this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_rp import private_files
+from aks_flex_rp.azure_identity import open_credential
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from azure.core.credentials import TokenCredential
+    from azure.storage.blob import BlobServiceClient, ContainerClient
+
+    from aks_flex_rp.settings import ServiceSettings
+
+
+T = TypeVar("T")
+
+CONTAINER = "flexnode-configs"
+NAME_BYTES = 32
+CLOCKS = timedelta(minutes=15)  # by which ours may be ahead of Azure's
+KEY_DAYS = timedelta(days=7)  # as long as Azure lets a key of user delegation live
+
+
+class AzureBlobDelivery:
+    def __init__(self, service: BlobServiceClient, container: str = CONTAINER) -> None:
+        self._service = service
+        self._container: ContainerClient = service.get_container_client(container)
+
+    async def start(self) -> None:
+        """Make the container where there is none; nobody may look into it without a signature."""
+        await _asked(self._make_container)
+
+    async def put(self, cluster_key: str, node_key: str, bundle: bytes, expires: float) -> str:
+        """The earlier blob goes when the new one is there: at no moment is there none, nor an end with two."""
+        return await _asked(self._put, folder_of(cluster_key, node_key), bundle, expires)
+
+    async def revoke(self, cluster_key: str, node_key: str) -> bool:
+        return await _asked(self._delete_others, folder_of(cluster_key, node_key)) > 0
+
+    async def sweep(self, now: float) -> int:
+        return await _asked(self._sweep, now)
+
+    def _make_container(self) -> None:
+        from azure.core.exceptions import ResourceExistsError  # noqa: PLC0415
+
+        with suppress(ResourceExistsError):
+            self._container.create_container()
+
+    def _put(self, folder: str, bundle: bytes, expires: float) -> str:
+        from azure.storage.blob import ContentSettings  # noqa: PLC0415
+
+        name = f"{folder}{int(expires)}-{secrets.token_urlsafe(NAME_BYTES)}.json"
+        form = ContentSettings(content_type="application/json", cache_control="no-store")
+        blob = self._container.upload_blob(name, bundle, overwrite=False, content_settings=form)
+        self._delete_others(folder, name)
+        return f"{blob.url}?{self._signature(name, datetime.fromtimestamp(expires, timezone.utc))}"
+
+    def _signature(self, name: str, expires: datetime) -> str:
+        """Read this one blob, by TLS alone where the account has it."""
+        from azure.storage.blob import BlobSasPermissions, generate_blob_sas  # noqa: PLC0415
+
+        encrypted = self._service.url.startswith("https:")
+        return generate_blob_sas(
+            account_name=str(self._service.account_name),
+            container_name=self._container.container_name,
+            blob_name=name,
+            permission=BlobSasPermissions(read=True),
+            expiry=expires,
+            protocol="https" if encrypted else "https,http",
+            **self._signing_key(expires),
+        )
+
+    def _signing_key(self, expires: datetime) -> dict[str, Any]:
+        """The account's own key, or one that Azure gives whoever we are signed in as."""
+        key = getattr(self._service.credential, "account_key", None)
+        if key:
+            return {"account_key": key}
+        now = datetime.now(timezone.utc)
+        until = min(expires, now + KEY_DAYS - CLOCKS)
+        return {"user_delegation_key": self._service.get_user_delegation_key(now - CLOCKS, until)}
+
+    def _delete_others(self, folder: str, kept: str = "") -> int:
+        others = [name for name in self._names(folder) if name != kept]
+        return sum(self._delete(name) for name in others)
+
+    def _sweep(self, now: float) -> int:
+        return sum(self._delete(name) for name in list(self._names("")) if expiry_of(name) <= now)
+
+    def _names(self, folder: str) -> Iterator[str]:
+        return iter(self._container.list_blob_names(name_starts_with=folder))
+
+    def _delete(self, name: str) -> bool:
+        from azure.core.exceptions import ResourceNotFoundError  # noqa: PLC0415
+
+        try:
+            self._container.delete_blob(name)
+        except ResourceNotFoundError:
+            return False  # another replica was faster
+        return True
+
+
+async def _asked(act: Callable[..., T], *words: object) -> T:
+    """In a thread, since the SDK blocks; what Azure refuses, or does not answer, is told as ours."""
+    from azure.core.exceptions import AzureError  # noqa: PLC0415
+
+    try:
+        return await asyncio.to_thread(act, *words)
+    except AzureError as error:
+        raise FlexError(
+            "blob-storage-unavailable",
+            f"The storage account does not do it: {str(error.message).splitlines()[0]}",
+            "Check that the account is there, and that its key or the service's identity may write blobs.",
+            again=True,
+        ) from error
+
+
+def folder_of(cluster_key: str, node_key: str) -> str:
+    """Names of nodes are nobody's business who sees a URL."""
+    return hashlib.sha256(f"{cluster_key}/{node_key}".encode()).hexdigest()[:32] + "/"
+
+
+def expiry_of(name: str) -> float:
+    """When a blob expires, by its name; what is none of ours never does."""
+    text = name.rpartition("/")[2].partition("-")[0]
+    return float(text) if text.isascii() and text.isdigit() else float("inf")
+
+
+def by_connection_string(file: Path, **options: Any) -> BlobServiceClient:
+    """An account by its connection string, which is a secret, from a file that only its owner reads."""
+    from azure.storage.blob import BlobServiceClient  # noqa: PLC0415
+
+    text = private_files.read(file).decode(errors="replace").strip()
+    try:
+        service = BlobServiceClient.from_connection_string(text, **options)
+    except ValueError:
+        service = None
+    if service is None or not getattr(service.credential, "account_key", None):
+        raise ConfigError(
+            "blob-account-invalid",
+            f"{file} holds no connection string with an account's key.",
+            "Take it from `az storage account show-connection-string`, all of it, on one line.",
+        )
+    return service
+
+
+def by_identity(account_url: str, credential: TokenCredential, **options: Any) -> BlobServiceClient:
+    """An account by its URL, signed in to as an identity that may write blobs and ask for delegation keys."""
+    from azure.storage.blob import BlobServiceClient  # noqa: PLC0415
+
+    if not account_url.startswith("https://"):
+        raise ConfigError(
+            "blob-account-invalid",
+            f"{account_url} is not the URL of a storage account.",
+            "Write https://ACCOUNT.blob.core.windows.net.",
+        )
+    return BlobServiceClient(account_url, credential=credential, **options)
+
+
+def open_blob_delivery(settings: ServiceSettings) -> AzureBlobDelivery:
+    blob = settings.delivery.azure_blob
+    trust: dict[str, Any] = {"connection_verify": str(settings.azure.ca_file)} if settings.azure.ca_file else {}
+    if blob and blob.connection_string_file:
+        return AzureBlobDelivery(by_connection_string(blob.connection_string_file, **trust), blob.container)
+    if blob and blob.account_url:
+        return AzureBlobDelivery(by_identity(blob.account_url, open_credential(settings), **trust), blob.container)
+    raise ConfigError(
+        "blob-account-missing",
+        "delivery.azureBlob names no storage account.",
+        "Give connectionStringFile, or accountUrl for the service's own identity.",
+    )

@@ -1,0 +1,1 @@
+"""Operations on flex nodes: create, update, read, report status, join, delete."""

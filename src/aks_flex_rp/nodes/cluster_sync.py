@@ -1,0 +1,109 @@
+"""Regenerates the configuration of a cluster's nodes when the cluster changes: CA, address, DNS, version,
+endpoints.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.resource import config_generator
+from aks_flex_rp.resource.config_generator import AgentEndpoints
+from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.store.interface import AuditEvent, Conflict
+
+if TYPE_CHECKING:
+    from aks_flex_rp.clusters.facts import ClusterFacts
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext
+    from aks_flex_rp.store.interface import Cluster, Document, Node
+
+AT_ONCE = 200
+SYNC_ACTOR = "cluster watch"  # who does what nobody asked for
+# Nodes get the new facts one by one. As long as this stands with the cluster, they may not all have them.
+SYNC_PENDING = "renewing"
+# Also with the cluster: the ways that its nodes are given, by whichever replica.
+ENDPOINTS = "ways"
+
+
+@dataclass(frozen=True)
+class ClusterSync:
+    context: NodeContext
+    # Clusters that this service has told its ways. It does so once, when it begins: replicas whose settings differ
+    # would otherwise write the same nodes anew for ever, each its own way.
+    synced: set[str] = field(default_factory=set)
+
+    async def sync(self, key: str, facts: ClusterFacts) -> None:
+        """A new CA, address or DNS server reaches every node, as do new ways; a new version those that follow it."""
+        store = self.context.store
+        cluster, known = await store.cluster(key), await self.context.clusters.find(key)
+        if cluster is None or known is None:
+            return
+        before, ways = type(facts).from_document(cluster.facts), self._ways(cluster)
+        differs = before != facts or ways != cluster.facts.get(ENDPOINTS)
+        if differs:
+            try:
+                cluster = await self._note(cluster, {**facts.to_document(), ENDPOINTS: ways, SYNC_PENDING: True})
+            except Conflict:
+                return  # another replica saw it first, or a person changed the cluster: the next look tells
+        self.synced.add(key)
+        if before != facts:
+            told = _differences(before, facts)
+            await store.record(AuditEvent(self.context.now(), SYNC_ACTOR, "cluster.changed", cluster.id, detail=told))
+        if not differs and not cluster.facts.get(SYNC_PENDING):
+            return
+        # A write that was under way with the old facts may come after us: so it is done when there was nothing to do.
+        if not await self._sync_nodes(replace(known, facts=facts, endpoints=AgentEndpoints.from_document(ways))):
+            with suppress(Conflict):
+                await self._note(cluster, {SYNC_PENDING: False})
+
+    def _ways(self, cluster: Cluster) -> Document:
+        noted: Document | None = cluster.facts.get(ENDPOINTS)
+        return self.context.endpoints.to_document() if noted is None or cluster.key not in self.synced else noted
+
+    async def _note(self, cluster: Cluster, facts: Document) -> Cluster:
+        noted = replace(cluster, facts={**cluster.facts, **facts}, version=cluster.version + 1)
+        await self.context.store.put_cluster(noted, cluster.version)
+        return noted
+
+    async def _sync_nodes(self, cluster: ClusterInfo) -> bool:
+        """Whether any node was not as it should be."""
+        after, renewed = "", False
+        while True:
+            page = await self.context.store.nodes(cluster.id.key, after, AT_ONCE)
+            for node in page.nodes:
+                renewed |= await self._sync_node(cluster, node)
+            if page.after is None:
+                return renewed
+            after = page.after
+
+    async def _sync_node(self, cluster: ClusterInfo, node: Node) -> bool:
+        properties = Properties.model_validate(node.properties)
+        version = cluster.facts.version if cluster.follow_version else node.config["kubernetes"]["version"]
+        chosen = config_generator.effective_versions(
+            properties, version, config_generator.config_versions(node.config)
+        )
+        downgrade = config_generator.allows_downgrade(node.config)
+        ways = self.context.endpoints_for(cluster)
+        config = config_generator.generate_config(
+            properties, cluster.id, cluster.facts, node.key, chosen, ways=ways, downgrade=downgrade
+        )
+        if config == node.config:
+            return False
+        number = max(int(self.context.now()), node.version + 1)
+        renewed = replace(node, config=config, version=number, etag=f'"{number}"')
+        event = AuditEvent(
+            self.context.now(),
+            SYNC_ACTOR,
+            "update",
+            cluster.id.node(node.name),
+            detail={"configVersion": str(number)},
+        )
+        with suppress(Conflict):  # others are writing it: the next look sees what became of it
+            await self.context.store.put_node(renewed, node.etag, [event])
+        return True
+
+
+def _differences(before: ClusterFacts, after: ClusterFacts) -> dict[str, object]:
+    old, new = before.to_document(), after.to_document()
+    return {name: [old.get(name), new.get(name)] for name in new if old.get(name) != new.get(name)}

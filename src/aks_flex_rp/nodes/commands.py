@@ -1,0 +1,355 @@
+"""Creates, updates and deletes nodes and regenerates their tokens.
+
+The order of steps makes each of them safe to interrupt: create the token (an unreferenced one is swept), write the
+node with the id of the valid token, deliver the bundle, which ends the earlier URL, then revoke the earlier token.
+A caller that got no response can send the request again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.arm import errors
+from aks_flex_rp.nodes import join_state
+from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.nodes.join_state import ACCESS, granted_access, identity_method, keep_access, record_former_taints
+from aks_flex_rp.notify import node_events
+from aks_flex_rp.notify.node_events import EventPublisher
+from aks_flex_rp.resource import config_generator, validation
+from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.rules import ValidationContext
+from aks_flex_rp.store.interface import Conflict, Node
+from aks_flex_rp.timestamps import format_microseconds, format_seconds
+
+if TYPE_CHECKING:
+    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.resource.models import Arc
+    from aks_flex_rp.resource.validation import DesiredNode
+
+
+ENTRA_ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node: str) -> str:
+    """Whose token speaks for the node, as `Caller.is_node` reads it; nobody's when it has no identity in Azure."""
+    auth = properties.azure_auth
+    principal, managed, arc = auth.service_principal, auth.managed_identity, auth.arc
+    found = {
+        "servicePrincipal": principal.client_id if principal else None,
+        "managedIdentity": (managed.client_id or managed.principal_id) if managed else None,
+        "arc": (arc.principal_id if arc else None) or _arc_machine(arc, cluster, node),
+    }.get(auth.method)
+    if not found:
+        return ""
+    named = principal.client_tenant if auth.method == "servicePrincipal" and principal else None
+    home = (named or tenant).lower()
+    # A tenant can be called by a domain, too. Tokens know it by its id alone.
+    return f"{found}@{home}".lower() if ENTRA_ID_PATTERN.fullmatch(home) else found.lower()
+
+
+def _arc_machine(arc: Arc | None, cluster: ClusterId, node: str) -> str:
+    """Its resource id, which Azure puts into every token of its identity."""
+    group, name = (arc.resource_group, arc.machine_name) if arc else (None, None)
+    return (
+        f"/subscriptions/{cluster.subscription}/resourceGroups/{group or cluster.group}"
+        f"/providers/Microsoft.HybridCompute/machines/{name or node}"
+    )
+
+
+ATTEMPTS = 5  # at a node that others are writing, too
+DELETE_NOTE = "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately."
+
+
+@dataclass(frozen=True)
+class Preconditions:
+    """What a caller says the resource must be like for its write to be done."""
+
+    if_match: str = ""
+    if_none_match: str = ""
+    allow_downgrade: bool = False  # it may get older versions than it has
+
+    def check(self, node: Node | None, name: str) -> None:
+        if node is not None and if_none_match_matches(self.if_none_match, node.etag):
+            raise errors.precondition_failed(name)
+        if self.if_match and (node is None or (self.if_match != "*" and node.etag not in _listed(self.if_match))):
+            raise errors.precondition_failed(name)
+
+
+def if_none_match_matches(header: str, etag: str) -> bool:
+    """Whether If-None-Match names the etag; a mark of weakness does not matter there."""
+    return header.strip() == "*" or etag in [each.removeprefix("W/") for each in _listed(header)]
+
+
+def _listed(header: str) -> list[str]:
+    return [each.strip() for each in header.split(",")]
+
+
+@dataclass(frozen=True)
+class ConfigUrl:
+    """Where a machine gets its bundle, until when."""
+
+    url: str
+    expires: float
+
+    def document(self) -> dict[str, str]:
+        return {"configUrl": self.url, "configUrlExpires": format_seconds(self.expires)}
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    node: Node
+    created: bool
+    url: ConfigUrl | None
+
+
+@dataclass(frozen=True)
+class NodeCommands:
+    context: NodeContext
+    publisher: EventPublisher = field(default_factory=EventPublisher)
+
+    async def put(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        body: dict[str, Any],
+        guard: Preconditions,
+        request: RequestContext,
+        *,
+        url: bool,
+    ) -> WriteResult:
+        for _ in range(ATTEMPTS):
+            node = await self.context.store.node(cluster.id.key, name.lower())
+            guard.check(node, name)
+            wanted = self._validate(cluster, name, body, node, guard)
+            try:
+                written = await self._write(cluster, name, wanted, node, request, url=url)
+            except Conflict:
+                continue
+            if written.created and not await self.context.clusters.is_there(cluster.id.key):
+                await self.delete(cluster, name, Preconditions(), request)  # it was removed at this very moment
+                raise errors.cluster_not_found(cluster.id)
+            return written
+        raise errors.concurrent_changes(name)
+
+    async def regenerate(self, cluster: ClusterInfo, name: str, request: RequestContext) -> WriteResult:
+        """A new version with a new token and a new URL; the earlier ones are dead."""
+        for _ in range(ATTEMPTS):
+            node = await self.context.store.node(cluster.id.key, name.lower())
+            if node is None:
+                raise errors.node_not_found(cluster.id, name)
+            kept = Properties.model_validate(node.properties)
+            wanted = validation.DesiredNode(kept, config_generator.allows_downgrade(node.config))
+            try:
+                return await self._write(cluster, node.name, wanted, node, request, url=True, what="regenerateToken")
+            except Conflict:
+                continue
+        raise errors.concurrent_changes(name)
+
+    async def delete(
+        self, cluster: ClusterInfo, name: str, guard: Preconditions, request: RequestContext
+    ) -> dict[str, Any] | None:
+        """What was ended; None when there was nothing."""
+        shop, key = self.context, name.lower()
+        for _ in range(ATTEMPTS):
+            node = await shop.store.node(cluster.id.key, key)
+            guard.check(node, name)
+            # First the URL, which harms nobody when the rest is not done: without the node, nobody would know of it.
+            await shop.delivery.revoke(cluster.id.key, key)
+            if node is None:
+                return None
+            event = request.event(shop.now(), "delete", cluster.id.node(node.name), before=node.properties)
+            messages = self.publisher.messages_for(node, [node_events.deleted_event(request.caller.name)], shop.now())
+            try:
+                gone = await shop.store.delete_node(cluster.id.key, key, node.etag, [event], messages)
+            except Conflict:
+                continue
+            if not gone:
+                return None
+            token = node.join.get("token")
+            revoked = await shop.clusters.revoke(cluster.id.key, token) if token else True
+            cleanup = {"configUrlRevoked": True, "bootstrapTokenRevoked": revoked, "monitoringDisabled": True}
+            if identity_method(
+                node
+            ):  # also where nothing is noted: it may just have been given, and not been noted yet
+                withdrawn = not join_state.needs_access_to_leave(node) and await self._withdraw(
+                    cluster, node, request
+                )
+                cleanup |= {"clusterAccessRevoked": withdrawn} if granted_access(node) else {}
+            return {"status": "Deleted", "cleanup": cleanup, "note": DELETE_NOTE}
+        raise errors.concurrent_changes(name)
+
+    async def _withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> bool:
+        """What cannot be taken now is taken by the cluster's watch."""
+        done = await self.context.clusters.withdraw(cluster.id.key, node.key)
+        if done and (access := granted_access(node)):
+            said = {"identity": access.identity}
+            event = request.event(self.context.now(), "access.withdrawn", cluster.id.node(node.name), **said)
+            await self.context.store.record(event)
+        return done
+
+    def _validate(
+        self, cluster: ClusterInfo, name: str, body: dict[str, Any], node: Node | None, guard: Preconditions
+    ) -> DesiredNode:
+        around = ValidationContext(
+            cluster.facts.version,
+            cluster.facts.aad,
+            reserved_ranges=cluster.facts.taken,
+            current_versions=_versions(node) if node else None,
+            stored_secret_client=_client(node),
+            allow_downgrade=guard.allow_downgrade,
+        )
+        wanted = validation.validate_body(body, name, around)
+        if isinstance(wanted, list):
+            raise errors.invalid_request(wanted)
+        return wanted
+
+    async def _write(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        wanted: DesiredNode,
+        before: Node | None,
+        request: RequestContext,
+        *,
+        url: bool,
+        what: str = "",
+    ) -> WriteResult:
+        """Conflict when somebody else was faster; nothing is left of the attempt then."""
+        shop, key = self.context, name.lower()
+        now = shop.now()
+        newest = before.version if before else (await shop.store.trace(cluster.id.key, key)).version
+        version = max(int(now), newest + 1)
+        expires = now + shop.token_seconds
+        if url and before and before.secrets and wanted.secret is None and not request.may_see_secrets:
+            raise errors.secret_not_visible(request.caller)
+        if not url and before and before.join.get("urlExpires"):
+            await shop.delivery.revoke(cluster.id.key, key)  # before it is forgotten that there is one
+        token = None
+        if url and not wanted.properties.kubernetes_auth.by_identity:
+            token = await shop.clusters.mint(cluster.id.key, key, expires)
+        node = self._node(cluster, name, wanted, before, version, request)
+        node = replace(node, join=_join(before, token.id if token else "", expires if url else 0.0, now))
+        node = keep_access(record_former_taints(node, before), before)
+        document = cluster.id.node(name)
+        detail = {"configVersion": str(version), "urlIssued": url, "tokenId": token.id if token else ""}
+        told = property_changes(before.properties if before else {}, node.properties)
+        event = request.event(
+            now,
+            what or ("update" if before else "create"),
+            document,
+            **detail,
+            changed=told,
+            secretWritten=wanted.secret is not None,
+        )
+        try:
+            await shop.store.put_node(node, before.etag if before else None, [event], retire=True)
+        except Conflict:
+            if token:
+                await shop.clusters.revoke(cluster.id.key, token.id)
+            raise
+        delivered = await self._deliver(cluster, node, token.reveal() if token else "", expires) if url else None
+        if before and (old := before.join.get("token")):
+            await shop.clusters.revoke(cluster.id.key, old)
+        if before and granted_access(before) and not granted_access(node):
+            await self._withdraw(cluster, before, request)
+        return WriteResult(node, before is None, delivered)
+
+    async def _deliver(self, cluster: ClusterInfo, node: Node, token: str, expires: float) -> ConfigUrl:
+        secrets = replace(self.context.open_secrets(node), bootstrap_token=token)
+        bundle = config_generator.build_bundle(node.config, node.version, secrets)
+        url = await self.context.delivery.put(cluster.id.key, node.key, json.dumps(bundle).encode(), expires)
+        return ConfigUrl(url, expires)
+
+    def _node(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        wanted: DesiredNode,
+        before: Node | None,
+        version: int,
+        request: RequestContext,
+    ) -> Node:
+        shop, key = self.context, name.lower()
+        properties = wanted.properties
+        kept = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
+        earlier = _versions(before) if before else None
+        chosen = config_generator.effective_versions(properties, kept or cluster.facts.version, earlier)
+        principal = properties.azure_auth.service_principal
+        sealed = before.secrets if before and principal and not principal.certificate_on_machine else b""
+        if wanted.secret is not None:
+            sealed = shop.seal_secret(cluster.id.key, key, wanted.secret)
+        ways, downgrade = shop.endpoints_for(cluster), wanted.allow_downgrade or _is_going_back(before)
+        config = config_generator.generate_config(
+            properties, cluster.id, cluster.facts, key, chosen, ways=ways, downgrade=downgrade
+        )
+        now = shop.now()
+        return Node(
+            cluster=cluster.id.key,
+            key=key,
+            name=name,
+            version=version,
+            etag=f'"{version}"',
+            properties=wanted.document(),
+            config=config,
+            secrets=sealed,
+            system=_system(before, request, now),
+            identity=node_identity(properties, cluster.id, cluster.facts.tenant_id, key),
+            created=before.created if before else now,
+            revision=before.revision if before else 0,
+        )
+
+
+def _versions(node: Node) -> dict[str, str]:
+    """What the node has, as far as is known. One that went back from what it was told does not have that."""
+    wanted = config_generator.config_versions(node.config)
+    conditions = {each["type"]: each["status"] for each in node.status.get("conditions", ())}
+    if conditions.get("UpgradeFailed") != "True":
+        return wanted
+    kubelet = str(node.status.get("kubeletVersion", "")).removeprefix("v")
+    return {"kubernetes": kubelet} if kubelet else {}
+
+
+def _is_going_back(node: Node | None) -> bool:
+    """Whether it was told that older versions are meant, and has not taken them yet: a write that comes in between,
+    about a label perhaps, does not take that back."""
+    if node is None or not config_generator.allows_downgrade(node.config):
+        return False
+    return str(node.status.get("appliedConfigVersion", "")) != str(node.version)
+
+
+def _client(node: Node | None) -> str:
+    """The client whose secret is kept."""
+    if node is None or not node.secrets:
+        return ""
+    return str(node.properties["azureAuth"]["servicePrincipal"]["clientId"]).lower()
+
+
+def _join(before: Node | None, token: str, expires: float, now: float) -> dict[str, Any]:
+    """A node that is in the cluster stays so, whatever is written about it. `since` is when this try began."""
+    earlier = before.join if before else {}
+    joined = earlier.get("state") == "Joined"
+    join: dict[str, Any] = {"state": "Joined" if joined else "Created", "since": now}
+    if not expires and before:  # no new try: only the URL and the token of the last one are gone
+        kept = {key: value for key, value in earlier.items() if key not in {"token", "urlExpires", ACCESS}}
+        return {**kept, "state": earlier.get("state", "Created")} if joined else join
+    if token:
+        join["token"] = token
+    if expires:
+        join["urlExpires"] = expires
+    return join
+
+
+def _system(before: Node | None, request: RequestContext, now: float) -> dict[str, Any]:
+    kind = "Application" if request.caller.kind == "Key" else request.caller.kind
+    made = {"createdBy": request.caller.name, "createdByType": kind, "createdAt": format_microseconds(now)}
+    first = {key: value for key, value in before.system.items() if key.startswith("created")} if before else made
+    last = {
+        "lastModifiedBy": request.caller.name,
+        "lastModifiedByType": kind,
+        "lastModifiedAt": format_microseconds(now),
+    }
+    return {**first, **last}

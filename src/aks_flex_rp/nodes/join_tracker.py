@@ -1,0 +1,288 @@
+"""Tracks the join of each node from cluster events and config URL fetches, and writes the state to the store.
+
+Created -> ConfigFetched -> BootstrapAttempted -> Joined
+                 `---------------------+-> Failed, with the cause
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.errors import FlexError
+from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.nodes import join_state
+from aks_flex_rp.nodes.join_state import desired_taints
+from aks_flex_rp.notify import node_events
+from aks_flex_rp.notify.node_events import EventPublisher
+from aks_flex_rp.store.interface import AuditEvent, Conflict
+from aks_flex_rp.timestamps import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from aks_flex_rp.clusters.access import ClusterAccess, Way
+    from aks_flex_rp.clusters.facts import ClusterFacts
+    from aks_flex_rp.clusters.taints import DesiredTaints
+    from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.store.interface import Document, Node
+
+ATTEMPTS = 5
+AT_ONCE = 500  # nodes that are read from the store
+WATCH_ACTOR = "cluster watch"  # who does what nobody asked for
+JOIN_ATTEMPT_KEYS = frozenset({"failure", "urlExpires"})  # of no more meaning when it has joined
+RETRY_HINT = "Ask for a new URL with regenerateToken, and start the agent with it."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JoinTracker:
+    """The listener of every cluster's watch. All of it may be told twice, and by several replicas."""
+
+    context: NodeContext
+    on_cluster_changed: Callable[[str, ClusterFacts], Awaitable[None]]
+    count: Callable[[str], None]  # for the metrics
+    publisher: EventPublisher = field(default_factory=EventPublisher)
+
+    async def expects(self, cluster: str, node: str, token_id: str) -> bool:
+        found = await self.context.store.node(cluster, node)
+        return found is not None and found.join.get("token") == token_id
+
+    async def expects_node(self, cluster: str, node: str) -> bool:
+        return await self.context.store.node(cluster, node) is not None
+
+    async def access(self, cluster: str, node: str) -> ClusterAccess | None:
+        found = await self.context.store.node(cluster, node)
+        return join_state.granted_access(found) if found else None
+
+    async def way(self, cluster: str, node: str) -> Way | None:
+        found = await self.context.store.node(cluster, node)
+        return join_state.identity_method(found) if found else None
+
+    async def accesses(self, cluster: str) -> dict[str, ClusterAccess]:
+        found = [(node.key, join_state.granted_access(node)) async for node in self._each_node(cluster)]
+        return {key: access for key, access in found if access}
+
+    async def servers(self, cluster: str) -> frozenset[str]:
+        settings = [node.properties.get("nodeConfig", {}) async for node in self._each_node(cluster)]
+        told = (each.get("kubelet", {}).get("serverURL") for each in settings)
+        return frozenset(filter(None, told))
+
+    async def withdrawn(self, cluster: str, node: str) -> None:
+        await self.context.store.record(self._event("access.withdrawn", self._resource(cluster, node), {}))
+
+    async def asked(self, cluster: str, node: str, identity: str, csr: str) -> bool:
+        """Then the URL is dead, as with a token."""
+
+        def ask(join: Document) -> Document:
+            return join_state.after_csr(join, identity, csr)
+
+        after = await self._change(cluster, node, ask, "identity.used", identity=identity, csr=csr)
+        access = join_state.stored_access(after) if after else None
+        if access is None or access.identity != identity:
+            return False
+        await self.context.delivery.revoke(cluster, node)
+        return True
+
+    async def certified(self, cluster: str, node: str, csr: str) -> None:
+        def certify(join: Document) -> Document:
+            after = join_state.after_certificate(join, csr)
+            if after != join:
+                self.count("issued")
+            return after
+
+        await self._change(cluster, node, certify, "certificate.issued", csr=csr)
+
+    async def taints(self, cluster: str, node: str) -> DesiredTaints | None:
+        found = await self.context.store.node(cluster, node)
+        return desired_taints(found) if found else None
+
+    async def deleted(self, cluster: str, node: str) -> float | None:
+        """By the audit, which is written with every deletion in one step."""
+        store = self.context.store
+        if await self.expects_node(cluster, node) or not (await store.trace(cluster, node)).version:
+            return None
+        events = await store.audit(resource=self._resource(cluster, node), what="delete", limit=1)
+        return events[0].at if events else None
+
+    async def removed(self, cluster: str, node: str) -> None:
+        await self.context.store.record(self._event("node.removed", self._resource(cluster, node), {}))
+
+    async def fetched(self, cluster: str, node: str, source: str, request: str) -> None:
+        def fetch(join: Document) -> Document:
+            return {**join, "state": "ConfigFetched"} if join.get("state") in {"Created", None} else join
+
+        await self._change(cluster, node, fetch, "configUrl.fetched", always=True, source=source, request=request)
+
+    async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
+        """Whether the token is the node's own. Then the URL is dead before anybody is told that it was used."""
+
+        def attempt(join: Document) -> Document:
+            if join.get("token") != token_id or join.get("csr") == csr:
+                return join
+            kept = {key: value for key, value in join.items() if key not in {"failure", "urlExpires"}}
+            return {**kept, "state": "BootstrapAttempted", "csr": csr}
+
+        after = await self._change(cluster, node, attempt, "token.used", tokenId=token_id, csr=csr)
+        if after is None or after.get("token") != token_id:
+            return False
+        await self.context.delivery.revoke(cluster, node)
+        return True
+
+    async def refused(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
+        self.count("refused")
+        said = {"tokenId": token_id, "csr": csr, "why": why}
+        if not node or await self._change(cluster, node, dict, "certificate.refused", always=True, **said) is None:
+            await self.context.store.record(self._event("certificate.refused", self._resource(cluster, node), said))
+
+    async def issued(self, cluster: str, node: str, token_id: str, csr: str) -> None:
+        def issue(join: Document) -> Document:
+            if join.get("token") != token_id:
+                return join
+            self.count("issued")
+            return {**{key: value for key, value in join.items() if key != "token"}, "issued": csr}
+
+        await self._change(cluster, node, issue, "certificate.issued", tokenId=token_id, csr=csr)
+
+    async def failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
+        """The token is of no use any more, and the URL with it. A node that is in the cluster stays there."""
+
+        def fail(join: Document) -> Document:
+            if join.get("token") != token_id:
+                return join
+            kept = {key: value for key, value in join.items() if key not in {"token", "urlExpires"}}
+            if join.get("state") == "Joined":
+                return kept
+            self.count("failed")
+            return {**kept, "state": "Failed", "failure": f"{why} {RETRY_HINT}"}
+
+        if await self.expects(cluster, node, token_id):
+            await self.context.delivery.revoke(cluster, node)
+            await self._change(cluster, node, fail, "join.failed", tokenId=token_id, why=why)
+
+    async def observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
+        joins = False
+
+        def observe(join: Document) -> Document:
+            nonlocal joins
+            joins = False
+            if ready is None:
+                return {**join, "state": "Created"} if join.get("state") == "Joined" else join
+            # A Node that was heard of last before this try began is one of an earlier life, and proves nothing.
+            let_in = "issued" in join and ready.get("status") == "True"  # whatever its clock says
+            if join.get("state") == "Joined" or not (let_in or _heard_since(ready, float(join.get("since", 0.0)))):
+                return join
+            joins = True
+            return {**{key: value for key, value in join.items() if key not in JOIN_ATTEMPT_KEYS}, "state": "Joined"}
+
+        what = "node.left" if ready is None else "node.joined"
+        await self._change(cluster, node, observe, what)
+        if joins:
+            self.count("joined")
+            await self.context.delivery.revoke(cluster, node)  # it has what it needs, by whichever way it came in
+        await self._note_readiness(cluster, node, ready)
+
+    async def present(self, cluster: str, names: frozenset[str]) -> None:
+        async for node in self._each_node(cluster):
+            if node.key not in names and node.join.get("state") == "Joined":
+                await self.observed(cluster, node.key, None)
+
+    async def cluster_changed(self, cluster: str, facts: ClusterFacts) -> None:
+        await self.on_cluster_changed(cluster, facts)
+
+    async def _each_node(self, cluster: str) -> AsyncIterator[Node]:
+        after: str | None = ""
+        while after is not None:
+            page = await self.context.store.nodes(cluster, after, AT_ONCE)
+            for node in page.nodes:
+                yield node
+            after = page.after
+
+    async def _note_readiness(self, cluster: str, key: str, ready: dict[str, Any] | None) -> None:
+        """Of a node whose agent does not stay, the cluster is the only one who knows."""
+        for _ in range(ATTEMPTS):
+            node = await self.context.store.node(cluster, key)
+            if node is None or node.properties.get("continuousMonitoring"):
+                return
+            now = self.context.now()
+            status = _with_readiness(node.status, ready, now)
+            if status == node.status:
+                return
+            messages = self.publisher.messages_for(node, node_events.status_events(node.status, status), now)
+            before, seen = node.status if messages else None, now if ready else node.last_seen
+            with suppress(Conflict):  # another replica, or the node itself, has told of it
+                await self.context.store.report(cluster, key, status, seen, messages, before)
+                return
+
+    async def _change(
+        self,
+        cluster: str,
+        key: str,
+        turn: Callable[[Document], Document],
+        what: str,
+        *,
+        always: bool = False,
+        **said: object,
+    ) -> Document | None:
+        """Change how far a node has come, with its audit in one step; how far that is, or None for no such node."""
+        for _ in range(ATTEMPTS):
+            node = await self.context.store.node(cluster, key)
+            if node is None:
+                return None
+            join = turn(node.join)
+            event = self._event(what, self._resource(cluster, node.name), dict(said))
+            if join == node.join:
+                if always:
+                    await self.context.store.record(event)
+                return join
+            messages = self.publisher.messages_for(node, node_events.join_events(node.join, join), self.context.now())
+            try:
+                await self.context.store.put_node(replace(node, join=join), node.etag, [event], messages)
+            except Conflict:
+                continue
+            log.info("%s is %s (%s)", node.name, join.get("state"), what)
+            return join
+        raise FlexError("node-busy", f"Others keep changing {key}.", "It is tried again.", again=True)
+
+    def _event(self, what: str, resource: str, said: dict[str, Any]) -> AuditEvent:
+        source, request = str(said.pop("source", "")), str(said.pop("request", ""))
+        outcome = "denied" if what == "certificate.refused" else "ok"
+        return AuditEvent(
+            self.context.now(),
+            WATCH_ACTOR if not source else "bearer of the URL",
+            what,
+            resource,
+            source,
+            request,
+            outcome,
+            said,
+        )
+
+    @staticmethod
+    def _resource(cluster: str, node: str) -> str:
+        known = parse_cluster_id(cluster)
+        return known.node(node) if known and node else cluster
+
+
+def _with_readiness(status: Document, ready: dict[str, Any] | None, now: float) -> Document:
+    said = dict(ready) if ready else {"type": "Ready", "status": "Unknown", "reason": "NodeNotInCluster"}
+    version = said.pop("kubeletVersion", None)
+    names = ("type", "status", "reason", "message", "lastTransitionTime")
+    shown = {name: said[name] for name in names if said.get(name)}
+    shown.setdefault("lastTransitionTime", format_seconds(now))
+    others = [each for each in status.get("conditions", ()) if each["type"] != "Ready"]
+    after = {**status, "conditions": [shown, *others]}
+    return {**after, "kubeletVersion": version} if version else after
+
+
+def _heard_since(ready: dict[str, Any], since: float) -> bool:
+    """Whether the kubelet itself has spoken since then; what others say of its Node does not count."""
+    text = ready.get("lastHeartbeatTime")
+    if not text:
+        return False
+    heard = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    return heard.timestamp() >= int(since)

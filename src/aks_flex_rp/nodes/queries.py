@@ -1,0 +1,181 @@
+"""Reads nodes: one by name, or the pages of a list with `$filter`, `$top` and `$skipToken`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.resource import view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext
+    from aks_flex_rp.store.interface import Node
+
+
+_COMPARISON = re.compile(
+    r"\s*(?P<field>[A-Za-z]+(?:/[^\s']+)?)\s+(?P<verb>eq|ne)\s+'(?P<value>(?:[^']|'')*)'\s*", re.IGNORECASE
+)
+_AND = re.compile(r"and\s", re.IGNORECASE)
+FIELDS = "ready, version, joinState and labels/KEY"
+
+
+@dataclass(frozen=True)
+class FilterComparison:
+    field: str
+    value: str
+    equal: bool
+
+    def matches(self, resource: dict[str, Any], version: str) -> bool:
+        """Of a resource as it is shown, and the version of Kubernetes that it comes to."""
+        return (self._found(resource["properties"], version) == self.value) is self.equal
+
+    def _found(self, properties: dict[str, Any], version: str) -> str | None:
+        if self.field == "version":
+            return version
+        if self.field.startswith("labels/"):
+            labels: dict[str, str] = properties.get("nodeConfig", {}).get("labels", {})
+            return labels.get(self.field.removeprefix("labels/"))
+        return _PLAIN[self.field](properties)
+
+
+def _ready(properties: dict[str, Any]) -> str:
+    conditions = properties["status"].get("conditions", ())
+    return next((str(each["status"]) for each in conditions if each["type"] == "Ready"), "Unknown")
+
+
+_PLAIN: dict[str, Callable[[dict[str, Any]], str | None]] = {
+    "ready": _ready,
+    "joinState": lambda properties: properties["status"].get("joinState"),
+}
+_NAMES = {name.lower(): name for name in (*_PLAIN, "version")}
+
+
+def parse_filter(text: str) -> list[FilterComparison] | Problem:
+    comparisons: list[FilterComparison] = []
+    place = 0
+    while True:
+        found = _COMPARISON.match(text, place)
+        field = _field(found["field"]) if found else None
+        if found is None or field is None:
+            return _wrong(text)
+        comparisons.append(FilterComparison(field, found["value"].replace("''", "'"), found["verb"].lower() == "eq"))
+        place = found.end()
+        if place == len(text):
+            return comparisons
+        joined = _AND.match(text, place)
+        if joined is None:
+            return _wrong(text)
+        place = joined.end()
+
+
+def _field(text: str) -> str | None:
+    head, slash, key = text.partition("/")
+    if slash:
+        return f"labels/{key}" if head.lower() == "labels" else None
+    return _NAMES.get(text.lower())
+
+
+def _wrong(text: str) -> Problem:
+    return Problem(
+        "$filter",
+        f"'{text[:200]}' is not understood. Write FIELD eq 'VALUE' or FIELD ne 'VALUE', joined by `and`. "
+        f"Fields are {FIELDS}.",
+    )
+
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+READ_BATCH = 500  # nodes that are read from the store when most of them may be filtered out
+MAX_SCANNED = 2_000  # nodes that one request looks at: a filter that fits few answers with an early nextLink
+
+
+@dataclass(frozen=True)
+class ListQuery:
+    """Which part of a list is wanted."""
+
+    comparisons: tuple[FilterComparison, ...] = ()
+    top: int = DEFAULT_PAGE
+    after: str = ""
+
+
+def parse_list_query(filter_text: str | None, top_text: str | None, token: str | None) -> ListQuery:
+    """Raises with all that is wrong."""
+    problems: list[Problem] = []
+    comparisons: tuple[FilterComparison, ...] = ()
+    if filter_text is not None:
+        parsed = parse_filter(filter_text)
+        if isinstance(parsed, Problem):
+            problems.append(parsed)
+        else:
+            comparisons = tuple(parsed)
+    top = DEFAULT_PAGE if top_text is None else _top(top_text)
+    if top is None:
+        problems.append(Problem("$top", f"The value must be a number from 1 to {MAX_PAGE}."))
+    after = _after(token) if token else ""
+    if after is None:
+        problems.append(Problem("$skipToken", "This is no place to go on from. Take it from a nextLink as it is."))
+    if problems or top is None or after is None:
+        raise errors.invalid_request(problems)
+    return ListQuery(comparisons, top, after)
+
+
+def _top(text: str) -> int | None:
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    return number if 1 <= number <= MAX_PAGE else None
+
+
+def skip_token(key: str) -> str:
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def _after(token: str) -> str | None:
+    try:
+        padded = token.encode("ascii") + b"=" * (-len(token) % 4)
+        key = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+    return key if key.isprintable() else None
+
+
+@dataclass(frozen=True)
+class NodeQueries:
+    context: NodeContext
+    last_seen: Callable[[str, str], float]  # when a node was last heard of, where that is not in the store yet
+
+    async def get(self, cluster: ClusterInfo, name: str) -> tuple[Node, dict[str, Any]]:
+        node = await self.context.store.node(cluster.id.key, name.lower())
+        if node is None:
+            raise errors.node_not_found(cluster.id, name)
+        return node, self.resource(cluster, node)
+
+    def resource(self, cluster: ClusterInfo, node: Node, *, whole: bool = True) -> dict[str, Any]:
+        last_seen = max(node.last_seen, self.last_seen(node.cluster, node.key))
+        return view.node_resource(replace(node, last_seen=last_seen), cluster.id, self.context.now(), whole=whole)
+
+    async def list(self, cluster: ClusterInfo, asked: ListQuery) -> tuple[list[dict[str, Any]], str | None]:
+        """A page, and where the next one begins."""
+        found: list[dict[str, Any]] = []
+        after, looked_at = asked.after, 0
+        while True:
+            limit = READ_BATCH if asked.comparisons else asked.top
+            page = await self.context.store.nodes(cluster.id.key, after, limit)
+            for node in page.nodes:
+                resource = self.resource(cluster, node, whole=False)
+                version = node.config["kubernetes"]["version"]
+                if all(comparison.matches(resource, version) for comparison in asked.comparisons):
+                    if len(found) == asked.top:
+                        return found, skip_token(after)
+                    found.append(resource)
+                after = node.key
+            looked_at += len(page.nodes)
+            if page.after is None:
+                return found, None
+            if looked_at >= MAX_SCANNED or not asked.comparisons:
+                return found, skip_token(page.after)

@@ -1,0 +1,170 @@
+"""Status reports of nodes (reportStatus), and the credentials that a node may fetch (listCredentials)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import problem_from_pydantic
+from aks_flex_rp.notify import node_events
+from aks_flex_rp.notify.node_events import EventPublisher
+from aks_flex_rp.resource.models import WireModel
+from aks_flex_rp.store.interface import Conflict
+from aks_flex_rp.timestamps import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_rp.nodes.access_grants import AccessGrants
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.store.interface import Node
+
+MOST_CONDITIONS = 64
+ATTEMPTS = 5  # at a node of which others report, too
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
+
+
+def _moment(given: object) -> object:
+    """A time without a zone is nobody's, and a number may be seconds or milliseconds."""
+    if isinstance(given, str) and _MOMENT.fullmatch(given):
+        return given
+    raise PydanticCustomError("moment", "should be a time with its zone, such as 2026-02-26T15:30:45Z")
+
+
+Timestamp = Annotated[datetime, BeforeValidator(_moment), Field(strict=False)]
+ConfigVersion = Annotated[str, Field(pattern=r"^[0-9]{1,19}$")]
+ShortText = Annotated[str, Field(max_length=256)]
+
+
+class ReportedCondition(WireModel):
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    last_transition_time: Timestamp | None = None
+    reason: Annotated[str, Field(max_length=1024)] | None = None
+    message: Annotated[str, Field(max_length=32768)] | None = None
+
+
+class StatusReport(WireModel):
+    conditions: Annotated[list[ReportedCondition], Field(max_length=MOST_CONDITIONS)] | None = None
+    last_config_applied: Timestamp | None = None
+    applied_config_version: ConfigVersion | None = None
+    join_state: Literal["Created", "ConfigFetched", "BootstrapAttempted", "Joined", "Failed"] | None = None
+    join_failure: Annotated[str, Field(max_length=32768)] | None = None
+    agent_version: ShortText | None = None
+    kubelet_version: ShortText | None = None
+    drift_count: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    last_drift_detected: Timestamp | None = None
+
+
+def parse_report(document: dict[str, Any]) -> StatusReport:
+    try:
+        return StatusReport.model_validate({key: value for key, value in document.items() if value is not None})
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise errors.invalid_request([problem_from_pydantic(each) for each in found]) from None
+
+
+def merge_report(
+    report: StatusReport, earlier: dict[str, Any], now: float, *, monitored: bool = True
+) -> dict[str, Any]:
+    """What a node leaves out stays as it was; conditions, when it tells any, are all it has to tell.
+
+    Of a node that is not `monitored` the service itself keeps Ready, and only a newer word replaces that.
+    """
+    told = report.model_dump(mode="json", exclude_none=True, exclude={"conditions", "join_state", "join_failure"})
+    if report.conditions is not None:
+        before = {each["type"]: each for each in earlier.get("conditions", ())}
+        latest = {each.type: _condition(each, before.get(each.type), now) for each in report.conditions}
+        kept = {} if monitored else {kind: each for kind, each in before.items() if kind == "Ready"}
+        told["conditions"] = [*{**kept, **latest}.values()]
+    return {**earlier, **told}
+
+
+def _condition(condition: ReportedCondition, before: dict[str, Any] | None, now: float) -> dict[str, Any]:
+    shown = condition.model_dump(mode="json", exclude_none=True)
+    if "lastTransitionTime" not in shown:
+        same = before is not None and before["status"] == condition.status
+        shown["lastTransitionTime"] = before["lastTransitionTime"] if before and same else format_seconds(now)
+    return shown
+
+
+@dataclass(frozen=True)
+class StatusReports:
+    context: NodeContext
+    access_grants: AccessGrants
+    record_seen: Callable[[str, str, float], None]  # that a node was heard of; written with many others
+    publisher: EventPublisher = field(default_factory=EventPublisher)
+
+    async def report(
+        self, cluster: ClusterInfo, name: str, document: dict[str, Any], request: RequestContext
+    ) -> dict[str, str]:
+        """A node that is about to join says ConfigFetched, and is let into its cluster before it is answered."""
+        report, now = parse_report(document), self.context.now()
+        node = await self.context.store.node(cluster.id.key, name.lower())
+        if node is None:
+            raise errors.node_not_found(cluster.id, name)
+        introduction = report.join_state == "ConfigFetched"
+        node = await self.access_grants.ensure_access(cluster, node, request, introduction=introduction)
+        node = await self._store_report(cluster, node, report, now)
+        if report.join_state == "Failed":
+            await self._failed(node, report.join_failure or "The agent gave no reason.")
+        return {"configVersion": str(node.version), "lastSeen": format_seconds(now)}
+
+    async def _store_report(self, cluster: ClusterInfo, node: Node, report: StatusReport, now: float) -> Node:
+        """The node as it was before. What is told of it is a difference from that, so it must still be there."""
+        found: Node | None = node
+        for _ in range(ATTEMPTS):
+            if found is None:
+                raise errors.node_not_found(cluster.id, node.name)
+            monitored = bool(found.properties.get("continuousMonitoring"))
+            status = merge_report(report, found.status, now, monitored=monitored)
+            if status == found.status:
+                self.record_seen(found.cluster, found.key, now)  # a heartbeat writes no row of its own
+                return found
+            messages = self.publisher.messages_for(found, node_events.status_events(found.status, status), now)
+            before = found.status if messages else None
+            try:
+                if await self.context.store.report(found.cluster, found.key, status, now, messages, before):
+                    return found
+                found = None
+            except Conflict:
+                found = await self.context.store.node(node.cluster, node.key)
+        raise errors.concurrent_changes(node.name)
+
+    async def _failed(self, node: Node, why: str) -> None:
+        """That it could not join is the node's to say; that it has joined is the cluster's."""
+        if node.join.get("state") == "Joined" or node.join.get("failure") == why:
+            return
+        failed = replace(node, join={**node.join, "state": "Failed", "failure": why})
+        messages = self.publisher.messages_for(
+            node, node_events.join_events(node.join, failed.join), self.context.now()
+        )
+        try:
+            await self.context.store.put_node(failed, node.etag, (), messages)
+        except Conflict:
+            return  # it was written anew meanwhile, and begins from there
+
+    async def credentials(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
+        shop = self.context
+        node = await shop.store.node(cluster.id.key, name.lower())
+        if node is None:
+            raise errors.node_not_found(cluster.id, name)
+        method = node.properties["azureAuth"]["method"]
+        answer: dict[str, Any] = {"configVersion": str(node.version), "method": method}
+        if method == "servicePrincipal":
+            principal = node.config["azure"]["servicePrincipal"]
+            secret = shop.open_secrets(node).client_secret  # none where the machine has a certificate
+            answer["servicePrincipal"] = {
+                "clientId": principal["clientId"],
+                **({"clientSecret": secret} if secret else {}),
+                "clientTenant": principal.get("clientTenant", ""),
+            }
+        event = request.event(shop.now(), "listCredentials", cluster.id.node(node.name), method=method)
+        await shop.store.record(event)
+        return answer

@@ -1,0 +1,1 @@
+"""Webhook notifications: which events are sent to which receivers, signed, with retries."""

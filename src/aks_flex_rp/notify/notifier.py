@@ -1,0 +1,243 @@
+"""Background tasks of notifications: sends messages from the outbox with retries per receiver, trims the outbox, and
+detects silent nodes.
+
+An unavailable receiver is retried with backoff while its messages wait in order; a rejected message is retried rarely
+while later ones pass it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.notify import node_events, webhook_client
+from aks_flex_rp.notify.node_events import EventPublisher, Webhook, load_webhooks
+from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT, SendResult, WebhookClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_rp.store.outbox import OutboxMessage, OutboxProtocol
+
+    Count = Callable[[str, int], None]
+    from collections.abc import Awaitable, Iterator
+
+    from aks_flex_rp.notify.notification_settings import NotificationSettings
+    from aks_flex_rp.store.heartbeat import HeartbeatChange, HeartbeatProtocol
+    from aks_flex_rp.store.interface import Store
+
+
+LEASE = 30.0  # seconds: above what a try takes; when the service is killed in it, the message goes out after that
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 3600.0  # seconds between tries of a message
+MAX_RECEIVER_PAUSE = (
+    300.0  # the longest that a receiver is: it may be well, and only one message that it got last is not
+)
+REFUSED_FIRST = 300.0
+MAX_MESSAGE_AGE = 86400.0  # after which a message is given up
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long things take; tests are in more of a hurry."""
+
+    first: float = FIRST_RETRY_SECONDS
+    refused_first: float = REFUSED_FIRST
+    lease: float = LEASE
+
+    def pause(self, tries: int, first: float, longest: float = MAX_RETRY_SECONDS) -> float:
+        """After so many tries without success; never in step with others."""
+        return min(first * 2.0 ** min(tries - 1, 20), longest) * random.uniform(0.5, 1)  # noqa: S311 - no secret
+
+
+class WebhookSender:
+    """Of one receiver. `count` is told how tries ended, and how many."""
+
+    def __init__(self, hook: Webhook, store: OutboxProtocol, count: Count, pace: RetryPolicy | None = None) -> None:
+        self._hook, self._store, self._count, self._pace = hook, store, count, pace or RetryPolicy()
+        self._post = WebhookClient(hook)
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT, "webhook")  # a slow receiver takes nobody else's
+        self._failures = 0  # batches in a row of which nothing arrived
+        self._not_before = 0.0
+        self._gone = False
+
+    async def once(self) -> None:
+        """Until nothing is due, or the receiver is not well."""
+        if self._gone:
+            await self._drop()
+            return
+        while time.time() >= self._not_before and not self._gone:
+            messages = await self._store.due_messages(self._hook.key, time.time(), MAX_CONCURRENT, self._pace.lease)
+            if not messages:
+                return
+            await self._settle(messages, await asyncio.gather(*map(self._send, messages)))
+
+    def stop(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _send(self, message: OutboxMessage) -> SendResult:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._post.send, message.id, message.body)
+
+    async def _settle(self, messages: tuple[OutboxMessage, ...], outcomes: list[SendResult]) -> None:
+        for outcome in outcomes:
+            self._count(outcome.verdict, 1)
+        self._judge(outcomes)
+        await asyncio.gather(*map(self._note, messages, outcomes))
+        if self._gone:
+            await self._drop()
+
+    async def _note(self, message: OutboxMessage, outcome: SendResult) -> None:
+        if outcome.verdict == "sent":
+            await self._store.message_sent(message)
+            return
+        refused = outcome.verdict == "refused"
+        await self._store.message_failed(message, self._again(message, outcome), outcome.why, refused=refused)
+
+    def _judge(self, outcomes: list[SendResult]) -> None:
+        """How the receiver is, by all that came of a batch."""
+        if any(each.verdict == "gone" for each in outcomes):
+            self._gone = True
+            log.warning("%s wants no more messages (410), and gets none until the next start.", self._hook.title)
+        well = any(each.verdict in {"sent", "refused"} for each in outcomes)
+        if well:
+            self._failures = 0
+            return
+        self._failures += 1
+        pause = self._pace.pause(self._failures, self._pace.first, MAX_RECEIVER_PAUSE)
+        self._not_before = time.time() + max(pause, *(each.wait for each in outcomes))
+        if self._failures == 1:
+            log.warning("%s gets no messages now, and is tried again: %s", self._hook.title, outcomes[0].why)
+
+    def _again(self, message: OutboxMessage, outcome: SendResult) -> float:
+        if outcome.verdict == "refused":
+            return time.time() + self._pace.pause(message.attempts, self._pace.refused_first)
+        if self._failures:
+            return self._not_before
+        return time.time() + max(outcome.wait, self._pace.pause(message.attempts, self._pace.first))
+
+    async def _drop(self) -> None:
+        self._count("dropped", await self._store.drop_messages(self._hook.key))
+
+
+@dataclass(frozen=True)
+class OutboxCleaner:
+    """What no receiver will get any more: messages beyond the bound, the oldest first, and those of yesterday."""
+
+    store: OutboxProtocol
+    hooks: tuple[Webhook, ...]
+    most: int
+    count: Count
+
+    async def once(self) -> None:
+        if gone := await self.store.forget_messages(time.time() - MAX_MESSAGE_AGE):
+            self.count("expired", gone)
+            log.warning("%d messages were given up after a day.", gone)
+        for hook in self.hooks:
+            if dropped := await self.store.trim_messages(hook.key, self.most):
+                self.count("dropped", dropped)
+                log.warning("%d messages to %s were dropped: too many wait.", dropped, hook.title)
+
+
+NODES_PER_READ = 500
+
+
+class SilenceDetector:
+    """`after`: seconds without a word. Nobody is called silent before this service itself has listened for so long:
+    while it, its store or its whole machine was away, no node could be heard of. A clock that was set, or a machine
+    that slept, shows in how long ago the last look was."""
+
+    def __init__(
+        self, store: HeartbeatProtocol, notices: EventPublisher, after: float, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store, self._notices, self._after, self._clock = store, notices, after, clock
+        self._listening_since = self._looked = clock()
+
+    async def once(self) -> None:
+        now = self._clock()
+        if not 0 <= now - self._looked <= self._after / 2:
+            self._listening_since = now
+        try:
+            await self._look(now)
+            self._looked = self._clock()
+        except BaseException:
+            self._listening_since = self._clock()
+            raise
+
+    async def _look(self, now: float) -> None:
+        since = now - self._after
+        for silent in (False, True) if now - self._listening_since >= self._after else (False,):
+            while found := await self._store.unnoted_silences(since, NODES_PER_READ, silent=silent):
+                await asyncio.gather(*(self._note(each, since, now) for each in found))
+
+    async def _note(self, silence: HeartbeatChange, since: float, now: float) -> None:
+        """A node that is silent because nobody follows it any more has not been heard of."""
+        news = []
+        if silence.silent:
+            news = [node_events.silent_event(silence.last_seen)]
+        elif silence.monitored:
+            news = [node_events.resumed_event(silence.last_seen)]
+        messages = self._notices.messages_about(silence.cluster, silence.name, news, now)
+        await self._store.note_silence(silence, since, messages)
+
+
+CHECK_SECONDS = 15.0
+SEND_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class PeriodicTask:
+    """What is done again and again, so many seconds after it was done."""
+
+    name: str
+    once: Callable[[], Awaitable[None]]
+    seconds: float
+
+
+class Notifier:
+    """`silent_after`: seconds without a word after which a node is silent; `count` is told how tries ended."""
+
+    def __init__(self, settings: NotificationSettings, store: Store, silent_after: float, count: Count) -> None:
+        # It would write whole addresses: every one at debug, and that of a receiver with odd headers as a warning.
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
+        hooks = load_webhooks(settings)
+        for hook in hooks:
+            check_webhook(hook)
+        self.publisher = EventPublisher(hooks)
+        self._senders = {hook: WebhookSender(hook, store, count) for hook in hooks}
+        self._silence = SilenceDetector(store, self.publisher, silent_after)
+        self._tidying = OutboxCleaner(store, hooks, settings.most_pending, count)
+
+    def tasks(self) -> Iterator[PeriodicTask]:
+        """That of silence is done also when nobody is told: lists show it."""
+        yield PeriodicTask("silent nodes", self._silence.once, CHECK_SECONDS)
+        yield PeriodicTask("outbox", self._tidying.once, CHECK_SECONDS)
+        for hook, sender in self._senders.items():
+            yield PeriodicTask(f"notifications to {hook.title}", sender.once, SEND_SECONDS)
+
+    def stop(self) -> None:
+        for sender in self._senders.values():
+            sender.stop()
+
+
+def check_webhook(hook: Webhook) -> None:
+    """What can be known to be wrong before the first message."""
+    webhook_client.read_secrets(hook.secret_file)
+    if hook.ca_file:
+        try:
+            ssl.create_default_context(cafile=hook.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                "service-config-invalid",
+                f"{hook.ca_file}, which a webhook is to be trusted by, holds no certificates that can be read: "
+                f"{error.strerror}.",
+                "Correct the settings of the service, or the file.",
+            ) from error

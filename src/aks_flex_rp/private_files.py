@@ -1,0 +1,83 @@
+"""Files that hold secrets: created with mode 0600, replaced atomically, and refused when others can read them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(file: Path, forbidden: int = 0o077) -> bytes:
+    """What is in a file, which must be one that nobody else can read; `forbidden` are the modes it may not have."""
+    try:
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            content = opened.read()
+    except OSError as error:
+        raise ConfigError(
+            "private-file-unreadable",
+            f"{file} cannot be read: {error.strerror}.",
+            "Check that it is there, and that it belongs to whom the service runs as.",
+        ) from error
+    if stat.S_IMODE(mode) & forbidden:
+        raise ConfigError(
+            "private-file-open",
+            f"{file} holds a secret, and others than its owner can read or write it.",
+            f"Type `chmod 600 {file}`, and think about who may have read it.",
+        )
+    return content
+
+
+def write(file: Path, content: bytes, mode: int = 0o600) -> None:
+    """Put it in the place of what was there before, on the disk when this returns."""
+    part = _part_of(file, content, mode)
+    try:
+        part.replace(file)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    _sync(file.parent)
+
+
+def create(file: Path, content: bytes, mode: int = 0o600) -> bool:
+    """Make it where there is none yet; False when another was faster, whose file stays."""
+    part = _part_of(file, content, mode)
+    try:
+        os.link(part, file)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink(missing_ok=True)
+    _sync(file.parent)
+    return True
+
+
+def _part_of(file: Path, content: bytes, mode: int) -> Path:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    return part
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

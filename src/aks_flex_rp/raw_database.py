@@ -1,0 +1,176 @@
+"""Direct access to the service's database without the service: schema version, raw rows, and the copy from SQLite
+to PostgreSQL. Used by backup, key rotation and `aks-flex-rp migrate`.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp import private_files
+from aks_flex_rp.store import migrations
+from aks_flex_rp.store.interface import SchemaTooNew, StoreError
+from aks_flex_rp.store.sqlite import connect, migrate, named_parameters
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from asyncpg import Connection
+
+    from aks_flex_rp.settings import ServiceSettings
+
+
+Row = tuple[Any, ...]
+
+
+def postgres_address(settings: ServiceSettings) -> str:
+    """Empty when the store is a file of SQLite's."""
+    if settings.database_file:
+        return private_files.read(settings.database_file).decode().strip()
+    return settings.database or ""
+
+
+class Database(Protocol):
+    async def rows(self, text: str, *values: object) -> list[Row]: ...
+
+    async def change(self, text: str, *values: object) -> int:
+        """How many rows were changed."""
+        ...
+
+
+class SqliteDatabase:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def rows(self, text: str, *values: object) -> list[Row]:
+        return self._connection.execute(text, named_parameters(values)).fetchall()
+
+    async def change(self, text: str, *values: object) -> int:
+        return self._connection.execute(text, named_parameters(values)).rowcount
+
+
+class PostgresDatabase:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def rows(self, text: str, *values: object) -> list[Row]:
+        return [tuple(row) for row in await self._connection.fetch(text, *values)]
+
+    async def change(self, text: str, *values: object) -> int:
+        return int((await self._connection.execute(text, *values)).rpartition(" ")[2])
+
+
+@asynccontextmanager
+async def open_database(settings: ServiceSettings) -> AsyncIterator[Database]:
+    """Whichever the settings name, as it is: nothing is made or migrated."""
+    address = postgres_address(settings)
+    if address:
+        async with open_postgres(address) as connection:
+            yield PostgresDatabase(connection)
+        return
+    found = open_sqlite(settings.sqlite_file)
+    try:
+        yield SqliteDatabase(found)
+    finally:
+        found.close()
+
+
+def open_sqlite(file: Path) -> sqlite3.Connection:
+    require_file(file)
+    return connect(f"{file.absolute().as_uri()}?mode=rw")
+
+
+def require_file(file: Path) -> None:
+    if not file.exists():
+        raise ConfigError(
+            "database-missing", f"There is no database at {file}.", "Check --state; `aks-flex-rp init` makes one."
+        )
+
+
+@asynccontextmanager
+async def open_postgres(address: str) -> AsyncIterator[Connection]:
+    import asyncpg  # noqa: PLC0415 - one machine needs no driver
+
+    try:
+        connection = await asyncpg.connect(address, timeout=10)
+    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        hint = "Check the address of the database, the user and the password."
+        raise StoreError("store-refused", f"PostgreSQL cannot be used: {error}.", hint) from None
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def schema_version(database: Database, *, postgres: bool) -> int:
+    """0 where nothing is yet."""
+    catalogue = (
+        "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_version'"
+        if postgres
+        else "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'"
+    )
+    if not await database.rows(catalogue):
+        return 0
+    version = int((await database.rows(migrations.READ_VERSION))[0][0])
+    if version > newest_schema_version():
+        raise SchemaTooNew(version, newest_schema_version())
+    return version
+
+
+def newest_schema_version() -> int:
+    return migrations.MIGRATIONS[-1].version
+
+
+COPIED_TABLES = ("clusters", "nodes", "places", "fleet", "deliveries", "audit")
+ROWS_PER_COPY = 1000
+BINARY_COLUMNS = {("clusters", "connection"), ("nodes", "secrets"), ("deliveries", "bundle")}
+
+
+async def copy_to_postgres(source: Path, address: str) -> dict[str, int]:
+    """How many rows of each table; all of them are there, or none is. The tables must exist and be empty."""
+    with closing(open_sqlite(source)) as old:
+        migrate(old)
+        async with open_postgres(address) as new:
+            await _refuse_used(new)
+            old.execute("BEGIN")  # all tables as of one moment
+            async with new.transaction():
+                moved = {table: await _copy_table(old, new, table) for table in COPIED_TABLES}
+                # The next event gets a number of its own.
+                await new.execute(
+                    "SELECT setval(pg_get_serial_sequence('audit', 'sequence'),"
+                    " COALESCE(MAX(sequence), 0) + 1, false) FROM audit"
+                )
+            old.execute("ROLLBACK")
+    return moved
+
+
+async def _refuse_used(new: Connection) -> None:
+    used = [table for table in COPIED_TABLES if await new.fetchval(f"SELECT EXISTS (SELECT 1 FROM {table})")]  # noqa: S608
+    if used:
+        raise ConfigError(
+            "database-not-empty",
+            f"The database in PostgreSQL has rows already: {', '.join(used)}.",
+            "Copy into an empty one. If it is the right one, it has been copied before: just start the service.",
+        )
+
+
+async def _copy_table(old: sqlite3.Connection, new: Connection, table: str) -> int:
+    columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
+    cursor = old.execute(f"SELECT {', '.join(columns)} FROM {table}")  # noqa: S608 - names of our own tables
+    count = 0
+    while rows := cursor.fetchmany(ROWS_PER_COPY):
+        records = [_record(table, columns, row) for row in rows]
+        await new.copy_records_to_table(table, records=records, columns=columns)
+        count += len(rows)
+    return count
+
+
+def _record(table: str, columns: list[str], row: tuple[object, ...]) -> tuple[object, ...]:
+    """SQLite keeps the nothing of a deleted node as text, where PostgreSQL wants bytes."""
+    return tuple(
+        value.encode() if isinstance(value, str) and (table, column) in BINARY_COLUMNS else value
+        for column, value in zip(columns, row, strict=True)
+    )

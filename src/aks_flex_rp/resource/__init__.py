@@ -1,0 +1,1 @@
+"""The flexNodeConfig resource: models, validation, generated configuration. Pure functions without I/O."""

@@ -1,0 +1,207 @@
+"""Generates a node's configuration from its properties and its cluster, including the endpoints of the provider and
+of Azure.
+
+`generate_config` is what every reader of the node sees, without secrets; `build_bundle` adds the secrets and is what
+a machine fetches once from its config URL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.resource import versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.clusters.facts import ClusterFacts
+    from aks_flex_rp.resource.models import Properties
+
+
+DEFAULT_POLL_SECONDS = 30.0  # an agent's own
+
+
+@dataclass(frozen=True)
+class AgentEndpoints:
+    url: str = ""  # of the service, as agents reach it; empty when nobody has said
+    ca_cert_data: str = ""  # base64 of PEM: who vouches for it, where the system's authorities do not
+    audiences: dict[str, str] = field(default_factory=dict)  # by tenant, whom tokens are made out to
+    azure: dict[str, str] = field(default_factory=dict)  # what a private cloud has that the public one has not
+    poll_seconds: float = DEFAULT_POLL_SECONDS  # how often agents ask
+
+    def to_document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> AgentEndpoints:
+        """What a newer program has written beside is passed over."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})
+
+    def provider_config(self, properties: Properties, tenant: str) -> dict[str, Any]:
+        """What a node must know that stays, or that has to say who it is before it can join; nothing for others."""
+        calls = properties.continuous_monitoring or properties.kubernetes_auth.by_identity
+        if not calls or not self.url:
+            return {}
+        principal = properties.azure_auth.service_principal
+        home = ((principal.client_tenant if principal else None) or tenant).lower()
+        # A tenant can be called by a domain, too, and then it is the one that there is.
+        audience = self.audiences.get(home) or next(iter(self.audiences.values()), "")
+        told = {"url": self.url, "audience": audience, "caCertData": self.ca_cert_data}
+        pace = {"pollSeconds": self.poll_seconds} if self.poll_seconds != DEFAULT_POLL_SECONDS else {}
+        return {**{name: value for name, value in told.items() if value}, **pace}
+
+
+COMPONENTS = ("containerd", "runc", "cni", "npd")
+NO_ENDPOINTS = AgentEndpoints()
+CLIENT_CERTIFICATE_FILE = (
+    "/etc/aks-flex-node/client.pem"  # where a machine has the certificate of its service principal
+)
+
+
+@dataclass(frozen=True)
+class NodeSecrets:
+    """What only the machine may see."""
+
+    bootstrap_token: str = ""
+    client_secret: str = ""
+
+    def __repr__(self) -> str:
+        return "Secrets(***)"
+
+
+def effective_versions(
+    properties: Properties, kubernetes: str, earlier: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What was asked for, and beside it what was tested together; `kubernetes` when none was asked for.
+
+    To say nothing of a component is no wish to go back behind the version that the node has.
+    """
+    asked = {name: text.removeprefix("v") for name, text in properties.versions.model_dump(exclude_none=True).items()}
+    chosen = asked.get("kubernetes") or kubernetes
+    tested = {
+        name: _newer(text, (earlier or {}).get(name)) for name, text in versions.tested_components(chosen).items()
+    }
+    return {"kubernetes": chosen, **tested, **asked}
+
+
+def _newer(tested: str, earlier: str | None) -> str:
+    one, other = versions.parse_version(tested), versions.parse_version(earlier or "")
+    return earlier if earlier and one and other and other > one else tested
+
+
+def generate_config(
+    properties: Properties,
+    cluster: ClusterId,
+    facts: ClusterFacts,
+    node: str,
+    chosen: Mapping[str, str],
+    *,
+    ways: AgentEndpoints = NO_ENDPOINTS,
+    downgrade: bool = False,
+) -> dict[str, Any]:
+    """With `downgrade`, the node may go back to older versions."""
+    settings = properties.node_config
+    policy = settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else {}
+    optional = {
+        "provider": ways.provider_config(properties, facts.tenant_id),
+        "agent": _agent(properties, chosen),
+        "artifacts": settings.artifacts.model_dump(exclude_none=True) if settings.artifacts else None,
+        "registryMirrors": settings.registry_mirrors,
+        "driftPolicy": settings.drift_policy,
+        "updatePolicy": {**policy, "allowDowngrade": True} if downgrade else policy,
+    }
+    return {
+        "continuousMonitoring": bool(properties.continuous_monitoring),
+        "azure": {**_azure(properties, cluster, facts, node), **_private_cloud(properties, ways)},
+        "kubernetes": {"version": chosen["kubernetes"]},
+        **{name: {"version": chosen[name]} for name in COMPONENTS},
+        "node": _node(properties, facts, node),
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def allows_downgrade(config: Mapping[str, Any]) -> bool:
+    """Until the node has taken it, whatever makes the configuration anew: it may not have seen it yet."""
+    return bool(config.get("updatePolicy", {}).get("allowDowngrade"))
+
+
+def config_versions(config: Mapping[str, Any]) -> dict[str, str]:
+    blocks = {name: config.get(name, {}) for name in ("kubernetes", *COMPONENTS, "agent")}
+    return {name: block["version"] for name, block in blocks.items() if "version" in block}
+
+
+def build_bundle(config: Mapping[str, Any], version: int, secrets: NodeSecrets) -> dict[str, Any]:
+    azure = dict(config["azure"])
+    if secrets.client_secret:
+        azure["servicePrincipal"] = {**azure["servicePrincipal"], "clientSecret": secrets.client_secret}
+    if secrets.bootstrap_token:
+        azure["bootstrapToken"] = {"token": secrets.bootstrap_token}
+    return {"configVersion": str(version), "config": {**config, "azure": azure}}
+
+
+def _agent(properties: Properties, chosen: Mapping[str, str]) -> dict[str, Any]:
+    told = {"version": chosen.get("agent"), "unbootstrapOnDelete": properties.node_config.unbootstrap_on_delete}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _private_cloud(properties: Properties, ways: AgentEndpoints) -> dict[str, str]:
+    """For a node that has an identity there, or a VPN gateway, which a person who is logged in may make for it."""
+    vpn = properties.node_config.vpn
+    goes = properties.azure_auth.method != "none" or (vpn and vpn.enabled)
+    return ways.azure if goes else {}
+
+
+def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts, node: str) -> dict[str, Any]:
+    auth = properties.azure_auth
+    azure: dict[str, Any] = {
+        "subscriptionId": cluster.subscription,
+        "resourceGroup": cluster.group,
+        "targetCluster": {"resourceId": str(cluster)},
+    }
+    if facts.location:
+        azure["location"] = facts.location
+        azure["targetCluster"]["location"] = facts.location
+    if facts.tenant_id:
+        azure["tenantId"] = facts.tenant_id
+    if auth.service_principal:
+        tenant = auth.service_principal.client_tenant or facts.tenant_id
+        azure["servicePrincipal"] = {"clientId": auth.service_principal.client_id}
+        if tenant:
+            azure["servicePrincipal"]["clientTenant"] = tenant
+        if auth.service_principal.certificate_on_machine:
+            azure["servicePrincipal"]["clientCertificateFile"] = CLIENT_CERTIFICATE_FILE
+    if auth.method == "managedIdentity":
+        client = auth.managed_identity.client_id if auth.managed_identity else None
+        azure["managedIdentity"] = {"clientId": client} if client else {}
+    if auth.method == "arc":
+        told = auth.arc.model_dump(exclude_none=True, exclude={"principal_id"}) if auth.arc else {}
+        azure["arc"] = {"enabled": True, "machineName": node, **told}  # a machine's own name may be another one
+    vpn = properties.node_config.vpn
+    if vpn and (said := vpn.model_dump(exclude_none=True)):
+        azure["vpn"] = said
+    return azure
+
+
+def _node(properties: Properties, facts: ClusterFacts, node: str) -> dict[str, Any]:
+    settings = properties.node_config
+    kubelet = {
+        "serverURL": facts.server_url,
+        "caCertData": facts.ca_cert_data,
+        "clusterDomain": facts.cluster_domain,
+        "serverTLSBootstrap": True,  # this service approves the serving certificates of its nodes
+        **(settings.kubelet.model_dump(exclude_none=True) if settings.kubelet else {}),
+    }
+    if facts.dns_service_ip:
+        kubelet["dnsServiceIP"] = facts.dns_service_ip
+    if way := properties.kubernetes_auth.by_identity:
+        kubelet["auth"] = way
+    return {
+        "name": node,
+        "maxPods": settings.max_pods or 110,
+        "labels": settings.labels or {},
+        "taints": [taint.model_dump(exclude_none=True) for taint in settings.taints or ()],
+        "kubelet": kubelet,
+    }

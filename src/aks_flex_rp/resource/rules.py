@@ -1,0 +1,262 @@
+"""Validation rules beyond the schema: Kubernetes naming rules, valid identity combinations, version skew.
+
+Every rule yields the problems it finds, so that a caller gets all of them at once.
+"""
+
+from __future__ import annotations
+
+import zoneinfo
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aks_flex_node.api import kubernetes_rules as kubernetes
+from aks_flex_node.api import value_rules as values
+from aks_flex_rp.arm.errors import Problem, first_violation, json_path, quoted
+from aks_flex_rp.resource import network_rules, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from aks_flex_rp.resource.models import Arc, Kubelet, NodeConfigProperties, Properties
+
+AUTH = ("properties", "azureAuth")
+NODE = ("properties", "nodeConfig")
+METHODS = ("servicePrincipal", "managedIdentity", "arc")
+# What the agent or the cluster decides, and a node would not come up or not be safe without.
+GENERATED = frozenset(
+    """
+    apiVersion kind clusterDNS clusterDomain authentication authorization staticPodPath containerRuntimeEndpoint
+    cgroupDriver rotateCertificates serverTLSBootstrap readOnlyPort maxPods address port enableServer registerNode
+    staticPodURL staticPodURLHeader tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsMinVersion protectKernelDefaults
+    volumePluginDir resolvConf podCIDR providerID kubeReserved systemReserved evictionHard podPidsLimit
+    imageGCHighThresholdPercent imageGCLowThresholdPercent enableDebuggingHandlers
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class ValidationContext:
+    """What a body is judged against besides itself."""
+
+    cluster_version: str
+    accepts_entra: bool | None = None  # whether the cluster accepts Entra ID; None when nobody knows
+    current_versions: Mapping[str, str] | None = None  # the versions that the node has, when there is one
+    stored_secret_client: str = ""  # whose secret is kept
+    reserved_ranges: Mapping[str, str] = field(default_factory=dict)  # addresses that are taken, and who has them
+    allow_downgrade: bool = False  # the caller has said that older versions are meant
+
+
+def check_rules(properties: Properties, around: ValidationContext) -> list[Problem]:
+    return [
+        *_identity(properties, around),
+        *_joining(properties, around),
+        *_versions(properties, around),
+        *_node(properties.node_config),
+        *network_rules.check_network(properties.node_config, around.reserved_ranges),
+    ]
+
+
+def _identity(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
+    auth = properties.azure_auth
+    blocks = dict(zip(METHODS, (auth.service_principal, auth.managed_identity, auth.arc), strict=True))
+    for method, block in blocks.items():
+        if block is not None and method != auth.method:
+            yield Problem(
+                json_path(*AUTH, method),
+                f"These settings belong to the method {method}, and the method is {auth.method}.",
+            )
+    if properties.continuous_monitoring and auth.method == "none":
+        yield Problem(
+            json_path(*AUTH, "method"),
+            "continuousMonitoring needs an Azure identity: servicePrincipal, managedIdentity or arc. "
+            "A bootstrap token cannot poll.",
+        )
+    if auth.method == "servicePrincipal":
+        yield from _service_principal(properties, around)
+    if auth.arc:
+        yield from _arc(auth.arc)
+    if auth.method == "managedIdentity":
+        yield from _known_identity(properties)
+
+
+def _service_principal(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
+    principal = properties.azure_auth.service_principal
+    if principal is None:
+        yield Problem(json_path(*AUTH, "servicePrincipal"), "The method servicePrincipal needs these settings.")
+        return
+    place = json_path(*AUTH, "servicePrincipal", "clientSecret")
+    secret = principal.client_secret.get_secret_value() if principal.client_secret else None
+    if principal.certificate_on_machine:
+        if secret is not None:
+            yield Problem(place, "A principal that signs in with a certificate on the machine has no secret here.")
+        return
+    if secret is not None and not secret.strip():
+        yield Problem(place, "The secret is empty. Leave it out to keep the one written before.")
+    elif secret is not None and (wrong := _unfit(secret)):
+        yield Problem(place, f"The secret {wrong}")
+    if principal.client_secret is None and principal.client_id.lower() != around.stored_secret_client:
+        why = (
+            "the secret written before is another principal's"
+            if around.stored_secret_client
+            else "none was written before"
+        )
+        yield Problem(
+            place,
+            f"The secret is needed: {why}. Where the machine has a certificate instead, set certificateOnMachine.",
+        )
+
+
+def _unfit(text: str) -> str | None:
+    """What no setting of an agent may be: several lines, a placeholder, or what stands for a hidden secret."""
+    if set(text) == {"*"}:
+        return "is what is shown in a secret's place."
+    return values.plain(text) or values.placeholder(text)
+
+
+def _arc(arc: Arc) -> Iterator[Problem]:
+    place = (*AUTH, "arc")
+    named = {"machineName": arc.machine_name, "resourceGroup": arc.resource_group}
+    for name, text in named.items():
+        yield from first_violation(json_path(*place, name), text or "x", values.azure_name)
+    yield from first_violation(json_path(*place, "location"), arc.location or "x", values.plain, values.placeholder)
+    for key, value in (arc.tags or {}).items():
+        yield from first_violation(json_path(*place, "tags", key), key, values.plain)
+        yield from first_violation(json_path(*place, "tags", key), value, values.plain)
+
+
+def _known_identity(properties: Properties) -> Iterator[Problem]:
+    """Of a VM's own identity nothing else tells whose it is; an Arc machine's tokens name the machine."""
+    managed = properties.azure_auth.managed_identity
+    needing = "continuousMonitoring" if properties.continuous_monitoring else ""
+    if not needing and properties.kubernetes_auth.by_identity:
+        needing = "Joining by the Azure identity"
+    if needing and not (managed and (managed.client_id or managed.principal_id)):
+        yield Problem(
+            json_path(*AUTH, "managedIdentity"),
+            f"{needing} needs the identity's clientId or principalId, by which the node's calls are known.",
+        )
+
+
+def _joining(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
+    join = properties.kubernetes_auth
+    place = json_path("properties", "kubernetesAuth", "useAzureAuth" if join.use_azure_auth else "method")
+    if not join.by_identity:
+        if join.use_azure_auth:
+            yield Problem(place, "A node joins by its Azure identity or by a bootstrap token, not by both.")
+        return
+    if join.use_azure_auth is False:
+        yield Problem(place, f"The method {join.method} is one of the Azure identity, and useAzureAuth is false.")
+    if properties.azure_auth.method == "none":
+        yield Problem(place, "There is no Azure identity to join with: azureAuth.method is none.")
+    if around.accepts_entra is False:
+        yield Problem(place, "This cluster does not accept Entra ID. Use the method bootstrapToken.")
+
+
+def _versions(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
+    for name, text in properties.versions.model_dump(exclude_none=True).items():
+        place = json_path("properties", "versions", name)
+        plain = text.removeprefix("v")
+        if wrong := kubernetes.version(plain):
+            yield Problem(place, f"{quoted(text)} {wrong}")
+            continue
+        if name == "kubernetes":
+            yield from _skew(place, plain, around.cluster_version)
+        if around.current_versions and not around.allow_downgrade:
+            yield from _downgrade(place, plain, around.current_versions.get(name, ""))
+
+
+def _skew(place: str, text: str, cluster: str) -> Iterator[Problem]:
+    wanted, server = versions.parse_version(text), versions.parse_version(cluster)
+    if wanted is None or server is None:
+        return
+    if wanted > server:
+        yield Problem(
+            place,
+            f"{quoted(text)} is newer than the cluster's API server ({server}), which a node never may be. "
+            "Upgrade the cluster first.",
+        )
+    elif (wanted.major, wanted.minor) < (server.major, server.minor - versions.MAX_KUBELET_SKEW):
+        oldest = f"{server.major}.{server.minor - versions.MAX_KUBELET_SKEW}"
+        yield Problem(
+            place,
+            f"{quoted(text)} is too old for the cluster's API server ({server}), which works with {oldest} and up.",
+        )
+
+
+def _downgrade(place: str, text: str, earlier: str) -> Iterator[Problem]:
+    wanted, now = versions.parse_version(text), versions.parse_version(earlier)
+    if wanted and now and wanted < now:
+        yield Problem(
+            place,
+            f"{quoted(text)} is older than the node's {now}. If that is meant, say so: --allow-downgrade, or "
+            "allowDowngrade=true in the query.",
+        )
+
+
+def _node(node: NodeConfigProperties) -> Iterator[Problem]:
+    for key, value in (node.labels or {}).items():
+        place = json_path(*NODE, "labels", key)
+        yield from first_violation(place, key, kubernetes.label_key, kubernetes.own_label)
+        yield from first_violation(place, value, kubernetes.label_value)
+    yield from _taints(node)
+    if node.kubelet:
+        yield from _kubelet(node.kubelet)
+    yield from _mirrors(node)
+    if node.artifacts and node.artifacts.base_url:
+        yield from _url(json_path(*NODE, "artifacts", "baseURL"), node.artifacts.base_url)
+    window = node.update_policy.maintenance_window if node.update_policy else None
+    if window and window.time_zone and window.time_zone not in zoneinfo.available_timezones():
+        place = json_path(*NODE, "updatePolicy", "maintenanceWindow", "timeZone")
+        yield Problem(place, f"{quoted(window.time_zone)} is no time zone, such as Europe/Berlin or UTC.")
+
+
+def _taints(node: NodeConfigProperties) -> Iterator[Problem]:
+    seen: set[tuple[str, str]] = set()
+    for number, taint in enumerate(node.taints or ()):
+        place = (*NODE, "taints", number)
+        yield from first_violation(json_path(*place, "key"), taint.key, kubernetes.label_key)
+        yield from first_violation(json_path(*place, "value"), taint.value or "", kubernetes.label_value)
+        if (taint.key, taint.effect) in seen:
+            yield Problem(json_path(*place), f"{quoted(taint.key)} with effect {taint.effect} stands here twice.")
+        seen.add((taint.key, taint.effect))
+
+
+def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
+    place = (*NODE, "kubelet")
+    for name, reserved in (("kubeReserved", kubelet.kube_reserved), ("systemReserved", kubelet.system_reserved)):
+        for key, value in (reserved or {}).items():
+            yield from first_violation(json_path(*place, name, key), key, kubernetes.reservable)
+            yield from first_violation(json_path(*place, name, key), value, kubernetes.quantity)
+    for key, value in (kubelet.eviction_hard or {}).items():
+        yield from first_violation(json_path(*place, "evictionHard", key), key, kubernetes.eviction_signal)
+        yield from first_violation(json_path(*place, "evictionHard", key), value, kubernetes.eviction_threshold)
+    high, low = kubelet.image_gc_high_threshold, kubelet.image_gc_low_threshold
+    if (85 if high is None else high) <= (80 if low is None else low):
+        yield Problem(
+            json_path(*place, "imageGCLowThreshold"),
+            "The low threshold (default 80) must be below the high one (default 85).",
+        )
+    if kubelet.cluster_domain:
+        yield from first_violation(json_path(*place, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
+    for key in GENERATED & set(kubelet.extra_config or ()):
+        yield Problem(json_path(*place, "extraConfig", key), "This is generated, and may not be set here.")
+
+
+def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
+    for registry, mirrors in (node.registry_mirrors or {}).items():
+        place = (*NODE, "registryMirrors", registry)
+        yield from first_violation(json_path(*place), registry, values.registry)
+        if not mirrors:
+            yield Problem(json_path(*place), "There is no mirror in the list. Name one, or leave the registry out.")
+        for number, url in enumerate(mirrors):
+            yield from _url(json_path(*place, number), url)
+
+
+def _url(place: str, text: str) -> Iterator[Problem]:
+    """It is shown to all who may read the node, so it must not carry a password; and a message never repeats it."""
+    if wrong := values.url(text):
+        yield Problem(place, f"The value {wrong}")
+    elif set(text) & set("?#@"):
+        yield Problem(
+            place, "The URL must not have a user, a password, a query or a fragment: it is no place for secrets."
+        )

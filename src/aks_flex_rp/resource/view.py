@@ -1,0 +1,72 @@
+"""A node as the API returns it: the ARM envelope with properties, generated configuration and status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.arm.ids import NODE_TYPE
+from aks_flex_rp.timestamps import format_seconds
+
+if TYPE_CHECKING:
+    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.store.interface import Node
+
+URL_EXPIRED = "The URL expired before it was used. Ask for a new one with regenerateToken."
+SILENT_AFTER = 3 * 40  # seconds: three polls at the seed's slowest
+
+
+def node_resource(node: Node, cluster: ClusterId, now: float, *, whole: bool = True) -> dict[str, Any]:
+    """`whole` has the generated configuration, which a list leaves out."""
+    properties: dict[str, Any] = {
+        "provisioningState": "Succeeded",
+        "configVersion": str(node.version),
+        **node.properties,
+    }
+    if whole:
+        properties["config"] = node.config
+    properties["status"] = node_status(node, now)
+    if node.last_seen:
+        properties["lastSeen"] = format_seconds(node.last_seen)
+    return {
+        "id": cluster.node(node.name),
+        "name": node.name,
+        "type": NODE_TYPE,
+        "etag": node.etag,
+        "systemData": node.system,
+        "properties": properties,
+    }
+
+
+def node_status(node: Node, now: float) -> dict[str, Any]:
+    """What the agent said, or the cluster where the agent does not stay, and how far the node came in joining."""
+    told = dict(node.status)
+    ready = next((each for each in told.get("conditions", ()) if each["type"] == "Ready"), None)
+    if ready is None:
+        ready = {
+            "type": "Ready",
+            "status": "Unknown",
+            "reason": "NotReported" if "conditions" in told else "NeverReported",
+            "lastTransitionTime": format_seconds(node.created),
+        }
+        told["conditions"] = [ready, *told.get("conditions", ())]
+    silent = now - node.last_seen
+    if node.properties.get("continuousMonitoring") and node.last_seen and silent > SILENT_AFTER:
+        told["conditions"] = [_silent(each, node.last_seen) for each in told["conditions"]]
+    told["joinState"] = node.join.get("state", "Created")
+    if failure := node.join.get("failure"):
+        told["joinFailure"] = failure
+    elif told["joinState"] in {"Created", "ConfigFetched"} and node.join.get("urlExpires", now) < now:
+        told |= {"joinState": "Failed", "joinFailure": URL_EXPIRED}  # whether or not anybody was there to see it
+    return told
+
+
+def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:
+    if condition["type"] != "Ready":
+        return condition
+    return {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "NodeSilent",
+        "message": f"The node has not been heard of since {format_seconds(last_seen)}.",
+        "lastTransitionTime": format_seconds(last_seen + SILENT_AFTER),
+    }

@@ -1,0 +1,139 @@
+"""Runs the service in uvicorn: TLS context that can be reloaded, and a shutdown that releases held polls first."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import signal
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+import uvloop
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.api.http_protocol import BoundedProtocol
+from aks_flex_rp.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from aks_flex_rp.settings import ServiceSettings
+
+BACKLOG = 4096
+STOP_SECONDS = 20
+GOODBYE_SECONDS = 1.0  # in which what was answered last has reached a client that still listens
+
+log = logging.getLogger(__name__)
+
+
+class Server(uvicorn.Server):
+    """One service on one socket."""
+
+    def __init__(self, service: Service) -> None:
+        config = uvicorn.Config(
+            service.app,
+            http=BoundedProtocol,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=service.settings.keep_alive_seconds,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )
+        config.load()
+        config.ssl = service.tls.context
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.poll_cache.release_waiters()
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Not uvicorn's way, which sends the signal once more when it is done: there still is a store to close."""
+        if threading.current_thread() is threading.main_thread():  # no other is ever told of signals
+            loop = asyncio.get_running_loop()
+            for each in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(each, self.handle_exit, each, None)
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """A client that is idle answers no goodbye of TLS, and is not to be waited for."""
+        hanging_up = asyncio.create_task(self._hang_up())
+        await super().shutdown(sockets)
+        hanging_up.cancel()
+
+    async def _hang_up(self) -> None:
+        said_goodbye: set[object] = set()
+        while True:
+            closing = {each for each in self.server_state.connections if each.transport.is_closing()}
+            for connection in closing & said_goodbye:
+                connection.transport.abort()
+            said_goodbye = {*closing}
+            await asyncio.sleep(GOODBYE_SECONDS)
+
+    async def run_service(self, bound: socket.socket, ready: Callable[[Service, int], None]) -> None:
+        """Until `handle_exit`, which signals call; `ready` is told the port when the first request can come."""
+        await self._service.start()
+        _collect_rarely()
+        try:
+            told = asyncio.create_task(self._tell(bound.getsockname()[1], ready))
+            await self.serve(sockets=[bound])
+            await told
+        finally:
+            await self._service.stop()
+
+    async def _tell(self, port: int, ready: Callable[[Service, int], None]) -> None:
+        while not self.started and not self.should_exit:
+            await asyncio.sleep(0.01)
+        if self.started:
+            ready(self._service, port)
+
+
+def serve(settings: ServiceSettings, ready: Callable[[Service, int], None]) -> None:
+    """Until a signal ends it."""
+    _allow_many_connections()
+    bound = listen(settings)
+    uvloop.run(_serve(settings, bound, ready))
+
+
+async def _serve(settings: ServiceSettings, bound: socket.socket, ready: Callable[[Service, int], None]) -> None:
+    await Server(Service(settings)).run_service(bound, ready)
+
+
+def listen(settings: ServiceSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((settings.host, settings.port))
+    except OSError as error:
+        raise ConfigError(
+            "listen-refused",
+            f"The service cannot listen on {settings.listen}: {error.strerror}.",
+            "Choose another address with --listen, or end what is there already.",
+        ) from error
+    return bound
+
+
+def _collect_rarely() -> None:
+    """Whatever there is now stays. Polls and connections leave no cycles behind, and to look for some among what is
+    known of a hundred thousand nodes would hold up everybody for a third of a second."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 100, 100)
+
+
+def _allow_many_connections() -> None:
+    """As many as the system lets us have: a held poll is a connection."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,280 @@
+"""Composition root: builds all parts of the service from its settings and starts and stops them in order.
+
+Also derives from the settings which endpoints agents are given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp import private_files
+from aks_flex_rp.api.arm_routes import ArmRoutes
+from aks_flex_rp.api.authorization import Authorizer
+from aks_flex_rp.api.metrics import Metrics
+from aks_flex_rp.api.poll_cache import PollCache
+from aks_flex_rp.api.poll_handler import PollHandler
+from aks_flex_rp.api.routes import ServiceRoutes, create_app
+from aks_flex_rp.auth.admin_key import AdminKey
+from aks_flex_rp.auth.rate_limit import RateLimiter
+from aks_flex_rp.auth.roles import Roles
+from aks_flex_rp.auth.token_verifier import TokenVerifier
+from aks_flex_rp.azure_identity import open_arm
+from aks_flex_rp.cluster_registry import ClusterRegistry
+from aks_flex_rp.clusters.connections import ArmConnection
+from aks_flex_rp.clusters.controller import ClusterController, ControllerIntervals
+from aks_flex_rp.clusters.facts import FactOverrides
+from aks_flex_rp.clusters.informer import run_periodically
+from aks_flex_rp.crypto.encryption import open_sealer_keys
+from aks_flex_rp.crypto.self_signed import PrivateCa
+from aks_flex_rp.crypto.tls_certificates import CertificateFiles as GivenFiles
+from aks_flex_rp.crypto.tls_certificates import ServerTls
+from aks_flex_rp.dashboard.app import open_dashboard
+from aks_flex_rp.delivery.config_url import BuiltInDelivery
+from aks_flex_rp.nodes.access_grants import AccessGrants
+from aks_flex_rp.nodes.cluster_sync import ClusterSync
+from aks_flex_rp.nodes.commands import NodeCommands
+from aks_flex_rp.nodes.context import NodeContext
+from aks_flex_rp.nodes.join_tracker import JoinTracker
+from aks_flex_rp.nodes.queries import NodeQueries
+from aks_flex_rp.nodes.reports import StatusReports
+from aks_flex_rp.notify.notifier import Notifier
+from aks_flex_rp.resource.config_generator import AgentEndpoints
+from aks_flex_rp.resource.view import SILENT_AFTER
+from aks_flex_rp.settings import AzureSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aks_flex_rp.clusters.connections import ClusterConnection
+    from aks_flex_rp.crypto.encryption import Sealer
+    from aks_flex_rp.crypto.self_signed import PrivateCa as OwnAuthority
+    from aks_flex_rp.crypto.tls_certificates import CertificateChain, CertificateSource
+    from aks_flex_rp.delivery.config_url import BundleDelivery
+    from aks_flex_rp.nodes.context import RunningClusterOperations
+    from aks_flex_rp.settings import ServiceSettings
+    from aks_flex_rp.store.interface import Cluster, Store
+
+
+PUBLIC_CLOUD = AzureSettings()
+
+
+def private_ca(settings: ServiceSettings) -> PrivateCa:
+    return PrivateCa(settings.state_dir / "tls", settings.names)
+
+
+def agent_endpoints(settings: ServiceSettings) -> AgentEndpoints:
+    """Read once, when the service begins and has its certificate."""
+    return AgentEndpoints(
+        url=settings.agents_url or settings.origin,
+        ca_cert_data=_own_certificate(settings),
+        audiences={each.tenant_id: each.audiences[0] for each in settings.auth.tenants},
+        poll_seconds=settings.nodes.poll_seconds,
+        azure=_private_cloud(settings.azure),
+    )
+
+
+def _own_certificate(settings: ServiceSettings) -> str:
+    """Not of files that were given, nor behind a gateway by another name, which shows a certificate of its own."""
+    name = urlsplit(settings.agents_url or settings.origin).hostname
+    if settings.tls.certificate_file or name not in [each.lower() for each in settings.names]:
+        return ""
+    return _encoded(private_ca(settings).public_file)
+
+
+def _private_cloud(azure: AzureSettings) -> dict[str, str]:
+    told = {
+        "resourceManager": azure.resource_manager if azure.resource_manager != PUBLIC_CLOUD.resource_manager else "",
+        "authorityHost": azure.authority if azure.authority != PUBLIC_CLOUD.authority else "",
+        "caCertData": _encoded(azure.ca_file) if azure.ca_file else "",
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _encoded(file: Path) -> str:
+    try:
+        return base64.b64encode(file.read_bytes()).decode()
+    except OSError as error:
+        raise ConfigError(
+            "service-config-invalid",
+            f"{file}, which nodes are to trust, cannot be read: {error.strerror}.",
+            "Correct the settings of the service, or the file.",
+        ) from error
+
+
+SWEEP_SECONDS = 60.0
+MEASURE_SECONDS = 15.0
+REPAIR_SECONDS = 900.0
+
+log = logging.getLogger(__name__)
+
+
+def open_store(settings: ServiceSettings) -> Store:
+    """Not started yet. PostgreSQL when an address is given, SQLite in the state directory when none is."""
+    address = settings.database or ""
+    if settings.database_file:
+        address = private_files.read(settings.database_file).decode().strip()
+    if address:
+        from aks_flex_rp.store.postgres import PostgresStore  # noqa: PLC0415 - one machine needs no driver
+
+        return PostgresStore(address)
+    from aks_flex_rp.store.sqlite import SqliteStore  # noqa: PLC0415
+
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return SqliteStore(settings.sqlite_file)
+
+
+def open_sealer(settings: ServiceSettings) -> Sealer:
+    return open_sealer_keys(settings.keys, os.environ)
+
+
+class Service:
+    def __init__(self, settings: ServiceSettings, clusters: RunningClusterOperations | None = None) -> None:
+        """`clusters` stands in for the connections that the service makes by itself."""
+        self.settings = settings
+        self.admin_key = AdminKey(settings.admin_key_file)
+        self.store = open_store(settings)
+        self.metrics = metrics = Metrics()
+        self.tls = ServerTls(MeasuredCertificates(_certificates(settings), metrics.certificate.set), time.time())
+        told = metrics.notifications
+        self._notifying = Notifier(
+            settings.notifications, self.store, SILENT_AFTER, lambda how, number: told.labels(how).inc(number)
+        )
+        sealer = open_sealer(settings)
+        self.poll_cache = cards = PollCache(self.store)
+        self.clusters = clusters or ClusterRegistry(
+            self.store, sealer, self._watch, lambda event: metrics.tokens.labels(event).inc()
+        )
+        self._bundles = BuiltInDelivery(self.store, sealer, settings.origin, lambda: self.tls.pin)
+        self.delivery = self._delivery()
+        seconds = settings.tokens.hours * 3600
+        self.context = shop = NodeContext(
+            self.store,
+            sealer,
+            self.delivery,
+            self.clusters,
+            token_seconds=seconds,
+            endpoints=agent_endpoints(settings),
+        )
+        follow, notices = ClusterSync(shop).sync, self._notifying.publisher
+        self.join_tracker = JoinTracker(shop, follow, lambda outcome: metrics.joins.labels(outcome).inc(), notices)
+        tokens = TokenVerifier(settings.auth, self.admin_key)
+        doors = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), cards, shop)
+        reporting = StatusReports(shop, AccessGrants(shop), cards.record_seen, notices)
+        arm = ArmRoutes(doors, NodeCommands(shop, notices), NodeQueries(shop, cards.last_seen), reporting, metrics)
+        built_in = self._bundles if settings.delivery.method == "builtIn" else None
+        own = ServiceRoutes(doors, self.join_tracker, metrics, built_in, lambda: self._running)
+        self.dashboard = open_dashboard(settings, arm, self.admin_key, sealer) if settings.dashboard.enabled else None
+        self.app = PollHandler(
+            create_app(arm, own, self.dashboard.routes() if self.dashboard else ()), doors, metrics
+        )
+        metrics.watch("held_polls", "Polls that wait for a change.", lambda: cards.held_polls)
+        metrics.watch("clusters", "Clusters that are known.", lambda: self.clusters.count)
+        self._running = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self.admin_key.ensure()
+        await self.store.start()
+        await self.store.refresh_fleet()
+        await self.delivery.start()
+        self.poll_cache.start()
+        await self.clusters.start()
+        sweeping = run_periodically("sweep", self._sweep, SWEEP_SECONDS)
+        measuring = run_periodically("measures", self._measure, MEASURE_SECONDS)
+        chores = [run_periodically(each.name, each.once, each.seconds) for each in self._notifying.tasks()]
+        self._tasks = [
+            asyncio.create_task(each) for each in (self.tls.run(), sweeping, self._keep_mending(), measuring, *chores)
+        ]
+        self._running = True
+
+    async def stop(self) -> None:
+        self._running = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._notifying.stop()
+        await self.clusters.stop()
+        await self.poll_cache.stop()
+        await self.store.stop()
+
+    def _watch(self, cluster: Cluster, connection: ClusterConnection) -> ClusterController:
+        facts = cluster.facts
+        return ClusterController(
+            cluster.key,
+            connection,
+            self.join_tracker,
+            arm=open_arm(self.settings) if isinstance(connection, ArmConnection) else None,
+            given=FactOverrides(**facts.get("given", {})),
+            pace=ControllerIntervals(
+                grace=self.settings.tokens.grace_seconds,
+                gone_after=self.settings.nodes.gone_after_minutes * 60,
+            ),
+        )
+
+    def _delivery(self) -> BundleDelivery:
+        settings = self.settings.delivery
+        if settings.method == "builtIn" or settings.azure_blob is None:
+            return self._bundles
+        from aks_flex_rp.delivery.azure_blob import open_blob_delivery  # noqa: PLC0415 - most need no Azure SDK
+
+        return open_blob_delivery(self.settings)
+
+    def _roles(self) -> Roles:
+        auth = self.settings.auth
+        if not auth.azure_role_assignments:
+            return Roles(auth.roles)
+        from aks_flex_rp.auth.roles import AzureAssignments  # noqa: PLC0415
+
+        return Roles(auth.roles, AzureAssignments(open_arm(self.settings)))
+
+    async def _measure(self) -> None:
+        """Whatever asks for a metric does not wait for the store."""
+        self.metrics.store_up.set(await self.store.healthy())
+        counts = await self.store.fleet_counts(time.time())
+        self.metrics.set_fleet(counts, await self.store.pending_messages())
+
+    async def _keep_mending(self) -> None:
+        """First after a while: replicas of another release are replaced after this one has started."""
+        await asyncio.sleep(REPAIR_SECONDS)
+        await run_periodically("fleet", self._mend, REPAIR_SECONDS)
+
+    async def _mend(self) -> None:
+        if mended := await self.store.mend_fleet():
+            log.info("%d rows of the fleet were made anew: another release has written their nodes.", mended)
+
+    async def _sweep(self) -> None:
+        """Expired URLs go, and old lines of the audit; expired tokens go with their cluster's watch."""
+        now = time.time()
+        if gone := await self.delivery.sweep(now):
+            log.info("%d expired config URLs were removed.", gone)
+        if self.dashboard:
+            await self.dashboard.sessions.sweep()
+        await self.store.forget_audit(now - self.settings.audit_days * 86400)
+
+
+@dataclass(frozen=True)
+class MeasuredCertificates:
+    """Certificates, and who is told until when the one that is served lasts."""
+
+    source: CertificateSource
+    tell: Callable[[float], None]
+
+    def current(self, now: float) -> CertificateChain:
+        chain = self.source.current(now)
+        self.tell(chain.certificates[0].not_valid_after_utc.timestamp())
+        return chain
+
+
+def _certificates(settings: ServiceSettings) -> GivenFiles | OwnAuthority:
+    if settings.tls.certificate_file and settings.tls.key_file:
+        return GivenFiles(settings.tls.certificate_file, settings.tls.key_file)
+    return private_ca(settings)

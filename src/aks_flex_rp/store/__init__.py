@@ -1,0 +1,1 @@
+"""Persistent storage: SQLite on one machine, PostgreSQL for several replicas."""

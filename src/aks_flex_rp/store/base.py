@@ -1,0 +1,241 @@
+"""Implementation of the Store protocol common to both databases, on three primitives that each database
+implements.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.store import fleet, outbox, rows, sql, user_sessions
+from aks_flex_rp.store.changes import ChangeBroadcast
+from aks_flex_rp.store.fleet_repair import FleetRepair
+from aks_flex_rp.store.heartbeat import SqlHeartbeats
+from aks_flex_rp.store.interface import AuditEvent, Cluster, Conflict, Delivery, Document, Node, NodePage, NodeTrace
+from aks_flex_rp.store.outbox import SqlOutbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
+    from aks_flex_rp.store.outbox import OutboxMessage
+    from aks_flex_rp.store.rows import Row, Values
+    from aks_flex_rp.store.user_sessions import UserSession
+
+LARGEST = 2**63 - 1
+FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
+
+
+class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
+    def __init__(self) -> None:
+        self._changes = ChangeBroadcast()
+        self._places: dict[str, int] = {}  # once given, a place stays
+
+    @abstractmethod
+    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
+
+    @abstractmethod
+    async def _write(
+        self, write: sql.WriteStatement, values: Values, change: NodeChange | None = None
+    ) -> Sequence[Row]:
+        """What the deciding statement returned. All of the write is done when it returned a row, and else nothing.
+
+        Whoever waits is told of the change when it is on the disk, also when the caller has gone meanwhile.
+        """
+        ...
+
+    @abstractmethod
+    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None:
+        """One statement with many rows of parameters, all or nothing; a repeatable one may be done twice."""
+        ...
+
+    # clusters
+    async def put_cluster(self, cluster: Cluster, expected: int | None) -> None:
+        values = rows.cluster_values(cluster)
+        if expected is None:
+            done = await self._write(sql.CREATE_CLUSTER, values)
+        else:
+            done = await self._write(sql.REPLACE_CLUSTER, (*values, expected))
+        if not done:
+            raise Conflict(f"The cluster {cluster.id} is not as it was read.")
+
+    async def cluster(self, key: str) -> Cluster | None:
+        return next(map(rows.cluster_of, await self._read(sql.CLUSTER, key)), None)
+
+    async def clusters(self) -> tuple[Cluster, ...]:
+        return tuple(map(rows.cluster_of, await self._read(sql.CLUSTERS)))
+
+    async def delete_cluster(self, key: str) -> bool:
+        if await self._write(sql.DELETE_CLUSTER, (key,)):
+            return True
+        if await self.cluster(key) is None:
+            return False
+        raise Conflict(f"The cluster {key} still has nodes.")
+
+    # nodes
+    async def put_node(
+        self,
+        node: Node,
+        expected: str | None,
+        events: Sequence[AuditEvent] = (),
+        messages: Sequence[OutboxMessage] = (),
+        *,
+        retire: bool = False,
+    ) -> None:
+        text = sql.REPLACE_NODE
+        last: Values = (expected, node.revision)
+        if expected is None:
+            text, last = sql.CREATE_NODE, (rows.to_json(node.status),)
+        place = await self._cluster_number(node.cluster)
+        more = (*([FORGET_DELIVERY] if retire else ()), *_recorded(events), *outbox.enqueue(messages))
+        follows = (fleet.upsert_row(place, node), *more)
+        write, values = sql.compose_write(text, (*rows.node_values(node), *last), *follows)
+        if not await self._write(write, values, (node.cluster, node.key, node.version)):
+            raise Conflict(f"The node {node.name} is not as it was read.")
+
+    async def node(self, cluster: str, key: str) -> Node | None:
+        return next(map(rows.node_of, await self._read(sql.NODE, cluster, key)), None)
+
+    async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
+        limit = clamp_limit(limit)
+        found = await self._read(sql.NODES, cluster, after, limit + 1)
+        nodes = tuple(map(rows.node_of, found[:limit]))
+        return NodePage(nodes, nodes[-1].key if len(found) > limit else None)
+
+    async def count_nodes(self) -> int:
+        return int((await self._read(sql.COUNT_NODES))[0][0])
+
+    async def delete_node(
+        self,
+        cluster: str,
+        key: str,
+        expected: str | None,
+        events: Sequence[AuditEvent] = (),
+        messages: Sequence[OutboxMessage] = (),
+    ) -> bool:
+        more = (FORGET_DELIVERY, *_recorded(events), *outbox.enqueue(messages))
+        follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
+        write, values = sql.compose_write(sql.DELETE_NODE, (cluster, key, expected or ""), *follows)
+        if await self._write(write, values, (cluster, key, 0)):
+            return True
+        if await self.node(cluster, key) is None:
+            return False
+        raise Conflict(f"The node {key} is not as it was read.")
+
+    async def trace(self, cluster: str, key: str) -> NodeTrace:
+        found = await self._read(sql.TRACE, cluster, key)
+        return NodeTrace(int(found[0][0]), str(found[0][1])) if found else NodeTrace()
+
+    async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
+        if moments:  # in one order everywhere, that of the batches, so that two replicas never wait for each other
+            placed = [(await self._cluster_number(cluster), key, moment) for cluster, key, moment in sorted(moments)]
+            await self._write_many(fleet.SEEN, placed, repeatable=True)
+
+    async def report(
+        self,
+        cluster: str,
+        key: str,
+        status: Document,
+        moment: float,
+        messages: Sequence[OutboxMessage] = (),
+        before: Document | None = None,
+    ) -> bool:
+        follows = (
+            fleet.update_row(await self._cluster_number(cluster), key, status, moment),
+            *outbox.enqueue(messages),
+        )
+        said: Values = (cluster, key, rows.to_json(status))
+        if before is None:
+            return bool(await self._write(*sql.compose_write(sql.REPORT, said, *follows)))
+        if await self._write(*sql.compose_write(sql.REPORT_AFTER, (*said, rows.to_json(before)), *follows)):
+            return True
+        if await self.node(cluster, key) is None:
+            return False
+        raise Conflict(f"The node {key} has said something else meanwhile.")
+
+    # the fleet
+    async def places(self) -> dict[str, int]:
+        return {cluster: number for number, cluster in await self._read(fleet.PLACES)}
+
+    async def fleet(self, asked: FleetQuery, now: float) -> tuple[FleetEntry, ...]:
+        text, values = fleet.page(asked, now)
+        return tuple(map(fleet.entry_of, await self._read(text, *values)))
+
+    async def count_fleet(self, asked: FleetQuery, now: float) -> int:
+        text, values = fleet.count(asked, now)
+        return int((await self._read(text, *values))[0][0])
+
+    async def fleet_counts(self, now: float) -> tuple[FleetCount, ...]:
+        return tuple(map(fleet.count_of, await self._read(fleet.COUNTS, now)))
+
+    async def _cluster_number(self, cluster: str) -> int:
+        """The number of a cluster. Two who make one at the same moment may both want the same number: one gets none,
+        and looks again."""
+        while (known := self._places.get(cluster)) is None:
+            found = await self._read(fleet.PLACE, cluster) or await self._write(fleet.MAKE_PLACE, (cluster,))
+            if found:
+                self._places[cluster] = int(found[0][0])
+        return known
+
+    # sessions
+    async def put_session(self, session: UserSession) -> None:
+        await self._write(user_sessions.PUT_SESSION, user_sessions.session_values(session))
+
+    async def session(self, id: str, now: float) -> UserSession | None:  # noqa: A002
+        return next(map(user_sessions.session_of, await self._read(user_sessions.SELECT_SESSION, id, now)), None)
+
+    async def use_session(self, id: str, used: float) -> None:  # noqa: A002
+        await self._write(user_sessions.USE_SESSION, (id, used))
+
+    async def end_session(self, id: str) -> None:  # noqa: A002
+        await self._write(user_sessions.END_SESSION, (id,))
+
+    async def sweep_sessions(self, now: float, idle_since: float) -> int:
+        return len(await self._write(user_sessions.SWEEP_SESSIONS, (now, idle_since)))
+
+    # deliveries
+    async def put_delivery(self, delivery: Delivery) -> None:
+        await self._write(sql.PUT_DELIVERY, rows.delivery_values(delivery))
+
+    async def fetch_delivery(self, id: str, now: float) -> Delivery | None:  # noqa: A002
+        return next(map(rows.delivery_of, await self._write(sql.FETCH_DELIVERY, (id, now))), None)
+
+    async def revoke_deliveries(self, cluster: str, node: str) -> int:
+        return len(await self._write(sql.REVOKE_DELIVERIES, (cluster, node)))
+
+    async def sweep(self, now: float) -> int:
+        return len(await self._write(sql.SWEEP, (now,)))
+
+    # audit
+    async def record(self, *events: AuditEvent) -> None:
+        if events:
+            await self._write_many(sql.INSERT_EVENT, [rows.event_values(event) for event in events])
+
+    async def audit(
+        self, *, resource: str = "", who: str = "", what: str = "", before: int = 0, limit: int = 100
+    ) -> tuple[AuditEvent, ...]:
+        asked = {"resource": resource.lower(), "who": who, "what": what, "before": min(before, LARGEST)}
+        filters = {name: value for name, value in asked.items() if value}
+        found = await self._read(sql.audit(tuple(filters)), *filters.values(), clamp_limit(limit))
+        return tuple(map(rows.event_of, found))
+
+    async def forget_audit(self, before: float) -> None:
+        await self._write(sql.FORGET_AUDIT, (before,))
+
+    # waiting
+    def changes(self) -> AsyncIterator[NodeChange]:
+        return self._changes.subscribe()
+
+
+def clamp_limit(limit: int) -> int:
+    """At least one, and no more than a database can count."""
+    return min(max(limit, 1), LARGEST - 1)
+
+
+def _recorded(events: Sequence[AuditEvent]) -> tuple[sql.FollowStatement, ...]:
+    """The audit of a write, in the same step."""
+    if not events:
+        return ()
+    values = tuple(value for event in events for value in rows.event_values(event))
+    return (sql.FollowStatement(lambda first: sql.insert_events(first, len(events)), values),)

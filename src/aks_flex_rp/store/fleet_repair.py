@@ -1,0 +1,93 @@
+"""Repairs rows of the fleet index that differ from their nodes.
+
+Every write of a node updates its row. But a replica of an earlier release, which runs during a rolling update, may
+not
+know the index.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.store import fleet, rows, sql
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_rp.store.rows import Row, Values
+
+AT_ONCE = 250  # nodes: reading their documents holds up whoever polls meanwhile
+NODE_COLUMNS = 15
+
+_HERE = (
+    "SELECT 1 FROM places p JOIN nodes n ON n.cluster = p.cluster"
+    " WHERE p.number = {place} AND n.key = {key} AND n.gone = 0"
+)
+
+# A node and its row as of one moment: what differs then does so because somebody wrote the one without the other.
+BESIDE = (
+    f"SELECT {sql.NODE_COLUMNS}, f.shape, {', '.join(f'f.{name}' for name in fleet.DERIVED_COLUMNS)}"  # noqa: S608 - constants
+    f" FROM {sql.NODES_IN_FLEET} WHERE n.gone = 0 AND (n.cluster, n.key) > ($1, $2)"
+    " ORDER BY n.cluster, n.key LIMIT $3"
+)
+
+# Only a row that still is what it was when it was read: a write that came after that has made it right.
+_SAME = " AND ".join(
+    f"{name} = ${number}" for number, name in enumerate(fleet.DERIVED_COLUMNS, 3 + len(fleet.DERIVED_COLUMNS))
+)
+REPLACE_ROW = (
+    f"UPDATE fleet SET {fleet.assignments(3)}, shape = {fleet.ROW_VERSION}"  # noqa: S608 - names of columns
+    f" WHERE place = $1 AND key = $2 AND {_SAME}"
+)
+
+ADD_ROW = (
+    f"INSERT INTO fleet ({fleet.COLUMNS}) SELECT {fleet.new_row(1)}"
+    f" WHERE EXISTS ({_HERE.format(place='$1', key='$2')}) ON CONFLICT (place, key) DO NOTHING"
+)
+
+OLD_ROW_VERSION = f"SELECT key FROM fleet WHERE shape <> {fleet.ROW_VERSION} LIMIT 1"  # noqa: S608 - a number
+
+_NOBODYS = f"NOT EXISTS ({_HERE.format(place='fleet.place', key='fleet.key')})"
+ORPHANS = f"SELECT place, key FROM fleet WHERE {_NOBODYS} LIMIT $1"  # noqa: S608 - a constant
+DELETE_ORPHAN = f"DELETE FROM fleet WHERE place = $1 AND key = $2 AND {_NOBODYS}"  # noqa: S608 - a constant
+
+
+class FleetRepair(ABC):
+    @abstractmethod
+    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
+
+    @abstractmethod
+    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None: ...
+
+    @abstractmethod
+    async def _cluster_number(self, cluster: str) -> int: ...
+
+    async def refresh_fleet(self) -> int:
+        return await self.mend_fleet() if await self._read(OLD_ROW_VERSION) else 0
+
+    async def mend_fleet(self) -> int:
+        nobodys = [tuple(row) for row in await self._read(ORPHANS, AT_ONCE)]
+        mended = await self._repair(DELETE_ORPHAN, nobodys)
+        last: tuple[str, str] = ("", "")
+        while found := await self._read(BESIDE, *last, AT_ONCE):
+            last = (found[-1][0], found[-1][1])
+            wrong = [pair for row in found if (pair := await self._wrong(row))]
+            mended += await self._repair(REPLACE_ROW, [values for text, values in wrong if text is REPLACE_ROW])
+            mended += await self._repair(ADD_ROW, [values for text, values in wrong if text is ADD_ROW])
+        return mended
+
+    async def _wrong(self, row: Row) -> tuple[str, Values] | None:
+        """What is to be written so that the row says what its node does; None when it does."""
+        node, shape, has = rows.node_of(row[:NODE_COLUMNS]), row[NODE_COLUMNS], tuple(row[NODE_COLUMNS + 1 :])
+        says = rows.storable(fleet.row_of(node))
+        if shape is None:
+            return ADD_ROW, (await self._cluster_number(node.cluster), node.key, *says)
+        if (shape, has) == (fleet.ROW_VERSION, says):
+            return None
+        return REPLACE_ROW, (await self._cluster_number(node.cluster), node.key, *says, *has)
+
+    async def _repair(self, text: str, values: Sequence[Values]) -> int:
+        if values:
+            await self._write_many(text, values, repeatable=True)
+        return len(values)

@@ -1,0 +1,104 @@
+"""Group commit for PostgreSQL: waiting writes with the same statement are sent as one pipeline in one transaction.
+
+This saves round trips, and matters most for NOTIFY: PostgreSQL commits transactions that notify one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from aks_flex_rp.store.interface import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aks_flex_rp.store.rows import Row, Values
+
+    # A text and its parameters, many times; each row that comes back begins with the place of its parameters.
+    Execute = Callable[[str, Sequence[Values]], Awaitable[Sequence[Row]]]
+
+MAX_BATCH = 200  # writes in a transaction at most
+MAX_TRANSACTIONS = 2  # transactions at a time: while one is committed, the next is sent
+
+
+@dataclass(frozen=True)
+class PendingWrite:
+    values: Values
+    done: asyncio.Future[list[Row]]
+
+
+class GroupCommit:
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+        self._waiting: dict[str, list[PendingWrite]] = {}
+        self._lanes: set[asyncio.Task[None]] = set()
+
+    async def write(self, text: str, values: Values) -> list[Row]:
+        job = PendingWrite(values, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(text, []).append(job)
+        if len(self._lanes) < MAX_TRANSACTIONS:
+            lane = asyncio.create_task(self._lane(), name="store-writes")
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)
+        return await job.done
+
+    async def finish(self) -> None:
+        """Until all that waits is done."""
+        while self._lanes:
+            await asyncio.wait(set(self._lanes))
+
+    async def _lane(self) -> None:
+        while self._waiting:
+            text, jobs = self._take()
+            try:
+                await self._settle(text, jobs)
+            except BaseException as error:
+                for job in jobs:
+                    complete_write(job, StoreUnavailable(f"The write was given up: {error!r}.", executed=True))
+                raise
+
+    def _take(self) -> tuple[str, list[PendingWrite]]:
+        """In the order of their keys, so that no two transactions wait for each other's rows."""
+        text, jobs = next(iter(self._waiting.items()))
+        del self._waiting[text]
+        if len(jobs) > MAX_BATCH:
+            self._waiting[text] = jobs[MAX_BATCH:]
+        return text, sorted(jobs[:MAX_BATCH], key=lambda job: job.values[:2])
+
+    async def _settle(self, text: str, jobs: list[PendingWrite]) -> None:
+        """All together; one by one when PostgreSQL refuses, so that the fault of one is not its neighbours'."""
+        try:
+            found = await self._execute(text, [(*job.values, place) for place, job in enumerate(jobs)])
+        except (asyncpg.PostgresError, ValueError) as error:
+            if len(jobs) == 1:
+                complete_write(jobs[0], error)
+            for job in jobs if len(jobs) > 1 else ():
+                await self._settle(text, [job])
+        except Exception as error:
+            for job in jobs:
+                complete_write(job, error)
+        else:
+            distribute_rows(jobs, found)
+
+
+def distribute_rows(jobs: list[PendingWrite], found: Sequence[Row]) -> None:
+    """To each the rows that are its own."""
+    own: list[list[Row]] = [[] for _ in jobs]
+    for row in found:
+        own[row[0]].append(tuple(row)[1:])
+    for job, rows in zip(jobs, own, strict=True):
+        complete_write(job, rows)
+
+
+def complete_write(job: PendingWrite, outcome: list[Row] | Exception) -> None:
+    """Unless whoever asked has gone meanwhile."""
+    if job.done.done():
+        return
+    if isinstance(outcome, Exception):
+        job.done.set_exception(outcome)
+    else:
+        job.done.set_result(outcome)

@@ -1,0 +1,89 @@
+"""Nodes that stopped or resumed sending heartbeats, recorded in one transaction with their notifications.
+
+No request shows that a node is silent, so replicas look for it; the record ensures that one of them notifies.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from aks_flex_rp.store import outbox
+from aks_flex_rp.store.sql import compose_write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.outbox import OutboxMessage
+    from aks_flex_rp.store.rows import Row, Values
+    from aks_flex_rp.store.sql import WriteStatement
+
+
+@dataclass(frozen=True)
+class HeartbeatChange:
+    """A node whose silence began, or ended, without anybody having noted it."""
+
+    cluster: str
+    key: str
+    name: str
+    last_seen: float
+    silent: bool  # what it is to be noted as
+    monitored: bool
+
+
+class HeartbeatProtocol(Protocol):
+    async def unnoted_silences(self, before: float, limit: int, *, silent: bool) -> tuple[HeartbeatChange, ...]:
+        """Those that began, or that ended; `before` is the moment since which a node must have been heard of."""
+        ...
+
+    async def note_silence(
+        self, silence: HeartbeatChange, before: float, messages: Sequence[OutboxMessage] = ()
+    ) -> bool:
+        """False when it is no longer so, or another replica was faster; then nothing is told either."""
+        ...
+
+
+def _is_silent(before: str) -> str:
+    """Of a row, by the parameter that says since when it must have been heard of."""
+    return f"(monitored = 1 AND last_seen > 0 AND last_seen < {before})"
+
+
+_SELECT = (
+    "SELECT p.cluster, f.key, f.name, f.last_seen, 1 - f.silent, f.monitored"
+    " FROM fleet f JOIN places p ON p.number = f.place"
+)
+SELECT_SILENT = f"{_SELECT} WHERE f.silent = 0 AND {_is_silent('$1')} LIMIT $2"
+SELECT_RESUMED = f"{_SELECT} WHERE f.silent = 1 AND NOT {_is_silent('$1')} LIMIT $2"
+
+RECORD_CHANGE = (
+    "UPDATE fleet SET silent = $3 WHERE place = (SELECT number FROM places WHERE cluster = $1)"  # noqa: S608 - a constant
+    " AND key = $2 AND silent <> $3"
+    f" AND CASE WHEN {_is_silent('$4')} THEN 1 ELSE 0 END = $3 RETURNING key"
+)
+
+
+def _silence(row: Row) -> HeartbeatChange:
+    cluster, key, name, last_seen, silent, monitored = row
+    return HeartbeatChange(cluster, key, name, last_seen, bool(silent), bool(monitored))
+
+
+class SqlHeartbeats(ABC):
+    @abstractmethod
+    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
+
+    @abstractmethod
+    async def _write(
+        self, write: WriteStatement, values: Values, change: NodeChange | None = None
+    ) -> Sequence[Row]: ...
+
+    async def unnoted_silences(self, before: float, limit: int, *, silent: bool) -> tuple[HeartbeatChange, ...]:
+        return tuple(map(_silence, await self._read(SELECT_SILENT if silent else SELECT_RESUMED, before, limit)))
+
+    async def note_silence(
+        self, silence: HeartbeatChange, before: float, messages: Sequence[OutboxMessage] = ()
+    ) -> bool:
+        # By the cluster's name and not its number: writes that go together are in one order, whatever they are about.
+        about = (silence.cluster, silence.key, int(silence.silent), before)
+        return bool(await self._write(*compose_write(RECORD_CHANGE, about, *outbox.enqueue(messages))))

@@ -1,0 +1,166 @@
+"""Outbox of webhook messages, written in the same transaction as the change they report.
+
+One row per message and receiver. A receiver gets the messages about one node in order: later ones wait until the
+first
+was sent, dropped, or rejected by the receiver.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Protocol
+
+from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.rows import Row, Values
+
+
+@dataclass(frozen=True)
+class OutboxMessage:
+    """A message for one receiver."""
+
+    id: str  # the same for all receivers, and at every try
+    hook: str  # the receiver's key
+    cluster: str
+    node: str
+    at: float
+    body: str
+    attempts: int = 0  # given by the store, this one included
+
+
+@dataclass(frozen=True)
+class PendingMessages:
+    """What waits for one receiver."""
+
+    hook: str
+    messages: int
+    oldest: float
+    failure: str  # why the last of those that were tried did not arrive
+
+
+class OutboxProtocol(Protocol):
+    """The outbox as the service sees it."""
+
+    async def due_messages(self, hook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
+        """What is to be sent now, at most one of a node. Nobody else gets it for `lease` seconds."""
+        ...
+
+    async def message_sent(self, message: OutboxMessage) -> None: ...
+
+    async def message_failed(self, message: OutboxMessage, again: float, why: str, *, refused: bool = False) -> None:
+        """It is due again at that moment. One that was refused no longer holds up what came after it."""
+        ...
+
+    async def drop_messages(self, hook: str) -> int:
+        """All that waits for a receiver; how many there were."""
+        ...
+
+    async def trim_messages(self, hook: str, most: int) -> int:
+        """The oldest go until so many are left; how many went."""
+        ...
+
+    async def forget_messages(self, before: float) -> int:
+        """Messages of whichever receiver that are older than this moment; how many there were."""
+        ...
+
+    async def pending_messages(self) -> tuple[PendingMessages, ...]: ...
+
+
+# Statements --------------------------------------------------------------------------------------------------------
+
+_TYPES = ("TEXT", "TEXT", "TEXT", "TEXT", "DOUBLE PRECISION", "TEXT")
+_COLUMNS = "id, hook, cluster, node, at, body"
+
+
+@cache
+def _insert(first: int, messages: int) -> str:
+    rows = [f"({casts(first + number * len(_TYPES), _TYPES)})" for number in range(messages)]
+    return (
+        f"INSERT INTO outbox ({_COLUMNS}, due, attempts, refused, failure)"  # noqa: S608 - numbers and types
+        " SELECT column1, column2, column3, column4, column5, column6, column5, 0, 0, ''"
+        f" FROM (VALUES {', '.join(rows)}) AS messages WHERE {IF_DECIDED}"
+    )
+
+
+def enqueue(messages: Sequence[OutboxMessage]) -> tuple[FollowStatement, ...]:
+    """With the change that they tell of."""
+    if not messages:
+        return ()
+    values = tuple(value for each in messages for value in _values(each))
+    return (FollowStatement(partial(_insert, messages=len(messages)), values),)
+
+
+def _values(message: OutboxMessage) -> Values:
+    return message.id, message.hook, message.cluster, message.node, message.at, message.body
+
+
+def _message(row: Row) -> OutboxMessage:
+    return OutboxMessage(*row)
+
+
+# That it still is due is said twice: in PostgreSQL the second of two replicas waits for the first and looks again.
+CLAIM = WriteStatement(
+    "UPDATE outbox SET due = $3, attempts = attempts + 1 WHERE due <= $2 AND sequence IN ("  # noqa: S608 - constants
+    " SELECT o.sequence FROM outbox o WHERE o.hook = $1 AND o.due <= $2 AND NOT EXISTS ("
+    " SELECT 1 FROM outbox e WHERE e.hook = o.hook AND e.cluster = o.cluster AND e.node = o.node"
+    " AND e.sequence < o.sequence AND e.refused = 0) ORDER BY o.due, o.sequence LIMIT $4)"
+    f" RETURNING {_COLUMNS}, attempts"
+)
+
+SENT = WriteStatement("DELETE FROM outbox WHERE hook = $1 AND id = $2 RETURNING id")
+
+FAILED = WriteStatement(
+    "UPDATE outbox SET due = $3, refused = $4, failure = $5 WHERE hook = $1 AND id = $2 RETURNING id"
+)
+
+DROP = WriteStatement("DELETE FROM outbox WHERE hook = $1 RETURNING id")
+
+TRIM = WriteStatement(
+    "DELETE FROM outbox WHERE hook = $1 AND sequence <= (SELECT sequence FROM outbox WHERE hook = $1"
+    " ORDER BY sequence DESC LIMIT 1 OFFSET $2) RETURNING id"
+)
+
+FORGET = WriteStatement("DELETE FROM outbox WHERE at < $1 RETURNING id")
+
+PENDING = (
+    "SELECT o.hook, count(*), min(o.at), COALESCE((SELECT f.failure FROM outbox f WHERE f.hook = o.hook"
+    " AND f.failure <> '' ORDER BY f.due DESC LIMIT 1), '') FROM outbox o GROUP BY o.hook ORDER BY o.hook"
+)
+
+
+class SqlOutbox(ABC):
+    @abstractmethod
+    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
+
+    @abstractmethod
+    async def _write(
+        self, write: WriteStatement, values: Values, change: NodeChange | None = None
+    ) -> Sequence[Row]: ...
+
+    async def due_messages(self, hook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
+        found = await self._write(CLAIM, (hook, now, now + lease, limit))
+        return tuple(sorted(map(_message, found), key=lambda each: each.at))
+
+    async def message_sent(self, message: OutboxMessage) -> None:
+        await self._write(SENT, (message.hook, message.id))
+
+    async def message_failed(self, message: OutboxMessage, again: float, why: str, *, refused: bool = False) -> None:
+        await self._write(FAILED, (message.hook, message.id, again, int(refused), why))
+
+    async def drop_messages(self, hook: str) -> int:
+        return len(await self._write(DROP, (hook,)))
+
+    async def trim_messages(self, hook: str, most: int) -> int:
+        return len(await self._write(TRIM, (hook, most)))
+
+    async def forget_messages(self, before: float) -> int:
+        return len(await self._write(FORGET, (before,)))
+
+    async def pending_messages(self) -> tuple[PendingMessages, ...]:
+        return tuple(PendingMessages(row[0], int(row[1]), float(row[2]), row[3]) for row in await self._read(PENDING))

@@ -1,0 +1,297 @@
+"""Store on PostgreSQL through a connection pool, for several replicas, with a connection that listens for changes.
+
+Every write is one statement; concurrent writes share a transaction (see `group_commit`). When the server is away,
+reads
+are retried, and so are writes that were certainly not executed; a write whose response was lost fails with an error
+that says so. After each reconnection the listener reports that any node may have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+import asyncpg
+
+from aks_flex_rp.backoff import backoff_delays
+from aks_flex_rp.store import migrations, sql
+from aks_flex_rp.store.base import SqlStore
+from aks_flex_rp.store.changes import DISCONNECTED, RESYNC
+from aks_flex_rp.store.group_commit import GroupCommit
+from aks_flex_rp.store.interface import StoreError, StoreUnavailable
+from aks_flex_rp.store.migrations import CHANNEL
+from aks_flex_rp.store.rows import storable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from asyncpg import Connection
+    from asyncpg.pool import PoolConnectionProxy
+
+    from aks_flex_rp.store.changes import ChangeBroadcast, NodeChange
+    from aks_flex_rp.store.rows import Row, Values
+
+
+ALIVE_SECONDS = 10  # how often a silent connection is asked whether it still is one
+
+
+class ChangeListener:
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], broadcast: ChangeBroadcast) -> None:
+        self._connect = connect
+        self._broadcast = broadcast
+        self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+
+    async def start(self) -> None:
+        self._connection = connection = await self._listen()
+        self._task = asyncio.create_task(self._keep(connection), name="store-listener")
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        if self._connection:  # a task that is cancelled before its first step has ended nothing
+            self._connection.terminate()
+
+    async def _keep(self, connection: Connection) -> None:
+        while True:
+            try:
+                await wait_until_lost(connection)
+            finally:
+                connection.terminate()
+            self._broadcast.publish([DISCONNECTED])
+            connection = await self._listen_again()
+            self._broadcast.publish([RESYNC])
+
+    async def _listen_again(self) -> Connection:
+        for pause in backoff_delays():
+            with suppress(Exception):  # whatever keeps it away, there is nothing to do but to try again
+                return await self._listen()
+            await asyncio.sleep(pause)
+        raise AssertionError("There is always another pause.")
+
+    async def _listen(self) -> Connection:
+        connection = await self._connect()
+        try:
+            await connection.add_listener(CHANNEL, self._heard)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    def _heard(self, connection: object, process: int, channel: str, payload: object) -> None:  # noqa: ARG002
+        cluster, node, version = json.loads(str(payload))
+        self._broadcast.publish([(cluster, node, version)])
+
+
+async def wait_until_lost(connection: Connection) -> None:
+    """A connection can end with a word, or go silent: then only asking shows it."""
+    lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell(_: object) -> None:
+        if not lost.done():
+            lost.set_result(None)
+
+    connection.add_termination_listener(tell)
+    while not connection.is_closed():
+        # Not wait_for: a cancellation at the moment when the connection ends would be swallowed by that.
+        await asyncio.wait([lost], timeout=ALIVE_SECONDS)
+        if lost.done():
+            return
+        try:
+            await connection.execute("SELECT 1", timeout=ALIVE_SECONDS)
+        except Exception:  # whatever it says, it does not hear any more
+            return
+
+
+T = TypeVar("T")
+
+MIGRATION_LOCK = 0x61666E  # any number, if only it is everywhere the same
+COMMAND_SECONDS = 10.0  # for what takes milliseconds: a connection that broke in a bad moment may answer never
+HEALTH_SECONDS = 2.0
+CLOSE_SECONDS = 10.0
+
+# The server says that it did nothing: a deadlock, a standby, its memory, disk or connections at an end.
+NOT_EXECUTED = (
+    asyncpg.TransactionRollbackError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InsufficientResourcesError,
+)
+# A connection that ends says so in many ways, and none of them tells what became of the statement.
+CONNECTION_LOST = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.PostgresSystemError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+
+
+class NotSent(Exception):  # noqa: N818 - seen in this module alone
+    """There was no connection to be had: nothing was sent."""
+
+
+class PostgresStore(SqlStore):
+    def __init__(self, dsn: str, *, connections: int = 10, patience: float = 10.0) -> None:
+        """`patience`: for how many seconds a request waits for a server that is away."""
+        super().__init__()
+        self._dsn = dsn
+        self._connections = connections
+        self._patience = patience
+        self._pool: asyncpg.Pool | None = None
+        self._batches = GroupCommit(self._execute)
+        self._listener = ChangeListener(self._connect, self._changes)
+
+    async def start(self) -> None:
+        try:
+            settings = await self._with_retry(self._prepare, repeatable=True)
+            self._pool = await self._make_pool(settings)
+            await self._with_retry(self._listener.start, repeatable=True)
+        except (asyncpg.PostgresError, ValueError) as error:
+            hint = "Check the address of the database, the user and the password, and that the user may make tables."
+            raise StoreError("store-refused", f"PostgreSQL cannot be used: {error}.", hint) from error
+
+    async def stop(self) -> None:
+        await self._listener.stop()
+        await self._batches.finish()
+        pool, self._pool = self._pool, None
+        if pool:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(pool.close(), CLOSE_SECONDS)
+            pool.terminate()
+        self._changes.end()
+
+    async def healthy(self) -> bool:
+        try:
+            await asyncio.wait_for(self._once(lambda connection: connection.fetch("SELECT 1")), HEALTH_SECONDS)
+        except (NotSent, StoreUnavailable, *NOT_EXECUTED, *CONNECTION_LOST):
+            return False
+        return True
+
+    async def _read(self, text: str, *values: object) -> Sequence[Row]:
+        parameters = storable(values)
+        return await self._do(lambda connection: connection.fetch(text, *parameters), repeatable=True)
+
+    async def _write(
+        self,
+        write: sql.WriteStatement,
+        values: Values,
+        change: NodeChange | None = None,  # noqa: ARG002 - a trigger tells of it
+    ) -> Sequence[Row]:
+        """A trigger tells of the change, in the transaction of the write itself."""
+        if self._pool is None:
+            raise StoreUnavailable("The store is not running.")
+        return await self._batches.write(sql.single_statement(write, len(values)), storable(values))
+
+    async def _execute(self, text: str, values: Sequence[Values]) -> Sequence[Row]:
+        return await self._do(lambda connection: connection.fetchmany(text, values))
+
+    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None:
+        parameters = [storable(one) for one in values]
+        await self._do(lambda connection: connection.executemany(text, parameters), repeatable=repeatable)
+
+    async def _do(self, act: Callable[[PoolConnectionProxy], Awaitable[T]], *, repeatable: bool = False) -> T:
+        return await self._with_retry(lambda: self._once(act), repeatable=repeatable)
+
+    async def _once(self, act: Callable[[PoolConnectionProxy], Awaitable[T]]) -> T:
+        async with self._connection() as connection:
+            return await act(connection)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[PoolConnectionProxy]:
+        if self._pool is None:
+            raise StoreUnavailable("The store is not running.")
+        pool = self._pool
+        try:
+            connection = await pool.acquire(timeout=self._patience)
+        except (asyncpg.PostgresError, *CONNECTION_LOST) as error:
+            raise NotSent from error
+        try:
+            yield connection
+        finally:
+            with suppress(*CONNECTION_LOST):  # what was done was done; the pool throws a broken connection away
+                await pool.release(connection)
+
+    async def _with_retry(self, act: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
+        """Until it works, or patience ends. What may have been executed is done again only when that does no harm."""
+        end = asyncio.get_running_loop().time() + self._patience
+        for pause in backoff_delays():
+            try:
+                return await act()
+            except NotSent as error:
+                cause = error.__cause__
+            except NOT_EXECUTED as error:
+                cause = error
+            except CONNECTION_LOST as error:
+                if isinstance(error, ValueError):  # asyncpg's word for arguments that are wrong
+                    raise
+                if not repeatable:
+                    raise response_lost(error) from error
+                cause = error
+            if asyncio.get_running_loop().time() + pause > end:
+                raise unreachable(cause) from cause
+            await asyncio.sleep(pause)
+        raise AssertionError("There is always another pause.")
+
+    async def _connect(self, seconds: float | None = COMMAND_SECONDS) -> asyncpg.Connection:
+        return await asyncpg.connect(self._dsn, timeout=self._patience, command_timeout=seconds)
+
+    async def _prepare(self) -> dict[str, str]:
+        """The tables as they should be, and what connections need so that a commit is on the disk when it returns."""
+        connection = await self._connect(None)  # a step over large tables takes its time
+        try:
+            await migrate(connection)
+            careless = await connection.fetchval("SHOW synchronous_commit") == "off"
+            return {"synchronous_commit": "on"} if careless else {}
+        finally:
+            await connection.close(timeout=CLOSE_SECONDS)
+
+    async def _make_pool(self, settings: dict[str, str]) -> asyncpg.Pool:
+        """Without a connection yet: each is made when it is first needed, and again when it was lost."""
+        return await asyncpg.create_pool(
+            self._dsn,
+            min_size=0,
+            max_size=self._connections,
+            command_timeout=COMMAND_SECONDS,
+            server_settings={"application_name": "aks-flex-rp", **settings},
+            reset=no_reset,
+        )
+
+
+async def no_reset(_: object) -> None:
+    """No statement here leaves anything behind in its session, and to reset it costs a round trip each time."""
+
+
+def unreachable(cause: BaseException | None) -> StoreUnavailable:
+    hint = "See whether the server runs and can be reached from here."
+    return StoreUnavailable(f"PostgreSQL cannot be reached: {describe_cause(cause)}.", hint)
+
+
+def response_lost(cause: BaseException) -> StoreUnavailable:
+    message = f"The connection to PostgreSQL was lost before it answered: {describe_cause(cause)}."
+    return StoreUnavailable(message, "The write may have been done or not: read it, and try again.", executed=True)
+
+
+def describe_cause(cause: BaseException | None) -> str:
+    return str(cause).rstrip(".") or type(cause).__name__
+
+
+async def migrate(
+    connection: asyncpg.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS
+) -> None:
+    """Each step in a transaction, with a lock that other replicas wait for."""
+    step: migrations.Migration | None = steps[0]
+    while step:
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+            await connection.execute(migrations.VERSION_TABLE)
+            step = migrations.next_after(await connection.fetchval(migrations.READ_VERSION), steps)
+            if step:
+                for statement in (*step.postgres_before, *step.statements, *step.postgres_after):
+                    await connection.execute(statement)
+                await connection.execute(migrations.WRITE_VERSION, step.version)

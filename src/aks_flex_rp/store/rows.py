@@ -1,0 +1,104 @@
+"""Maps the store's records to table rows and back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.store.interface import AuditEvent, Cluster, Delivery, Document, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Row = Any  # a tuple of SQLite's, a record of asyncpg's: both are read by place
+Values = tuple[Any, ...]
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # ASCII alone, so that no text in it can offend a database
+
+
+def to_json(document: Document) -> str:
+    return _encode(document)
+
+
+def from_json(text: str) -> Document:
+    found: Document = json.loads(text)
+    return found
+
+
+def storable(values: Sequence[Any]) -> Values:
+    """PostgreSQL knows no NUL in a text, and neither database half a surrogate pair: a stranger may send both."""
+    return tuple(_storable_text(value) if isinstance(value, str) else value for value in values)
+
+
+def _storable_text(text: str) -> str:
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def cluster_values(cluster: Cluster) -> Values:
+    return cluster.key, cluster.id, to_json(cluster.facts), cluster.connection, cluster.version
+
+
+def cluster_of(row: Row) -> Cluster:
+    return Cluster(row[0], row[1], from_json(row[2]), bytes(row[3]), row[4])
+
+
+def node_values(node: Node) -> Values:
+    """All that whoever writes a node decides; what its agent says comes by other ways."""
+    names = (node.cluster, node.key, node.name, node.version, node.etag)
+    documents = (
+        to_json(node.properties),
+        to_json(node.config),
+        node.secrets,
+        to_json(node.system),
+        to_json(node.join),
+    )
+    return (*names, *documents, node.identity, node.created)
+
+
+def node_of(row: Row) -> Node:
+    return Node(
+        cluster=row[0],
+        key=row[1],
+        name=row[2],
+        version=row[3],
+        etag=row[4],
+        properties=from_json(row[5]),
+        config=from_json(row[6]),
+        secrets=bytes(row[7]),
+        system=from_json(row[8]),
+        join=from_json(row[9]),
+        identity=row[10],
+        created=row[11],
+        status=from_json(row[12]),
+        last_seen=float(row[13]),
+        revision=row[14],
+    )
+
+
+def delivery_values(delivery: Delivery) -> Values:
+    return delivery.cluster, delivery.node, delivery.id, delivery.expires, delivery.bundle, delivery.fetched
+
+
+def delivery_of(row: Row) -> Delivery:
+    return Delivery(row[0], row[1], row[2], row[3], bytes(row[4]), row[5])
+
+
+def event_values(event: AuditEvent) -> Values:
+    resource = (event.resource, event.resource.lower())
+    return (
+        event.at,
+        event.who,
+        event.what,
+        *resource,
+        event.source,
+        event.request,
+        event.outcome,
+        to_json(event.detail),
+    )
+
+
+def event_of(row: Row) -> AuditEvent:
+    at, who, what, resource, source, request, outcome, detail, sequence = row
+    return AuditEvent(at, who, what, resource, source, request, outcome, from_json(detail), sequence)

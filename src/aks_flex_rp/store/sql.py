@@ -1,0 +1,190 @@
+"""SQL statements, shared by both databases.
+
+`$1` is a positional parameter in PostgreSQL and a named one in SQLite. A write is a statement that decides, by
+returning
+a row or none, and others that follow only if it returned one. SQLite runs them one after another in a transaction;
+PostgreSQL gets all of them as one statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# True as it stands; `single` puts in its place that the deciding statement returned a row.
+IF_DECIDED = "/* decided */ TRUE"
+
+
+@dataclass(frozen=True)
+class WriteStatement:
+    decide: str
+    follow: tuple[str, ...] = ()  # with the parameters of the deciding statement and, after them, its own
+
+
+@cache
+def single_statement(write: WriteStatement, parameters: int) -> str:
+    """All of a write as one statement, as PostgreSQL alone can read it.
+
+    It takes one parameter more, and every row begins with that: among the rows of many writes, each finds its own.
+    """
+    parts = [f"decided AS ({write.decide})"]
+    for number, text in enumerate(write.follow):
+        only_then = text.replace(IF_DECIDED, "EXISTS (SELECT 1 FROM decided)")
+        parts.append(f"follow_{number} AS ({only_then})")
+    place = f"CAST(${parameters + 1} AS BIGINT)"
+    return f"WITH {', '.join(parts)} SELECT {place}, decided.* FROM decided"  # noqa: S608 - put together from texts of this module
+
+
+def casts(first: int, types: tuple[str, ...]) -> str:
+    """Parameters from that place on, each said to be of its type: in a SELECT nothing else tells PostgreSQL."""
+    return ", ".join(f"CAST(${first + place} AS {kind})" for place, kind in enumerate(types))
+
+
+@dataclass(frozen=True)
+class FollowStatement:
+    """A statement that follows, and its parameters, which come after all that were there before."""
+
+    text: Callable[[int], str]  # from the place of the first of them
+    values: tuple[object, ...] = ()
+
+
+def compose_write(
+    decide: str, values: tuple[object, ...], *follows: FollowStatement
+) -> tuple[WriteStatement, tuple[object, ...]]:
+    """A write and what follows it, each with the parameters that it needs, for one step."""
+    texts = []
+    for follow in follows:
+        texts.append(follow.text(len(values) + 1))
+        values = (*values, *follow.values)
+    return WriteStatement(decide, tuple(texts)), values
+
+
+# Clusters ---------------------------------------------------------------------------------------------------------
+
+CLUSTER = "SELECT key, id, facts, connection, version FROM clusters WHERE key = $1"
+
+CLUSTERS = "SELECT key, id, facts, connection, version FROM clusters ORDER BY key"
+
+CREATE_CLUSTER = WriteStatement(
+    "INSERT INTO clusters (key, id, facts, connection, version) VALUES ($1, $2, $3, $4, $5)"
+    " ON CONFLICT (key) DO NOTHING RETURNING key"
+)
+
+REPLACE_CLUSTER = WriteStatement(
+    "UPDATE clusters SET id = $2, facts = $3, connection = $4, version = $5"
+    " WHERE key = $1 AND version = $6 RETURNING key"
+)
+
+DELETE_CLUSTER = WriteStatement(
+    "DELETE FROM clusters WHERE key = $1"
+    " AND NOT EXISTS (SELECT 1 FROM nodes WHERE cluster = $1 AND gone = 0) RETURNING key"
+)
+
+# Nodes ------------------------------------------------------------------------------------------------------------
+# A node that was deleted stays as an empty row with its last version, so that the next of its name continues from
+# there, and so that one statement decides whether it may be made; and with its identity, whose polls are to hear that
+# the node is gone.
+
+NODE_COLUMNS = (
+    "n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
+    " n.join_state, n.node_identity, n.created, n.status, COALESCE(f.last_seen, 0), n.revision"
+)
+NODES_IN_FLEET = (
+    "nodes n LEFT JOIN places p ON p.cluster = n.cluster LEFT JOIN fleet f ON f.place = p.number AND f.key = n.key"
+)
+SELECT_NODE = f"SELECT {NODE_COLUMNS} FROM {NODES_IN_FLEET} WHERE n.gone = 0 AND n.cluster = $1"  # noqa: S608 - constants
+
+NODE = f"{SELECT_NODE} AND n.key = $2"
+
+NODES = f"{SELECT_NODE} AND n.key > $2 ORDER BY n.key LIMIT $3"
+
+COUNT_NODES = "SELECT count(*) FROM nodes WHERE gone = 0"
+
+TRACE = "SELECT version, node_identity FROM nodes WHERE cluster = $1 AND key = $2"
+
+CREATE_NODE = (
+    "INSERT INTO nodes (cluster, key, name, version, etag, properties, config, secrets, system_data, join_state,"
+    " node_identity, created, status, gone, revision)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 1)"
+    " ON CONFLICT (cluster, key) DO UPDATE SET name = $3, version = $4, etag = $5, properties = $6, config = $7,"
+    " secrets = $8, system_data = $9, join_state = $10, node_identity = $11, created = $12, status = $13, gone = 0,"
+    " revision = nodes.revision + 1"
+    " WHERE nodes.gone = 1 AND nodes.version < $4 RETURNING key"
+)
+
+REPLACE_NODE = (
+    "UPDATE nodes SET name = $3, version = $4, etag = $5, properties = $6, config = $7, secrets = $8,"
+    " system_data = $9, join_state = $10, node_identity = $11, created = $12, revision = revision + 1"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND etag = $13 AND version <= $4"
+    " AND (CAST($14 AS BIGINT) = 0 OR revision = $14) RETURNING key"
+)
+
+DELETE_NODE = (
+    "UPDATE nodes SET gone = 1, revision = revision + 1, etag = '', properties = '', config = '', secrets = '',"
+    " system_data = '', join_state = '', status = ''"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) RETURNING key"
+)
+
+FORGET_DELIVERY = f"DELETE FROM deliveries WHERE cluster = $1 AND node = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
+
+REPORT = "UPDATE nodes SET status = $3 WHERE cluster = $1 AND key = $2 AND gone = 0 RETURNING key"
+
+REPORT_AFTER = (
+    "UPDATE nodes SET status = $3 WHERE cluster = $1 AND key = $2 AND gone = 0 AND status = $4 RETURNING key"
+)
+
+# Deliveries -------------------------------------------------------------------------------------------------------
+# A node has at most one, which is what "every earlier one is gone in the same step" comes to.
+
+PUT_DELIVERY = WriteStatement(
+    "INSERT INTO deliveries (cluster, node, id, expires, bundle, fetched) VALUES ($1, $2, $3, $4, $5, $6)"
+    " ON CONFLICT (cluster, node) DO UPDATE SET id = $3, expires = $4, bundle = $5, fetched = $6 RETURNING id"
+)
+
+FETCH_DELIVERY = WriteStatement(
+    "UPDATE deliveries SET fetched = fetched + 1 WHERE id = $1 AND expires > $2"
+    " RETURNING id, cluster, node, expires, bundle, fetched"
+)
+
+REVOKE_DELIVERIES = WriteStatement("DELETE FROM deliveries WHERE cluster = $1 AND node = $2 RETURNING id")
+
+SWEEP = WriteStatement("DELETE FROM deliveries WHERE expires <= $1 RETURNING id")
+
+# Audit ------------------------------------------------------------------------------------------------------------
+
+EVENT_TYPES = ("DOUBLE PRECISION", *["TEXT"] * 8)
+EVENT_COLUMNS = "at, who, what, resource, resource_key, source, request, outcome, detail"
+
+INSERT_EVENT = f"INSERT INTO audit ({EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"  # noqa: S608 - a constant
+
+
+@cache
+def insert_events(first: int, events: int) -> str:
+    """So many events, whose parameters begin at that place."""
+    starts = range(first, first + events * len(EVENT_TYPES), len(EVENT_TYPES))
+    rows = [f"({casts(start, EVENT_TYPES)})" for start in starts]
+    values = f"SELECT * FROM (VALUES {', '.join(rows)}) AS events WHERE {IF_DECIDED}"  # noqa: S608 - numbers and types
+    return f"INSERT INTO audit ({EVENT_COLUMNS}) {values}"
+
+
+FORGET_AUDIT = WriteStatement("DELETE FROM audit WHERE at < $1 RETURNING sequence")
+
+AUDIT_FILTERS = {
+    "resource": "(resource_key = ${0} OR (resource_key > ${0} || '/' AND resource_key < ${0} || '0'))",
+    "who": "who = ${0}",
+    "what": "what = ${0}",
+    "before": "sequence < ${0}",
+}
+
+
+@cache
+def audit(filters: tuple[str, ...]) -> str:
+    """The newest events first; one parameter for each filter in their order, and the limit."""
+    conditions = [AUDIT_FILTERS[name].format(place) for place, name in enumerate(filters, start=1)]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    columns = "at, who, what, resource, source, request, outcome, detail, sequence"
+    return f"SELECT {columns} FROM audit{where} ORDER BY sequence DESC LIMIT ${len(filters) + 1}"  # noqa: S608 - constants

@@ -1,0 +1,200 @@
+"""Store on SQLite: one file, one writer thread, a few reader threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.store import migrations
+from aks_flex_rp.store.base import SqlStore
+from aks_flex_rp.store.interface import StoreUnavailable
+from aks_flex_rp.store.rows import storable
+from aks_flex_rp.store.sqlite_writer import SqliteWriter, store_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.rows import Row, Values
+    from aks_flex_rp.store.sql import WriteStatement
+
+READERS = 2
+NAMES = [str(number) for number in range(1, 1000)]
+
+
+class SqliteStore(SqlStore):
+    def __init__(self, path: Path | str, *, patience: float = 10.0) -> None:
+        """`patience`: for how many seconds a request waits for another process that holds the file."""
+        super().__init__()
+        self._path = Path(path).absolute()
+        self._patience = patience
+        self._own = threading.local()
+        self._opened: list[sqlite3.Connection] = []
+        self._writer: SqliteWriter | None = None
+        self._readers: ThreadPoolExecutor | None = None
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await loop.run_in_executor(None, open_for_writing, self._path, self._patience)
+        self._opened.append(connection)
+        self._writer = SqliteWriter(connection, self._changes, loop)
+        self._readers = ThreadPoolExecutor(READERS, "store-reader")
+
+    async def stop(self) -> None:
+        """Queued writes are finished and answered first."""
+        if self._writer:
+            await self._writer.stop()
+        readers, self._readers, self._writer = self._readers, None, None
+        if readers:
+            await asyncio.get_running_loop().run_in_executor(None, readers.shutdown)
+        self._changes.end()
+        while (
+            self._opened
+        ):  # the writer's is the first made and the last closed: it leaves a file alone, without -wal
+            self._opened.pop().close()
+        self._own = threading.local()
+
+    async def healthy(self) -> bool:
+        try:
+            await self._read("SELECT 1")
+        except (StoreUnavailable, sqlite3.Error):
+            return False
+        return self._writer is not None and self._writer.alive
+
+    async def backup(self, target: Path | str) -> None:
+        """A copy as of now, whole and on the disk, while everything goes on; it replaces what is at `target`."""
+        await asyncio.get_running_loop().run_in_executor(None, copy_database, self._path, Path(target).absolute())
+
+    async def _read(self, text: str, *values: object) -> Sequence[Row]:
+        if self._readers is None:
+            raise StoreUnavailable("The store has not been started.")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._query, text, values)
+
+    def _query(self, text: str, values: Values) -> Sequence[Row]:
+        try:
+            return self._reading().execute(text, named_parameters(values)).fetchall()
+        except sqlite3.OperationalError as error:
+            raise store_error(error) from error
+
+    def _reading(self) -> sqlite3.Connection:
+        """This thread's own connection."""
+        found: sqlite3.Connection | None = getattr(self._own, "connection", None)
+        if found is None:
+            found = self._own.connection = connect(f"{self._path.as_uri()}?mode=ro", self._patience)
+            self._opened.append(found)
+        return found
+
+    async def _write(self, write: WriteStatement, values: Values, change: NodeChange | None = None) -> Sequence[Row]:
+        parameters = named_parameters(values)
+
+        def act(connection: sqlite3.Connection) -> Sequence[Row]:
+            decided = connection.execute(write.decide, parameters).fetchall()
+            for text in write.follow if decided else ():
+                connection.execute(text, parameters)
+            return decided
+
+        return await self._writing().write(act, change)
+
+    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None:  # noqa: ARG002
+        parameters = [named_parameters(one) for one in values]
+
+        def act(connection: sqlite3.Connection) -> Sequence[Row]:
+            connection.executemany(text, parameters)
+            return ()
+
+        await self._writing().write(act)
+
+    def _writing(self) -> SqliteWriter:
+        if self._writer is None:
+            raise StoreUnavailable("The store has not been started.")
+        return self._writer
+
+
+def named_parameters(values: Values) -> dict[str, object]:
+    """`$1` is a name to SQLite."""
+    return dict(zip(NAMES, storable(values)))  # noqa: B905 - there are more names than values
+
+
+def connect(uri: str, patience: float = 10.0) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
+
+
+def open_for_writing(path: Path, patience: float = 10.0) -> sqlite3.Connection:
+    """The database, made when there is none. SQLite gives the files beside it the mode of the file itself."""
+    make_private(path)
+    connection = connect(path.as_uri(), patience)
+    try:
+        migrate(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA journal_size_limit = {64 << 20}")
+    except sqlite3.OperationalError as error:
+        connection.close()
+        raise store_error(error) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def make_private(path: Path) -> None:
+    """The file is there, for its owner alone, and its name on the disk."""
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(opened, 0o600)
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def migrate(connection: sqlite3.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS) -> None:
+    """Each step in a transaction that another process waits for."""
+    while True:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(migrations.VERSION_TABLE)
+            step = migrations.next_after(connection.execute(migrations.READ_VERSION).fetchone()[0], steps)
+            for statement in step.statements if step else ():
+                connection.execute(statement.replace(migrations.CLUSTERED, " WITHOUT ROWID"))
+            if step:
+                connection.execute(migrations.WRITE_VERSION, named_parameters((step.version,)))
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        if step is None:
+            return
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """By SQLite's online backup, in one go: a reader in WAL mode holds up nobody."""
+    beside = target.with_name(f"{target.name}.{os.getpid()}.part")
+    beside.unlink(missing_ok=True)
+    make_private(beside)
+    try:
+        reading, writing = connect(f"{source.as_uri()}?mode=ro"), connect(beside.as_uri())
+        try:
+            reading.backup(writing)
+            writing.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it
+        finally:
+            writing.close()
+            reading.close()
+        make_private(beside)
+        beside.replace(target)
+        sync_directory(target.parent)
+    finally:
+        beside.unlink(missing_ok=True)
