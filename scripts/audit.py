@@ -53,7 +53,7 @@ BLANKETS = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class SecretFinding:
     path: str
     line: int
     what: str
@@ -73,9 +73,9 @@ def main(words: list[str]) -> int:
             print(*each, sep="  ")
         return 0
     problems = [
-        *judge(found, ALLOWED.read_text()),
+        *unexpected_findings(found, ALLOWED.read_text()),
         *(each for path, text in texts.items() for each in blankets_in(path, text)),
-        *review(REVIEW.read_text(), [(ROOT / name).read_text() for name in PINS]),
+        *dependency_problems(REVIEW.read_text(), [(ROOT / name).read_text() for name in PINS]),
     ]
     for problem in problems:
         print(problem)
@@ -102,13 +102,13 @@ def sources() -> list[tuple[str, str]]:
     return found
 
 
-def secrets_in(path: str, text: str) -> list[Finding]:
+def secrets_in(path: str, text: str) -> list[SecretFinding]:
     found = []
     for what, pattern in SECRETS.items():
         for match in pattern.finditer(text):
             value = match[match.lastindex or 0]
             if what != "something secret" or looks_random(value):
-                found.append(Finding(path, text.count("\n", 0, match.start()) + 1, what, value))
+                found.append(SecretFinding(path, text.count("\n", 0, match.start()) + 1, what, value))
     return found
 
 
@@ -119,7 +119,7 @@ def looks_random(value: str) -> bool:
     return entropy > 3.7 and any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
 
 
-def judge(found: list[Finding], allow_list: str) -> list[str]:
+def unexpected_findings(found: list[SecretFinding], allow_list: str) -> list[str]:
     """What is found and not allowed, and what is allowed and not found any more."""
     lines = [line.split(maxsplit=1) for line in allow_list.splitlines() if line.strip() and not line.startswith("#")]
     allowed = {line[0] for line in lines}
@@ -149,7 +149,7 @@ def blankets_in(path: str, text: str) -> list[str]:
     ]
 
 
-def review(page: str, pins: list[str]) -> list[str]:
+def dependency_problems(page: str, pins: list[str]) -> list[str]:
     """Every pinned package is on the page, in just these versions, with a licence that we know; and no other is."""
     reviewed = {row[0]: row for row in rows(page)}
     pinned: dict[str, set[str]] = {}

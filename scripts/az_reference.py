@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.processes import run
 from tests.az_extension.warm import python_of
 from tests.azure_cli import Az, build_extension, program
 

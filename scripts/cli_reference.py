@@ -11,8 +11,8 @@ from typing import Any
 
 from typer.main import get_command
 
+from aks_flex_lab.cli import app as lab
 from aks_flex_node.agent.cli.app import app as agent
-from aks_flex_node.lab.cli import app as lab
 from aks_flex_rp.cli import app as provider
 
 PAGE = Path(__file__).parents[1] / "docs/cli.md"

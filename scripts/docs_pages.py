@@ -38,7 +38,7 @@ def targets(page: Path) -> set[Path]:
     }
 
 
-def led_on(page: Path) -> str:
+def with_folder_links(page: Path) -> str:
     """The page's text, with links to folders leading to the pages of these."""
 
     def mended(match: re.Match[str]) -> str:
@@ -55,7 +55,7 @@ def listing(folder: Path, root: Path) -> str:
     return "\n".join([f"# {folder.relative_to(root)}", "", *lines, ""])
 
 
-def gather(root: Path, place: Path) -> None:
+def gather_pages(root: Path, place: Path) -> None:
     wanted = pages(root)
     for target in sorted({each for page in wanted for each in targets(page)} - set(wanted)):
         there = place / target.relative_to(root)
@@ -69,8 +69,8 @@ def gather(root: Path, place: Path) -> None:
     for page in wanted:
         there = place / page.relative_to(root)
         there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_text(led_on(page))
+        there.write_text(with_folder_links(page))
 
 
 if __name__ == "__main__":
-    gather(Path(sys.argv[1]).resolve(), Path(sys.argv[2]))
+    gather_pages(Path(sys.argv[1]).resolve(), Path(sys.argv[2]))

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 BIN = Path(".venv/bin")
 LANES = 3  # on two cores, because most tests wait more than they work
-BEAT = 60.0  # seconds between two lines of progress
-HEARING = ("env", "--default-signal=INT")  # what runs in a shell's background was told to ignore a Ctrl-C
-PATIENCE = 120.0  # seconds that an interrupted stage has for taking its lab away
+PROGRESS_SECONDS = 60.0  # seconds between two lines of progress
+DEFAULT_SIGINT = ("env", "--default-signal=INT")  # what runs in a shell's background was told to ignore a Ctrl-C
+INTERRUPT_SECONDS = 120.0  # seconds that an interrupted stage has for taking its lab away
 SOME_FAILED = 1  # what pytest ends with then
-MOST = 5  # as many failures as may be no fault of the code: they are tried once more, alone
+MAX_RERUNS = 5  # as many failures as may be no fault of the code: they are tried once more, alone
 
 
 @dataclass
@@ -50,7 +50,11 @@ class Stage:
         stream = output.open("wb") if output else None
         try:
             self.process = subprocess.Popen(
-                (*HEARING, *self.command), stdout=stream, stderr=stream, env=environment, start_new_session=True
+                (*DEFAULT_SIGINT, *self.command),
+                stdout=stream,
+                stderr=stream,
+                env=environment,
+                start_new_session=True,
             )
         finally:
             if stream:
@@ -70,7 +74,7 @@ class Stage:
         if not self.process:
             return
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(INTERRUPT_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -93,7 +97,7 @@ class Stage:
 
 
 @dataclass
-class Suite:
+class SuiteRun:
     """Stages that run one after another or beside one another, and what they came to."""
 
     title: str
@@ -101,7 +105,7 @@ class Suite:
     began: float = field(default_factory=time.monotonic)
     done: list[Stage] = field(default_factory=list)
     running: list[Stage] = field(default_factory=list)
-    told: threading.Lock = field(default_factory=threading.Lock)
+    output_lock: threading.Lock = field(default_factory=threading.Lock)
     lanes: list[threading.Thread] = field(default_factory=list)
     labs: set[str] = field(default_factory=set)
     stopped: bool = False
@@ -112,32 +116,32 @@ class Suite:
         command = [str(BIN / "pytest"), "-q", "--durations=12", *own, "-m", marked, *words]
         return Stage(f"{name} tests", command, labs, report)
 
-    def alone(self, stage: Stage) -> None:
+    def run_alone(self, stage: Stage) -> None:
         """Run one stage, and show what it says as it says it."""
         self._show(stage)
         self.done.append(stage)
 
-    def beside(self, stages: list[Stage]) -> None:
+    def run_parallel(self, stages: list[Stage]) -> None:
         """Run stages in lanes that take one after another, so the longest belong first. Each is shown at its end."""
         queue = deque(stages)
         self.lanes = [threading.Thread(target=self._lane, args=(queue,)) for _ in range(LANES)]
         for lane in self.lanes:
             lane.start()
-        beat = time.monotonic() + BEAT
+        beat = time.monotonic() + PROGRESS_SECONDS
         while any(lane.is_alive() for lane in self.lanes):
             time.sleep(0.2)
             if time.monotonic() >= beat:
-                beat += BEAT
+                beat += PROGRESS_SECONDS
                 self._tell_progress()
 
-    def again(self) -> None:
+    def rerun_failed(self) -> None:
         """Run the tests that failed once more, with nothing beside them, when they are few.
 
         The lanes are a heavy load, and a test that fails under it alone says more of the machine than of the code. It
         is named at the end all the same, because it is something to mend.
         """
         failed = [stage for stage in self.done if stage.tests_failed]
-        if sum(len(_failures(stage)) for stage in failed) > MOST:
+        if sum(len(_failures(stage)) for stage in failed) > MAX_RERUNS:
             return
         for stage in failed:
             assert stage.report  # noqa: S101 - or none of its tests could have failed
@@ -162,7 +166,7 @@ class Suite:
             output = self.reports / f"{stage.name}.log"
             self._run(stage, output)
             self.done.append(stage)
-            with self.told:
+            with self.output_lock:
                 print(f"\n== {stage.name}\n{output.read_text(errors='replace')}{stage.result}", flush=True)
 
     def _run(self, stage: Stage, output: Path | None) -> None:
@@ -179,7 +183,7 @@ class Suite:
 
     def _tell_progress(self) -> None:
         now = ", ".join(stage.progress for stage in list(self.running))
-        with self.told:
+        with self.output_lock:
             print(f"   {(time.monotonic() - self.began) / 60:.0f} min: under way {now}", flush=True)
 
     def interrupt(self) -> None:
@@ -235,12 +239,12 @@ def _failures(stage: Stage) -> list[str]:
     return sorted({f"{each.get('classname')}::{each.get('name')}" for each in bad})
 
 
-def everything(suite: Suite) -> None:
+def run_all(suite: SuiteRun) -> None:
     """All of `make test`: cheap checks beside the unit tests, then the rest, the longest first."""
     # Tools first, in a stage of their own: cold, they are most of the time, and they show their progress.
-    suite.alone(TOOLS)
-    suite.beside([suite.tests("unit", "tests/unit"), *CHECKS])
-    suite.beside(
+    suite.run_alone(TOOLS)
+    suite.run_parallel([suite.tests("unit", "tests/unit"), *CHECKS])
+    suite.run_parallel(
         [
             suite.tests("following", *FOLLOWING, labs=("test-follow",)),
             suite.tests("service", "tests/service"),
@@ -254,18 +258,18 @@ def everything(suite: Suite) -> None:
             suite.tests("fuzz", "tests/fuzz"),
         ]
     )
-    suite.again()
+    suite.rerun_failed()
 
 
-def unit(suite: Suite) -> None:
-    suite.alone(suite.tests("unit", "tests/unit"))
+def run_unit(suite: SuiteRun) -> None:
+    suite.run_alone(suite.tests("unit", "tests/unit"))
 
 
-def long(suite: Suite) -> None:
+def run_long(suite: SuiteRun) -> None:
     """What is too long for every change: the sweeps, and what is marked `long` elsewhere."""
-    suite.alone(TOOLS)
-    suite.alone(suite.tests("long", "tests/long", labs=("test", "test-b")))
-    suite.alone(suite.tests("marked", "tests", "--ignore=tests/long", marked="long", labs=("test", "test-b")))
+    suite.run_alone(TOOLS)
+    suite.run_alone(suite.tests("long", "tests/long", labs=("test", "test-b")))
+    suite.run_alone(suite.tests("marked", "tests", "--ignore=tests/long", marked="long", labs=("test", "test-b")))
 
 
 FOLLOWING = [*map(str, sorted(Path("tests/e2e").glob("test_following*.py"))), "tests/e2e/test_dashboard.py"]
@@ -277,7 +281,7 @@ CHECKS = [
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
     Stage("audit", [str(BIN / "python"), "scripts/audit.py"]),
 ]
-KINDS = {"all": ("make test", everything), "unit": ("make test-unit", unit), "long": ("make test-long", long)}
+KINDS = {"all": ("make test", run_all), "unit": ("make test-unit", run_unit), "long": ("make test-long", run_long)}
 
 
 def main() -> int:
@@ -288,7 +292,7 @@ def main() -> int:
         return 2
     title, work = KINDS[kind]
     with tempfile.TemporaryDirectory() as reports:
-        suite = Suite(title, Path(reports))
+        suite = SuiteRun(title, Path(reports))
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             raise KeyboardInterrupt

@@ -5,31 +5,31 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab import agents, snapshots
+from aks_flex_lab import node_agent, snapshots
 from tests.waiting import until_named
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.floor.join import Versions
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from aks_flex_lab.processes import CommandResult
+    from aks_flex_lab.versions import NodeVersions
 
 
-def prepare(lab: Lab, machine: Machine, versions: Versions | None = None, **changes: Any) -> None:
+def prepare(lab: Lab, machine: EdgeMachine, versions: NodeVersions | None = None, **changes: Any) -> None:
     """Bring the agent and a configuration into a machine whose network is there."""
     until_named(machine, "api.flex.internal")
-    agents.install(machine)
-    agents.give(machine, agents.configuration(lab, versions, changes))
+    node_agent.install(machine)
+    node_agent.write_configuration(machine, node_agent.configuration(lab, versions, changes))
 
 
-def flex(machine: Machine, *words: str, check: bool = True, timeout: float = 240) -> Result:
+def flex(machine: EdgeMachine, *words: str, check: bool = True, timeout: float = 240) -> CommandResult:
     """Run `aks-flex-node` in a machine."""
     done = machine.run("aks-flex-node", *words, check=False, timeout=timeout)
     assert done.ok or not check, f"aks-flex-node {' '.join(words)}: exit {done.code}\n{done.out}\n{done.err}"
     return done
 
 
-def facts(machine: Machine, *words: str, check: bool = True) -> Any:
+def facts(machine: EdgeMachine, *words: str, check: bool = True) -> Any:
     return json.loads(flex(machine, *words, "--json", check=check).out)
 
 
@@ -54,6 +54,6 @@ def web_pod(name: str, node: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def differences(before: Any, machine: Machine) -> list[str]:
+def differences(before: Any, machine: EdgeMachine) -> list[str]:
     """What on a machine is not as it was; settings that all machines share do not count."""
     return [str(one) for one in snapshots.diff(before, machine.snapshot()) if not one.shared]

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.layout import layout
-from aks_flex_node.lab.processes import run
-from aks_flex_node.lab.tools.toolbox import Toolbox
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.layout import lab_layout
+from aks_flex_lab.processes import run
+from aks_flex_lab.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.processes import CommandResult
     from tests.service.lab_cloud.clouds import Cloud
 
 TOOL = "azure-cli"
@@ -25,7 +25,7 @@ BUILD = Path(__file__).parents[1] / "scripts" / "az-extension"
 
 def program() -> Path:
     """Installed by whichever test is the first to need it, where `make test` has not done that before."""
-    toolbox = Toolbox(layout().cache)
+    toolbox = Toolbox(lab_layout().cache)
     toolbox.install([TOOL])
     return toolbox.path(TOOL, "az")
 
@@ -52,8 +52,8 @@ class Az:
         az("cloud", "set", "--name", "Lab")
         return az
 
-    def sign_in(self, principal: Principal) -> None:
-        words = ("--username", principal.client_id, "--password", principal.secret, "--tenant", TENANT)
+    def sign_in(self, principal: EntraPrincipal) -> None:
+        words = ("--username", principal.client_id, "--password", principal.secret, "--tenant", TENANT_ID)
         self("login", "--service-principal", *words)
 
     def __call__(self, *words: str) -> Any:
@@ -74,5 +74,5 @@ class Az:
         check: bool = True,
         input: str | None = None,  # noqa: A002 - as in processes.run
         env: Mapping[str, str] | None = None,
-    ) -> Result:
+    ) -> CommandResult:
         return run(self.program, *words, input=input, env={**self.environment, **(env or {})}, check=check)

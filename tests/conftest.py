@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.kernel import sysctls
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
-from aks_flex_node.lab.machines.bases import System
+from aks_flex_lab.kernel import host_state
+from aks_flex_lab.lab import Lab
+from aks_flex_lab.layout import lab_layout
+from aks_flex_lab.machines.base_system import DebianRelease
 from tests.running import LAB, Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 
 def pytest_configure() -> None:
@@ -27,33 +27,33 @@ def pytest_configure() -> None:
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """One lab for the whole run; another name lets two runs stand side by side."""
-    shared = Lab(layout(LAB))
+    shared = Lab(lab_layout(LAB))
     shared.down()
-    others = shared.layout.homes.exists()  # whose settings are not the machine's own
-    settings = sysctls.read()
+    others = shared.layout.labs_directory.exists()  # whose settings are not the machine's own
+    settings = host_state.read_sysctls()
     try:
         shared.up(Lines())
         yield shared
     finally:
         left = shared.down()
     assert left == []
-    if not others and not shared.layout.homes.exists():  # else a person's lab is up, and will put them back
-        assert sysctls.read() == settings
+    if not others and not shared.layout.labs_directory.exists():  # else a person's lab is up, and will put them back
+        assert host_state.read_sysctls() == settings
 
 
 @pytest.fixture
-def add_machine(lab: Lab) -> Iterator[Callable[..., Machine]]:
+def add_machine(lab: Lab) -> Iterator[Callable[..., EdgeMachine]]:
     """Makes machines, and takes them away after the test."""
-    made: list[Machine] = []
+    made: list[EdgeMachine] = []
 
-    def add(name: str, system: System = System.BOOKWORM, site: str = "site-1") -> Machine:
-        with lab.alone():
+    def add(name: str, system: DebianRelease = DebianRelease.BOOKWORM, site: str = "site-1") -> EdgeMachine:
+        with lab.exclusive():
             made.append(lab.inventory.add(name, system, site))
         return made[-1]
 
     yield add
     for machine in made:
-        with lab.alone():
+        with lab.exclusive():
             lab.inventory.remove(machine)
         lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
         lab.cluster.run("delete", "pod", f"web-{machine.name}", "--ignore-not-found", "--force", "--grace-period=0")

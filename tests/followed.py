@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab import agents
+from aks_flex_lab import node_agent
 from tests.agents import facts, flex
 from tests.providers import VERSION, Provider
 from tests.waiting import until, until_named
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 
 @dataclass
@@ -21,15 +21,15 @@ class Followed:
     """One machine, its resource, and its identity."""
 
     lab: Lab
-    machine: Machine
-    principal: Principal
+    machine: EdgeMachine
+    principal: EntraPrincipal
     properties: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, lab: Lab, machine: Machine, **properties: Any) -> Followed:
+    def make(cls, lab: Lab, machine: EdgeMachine, **properties: Any) -> Followed:
         """Describe it; nothing has joined yet. The agent is in the machine."""
         until_named(machine, "provider.flex.internal")
-        agents.install(machine)
+        node_agent.install(machine)
         principal = lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}")
         return cls(lab, machine, principal, properties)
 

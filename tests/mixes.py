@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.floor.join import Versions
-from aks_flex_node.lab.machines.bases import System
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.versions import NodeVersions
 from tests.agents import differences, facts, flex, prepare, web_pod
 from tests.waiting import boot_id, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
-OLDER = Versions(kubernetes="1.33.13", containerd="1.7.29", runc="1.4.0", cni="1.7.1")
+OLDER = NodeVersions(kubernetes="1.33.13", containerd="1.7.29", runc="1.4.0", cni="1.7.1")
 MIXES = {
-    "bookworm-2": (System.BOOKWORM, Versions()),
-    "bookworm-1": (System.BOOKWORM, OLDER),
-    "trixie-2": (System.TRIXIE, Versions()),
-    "trixie-1": (System.TRIXIE, OLDER),
+    "bookworm-2": (DebianRelease.BOOKWORM, NodeVersions()),
+    "bookworm-1": (DebianRelease.BOOKWORM, OLDER),
+    "trixie-2": (DebianRelease.TRIXIE, NodeVersions()),
+    "trixie-1": (DebianRelease.TRIXIE, OLDER),
 }
 
 
@@ -42,7 +42,7 @@ def lives(lab: Lab, add_machine: Add, mix: str) -> None:
     assert facts(machine, "verify") == {"clean": True, "differences": []}
     _runs_pods(lab, machine)
 
-    for happens in (machine.cut, machine.reboot):
+    for happens in (machine.power_cycle, machine.reboot):
         boot = boot_id(lab, name)
         happens()
         until(lambda boot=boot: boot_id(lab, name) != boot, "the node reports its new boot")  # type: ignore[misc]
@@ -60,7 +60,7 @@ def lives(lab: Lab, add_machine: Add, mix: str) -> None:
     assert lab.cluster.node_ready(name)
 
 
-def _runs_pods(lab: Lab, machine: Machine) -> None:
+def _runs_pods(lab: Lab, machine: EdgeMachine) -> None:
     """Two pods on one node: they resolve names, reach each other, and can be looked into."""
     name = machine.name
     lab.cluster.apply(web_pod(f"one-{name}", name), web_pod(f"two-{name}", name))

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from aks_flex_node.lab import network
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.parts import gateway
-from aks_flex_node.lab.parts.part import RESOLVING
-from aks_flex_node.lab.parts.provider import CLUSTER, resolver
-from aks_flex_node.lab.processes import run
+from aks_flex_lab import network
+from aks_flex_lab.components import gateway
+from aks_flex_lab.components.resource_provider import CLUSTER_ID, resolv_conf
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.processes import run
+from aks_flex_lab.supervisor import RESOLV_CONF_WRAPPER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.lab import Lab
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.lab import Lab
 
 VERSION = "api-version=2026-05-01-preview"
 
@@ -37,11 +37,11 @@ class Provider:
     """By way of the gateway, with the local admin key."""
 
     lab: Lab
-    cluster: str = CLUSTER
+    cluster: str = CLUSTER_ID
 
     @property
     def origin(self) -> str:
-        return f"https://127.0.0.1:{gateway.port_of(self.lab.layout, 'provider-gateway')}"
+        return f"https://127.0.0.1:{gateway.read_port(self.lab.layout, 'provider-gateway')}"
 
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
         key = (self.lab.provider.state / "admin.key").read_text().strip()
@@ -90,12 +90,12 @@ class InAzure:
     """Somebody who signs in to the lab's Entra ID, and speaks to its ARM, with Azure's own libraries."""
 
     lab: Lab
-    principal: Principal
+    principal: EntraPrincipal
 
     def ask(self, *calls: tuple[str, str, Any]) -> list[dict[str, Any]]:
         """What ARM answers to each: `{"answer": …}`, or `{"status": …, "code": …}`."""
         told = {
-            "tenant": TENANT,
+            "tenant": TENANT_ID,
             "client": self.principal.client_id,
             "secret": self.principal.secret,
             "authority": network.LOGIN_URL,
@@ -104,8 +104,8 @@ class InAzure:
             "calls": calls,
         }
         program: tuple[str | Path, ...] = (
-            *RESOLVING,
-            resolver(self.lab.layout),
+            *RESOLV_CONF_WRAPPER,
+            resolv_conf(self.lab.layout),
             *(sys.executable, "-m", "tests.azure_calls"),
         )
         done = run(*self.lab.network.cloud.command(*program), input=json.dumps(told))

@@ -10,15 +10,15 @@ import shutil
 import tarfile
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.agents import parcels
-from aks_flex_node.lab.tools.artifacts import artifact_tree
+from aks_flex_lab import node_agent
+from aks_flex_lab.tools.artifacts import artifact_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 SCRIPT = """#!/usr/bin/python3 -I
 import pathlib, sys
@@ -36,7 +36,7 @@ esac
 
 
 @contextlib.contextmanager
-def published(lab: Lab, machine: Machine, version: str, *, works: bool) -> Iterator[None]:
+def published(lab: Lab, machine: EdgeMachine, version: str, *, works: bool) -> Iterator[None]:
     """A release at its publisher's address, as long as this lasts."""
     folder = artifact_tree(lab.toolbox) / f"github.com/Azure/AKSFlexNode/releases/download/v{version}"
     folder.mkdir(parents=True)
@@ -45,7 +45,7 @@ def published(lab: Lab, machine: Machine, version: str, *, works: bool) -> Itera
         with tarfile.open(archive, "w:gz", compresslevel=1) as made:
             _script(made, SCRIPT if works else FAILING.replace("VERSION", version))
             if works:
-                _add_tree(made, parcels.tree(machine), version)
+                _add_tree(made, node_agent.agent_tree(machine), version)
             else:
                 _add(made, "lib/README", b"nothing\n", 0o644)
         digest = hashlib.sha256(archive.read_bytes()).hexdigest()

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.processes import Result, run
+from aks_flex_lab.processes import CommandResult, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,11 +23,11 @@ COMMAND = Path(sys.executable).parent / "aks-flex-lab"
 class Lines:
     """Progress as plain lines; pytest shows them where a test fails."""
 
-    def working(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:
+    def task(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:
         print(what, doing())
         return nullcontext()
 
-    def done(self, what: str, how: str, seconds: float) -> None:
+    def finished(self, what: str, how: str, seconds: float) -> None:
         print(what, how, seconds)
 
     @contextmanager
@@ -35,11 +35,11 @@ class Lines:
         print(text)
         yield
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         print(text)
 
 
-def command(name: str, *words: str, check: bool = True, env: dict[str, str] | None = None) -> Result:
+def command(name: str, *words: str, check: bool = True, env: dict[str, str] | None = None) -> CommandResult:
     """Run `aks-flex-lab` as a person does."""
     return run(COMMAND, "--lab", name, *words, check=check, env=env, timeout=300)
 

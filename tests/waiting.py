@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 
 def boot_id(lab: Lab, name: str) -> str:
@@ -26,7 +26,7 @@ def until(true: Callable[[], bool], what: str, seconds: float = 240) -> None:
         time.sleep(0.2)
 
 
-def until_named(machine: Machine, name: str) -> None:
+def until_named(machine: EdgeMachine, name: str) -> None:
     """Until a machine that was booted just now can resolve a name."""
     ask = ("getent", "ahosts", name)
     until(lambda: machine.run(*ask, check=False, timeout=60).ok, f"{machine.name} resolves {name}")
@@ -36,6 +36,6 @@ def pod(lab: Lab, name: str) -> dict[str, object]:
     return dict(lab.cluster.get("pod", f"web-{name}")["status"])
 
 
-def answers(lab: Lab, machine: Machine) -> bool:
+def answers(lab: Lab, machine: EdgeMachine) -> bool:
     address = pod(lab, machine.name).get("podIP")
     return bool(address) and "It works" in machine.run("curl", "-sS", "-m2", f"http://{address}/", check=False).out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.parts.provider import GROUP, LOCATION, OWNER
+from aks_flex_lab.components.resource_provider import LOCATION, OWNER_ROLE_ID, RESOURCE_GROUP_ID
 
 if TYPE_CHECKING:
     from tests.followed import Followed
@@ -18,7 +18,7 @@ def by_managed_identity(node: Followed) -> None:
     """The machine becomes a VM of the lab's Azure, with an identity of its own."""
     azure = node.lab.azure
     identity = azure.directory.managed_identity(node.name, f"/subscriptions/lab/identities/{node.name}")
-    azure.metadata.give(node.machine, identity)
+    azure.metadata.assign_identities(node.machine, identity)
     managed = {"clientId": identity.client_id}
     node.properties["azureAuth"] = {"method": "managedIdentity", "managedIdentity": managed}
 
@@ -30,7 +30,7 @@ def by_arc(node: Followed) -> list[str]:
     return [
         *as_operator(node),
         "--set",
-        f"azure.arc.package.keyFingerprints={json.dumps([node.lab.arc.fingerprint])}",
+        f"azure.arc.package.keyFingerprints={json.dumps([node.lab.azcmagent_repository.fingerprint])}",
     ]
 
 
@@ -38,7 +38,7 @@ def as_operator(node: Followed) -> list[str]:
     """Words by which a join has an operator's rights in the lab's Azure."""
     lab, secret, file = node.lab, f"secret-of-the-operator-of-{node.name}", "/root/operator-secret"
     principal = lab.azure.directory.service_principal(f"operator-{node.name}", secret)
-    lab.azure.assignments.put(GROUP, OWNER, principal.object_id)
+    lab.azure.assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, principal.object_id)
     node.machine.run("sh", "-c", f"umask 077; cat >{file}", input=secret)
     settings = {
         "azure.servicePrincipal.clientId": principal.client_id,

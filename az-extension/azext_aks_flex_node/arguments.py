@@ -1,17 +1,38 @@
-"""The options of the commands, by group."""
+"""The options of the commands, by group, and their completers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from azure.cli.core.aaz import AAZBoolArg, AAZIntArg, AAZResourceGroupNameArg, AAZStrArg
+from azure.cli.core.aaz import AAZBoolArg, AAZIntArg, AAZResourceGroupNameArg, AAZStrArg, AAZUndefined
 from azure.cli.core.aaz._arg import AAZBaseArg
 from azure.cli.core.aaz._arg_action import _ELEMENT_APPEND_KEY, AAZArgAction, AAZArgActionOperations
 from azure.cli.core.aaz._field_type import AAZListType, AAZStrType
+from azure.cli.core.commands.parameters import get_resource_name_completion_list
+from azure.cli.core.decorators import Completer
 
-from azext_aks_flex_node import bodies, completing
-from azext_aks_flex_node.private_files import SECRET_VARIABLE
-from azext_aks_flex_node.services import SECTION
+from azext_aks_flex_node import node_changes
+from azext_aks_flex_node.client import SECTION
+from azext_aks_flex_node.secret_input import SECRET_VARIABLE
+
+COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_key_file", "rp_ca_file")
+
+
+def cluster_completer() -> Completer:
+    return get_resource_name_completion_list("Microsoft.ContainerService/managedClusters")
+
+
+@Completer
+def node_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]:
+    """Those of the cluster that was named before."""
+    from azext_aks_flex_node.aaz.latest.aks.flex_node import List  # noqa: PLC0415 - which itself offers this
+
+    said = {name: getattr(namespace, name, None) for name in COMPLETION_OPTIONS}
+    found = List(cli_ctx=cmd.cli_ctx)(
+        command_args={name: AAZUndefined if value is None else value for name, value in said.items()}
+    )
+    return [each["name"] for each in found if each["name"].lower().startswith(prefix.lower())]
+
 
 Schema = Any  # AAZArgumentsSchema, whose options are its attributes
 COMPONENTS = {
@@ -24,18 +45,18 @@ COMPONENTS = {
 }
 
 
-class _Plain:
+class _Untransformed:
     """A word as it is typed. What reads it is argparse's own, since Tab knows nothing of what another has read."""
 
     def _build_cmd_action(self) -> None:
         return None
 
 
-class PlainArg(_Plain, AAZStrArg):
+class PlainArg(_Untransformed, AAZStrArg):
     pass
 
 
-class GroupArg(_Plain, AAZResourceGroupNameArg):
+class GroupArg(_Untransformed, AAZResourceGroupNameArg):
     pass
 
 
@@ -70,7 +91,7 @@ def cluster(schema: Schema, *, ids: bool) -> None:
         help="Name of the AKS cluster.",
         required=True,
         id_part="name" if ids else None,
-        completer=completing.clusters(),
+        completer=cluster_completer(),
     )
 
 
@@ -81,7 +102,7 @@ def node(schema: Schema, *, new: bool = False, ids: bool = True) -> None:
         help="Name of the flex node; the machine's name in the cluster.",
         required=True,
         id_part="child_name_1" if ids and not new else None,
-        completer=None if new else completing.nodes,
+        completer=None if new else node_completer,
     )
 
 
@@ -110,7 +131,7 @@ def identity(schema: Schema) -> None:
     schema.auth_method = AAZStrArg(
         options=["--auth-method"],
         arg_group=group,
-        enum={each: each for each in bodies.METHODS},
+        enum={each: each for each in node_changes.AZURE_AUTH_METHODS},
         help="bootstrapToken: a token for the join and nothing after it. The others are the identity by which the "
         "agent speaks to Azure.",
     )
@@ -137,7 +158,7 @@ def identity(schema: Schema) -> None:
     schema.kubernetes_auth = AAZStrArg(
         options=["--kubernetes-auth"],
         arg_group=group,
-        enum={each: each for each in bodies.WAYS},
+        enum={each: each for each in node_changes.KUBERNETES_AUTH_METHODS},
         help="How the kubelet joins: by a bootstrapToken (as when left out); or by the identity, which it shows at "
         "every call (exec), or until it has a certificate of its own (certificate, which is safer).",
     )
@@ -181,7 +202,7 @@ def settings(schema: Schema) -> None:
     )
 
 
-def following(schema: Schema) -> None:
+def management(schema: Schema) -> None:
     group = "Following"
     schema.continuous_monitoring = AAZBoolArg(
         options=["--continuous-monitoring", "--monitor"],
@@ -199,12 +220,12 @@ def following(schema: Schema) -> None:
     )
 
 
-def writing(schema: Schema) -> None:
+def node_options(schema: Schema) -> None:
     """What `create` and `update` have in common."""
     identity(schema)
     versions(schema)
     settings(schema)
-    following(schema)
+    management(schema)
     self_hosted(schema)
     schema.output_config_url = AAZBoolArg(
         options=["--output-config-url", "--output-url"],

@@ -1,4 +1,4 @@
-"""What all commands have in common: a context that knows its service, and errors that say what to do."""
+"""The base class of all commands: context with its service, and error handling."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 from azure.cli.core.aaz import AAZCommand
 from azure.cli.core.azclierror import InvalidArgumentValueError
 
-from azext_aks_flex_node.refusals import explained
-from azext_aks_flex_node.services import Context
+from azext_aks_flex_node.client import FlexNodeContext
+from azext_aks_flex_node.errors import explain_errors
 
 Document = dict[str, Any]
 NAMES = {"resource_group": "--resource-group", "cluster_name": "--cluster-name", "name": "--name"}
 
 
 class FlexNodeCommand(AAZCommand):
-    ctx: Context
+    ctx: FlexNodeContext
 
     def _handler(self, command_args: Document) -> Any:
-        self.ctx = self.made_context(command_args)
-        with explained(self.ctx):
+        self.ctx = self.create_context(command_args)
+        with explain_errors(self.ctx):
             return self.execute()
 
-    def made_context(self, command_args: Document) -> Context:
-        ctx = Context(cli_ctx=self.cli_ctx, schema=self.get_arguments_schema(), command_args=command_args)
+    def create_context(self, command_args: Document) -> FlexNodeContext:
+        ctx = FlexNodeContext(cli_ctx=self.cli_ctx, schema=self.get_arguments_schema(), command_args=command_args)
         ctx.format_args()
-        _refuse_nameless(ctx.typed)
+        _require_names(ctx.typed)
         return ctx
 
     @abstractmethod
@@ -34,7 +34,7 @@ class FlexNodeCommand(AAZCommand):
         """What the command does; what it returns is printed."""
 
 
-def _refuse_nameless(args: Document) -> None:
+def _require_names(args: Document) -> None:
     """In an address, no name and one of dots alone stand for what is above: for all nodes, for the cluster."""
     for dest, option in NAMES.items():
         if dest in args and not args[dest].strip("."):

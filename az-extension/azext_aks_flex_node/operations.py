@@ -1,8 +1,4 @@
-"""What can be asked of the service, one class for each: requests as AAZ makes them, answers as they are.
-
-The answers go through no schema of our own: what a newer service says is shown by an older extension, too, and a list
-of a thousand nodes is not taken apart and put together again.
-"""
+"""The requests to the service, one class each, in AAZ's form; responses are passed through unchanged."""
 
 from __future__ import annotations
 
@@ -11,10 +7,10 @@ from urllib.parse import urlsplit
 
 from azure.cli.core.aaz import AAZHttpOperation
 
-from azext_aks_flex_node.services import API_VERSION, CLIENT
+from azext_aks_flex_node.client import API_VERSION, CLIENT
 
 if TYPE_CHECKING:
-    from azext_aks_flex_node.services import Context
+    from azext_aks_flex_node.client import FlexNodeContext
 
     Document = dict[str, Any]
 
@@ -70,7 +66,7 @@ class _Operation(AAZHttpOperation):
 class ListNodes(_Operation):
     """One page: the first, or the one that the context says is next."""
 
-    def __init__(self, ctx: Context, filter_text: str) -> None:
+    def __init__(self, ctx: FlexNodeContext, filter_text: str) -> None:
         super().__init__(ctx)
         self._filter = filter_text
 
@@ -99,7 +95,13 @@ class PutNode(GetNode):
     METHOD = "PUT"
 
     def __init__(
-        self, ctx: Context, properties: Document, *, etag: str = "", url: bool = False, downgrade: bool = False
+        self,
+        ctx: FlexNodeContext,
+        properties: Document,
+        *,
+        etag: str = "",
+        url: bool = False,
+        downgrade: bool = False,
     ) -> None:
         super().__init__(ctx)
         self._properties = properties

@@ -10,7 +10,7 @@ Document = dict[str, Any]
 WIDEST = 100  # characters of a cause; `show` has all of it
 
 
-def rows(found: Document | list[Document]) -> Document | list[Document]:
+def table_rows(found: Document | list[Document]) -> Document | list[Document]:
     """One, or several: of any command, since --ids may have named more than one."""
     return [_row(each) for each in found] if isinstance(found, list) else _row(found)
 
@@ -25,7 +25,7 @@ def _row(node: Document) -> Document:
         "Wanted": _wanted(properties),
         "Applied": status.get("kubeletVersion") or "-",
         "ConfigApplied": _applied(properties),
-        "LastSeen": ago(properties.get("lastSeen"), time.time()),
+        "LastSeen": time_ago(properties.get("lastSeen"), time.time()),
         "Cause": cause(status)[:WIDEST],
         **({"ConfigUrl": properties["configUrl"]} if "configUrl" in properties else {}),  # it is shown this once
     }
@@ -54,7 +54,7 @@ def cause(status: Document) -> str:
     return "".join(each for each in " ".join(said.split()) if each.isprintable())
 
 
-def ago(moment: str | None, now: float) -> str:
+def time_ago(moment: str | None, now: float) -> str:
     if not moment:
         return "never"
     seconds = max(0, int(now - datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()))

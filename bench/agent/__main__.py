@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab.cli.progress import ScreenProgress
-from aks_flex_node.lab.machines.bases import System
-from bench.labs import standing
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.machines.base_system import DebianRelease
+from bench.lab import running_lab
 from tests.followed import Followed
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 UNIT = "aks-flex-node"
 INSIDE = Path(__file__).with_name("inside.py")
@@ -33,26 +33,28 @@ def arguments() -> argparse.Namespace:
     words.add_argument("--seconds", type=float, default=120.0, help="for which it is left in peace")
     words.add_argument("--polls", type=int, default=10_000)
     words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
-    words.add_argument("--os", choices=[system.value for system in System], default=System.BOOKWORM.value)
+    words.add_argument(
+        "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
+    )
     return words.parse_args()
 
 
-def shown(machine: Machine, name: str) -> str:
+def shown(machine: EdgeMachine, name: str) -> str:
     return machine.run("systemctl", "show", "--value", "-p", name, UNIT).out.strip()
 
 
-def processor(pid: str, machine: Machine) -> float:
+def processor(pid: str, machine: EdgeMachine) -> float:
     """Seconds of processor time of a process and of the children that it has waited for."""
     fields = machine.run("cat", f"/proc/{pid}/stat").out.rpartition(")")[2].split()
     return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def memory(pid: str, machine: Machine) -> float:
+def memory(pid: str, machine: EdgeMachine) -> float:
     lines = machine.run("cat", f"/proc/{pid}/status").out.splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
-def in_peace(machine: Machine, seconds: float) -> dict[str, float]:
+def measure_idle(machine: EdgeMachine, seconds: float) -> dict[str, float]:
     time.sleep(SETTLED)
     pid = shown(machine, "MainPID")
     start, before = time.monotonic(), processor(pid, machine)
@@ -64,7 +66,7 @@ def in_peace(machine: Machine, seconds: float) -> dict[str, float]:
     }
 
 
-def hurried(machine: Machine, polls: int) -> dict[str, Any]:
+def measure_polls(machine: EdgeMachine, polls: int) -> dict[str, Any]:
     """The follower of the machine's own agent, in its place, in a hurry."""
     machine.run("systemctl", "stop", UNIT)
     machine.run("sh", "-c", "cat >/root/inside.py", input=INSIDE.read_text())
@@ -83,15 +85,15 @@ def hurried(machine: Machine, polls: int) -> dict[str, Any]:
 
 def main() -> None:
     told = arguments()
-    with standing(told.lab) as lab:
-        with lab.alone():
-            machine = lab.inventory.add("agent-1", System(told.os), "bench", ScreenProgress())
+    with running_lab(told.lab) as lab:
+        with lab.exclusive():
+            machine = lab.inventory.add("agent-1", DebianRelease(told.os), "bench", TerminalProgress())
         node = Followed.make(lab, machine)
         node.join()
         until(lambda: node.condition("Ready").get("status") == "True", "the agent reports")
-        steady = in_peace(machine, told.seconds)
+        steady = measure_idle(machine, told.seconds)
         print(f"in peace: {steady}", flush=True)
-        many = hurried(machine, told.polls)
+        many = measure_polls(machine, told.polls)
         node.delete()
     print(json.dumps({"bench": "agent", "os": told.os, "in_peace": steady, "hurried": many}))
 

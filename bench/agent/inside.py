@@ -31,7 +31,7 @@ def memory() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
-class Counted:
+class CountedPolls:
     """A provider whose answers are counted."""
 
     def __init__(self, wanted: int, every: int) -> None:
@@ -67,7 +67,7 @@ class Counted:
 
 
 def main() -> None:
-    counted = Counted(int(sys.argv[1]), int(sys.argv[2]))
+    counted = CountedPolls(int(sys.argv[1]), int(sys.argv[2]))
     start = time.monotonic()
     counted.follower = Controller(counted.open_site, SystemdNotifier(""))
     counted.follower.run()

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_lab.pki import CertificateAuthority
+from aks_flex_lab.processes import run, spawn
 from aks_flex_node.agent.artifacts import Artifact, ArtifactFile, ArtifactStore, ArtifactTree, DownloadOptions
-from aks_flex_node.lab.pki import Authority
-from aks_flex_node.lab.processes import run, spawn
 from tests.service.ports import free_port
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ def mirror(room: Path) -> Iterator[tuple[str, Path]]:
     """The lab's mirror on loopback, as `base_url`, and the certificate of its authority."""
     published = next(iter(sorted(PUBLISHED.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)))
     shutil.copytree(published, room / "tree" / HOST, copy_function=os.link)
-    authority = Authority(room / "pki")
-    authority.room.mkdir()
+    authority = CertificateAuthority(room / "pki")
+    authority.directory.mkdir()
     authority.ensure()
     pair, port, control = authority.issue("server", "server", names=(HOST,)), free_port(), room / "control"
     where = ("--root", room / "tree", "--listen", f"127.0.0.1:{port}", "--control", control)
-    words = (sys.executable, "-m", "aks_flex_node.lab.mirror", *where, "--cert", pair.certificate, "--key", pair.key)
+    words = (sys.executable, "-m", "aks_flex_lab.mirror", *where, "--cert", pair.certificate, "--key", pair.key)
     process = spawn(words, log=room / "log")
     try:
         while not control.is_socket():

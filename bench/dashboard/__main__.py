@@ -21,11 +21,11 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.store.interface import Cluster
-from bench.rp_load.figures import percentile
-from bench.rp_load.nodes import CLUSTER, FACTS, TOGETHER, VERSION, node
-from bench.rp_load.services import PEOPLE, Running, running, sqlite
+from bench.rp_load.connections import percentile
+from bench.rp_load.fleet import CLUSTER, FACTS, TOGETHER, VERSION, node
+from bench.rp_load.service_process import OPERATOR_LIMITS, RunningService, running_service, sqlite
 from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Browser:
     cookie: str = ""
 
     @classmethod
-    def at(cls, service: Running) -> Browser:
+    def at(cls, service: RunningService) -> Browser:
         server = service.server
         browser = cls(urllib3.HTTPSConnectionPool(server.host, server.port, ca_certs=server.ca))
         form = browser.get("/ui/sign-in")
@@ -131,7 +131,7 @@ def asked(browser: Browser, way: str) -> float:
 
 
 def measured(told: argparse.Namespace, room: Path) -> dict[str, Any]:
-    authority = Authority(room / "pki")
+    authority = CertificateAuthority(room / "pki")
     authority.ensure()
     times: dict[tuple[int, str], list[float]] = {(size, way): [] for size in told.sizes for way in WAYS}
     found: dict[str, Any] = {}
@@ -142,7 +142,9 @@ def measured(told: argparse.Namespace, room: Path) -> dict[str, Any]:
             began = time.perf_counter()
             asyncio.run(fill(sqlite(room / f"state-{size}"), size))
             print(f"{size} nodes written in {time.perf_counter() - began:.0f} s", flush=True)
-            browsers[size] = Browser.at(stack.enter_context(running(room / f"state-{size}", tenant, limits=PEOPLE)))
+            browsers[size] = Browser.at(
+                stack.enter_context(running_service(room / f"state-{size}", tenant, limits=OPERATOR_LIMITS))
+            )
             found[str(size)] = {"weight": browsers[size].weight()}
         for _ in range(told.rounds):
             for (size, way), taken in times.items():

@@ -11,17 +11,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab.cli.progress import ScreenProgress
-from aks_flex_node.lab.machines.bases import System
-from bench.agent.__main__ import in_peace
-from bench.labs import standing
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.machines.base_system import DebianRelease
+from bench.agent.__main__ import measure_idle
+from bench.lab import running_lab
 from tests.followed import Followed
 from tests.waiting import until
 from tests.ways import CERTIFICATE, EXEC, by_arc, by_managed_identity
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 KUBELET = "/var/lib/kubelet"
 INSIDE = Path(__file__).with_name("inside.py")
@@ -35,7 +35,7 @@ def arguments() -> argparse.Namespace:
     return words.parse_args()
 
 
-def token_cost(machine: Machine, times: int) -> dict[str, float]:
+def token_cost(machine: EdgeMachine, times: int) -> dict[str, float]:
     """Milliseconds of processor time of one call of the script: with what is kept, and with a new one each time."""
     found = {}
     for how in ("anew", "kept"):
@@ -45,8 +45,8 @@ def token_cost(machine: Machine, times: int) -> dict[str, float]:
 
 
 def measured(lab: Lab, name: str, told: argparse.Namespace, auth: dict[str, Any] | None) -> dict[str, Any]:
-    with lab.alone():
-        machine = lab.inventory.add(f"as-{name}", System.BOOKWORM, "bench", ScreenProgress())
+    with lab.exclusive():
+        machine = lab.inventory.add(f"as-{name}", DebianRelease.BOOKWORM, "bench", TerminalProgress())
     node = Followed.make(lab, machine, **({"kubernetesAuth": auth} if auth else {}))
     words: list[str] = []
     if name == "managed-identity":
@@ -56,21 +56,21 @@ def measured(lab: Lab, name: str, told: argparse.Namespace, auth: dict[str, Any]
     try:
         node.join(*words)
         until(lambda: node.condition("Ready").get("status") == "True", f"{name} reports")
-        found: dict[str, Any] = in_peace(machine, told.seconds)
+        found: dict[str, Any] = measure_idle(machine, told.seconds)
         if auth:
             found["token_cpu_ms"] = token_cost(machine, told.tokens)
         print(f"{name}: {found}", flush=True)
         return found
     finally:
         node.delete()
-        with lab.alone():
+        with lab.exclusive():
             lab.inventory.remove(machine)
 
 
 def main() -> None:
     told = arguments()
     ways = {"token": None, "principal": EXEC, "certificate": CERTIFICATE, "managed-identity": EXEC, "arc": EXEC}
-    with standing(told.lab) as lab:
+    with running_lab(told.lab) as lab:
         found = {name: measured(lab, name, told, auth) for name, auth in ways.items()}
     print(json.dumps({"bench": "identities", **found}))
 

@@ -1,1 +1,1 @@
-"""How fast the agent makes a node, beside the floor: `python -m bench.join`."""
+"""How fast the agent makes a node, beside the baseline: `python -m bench.join`."""

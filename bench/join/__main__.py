@@ -12,17 +12,18 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab import agents
-from aks_flex_node.lab.cli.progress import ScreenProgress
-from aks_flex_node.lab.floor.join import Settings, Versions, Watch, join
-from aks_flex_node.lab.machines.bases import System
-from bench.labs import standing
+from aks_flex_lab import node_agent
+from aks_flex_lab.baseline.join import BaselineSettings, ReadinessWatch, join
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.versions import NodeVersions
+from bench.lab import running_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 PHASE = "phase: "
 TIMED = ("/usr/bin/python3", "-c")
@@ -40,32 +41,36 @@ def arguments() -> argparse.Namespace:
     words = argparse.ArgumentParser(prog="bench.join", description=__doc__)
     words.add_argument("--rounds", type=int, default=5, help="how many machines of each kind, one after another")
     words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
-    words.add_argument("--os", choices=[system.value for system in System], default=System.BOOKWORM.value)
-    words.add_argument("--containerd", default=Versions.containerd)
+    words.add_argument(
+        "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
+    )
+    words.add_argument("--containerd", default=NodeVersions.containerd)
     return words.parse_args()
 
 
-def with_machine(lab: Lab, name: str, system: System, act: Callable[[Machine], dict[str, float]]) -> dict[str, float]:
-    with lab.alone():
-        machine = lab.inventory.add(name, system, "bench", ScreenProgress())
+def with_machine(
+    lab: Lab, name: str, system: DebianRelease, act: Callable[[EdgeMachine], dict[str, float]]
+) -> dict[str, float]:
+    with lab.exclusive():
+        machine = lab.inventory.add(name, system, "bench", TerminalProgress())
     try:
         return act(machine)
     finally:
         lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
         lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
-        with lab.alone():
+        with lab.exclusive():
             lab.inventory.remove(machine)
 
 
-def floor(lab: Lab, machine: Machine, settings: Settings) -> dict[str, float]:
-    return {"floor": join(lab, machine, settings).ready}
+def baseline(lab: Lab, machine: EdgeMachine, settings: BaselineSettings) -> dict[str, float]:
+    return {"baseline": join(lab, machine, settings).ready}
 
 
-def agent(lab: Lab, machine: Machine, settings: Settings) -> dict[str, float]:
+def agent(lab: Lab, machine: EdgeMachine, settings: BaselineSettings) -> dict[str, float]:
     """A join as a person types it, then what comes after."""
-    agents.install(machine)
-    agents.give(machine, agents.configuration(lab, settings.versions))
-    watch = Watch(lab, machine.name)
+    node_agent.install(machine)
+    node_agent.write_configuration(machine, node_agent.configuration(lab, settings.versions))
+    watch = ReadinessWatch(lab, machine.name)
     watch.start()
     start = time.time()
     memory, said = timed(machine, "bootstrap")
@@ -79,7 +84,7 @@ def agent(lab: Lab, machine: Machine, settings: Settings) -> dict[str, float]:
     return found
 
 
-def timed(machine: Machine, *words: str) -> tuple[float, str]:
+def timed(machine: EdgeMachine, *words: str) -> tuple[float, str]:
     """The most memory that a command of the agent took, and what it said."""
     done = machine.run(*TIMED, MEASURE, "aks-flex-node", *words, timeout=240)
     found = re.search(r"peak (\d+) KiB", done.out)
@@ -96,14 +101,14 @@ def phases(said: str, over: float) -> dict[str, float]:
 
 def main() -> None:
     told = arguments()
-    settings = Settings(Versions(containerd=told.containerd))
+    settings = BaselineSettings(NodeVersions(containerd=told.containerd))
     rounds: list[dict[str, float]] = []
-    with standing(told.lab) as lab:
+    with running_lab(told.lab) as lab:
         for number in range(1, told.rounds + 1):
-            system = System(told.os)
-            bare = with_machine(lab, f"floor-{number}", system, lambda one: floor(lab, one, settings))
+            system = DebianRelease(told.os)
+            bare = with_machine(lab, f"baseline-{number}", system, lambda one: baseline(lab, one, settings))
             ours = with_machine(lab, f"agent-{number}", system, lambda one: agent(lab, one, settings))
-            rounds.append({**bare, **ours, "ratio": ours["join"] / bare["floor"]})
+            rounds.append({**bare, **ours, "ratio": ours["join"] / bare["baseline"]})
             print(
                 f"round {number}:  "
                 + "  ".join(f"{key} {value:.2f}" for key, value in rounds[-1].items() if not key.startswith(PHASE)),

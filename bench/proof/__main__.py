@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from aks_flex_node.lab.files import write_atomically
-from bench.proof import pages
-from bench.proof.parts import PARTS, Part
+from aks_flex_lab.files import write_atomically
+from bench.proof import report
+from bench.proof.report import BENCHMARKS, Benchmark
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = "proof.json"
@@ -28,7 +28,9 @@ RESULTS = "proof.json"
 
 def arguments() -> argparse.Namespace:
     words = argparse.ArgumentParser(prog="bench.proof", description=__doc__)
-    words.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], help="some of them; others stay")
+    words.add_argument(
+        "--only", nargs="+", choices=[part.name for part in BENCHMARKS], help="some of them; others stay"
+    )
     words.add_argument("--quick", type=Path, metavar="DIR", help="see that all work, and write the page there")
     words.add_argument("--render", action="store_true", help="make the page from what was measured before")
     return words.parse_args()
@@ -52,7 +54,7 @@ def _git(*words: str) -> str:
     return subprocess.run(("git", *words), capture_output=True, text=True, check=True, cwd=DOCS).stdout.strip()
 
 
-def measured(part: Part, *, quick: bool) -> dict[str, Any]:
+def measured(part: Benchmark, *, quick: bool) -> dict[str, Any]:
     """What the bench shows is shown, too: some take many minutes."""
     words = part.command(quick=quick).split()[2:]
     print(f"\n== {part.title}: {part.command(quick=quick)}", flush=True)
@@ -81,10 +83,10 @@ def main() -> None:
     found: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"parts": {}}
     if not told.render:
         found |= {"machine": machine(), "command": "make bench"}
-        for part in [part for part in PARTS if not told.only or part.name in told.only]:
+        for part in [part for part in BENCHMARKS if not told.only or part.name in told.only]:
             found["parts"][part.name] = measured(part, quick=bool(told.quick))
             write_atomically(kept, json.dumps(found, indent=1) + "\n", 0o644)
-    pages.write(folder, found)
+    report.write_pages(folder, found)
     print(f"\n{folder / 'proof.md'} is written.")
 
 

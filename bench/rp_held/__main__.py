@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.store.postgres import PostgresStore
-from bench.rp_load.client import Task
-from bench.rp_load.figures import spread
-from bench.rp_load.nodes import fill, poll, put, token
-from bench.rp_load.services import Running, fast_signing, measure, running, sqlite, start_client
+from bench.rp_load.client import LoadTask
+from bench.rp_load.connections import spread
+from bench.rp_load.fleet import fill, poll, put, token
+from bench.rp_load.service_process import RunningService, fast_signing, measure, running_service, sqlite, start_client
 from tests.service.rp.api.tenants import running_tenant
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.processes import Process
+    from aks_flex_lab.processes import ProcessHandle
     from tests.service.rp.api.tenants import Tenant
 
 WAIT = 55
@@ -45,14 +45,14 @@ def arguments() -> argparse.Namespace:
     return words.parse_args()
 
 
-class Held:
+class LongPolls:
     """Polls that are under way at a service, and what became of them."""
 
-    def __init__(self, service: Running, room: Path, tenant: Tenant, count: int) -> None:
+    def __init__(self, service: RunningService, room: Path, tenant: Tenant, count: int) -> None:
         self._service, self._room = service, room
         requests = room / "held.json"
         requests.write_text(json.dumps([poll(number, token(tenant, number), WAIT) for number in range(count)]))
-        task = Task(service.server, str(requests), "held", connections=count, warm=0, times=True)
+        task = LoadTask(service.server, str(requests), "held", connections=count, warm=0, times=True)
         before = service.mebibytes
         self._client, self._told = start_client(task, room)
         self._wait(lambda: self._held() >= count, self._client)
@@ -72,7 +72,7 @@ class Held:
         found = re.search(r"^aks_flex_rp_held_polls (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
 
-    def _wait(self, ready: Any, client: Process) -> None:
+    def _wait(self, ready: Any, client: ProcessHandle) -> None:
         end = time.monotonic() + 120
         while not ready():
             if time.monotonic() > end or not (client.alive or self._told.exists()):
@@ -80,10 +80,10 @@ class Held:
             time.sleep(0.2)
 
 
-def change(service: Running, room: Path, numbers: range, label: str, writers: int) -> dict[str, Any]:
+def change(service: RunningService, room: Path, numbers: range, label: str, writers: int) -> dict[str, Any]:
     requests = room / f"put-{label}.json"
     requests.write_text(json.dumps([put(number, service.admin, label) for number in numbers]))
-    task = Task(service.server, str(requests), connections=writers, count=len(numbers), times=True)
+    task = LoadTask(service.server, str(requests), connections=writers, count=len(numbers), times=True)
     found = measure(task, room)
     if set(found["statuses"]) != {"200"}:
         raise SystemExit(f"A PUT was answered {found['statuses']}.")
@@ -108,8 +108,10 @@ def delays(changes: dict[str, Any], heard: list[tuple[int, float, float, int]]) 
     return {**found, "puts_a_second": changes["requests"] / changes["seconds"]}
 
 
-def measured(told: argparse.Namespace, written: Running, held_at: Running, room: Path, tenant: Tenant) -> Any:
-    held = Held(held_at, room, tenant, told.polls)
+def measured(
+    told: argparse.Namespace, written: RunningService, held_at: RunningService, room: Path, tenant: Tenant
+) -> Any:
+    held = LongPolls(held_at, room, tenant, told.polls)
     single = change(written, room, range(told.singles), "second", 1)
     burst = change(written, room, range(told.polls), "third", WRITERS)
     heard = held.end()
@@ -122,7 +124,7 @@ def measured(told: argparse.Namespace, written: Running, held_at: Running, room:
 
 def on_sqlite(told: argparse.Namespace, room: Path, tenant: Tenant) -> Any:
     asyncio.run(fill(sqlite(room / "state"), range(told.polls)))
-    with running(room / "state", tenant) as service:
+    with running_service(room / "state", tenant) as service:
         return measured(told, service, service, room, tenant)
 
 
@@ -130,7 +132,9 @@ def on_postgres(told: argparse.Namespace, room: Path, tenant: Tenant) -> Any:
     with ExitStack() as stack:
         database = stack.enter_context(postgres_server()).new_database()
         asyncio.run(fill(PostgresStore(database), range(told.polls)))
-        one, other = (stack.enter_context(running(room / name, tenant, database)) for name in ("one", "other"))
+        one, other = (
+            stack.enter_context(running_service(room / name, tenant, database)) for name in ("one", "other")
+        )
         return measured(told, one, other, room, tenant)
 
 
@@ -145,7 +149,7 @@ def main() -> None:
     found = {}
     with tempfile.TemporaryDirectory() as name:
         room = Path(name)
-        authority = Authority(room / "pki")
+        authority = CertificateAuthority(room / "pki")
         authority.ensure()
         with running_tenant(authority) as tenant:
             for kind, measure_it in {"sqlite": on_sqlite, "postgres": on_postgres}.items():

@@ -24,12 +24,11 @@ from typing import Literal
 
 import uvloop
 
-from bench.rp_load.connections import Connection, Exchanges, Server, header
-from bench.rp_load.figures import cpu_seconds, spread
+from bench.rp_load.connections import Connection, Exchanges, Server, cpu_seconds, header, spread
 
 
 @dataclass(frozen=True)
-class Task:
+class LoadTask:
     server: Server
     requests: str  # a JSON list of texts, sent in turn, from the first again after the last
     mode: Literal["closed", "paced", "held"] = "closed"
@@ -45,13 +44,13 @@ class Task:
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, path: Path) -> Task:
+    def read(cls, path: Path) -> LoadTask:
         found = json.loads(path.read_text())
         return cls(**{**found, "server": Server(**found["server"]), "pids": tuple(found["pids"])})
 
 
-class Run:
-    def __init__(self, task: Task) -> None:
+class ClosedLoop:
+    def __init__(self, task: LoadTask) -> None:
         self.task = task
         self.requests = [text.encode("latin-1") for text in json.loads(Path(task.requests).read_text())]
         self.exchanges = Exchanges()
@@ -114,7 +113,7 @@ class Run:
         return found
 
 
-class Paced(Run):
+class PacedLoop(ClosedLoop):
     """Due requests wait here for a connection that is free, as they would in a machine's own queue."""
 
     async def work(self, connections: list[Connection], seconds: float, _: int) -> None:
@@ -144,7 +143,7 @@ class Paced(Run):
         self.drain()
 
 
-class Held(Run):
+class LongPollLoop(ClosedLoop):
     async def work(self, connections: list[Connection], _: float, __: int) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.done.set)
         for number, connection in enumerate(connections):
@@ -168,10 +167,10 @@ class Held(Run):
 
 
 def main() -> None:
-    task, told = Task.read(Path(sys.argv[1])), Path(sys.argv[2])
+    task, told = LoadTask.read(Path(sys.argv[1])), Path(sys.argv[2])
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    kind = {"closed": Run, "paced": Paced, "held": Held}[task.mode]
+    kind = {"closed": ClosedLoop, "paced": PacedLoop, "held": LongPollLoop}[task.mode]
 
     async def run() -> dict[str, object]:
         return await kind(task).run()

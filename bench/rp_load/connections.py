@@ -1,15 +1,18 @@
-"""HTTP over TLS with next to no work: requests are bytes made beforehand, and of answers little is looked at."""
+"""A minimal HTTP/1.1 client connection, the exchanges it made, and their statistics."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from array import array
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
+
 
 WITHOUT_BODY = {b"304", b"204"}
 
@@ -109,3 +112,30 @@ class Exchanges:
         self.sent.append(sent)
         self.answered.append(answered)
         self.statuses.append(int(status))
+
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Of all threads of these processes together, in their own code and in the kernel for them."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / TICKS
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        "p50": percentile(ordered, 50),
+        "p99": percentile(ordered, 99),
+        "max": ordered[-1],
+    }
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]

@@ -16,17 +16,17 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab import network
-from aks_flex_node.lab.pki import Authority
-from bench.labs import standing
-from bench.rp_load.client import Task
+from aks_flex_lab import network
+from aks_flex_lab.pki import CertificateAuthority
+from bench.lab import running_lab
+from bench.rp_load.client import LoadTask
 from bench.rp_load.connections import Server
-from bench.rp_load.nodes import fill, polls
-from bench.rp_load.services import Running, measure, running, sqlite
+from bench.rp_load.fleet import fill, polls
+from bench.rp_load.service_process import RunningService, measure, running_service, sqlite
 from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.lab import Lab
+    from aks_flex_lab.lab import Lab
 
 NAME = "poll"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{NAME}"
@@ -48,12 +48,12 @@ def arguments() -> argparse.Namespace:
     return words.parse_args()
 
 
-def service_task(service: Running, room: Path, told: argparse.Namespace) -> Task:
+def service_task(service: RunningService, room: Path, told: argparse.Namespace) -> LoadTask:
     pids = (service.process.pid,)
-    return Task(service.server, str(room / "polls.json"), "closed", told.connections, told.seconds, pids=pids)
+    return LoadTask(service.server, str(room / "polls.json"), "closed", told.connections, told.seconds, pids=pids)
 
 
-def api_server_task(lab: Lab, room: Path, told: argparse.Namespace, query: str = "") -> Task:
+def api_server_task(lab: Lab, room: Path, told: argparse.Namespace, query: str = "") -> LoadTask:
     admin, requests = lab.control_plane.admin(), room / f"gets{len(query)}.json"
     lines = (f"GET {LEASE}{query} HTTP/1.1", f"Host: {network.API_NAME}", "Accept: application/json", "", "")
     requests.write_text(json.dumps(["\r\n".join(lines)]))
@@ -62,10 +62,10 @@ def api_server_task(lab: Lab, room: Path, told: argparse.Namespace, query: str =
     )
     running = [lab.supervisor.process(name) for name in ("kube-apiserver", "etcd")]
     pids = tuple(process.pid for process in running if process)
-    return Task(server, str(requests), "closed", told.connections, told.seconds, pids=pids)
+    return LoadTask(server, str(requests), "closed", told.connections, told.seconds, pids=pids)
 
 
-def one_round(lab: Lab, service: Running, room: Path, told: argparse.Namespace) -> dict[str, float]:
+def one_round(lab: Lab, service: RunningService, room: Path, told: argparse.Namespace) -> dict[str, float]:
     inside = lab.network.cloud.command()
     found = rates("ours", measure(service_task(service, room, told), room), "304")
     found |= rates("api_server", measure(api_server_task(lab, room, told), room, inside), "200")
@@ -87,12 +87,12 @@ def rates(name: str, found: dict[str, Any], status: str) -> dict[str, float]:
 
 def measured(lab: Lab, told: argparse.Namespace, room: Path) -> list[dict[str, float]]:
     lab.cluster.run("apply", "-f", "-", input=json.dumps(DOCUMENT))
-    authority, rounds = Authority(room / "pki"), []
+    authority, rounds = CertificateAuthority(room / "pki"), []
     authority.ensure()
     asyncio.run(fill(sqlite(room / "state"), range(told.nodes)))
-    with running_tenant(authority) as tenant, running(room / "state", tenant) as service:
+    with running_tenant(authority) as tenant, running_service(room / "state", tenant) as service:
         (room / "polls.json").write_text(json.dumps(polls(tenant, range(told.nodes))))
-        warm = Task(service.server, str(room / "polls.json"), count=told.nodes)
+        warm = LoadTask(service.server, str(room / "polls.json"), count=told.nodes)
         measure(warm, room)
         for number in range(1, told.rounds + 1):
             rounds.append(one_round(lab, service, room, told))
@@ -103,7 +103,7 @@ def measured(lab: Lab, told: argparse.Namespace, room: Path) -> list[dict[str, f
 
 def main() -> None:
     told = arguments()
-    with standing(told.lab) as lab, tempfile.TemporaryDirectory() as room:
+    with running_lab(told.lab) as lab, tempfile.TemporaryDirectory() as room:
         rounds = measured(lab, told, Path(room))
     medians = {key: round(statistics.median(one[key] for one in rounds), 2) for key in rounds[0]}
     ratios = [round(one["ratio"], 2) for one in rounds]

@@ -18,10 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab.pki import Authority
-from bench.rp_load.client import Task
-from bench.rp_load.nodes import fill, polls
-from bench.rp_load.services import Running, fast_signing, measure, running, sqlite
+from aks_flex_lab.pki import CertificateAuthority
+from bench.rp_load.client import LoadTask
+from bench.rp_load.fleet import fill, polls
+from bench.rp_load.service_process import RunningService, fast_signing, measure, running_service, sqlite
 from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
@@ -41,15 +41,15 @@ def arguments() -> argparse.Namespace:
     return words.parse_args()
 
 
-def start(stack: ExitStack, room: Path, tenant: Tenant, size: int) -> Running:
+def start(stack: ExitStack, room: Path, tenant: Tenant, size: int) -> RunningService:
     """A service with so many nodes in its store; none of them has polled yet."""
     asyncio.run(fill(sqlite(room / f"state-{size}"), range(size)))
     (room / f"polls-{size}.json").write_text(json.dumps(polls(tenant, range(size))))
-    return stack.enter_context(running(room / f"state-{size}", tenant))
+    return stack.enter_context(running_service(room / f"state-{size}", tenant))
 
 
-def asked(service: Running, room: Path, size: int, **more: Any) -> dict[str, float]:
-    task = Task(service.server, str(room / f"polls-{size}.json"), pids=(service.process.pid,), **more)
+def asked(service: RunningService, room: Path, size: int, **more: Any) -> dict[str, float]:
+    task = LoadTask(service.server, str(room / f"polls-{size}.json"), pids=(service.process.pid,), **more)
     found = measure(task, room)
     if set(found["statuses"]) != {"304"}:
         raise SystemExit(f"With {size} nodes it answered {found['statuses']}.")
@@ -68,7 +68,7 @@ def shown(what: str, found: dict[str, float]) -> dict[str, float]:
 
 
 def measured(told: argparse.Namespace, room: Path) -> dict[str, Any]:
-    authority = Authority(room / "pki")
+    authority = CertificateAuthority(room / "pki")
     authority.ensure()
     found: dict[str, Any] = {}
     with ExitStack() as stack:

@@ -22,7 +22,7 @@ import uvloop
 from aks_flex_rp.store.interface import AuditEvent, Node
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.sqlite import SqliteStore
-from bench.rp_store.bare import postgres_rate, sqlite_rate
+from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
 from tests.service.rp.store.servers import PostgresServer, postgres_server
 
 if TYPE_CHECKING:

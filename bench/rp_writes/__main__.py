@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.store.postgres import PostgresStore
-from bench.rp_load.client import Task
-from bench.rp_load.nodes import fill, put
-from bench.rp_load.services import Running, measure, running, sqlite
+from bench.rp_load.client import LoadTask
+from bench.rp_load.fleet import fill, put
+from bench.rp_load.service_process import RunningService, measure, running_service, sqlite
 from bench.rp_store.__main__ import CONNECTIONS, DOCUMENT, SECRET
-from bench.rp_store.bare import postgres_rate, sqlite_rate
+from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
 from tests.service.rp.api.tenants import running_tenant
 from tests.service.rp.store.servers import postgres_server
 
@@ -42,11 +42,11 @@ def arguments() -> argparse.Namespace:
     return words.parse_args()
 
 
-def puts(service: Running, room: Path, told: argparse.Namespace, label: str) -> dict[str, float]:
+def puts(service: RunningService, room: Path, told: argparse.Namespace, label: str) -> dict[str, float]:
     requests = room / "puts.json"
     requests.write_text(json.dumps([put(number, service.admin, label) for number in range(NODES)]))
     pids = (service.process.pid,)
-    found = measure(Task(service.server, str(requests), "closed", told.writers, told.seconds, pids=pids), room)
+    found = measure(LoadTask(service.server, str(requests), "closed", told.writers, told.seconds, pids=pids), room)
     if set(found["statuses"]) != {"200"}:
         raise SystemExit(f"PUTs were answered {found['statuses']}.")
     return {
@@ -57,7 +57,7 @@ def puts(service: Running, room: Path, told: argparse.Namespace, label: str) -> 
 
 
 def one_round(
-    number: int, name: str, service: Running, room: Path, told: argparse.Namespace, bare: Callable[[], float]
+    number: int, name: str, service: RunningService, room: Path, told: argparse.Namespace, bare: Callable[[], float]
 ) -> dict[str, float]:
     found = {**puts(service, room, told, f"round-{number}"), "bare": bare()}
     found["ratio"] = found["ours"] / found["bare"]
@@ -66,7 +66,7 @@ def one_round(
 
 
 def measured(told: argparse.Namespace, room: Path) -> dict[str, list[dict[str, float]]]:
-    authority, text = Authority(room / "pki"), json.dumps(DOCUMENT)
+    authority, text = CertificateAuthority(room / "pki"), json.dumps(DOCUMENT)
     authority.ensure()
     with ExitStack() as stack:
         tenant = stack.enter_context(running_tenant(authority))
@@ -74,8 +74,8 @@ def measured(told: argparse.Namespace, room: Path) -> dict[str, list[dict[str, f
         database = server.new_database()
         asyncio.run(fill(sqlite(room / "sqlite"), range(NODES)))
         asyncio.run(fill(PostgresStore(database), range(NODES)))
-        one = stack.enter_context(running(room / "sqlite", tenant))
-        other = stack.enter_context(running(room / "postgres", tenant, database))
+        one = stack.enter_context(running_service(room / "sqlite", tenant))
+        other = stack.enter_context(running_service(room / "postgres", tenant, database))
 
         def bare_sqlite() -> float:
             with tempfile.TemporaryDirectory(dir=room) as name:

@@ -19,20 +19,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab.cli.progress import ScreenProgress
-from aks_flex_node.lab.machines.bases import System
-from bench.labs import standing
-from bench.soak.happenings import FAULTS, LONGEST_FAULT, any_operation
-from bench.soak.measuring import Memory
-from bench.soak.nodes import join_all, left_over
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.machines.base_system import DebianRelease
+from bench.lab import running_lab
+from bench.soak.memory_sampler import MemorySampler
+from bench.soak.operations import FAULTS, LONGEST_FAULT, any_operation, join_all, leftovers
 from tests.chaos.checking import settle, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
-    from aks_flex_node.lab.lab import Lab
-    from bench.soak.happenings import Fault
+    from aks_flex_lab.lab import Lab
+    from bench.soak.operations import SoakFault
     from tests.chaos.tried import Tried
 
 LONGEST_PAUSE = 6.0  # seconds between two operations; on average half of it
@@ -87,7 +86,7 @@ class Soak:
     def _weather(self) -> None:
         """One fault at a time: what survives each of them is learnt better than what survives all."""
         chance = random.Random(self.seed + 1)  # noqa: S311 - not for secrecy
-        waiting: list[Fault] = []
+        waiting: list[SoakFault] = []
         while not self._over.wait(chance.uniform(0, LONGEST_PEACE)):
             waiting = waiting or chance.sample(FAULTS, len(FAULTS))  # each has its turn before one comes again
             fault, lasting = waiting.pop(), chance.uniform(1, LONGEST_FAULT)
@@ -108,10 +107,10 @@ class Soak:
         except AssertionError as error:
             self._say(str(error))
         self.troubles += [f"{node.name}: {each}" for node in self.nodes for each in wrong(node)]
-        self.troubles += [each for node in self.nodes for each in left_over(node)]
+        self.troubles += [each for node in self.nodes for each in leftovers(node)]
         self._say("all is as it was asked for" if not self.troubles else "not all is as it was asked for")
 
-    def result(self, memory: Memory) -> dict[str, Any]:
+    def result(self, memory: MemorySampler) -> dict[str, Any]:
         return {
             "bench": "soak",
             "seed": self.seed,
@@ -131,7 +130,7 @@ def _kind(sentence: str) -> str:
     return " ".join(word for word in sentence.split() if not any(mark.isdigit() or mark == "/" for mark in word))
 
 
-def tell(result: dict[str, Any]) -> None:
+def print_result(result: dict[str, Any]) -> None:
     print(f"\n{'happened':<52} times")
     for what, times in result["happened"].items():
         print(f"{what:<52} {times:5}")
@@ -148,16 +147,18 @@ def main() -> int:
     told = arguments()
     seed = told.seed if told.seed is not None else secrets.randbelow(10**6)
     print(f"seed {seed}; the same again: python -m bench.soak --minutes {told.minutes:g} --seed {seed}", flush=True)
-    with standing(told.lab) as lab:
-        with lab.alone():
+    with running_lab(told.lab) as lab:
+        with lab.exclusive():
             names = [f"soak-{number}" for number in range(1, told.machines + 1)]
-            machines = [lab.inventory.add(name, System.BOOKWORM, "site-1", ScreenProgress()) for name in names]
+            machines = [
+                lab.inventory.add(name, DebianRelease.BOOKWORM, "site-1", TerminalProgress()) for name in names
+            ]
         nodes = join_all(lab, machines)
-        with Memory(lab, nodes) as memory:
+        with MemorySampler(lab, nodes) as memory:
             soak = Soak(lab, nodes, seed)
             soak.run(60 * told.minutes)
         result = soak.result(memory)
-    tell(result)
+    print_result(result)
     if told.json:
         told.json.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))

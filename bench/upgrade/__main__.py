@@ -16,17 +16,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab.cli.progress import ScreenProgress
-from aks_flex_node.lab.floor.join import test_pod
-from aks_flex_node.lab.machines.bases import System
-from bench.labs import standing
+from aks_flex_lab.baseline.join import web_pod
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.machines.base_system import DebianRelease
+from bench.lab import running_lab
 from tests.followed import Followed
 from tests.waiting import answers, pod, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
+    from aks_flex_lab.lab import Lab
 
 OLD = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
 STEPS = {
@@ -74,12 +74,12 @@ class Readiness(threading.Thread):
 
 
 def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
-    with lab.alone():
-        machine = lab.inventory.add(name, System.BOOKWORM, "bench", ScreenProgress())
+    with lab.exclusive():
+        machine = lab.inventory.add(name, DebianRelease.BOOKWORM, "bench", TerminalProgress())
     node = Followed.make(lab, machine, versions=OLD, nodeConfig={"updatePolicy": {"drain": False}})
     try:
         node.join()
-        lab.cluster.apply(test_pod(name))
+        lab.cluster.apply(web_pod(name))
         until(lambda: answers(lab, machine), "the pod answers")
         machine.run("systemd-run", "--unit=probe", "sh", "-c", PROBE.format(pod(lab, name)["podIP"]))
         readiness = Readiness(lambda: lab.cluster.node_ready(name))
@@ -97,7 +97,7 @@ def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
         node.delete()
         lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
         lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
-        with lab.alone():
+        with lab.exclusive():
             lab.inventory.remove(machine)
 
 
@@ -134,7 +134,7 @@ def summary(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     told = arguments()
-    with standing(told.lab) as lab:
+    with running_lab(told.lab) as lab:
         found = measured(lab, told.rounds)
     print(json.dumps({"bench": "upgrade", "rounds": told.rounds, "seconds": found}))
 

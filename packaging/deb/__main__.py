@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from aks_flex_node import __version__
-from deb.contents import Build, package
-from deb.repository import index, source
+from deb.package import PackageBuild, build_package
+from deb.repository import apt_source, write_index
 from deb.wheels import requirements
 
 CHECKOUT = Path(__file__).parents[2]
@@ -44,19 +44,19 @@ def _requirements(given: argparse.Namespace) -> None:
 
 
 def _build(given: argparse.Namespace) -> None:
-    build = Build(given.version, given.arch, given.when, CHECKOUT, given.wheels)
+    build = PackageBuild(given.version, given.arch, given.when, CHECKOUT, given.wheels)
     given.target.mkdir(parents=True, exist_ok=True)
     place = given.target / build.file_name
-    place.write_bytes(package(build))
+    place.write_bytes(build_package(build))
     print(place)
 
 
 def _index(given: argparse.Namespace) -> None:
-    index(given.repository, int(time.time()))
+    write_index(given.repository, int(time.time()))
 
 
 def _source(given: argparse.Namespace) -> None:
-    print(source(given.url, given.key.read_text()), end="")
+    print(apt_source(given.url, given.key.read_text()), end="")
 
 
 if __name__ == "__main__":

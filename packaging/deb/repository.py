@@ -7,7 +7,7 @@ import hashlib
 import time
 from typing import TYPE_CHECKING
 
-from deb.archives import control_of
+from deb.archive_formats import control_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ SHA256:
 """
 
 
-def index(repository: Path, when: int) -> None:
+def write_index(repository: Path, when: int) -> None:
     """Write the lists of all packages in the pool, and `Release` with their hashes, which is what gets signed."""
     dists = repository / "dists" / SUITE
     sums = []
@@ -53,7 +53,7 @@ def _entry(package: Path, repository: Path) -> str:
     return f"{control_of(content)}{where}SHA256: {hashlib.sha256(content).hexdigest()}\n\n"
 
 
-def source(url: str, key: str) -> str:
+def apt_source(url: str, key: str) -> str:
     """What to put into /etc/apt/sources.list.d: the address, with the only key that may speak for it inside."""
     lines = "\n".join(f" {line or '.'}" for line in key.strip().splitlines())
     return f"Types: deb\nURIs: {url}\nSuites: {SUITE}\nComponents: {COMPONENT}\nSigned-By:\n{lines}\n"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-LEFT_OUT = {"lab", "rp"}  # an edge machine has no use for them
 NO_EARLIER = 315532800  # 1980, where the calendar of zip files begins
 
 
@@ -43,7 +42,7 @@ def requirements(text: str, python: str, arch: str) -> str:
     return "".join(kept)
 
 
-def carried(folder: Path, source: Path, version: str, when: int) -> dict[str, bytes]:
+def package_wheels(folder: Path, source: Path, version: str, when: int) -> dict[str, bytes]:
     """All wheels by name, and an index that says which Python takes which. `folder` has a folder for each Python."""
     own = f"aks_flex_node-{version}-py3-none-any.whl"
     files = {own: own_wheel(source, version, when)}
@@ -60,12 +59,12 @@ def carried(folder: Path, source: Path, version: str, when: int) -> dict[str, by
 
 
 def own_wheel(source: Path, version: str, when: int) -> bytes:
-    """The agent without what only clouds and developers run."""
+    """The wheel of the agent: its package and a minimum of metadata."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(source.rglob("*")):
             name = path.relative_to(source)
-            if path.is_dir() or name.parts[0] in LEFT_OUT or "__pycache__" in name.parts:
+            if path.is_dir() or "__pycache__" in name.parts:
                 continue
             content = path.read_bytes()
             if str(name) == "__init__.py":

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import FlexError
-from release import building
-from release.checkout import HOME, require_ready
-from release.refusals import Refused
+from release import build_steps
+from release.checkout import HOME, ReleaseError, require_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,27 +29,34 @@ UNSIGNED = "It is NOT signed: install.sh will refuse it. Give --key to sign it.\
 
 
 @dataclass(frozen=True)
-class Step:
+class ReleaseStep:
     """One line of what is done."""
 
     what: str
     do: Callable[[], None]
 
 
-def steps(options: argparse.Namespace) -> list[Step]:
+def steps(options: argparse.Namespace) -> list[ReleaseStep]:
     target, key = options.dist, options.key
-    tests = [] if options.skip_tests else [Step("run all tests", lambda: building.run_checks("make", "test"))]
+    tests = (
+        [] if options.skip_tests else [ReleaseStep("run all tests", lambda: build_steps.run_checks("make", "test"))]
+    )
     signing = "write SHA256SUMS" + (f" and sign it with {key}" if key else "; without --key it is not signed")
     return [
-        Step("check formatting, rules, types and layers", lambda: building.run_checks("make", "lint")),
+        ReleaseStep("check formatting, rules, types and layers", lambda: build_steps.run_checks("make", "lint")),
         *tests,
-        Step(f"empty {target.name}/", lambda: building.empty(target)),
-        Step("build the wheels", lambda: building.wheels(target)),
-        Step("build the agent and the provider to unpack, for amd64 and arm64", lambda: building.programs(target)),
-        Step("build the Debian packages, for amd64 and arm64", lambda: building.debs(target)),
-        Step("write the bills of materials and the lists of licences", lambda: building.bills(target)),
-        Step("write install.sh", lambda: building.install_script(target, key)),
-        Step(signing, lambda: building.finish(target, key)),
+        ReleaseStep(f"empty {target.name}/", lambda: build_steps.empty_folder(target)),
+        ReleaseStep("build the wheels", lambda: build_steps.build_wheels(target)),
+        ReleaseStep(
+            "build the agent and the provider to unpack, for amd64 and arm64",
+            lambda: build_steps.build_programs(target),
+        ),
+        ReleaseStep("build the Debian packages, for amd64 and arm64", lambda: build_steps.build_debs(target)),
+        ReleaseStep(
+            "write the bills of materials and the lists of licences", lambda: build_steps.write_sboms(target)
+        ),
+        ReleaseStep("write install.sh", lambda: build_steps.write_install_script(target, key)),
+        ReleaseStep(signing, lambda: build_steps.write_and_sign_sums(target, key)),
     ]
 
 
@@ -72,12 +78,12 @@ def release(options: argparse.Namespace) -> None:
 
 def bills(options: argparse.Namespace) -> None:
     options.dist.mkdir(parents=True, exist_ok=True)
-    building.bills(options.dist)
+    build_steps.write_sboms(options.dist)
 
 
 def programs(options: argparse.Namespace) -> None:
     options.dist.mkdir(parents=True, exist_ok=True)
-    building.programs(options.dist)
+    build_steps.build_programs(options.dist)
 
 
 def parsed(words: list[str]) -> argparse.Namespace:
@@ -105,7 +111,7 @@ def main() -> None:
     os.chdir(HOME)
     try:
         options.do(options)
-    except (Refused, FlexError) as error:
+    except (ReleaseError, FlexError) as error:
         sys.exit(f"release: {error}")
 
 

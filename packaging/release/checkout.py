@@ -1,25 +1,29 @@
-"""What the checkout says of itself: its version, when it was last changed, and whether it is ready to be released."""
+"""The checkout to release from: version, commit time, and what prevents a release."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from aks_flex_node.lab.processes import run
-from release.refusals import Refused
+from aks_flex_lab.processes import run
+
+
+class ReleaseError(Exception):
+    """The release cannot be made; the message says why and what to do."""
+
 
 HOME = Path(__file__).resolve().parents[2]
 SOURCES = HOME / "src" / "aks_flex_node"
 REQUIREMENTS = HOME / "requirements"
 VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
-TRIAL = re.compile(r"(a|b|rc)\d+$")
+PRERELEASE = re.compile(r"(a|b|rc)\d+$")
 
 
 def version_in(text: str) -> str:
     """The version as the package's __init__ has it, the one place where it stands."""
     found = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
     if not found:
-        raise Refused("src/aks_flex_node/__init__.py has no __version__.")
+        raise ReleaseError("src/aks_flex_node/__init__.py has no __version__.")
     return found[1]
 
 
@@ -35,7 +39,7 @@ def changed_at() -> int:
 def problems(wanted: str, *, present: str, changelog: str, status: str, tested: bool) -> list[str]:
     """Everything that stands in the way of a release, at once."""
     found = []
-    if not tested and not TRIAL.search(wanted):
+    if not tested and not PRERELEASE.search(wanted):
         found.append("A final version is made with all tests. --skip-tests is for those before it, such as 1.3.0rc1.")
     if not VERSION.fullmatch(wanted):
         found.append(f"{wanted} is not a version. Versions look like 1.2.3 or 1.3.0rc1.")
@@ -55,4 +59,4 @@ def require_ready(wanted: str, *, tested: bool) -> None:
     changelog = (HOME / "CHANGELOG.md").read_text()
     found = problems(wanted, present=version(), changelog=changelog, status=status, tested=tested)
     if found:
-        raise Refused("\n".join(found))
+        raise ReleaseError("\n".join(found))

@@ -1,32 +1,113 @@
-"""A bill of materials for each program: CycloneDX 1.6, the same bytes for the same packages."""
+"""Licences of the shipped packages, and a CycloneDX bill of materials for each program."""
 
 from __future__ import annotations
 
 import json
 import re
 import uuid
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from email.parser import HeaderParser
 from typing import TYPE_CHECKING, Any
 
-from release.licences import plain
+from release.checkout import ReleaseError
 
 if TYPE_CHECKING:
-    from release.licences import Package
+    from collections.abc import Iterable
+    from email.message import Message
 
-SPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")  # of names that are addresses, by RFC 4122
+    from release.program_archives import PackageTree
 
 
-def hashes(requirements: str) -> dict[tuple[str, str], list[str]]:
+# What may be shipped beside MIT: all of them permissive, and MPL-2.0, whose duties end at its own files.
+ACCEPTED_LICENCES = {
+    *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Unlicense"),
+}
+# The older ways to say it.
+LICENCE_NAMES = {
+    "MIT License": "MIT",
+    "ISC License": "ISC",
+    "Apache 2.0": "Apache-2.0",
+    "License :: OSI Approved :: MIT License": "MIT",
+    "License :: OSI Approved :: ISC License (ISCL)": "ISC",
+    "License :: OSI Approved :: Apache Software License": "Apache-2.0",
+    "License :: OSI Approved :: Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+}
+# Packages whose metadata say only "BSD" or less: their licence files were read.
+REVIEWED = {"isodate": "BSD-3-Clause", "jinja2": "BSD-3-Clause", "uvloop": "MIT OR Apache-2.0"}
+
+
+@dataclass(frozen=True, order=True)
+class ShippedPackage:
+    """A package of others that is shipped with ours."""
+
+    name: str
+    version: str
+    licence: str
+    needs: tuple[str, ...]
+
+
+def normalized_name(name: str) -> str:
+    """A package's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def shipped_packages(trees: Iterable[PackageTree]) -> list[ShippedPackage]:
+    """Every package in any of the trees, in every version, each once."""
+    texts = {path.read_text() for tree in trees for path in tree.folder.glob("*.dist-info/METADATA")}
+    return sorted({read_package(text) for text in texts})
+
+
+def read_package(metadata: str) -> ShippedPackage:
+    headers = HeaderParser().parsestr(metadata)
+    needs = {normalized_name(found[0]) for line in headers.get_all("Requires-Dist", []) if (found := _needed(line))}
+    return ShippedPackage(
+        normalized_name(headers["Name"]), headers["Version"], licence(headers), tuple(sorted(needs))
+    )
+
+
+def _needed(line: str) -> re.Match[str] | None:
+    return None if "extra ==" in line else re.match(r"[A-Za-z0-9._-]+", line)
+
+
+def licence(headers: Message) -> str:
+    """As an SPDX expression."""
+    name = normalized_name(headers["Name"])
+    classifiers = [line for line in headers.get_all("Classifier", []) if line.startswith("License ::")]
+    said = [headers["License-Expression"], REVIEWED.get(name), headers["License"], *classifiers]
+    for words in filter(None, said):
+        expression: str = LICENCE_NAMES.get(words.strip(), words.strip())
+        if set(re.split(r"\s+(?:AND|OR)\s+", expression)) <= ACCEPTED_LICENCES:
+            return expression
+    raise ReleaseError(
+        f"{name} {headers['Version']} comes under a licence that was not looked at: "
+        f"{[words[:60] for words in said if words]}. Read it; add it to ACCEPTED or READ, or drop the package."
+    )
+
+
+def licence_list(program: str, found: list[ShippedPackage]) -> str:
+    """For people: what is shipped, and under which licence."""
+    rows = [f"{item.name:<24} {item.version:<14} {item.licence}" for item in found]
+    head = f"{program} itself is under the MIT licence. It is shipped with these, each with its licence beside it:"
+    return "\n".join([head, "", *rows, ""])
+
+
+UUID_NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")  # of names that are addresses, by RFC 4122
+
+
+def pinned_hashes(requirements: str) -> dict[tuple[str, str], list[str]]:
     """What the pinned requirements accept of each package: the checksums of its wheels."""
     found: dict[tuple[str, str], list[str]] = {}
     for block in re.split(r"\n(?=\S)", requirements):
         if pin := re.match(r"([A-Za-z0-9._-]+)==([^\s;\\]+)", block):
-            found[plain(pin[1]), pin[2]] = re.findall(r"--hash=sha256:([0-9a-f]{64})", block)
+            found[normalized_name(pin[1]), pin[2]] = re.findall(r"--hash=sha256:([0-9a-f]{64})", block)
     return found
 
 
-def bill(program: str, version: str, found: list[Package], requirements: str, *, moment: int) -> str:
-    accepted = hashes(requirements)
+def bill_of_materials(
+    program: str, version: str, found: list[ShippedPackage], requirements: str, *, moment: int
+) -> str:
+    accepted = pinned_hashes(requirements)
     purl = f"pkg:generic/{program}@{version}"
     root = {
         "type": "application",
@@ -49,15 +130,15 @@ def bill(program: str, version: str, found: list[Package], requirements: str, *,
         "components": [_component(item, accepted.get((item.name, item.version), [])) for item in found],
         "dependencies": [_dependency(purl, sorted(_purl(item) for item in found)), *_dependencies(found)],
     }
-    made["serialNumber"] = f"urn:uuid:{uuid.uuid5(SPACE, json.dumps(made, sort_keys=True))}"
+    made["serialNumber"] = f"urn:uuid:{uuid.uuid5(UUID_NAMESPACE, json.dumps(made, sort_keys=True))}"
     return json.dumps(made, indent=2) + "\n"
 
 
-def _purl(item: Package) -> str:
+def _purl(item: ShippedPackage) -> str:
     return f"pkg:pypi/{item.name}@{item.version}"
 
 
-def _component(item: Package, accepted: list[str]) -> dict[str, Any]:
+def _component(item: ShippedPackage, accepted: list[str]) -> dict[str, Any]:
     single = " " not in item.licence
     return {
         "type": "library",
@@ -71,7 +152,7 @@ def _component(item: Package, accepted: list[str]) -> dict[str, Any]:
     }
 
 
-def _dependencies(found: list[Package]) -> list[dict[str, Any]]:
+def _dependencies(found: list[ShippedPackage]) -> list[dict[str, Any]]:
     named: dict[str, list[str]] = {}
     for item in found:
         named.setdefault(item.name, []).append(_purl(item))

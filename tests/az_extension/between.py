@@ -14,7 +14,7 @@ from tests.service.listening import Handler, listening
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.pki import Pair
+    from aks_flex_lab.pki import CertificatePair
 
 DROPPED = {"host", "content-length", "connection", "transfer-encoding", "accept-encoding"}
 
@@ -37,7 +37,7 @@ class Between:
 
 
 @contextmanager
-def standing_between(service: str, ca: str, pair: Pair) -> Iterator[Between]:
+def standing_between(service: str, ca: str, pair: CertificatePair) -> Iterator[Between]:
     between, pool = Between(), urllib3.PoolManager(ca_certs=ca, retries=False)
 
     class Passing(Handler):

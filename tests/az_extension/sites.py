@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.nodes.context import ClusterInfo
 from tests.azure_cli import Az, build_extension
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Pair
+    from aks_flex_lab.pki import CertificatePair
     from aks_flex_rp.settings import ServiceSettings
     from tests.service.lab_cloud.clouds import Cloud
     from tests.service.rp.api.calling import Api
@@ -40,7 +40,7 @@ class Site:
     cloud: Cloud
     service: Running
     wheel: Path
-    pair: Pair
+    pair: CertificatePair
 
     @property
     def admin(self) -> Api:
@@ -58,7 +58,7 @@ class Site:
 
 @contextmanager
 def running_site(room: Path) -> Iterator[Site]:
-    port, authority = free_port(), Authority(room / "pki")
+    port, authority = free_port(), CertificateAuthority(room / "pki")
     authority.ensure()
     pair = authority.issue("localhost", "localhost", names=("localhost", "127.0.0.1"))
     (room / "cloud").mkdir()
@@ -74,9 +74,9 @@ def running_site(room: Path) -> Iterator[Site]:
         yield Site(cloud, service, build_extension(room / "wheel"), pair)
 
 
-def _settings(cloud: Cloud, state: Path, port: int, pair: Pair) -> ServiceSettings:
+def _settings(cloud: Cloud, state: Path, port: int, pair: CertificatePair) -> ServiceSettings:
     people = {role: cloud.directory.service_principal(role, f"secret-of-{role}") for role in ROLES}
-    tenant = {"tenant_id": TENANT, "metadata_url": cloud.metadata, "audiences": [cloud.url], "ca_file": cloud.ca}
+    tenant = {"tenant_id": TENANT_ID, "metadata_url": cloud.metadata, "audiences": [cloud.url], "ca_file": cloud.ca}
     grants = [{"role": role, "scope": CLUSTER, "principal": each.object_id} for role, each in people.items()]
     return settings(
         state,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_lab.entra.directory import TENANT_ID
 from tests.az_extension.test_commands import ON, flex
 from tests.service.lab_cloud.clouds import CLUSTER
 from tests.service.ports import free_port
@@ -22,7 +22,7 @@ SHOW = ("aks", "flex-node", "show", *ON)
 
 def test_a_wrong_secret_signs_nobody_in(owner: Az, site: Site) -> None:
     [somebody] = [each for each in site.cloud.directory.all() if each.name == "contributor"]
-    words = ("--username", somebody.client_id, "--password", "wrong", "--tenant", TENANT)
+    words = ("--username", somebody.client_id, "--password", "wrong", "--tenant", TENANT_ID)
     assert not owner.run("login", "--service-principal", *words, check=False).ok
 
 

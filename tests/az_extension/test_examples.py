@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.processes import run
 from tests.az_extension.test_identities import CLIENT, VARIABLE
 
 if TYPE_CHECKING:

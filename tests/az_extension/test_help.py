@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.processes import run
 from tests.az_extension.warm import python_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.arm.resources import SUBSCRIPTION
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
+from aks_flex_lab.pki import CertificateAuthority
 from tests.az_extension.test_commands import ON, flex
 from tests.az_extension.warm import warmed
 from tests.azure_cli import Az
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def stranger(site: Site, owner: Az, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmAz]:
     """Somebody whom Azure does not know, on a machine that does not trust the service."""
-    other = Authority(tmp_path_factory.mktemp("other"))
+    other = CertificateAuthority(tmp_path_factory.mktemp("other"))
     other.ensure()
     unknown = Az(owner.program, tmp_path_factory.mktemp("stranger"), str(other.certificate))
     unknown.run("extension", "add", "--source", str(site.wheel), "--yes")
@@ -45,7 +45,7 @@ def test_somebody_who_is_signed_in_to_azure_needs_only_the_address(az: WarmAz, s
 
 def test_the_admin_key_is_enough_without_azure(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
     words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--rp-ca-file", site.cloud.ca)
-    made = flex(stranger, "create", "--name", name, "--subscription", SUBSCRIPTION, *words)
+    made = flex(stranger, "create", "--name", name, "--subscription", SUBSCRIPTION_ID, *words)
     assert made["id"] == f"{CLUSTER}/flexNodeConfig/{name}"
     assert stranger("aks", "flex-node", "show", "--ids", made["id"], *words)["name"] == name
 
@@ -54,7 +54,7 @@ def test_all_of_it_may_stand_in_azs_configuration(stranger: WarmAz, site: Site, 
     site.admin.put(name)
     settings = {"rp_endpoint": site.service.connection.url, "rp_key_file": key, "rp_ca_file": site.cloud.ca}
     stranger.run("config", "set", *(f"aks_flex_node.{option}={value}" for option, value in settings.items()))
-    ask = ("aks", "flex-node", "show", *ON, "--name", name, "--subscription", SUBSCRIPTION)
+    ask = ("aks", "flex-node", "show", *ON, "--name", name, "--subscription", SUBSCRIPTION_ID)
     try:
         assert stranger(*ask)["name"] == name
         elsewhere = stranger.run(*ask, env={"AZURE_AKS_FLEX_NODE_RP_ENDPOINT": "nonsense"}, check=False)
@@ -70,7 +70,7 @@ def test_the_key_of_one_service_is_not_shown_to_another(
     """Nobody is signed in here: without that key, there is nothing to show."""
     settings = {"rp_endpoint": site.service.connection.url, "rp_key_file": key}
     stranger.run("config", "set", *(f"aks_flex_node.{option}={value}" for option, value in settings.items()))
-    ask = ("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION, "--rp-ca-file", site.cloud.ca)
+    ask = ("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION_ID, "--rp-ca-file", site.cloud.ca)
     other = {"option": ("--rp-endpoint", between.url), "variable": ()}[by]
     env = {} if other else {"AZURE_AKS_FLEX_NODE_RP_ENDPOINT": between.url}
     try:
@@ -100,7 +100,14 @@ def test_who_is_not_signed_in_says_which_subscription(
 def test_a_service_that_nobody_vouches_for_is_not_shown_the_key(
     stranger: WarmAz, site: Site, key: Path, name: str
 ) -> None:
-    words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--subscription", SUBSCRIPTION)
+    words = (
+        "--rp-endpoint",
+        site.service.connection.url,
+        "--rp-key-file",
+        str(key),
+        "--subscription",
+        SUBSCRIPTION_ID,
+    )
     done = stranger.run("aks", "flex-node", "show", *ON, "--name", name, *words, check=False)
     assert "does not show a certificate that can be trusted" in done.err
     assert "--rp-ca-file" in done.err
@@ -111,6 +118,6 @@ def test_a_wrong_key_is_told_by_its_file(stranger: WarmAz, site: Site, tmp_path:
     wrong.touch(0o600)
     wrong.write_text("wrong")
     words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(wrong), "--rp-ca-file", site.cloud.ca)
-    done = stranger.run("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION, *words, check=False)
+    done = stranger.run("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION_ID, *words, check=False)
     assert done.code == 1
     assert f"{wrong} does not hold the admin key of {site.service.connection.url}." in done.err

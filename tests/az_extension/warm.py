@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.processes import Result
+from aks_flex_lab.processes import CommandResult
 from tests.azure_cli import Az
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ class WarmAz(Az):
         check: bool = True,
         input: str | None = None,  # noqa: A002 - as in processes.run
         env: Mapping[str, str] | None = None,
-    ) -> Result:
+    ) -> CommandResult:
         assert self.process.stdin
         assert self.process.stdout
         print(json.dumps({"words": words, "env": dict(env or {}), "input": input or ""}), file=self.process.stdin)
         self.process.stdin.flush()
-        done = Result(words, **json.loads(self.process.stdout.readline()))
+        done = CommandResult(words, **json.loads(self.process.stdout.readline()))
         assert done.ok or not check, f"az {' '.join(words)}: exit {done.code}\n{done.out}\n{done.err}"
         return done
 

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
+from aks_flex_lab import network, node_agent, snapshots
+from aks_flex_lab.arm.eventual_consistency import EventualConsistency
+from aks_flex_lab.arm.hybrid_compute import ArcMachines
+from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
+from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_node.azure.role_assignments import NODE_ROLES
-from aks_flex_node.lab import agents, network, snapshots
-from aks_flex_node.lab.arm.consistency import Consistency
-from aks_flex_node.lab.arm.hybrid import Machines
-from aks_flex_node.lab.arm.resources import SUBSCRIPTION
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.machines.bases import System
-from aks_flex_node.lab.parts.provider import CLUSTER, GROUP
 from tests.agents import flex
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 ONBOARDING = "b64e21ea-ac4e-4cdf-9dc9-5b892992bee7"
@@ -64,47 +64,47 @@ time.sleep(600)
 
 
 @pytest.fixture(scope="module")
-def edge(lab: Lab) -> Iterator[Machine]:
-    with lab.alone():
-        machine = lab.inventory.add("arc-edge", System.BOOKWORM, "site-1")
-    agents.install(machine)
+def edge(lab: Lab) -> Iterator[EdgeMachine]:
+    with lab.exclusive():
+        machine = lab.inventory.add("arc-edge", DebianRelease.BOOKWORM, "site-1")
+    node_agent.install(machine)
     # What debootstrap wrote is written again as dpkg itself writes it.
     machine.run("sh", "-c", "echo tar install | dpkg --set-selections")
     yield machine
-    with lab.alone():
+    with lab.exclusive():
         lab.inventory.remove(machine)
 
 
 @pytest.fixture(scope="module")
-def operator(lab: Lab) -> Principal:
+def operator(lab: Lab) -> EntraPrincipal:
     principal = lab.azure.directory.service_principal("arc-operator", "operators-secret")
-    lab.azure.assignments.put(GROUP, OWNER, principal.object_id)
+    lab.azure.assignments.put(RESOURCE_GROUP_ID, OWNER, principal.object_id)
     return principal
 
 
 @pytest.fixture
-def machine(lab: Lab, edge: Machine, operator: Principal) -> Iterator[Machine]:
+def machine(lab: Lab, edge: EdgeMachine, operator: EntraPrincipal) -> Iterator[EdgeMachine]:
     """Told to register; and as it was before, afterwards."""
     tell(lab, edge, operator)
     yield edge
-    Consistency(lab.azure.state).change(principal_seconds=1.0, assignment_seconds=2.0, throttled=0)
+    EventualConsistency(lab.azure.state).change(principal_seconds=1.0, assignment_seconds=2.0, throttled=0)
     tell(lab, edge, operator)
     flex(edge, "arc", "unregister", "--yes")
     flex(edge, "unbootstrap", "--yes")
 
 
-def tell(lab: Lab, machine: Machine, operator: Principal, **arc: Any) -> None:
-    package = {"keyFingerprints": [lab.arc.fingerprint], **arc.pop("package", {})}
+def tell(lab: Lab, machine: EdgeMachine, operator: EntraPrincipal, **arc: Any) -> None:
+    package = {"keyFingerprints": [lab.azcmagent_repository.fingerprint], **arc.pop("package", {})}
     document = {
         "azure": {
-            "subscriptionId": SUBSCRIPTION,
-            "tenantId": TENANT,
-            "resourceGroup": GROUP.rpartition("/")[2],
+            "subscriptionId": SUBSCRIPTION_ID,
+            "tenantId": TENANT_ID,
+            "resourceGroup": RESOURCE_GROUP_ID.rpartition("/")[2],
             "location": "westeurope",
             "resourceManager": "https://management.flex.internal",
             "authorityHost": "https://login.flex.internal",
             "servicePrincipal": {"clientId": operator.client_id, "clientSecret": "operators-secret"},
-            "targetCluster": {"resourceId": CLUSTER},
+            "targetCluster": {"resourceId": CLUSTER_ID},
             "arc": {
                 "enabled": True,
                 "autoRoleAssignment": True,
@@ -114,17 +114,17 @@ def tell(lab: Lab, machine: Machine, operator: Principal, **arc: Any) -> None:
             },
         }
     }
-    agents.give(machine, document)
+    node_agent.write_configuration(machine, document)
 
 
-def facts(machine: Machine) -> dict[str, Any]:
+def facts(machine: EdgeMachine) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(flex(machine, "arc", "status", "--json", check=False).out)
     return found
 
 
-def known(lab: Lab, machine: Machine) -> dict[str, Any] | None:
-    path = f"{GROUP}/providers/Microsoft.HybridCompute/machines/{machine.name}"
-    return Machines(lab.azure.state).find(path)
+def known(lab: Lab, machine: EdgeMachine) -> dict[str, Any] | None:
+    path = f"{RESOURCE_GROUP_ID}/providers/Microsoft.HybridCompute/machines/{machine.name}"
+    return ArcMachines(lab.azure.state).find(path)
 
 
 def roles_of(lab: Lab, principal: str) -> list[str]:
@@ -132,7 +132,7 @@ def roles_of(lab: Lab, principal: str) -> list[str]:
     return [each["roleDefinitionId"].rpartition("/")[2] for each in given if each["principalId"] == principal]
 
 
-def failure(machine: Machine, name: str) -> str:
+def failure(machine: EdgeMachine, name: str) -> str:
     done = flex(machine, "arc", "register", check=False)
     assert done.code != 0
     assert f"{name}, see" in done.err, done.err
@@ -140,7 +140,7 @@ def failure(machine: Machine, name: str) -> str:
 
 
 def test_a_machine_is_registered_has_its_roles_and_leaves_no_trace(
-    lab: Lab, machine: Machine, operator: Principal
+    lab: Lab, machine: EdgeMachine, operator: EntraPrincipal
 ) -> None:
     machine.run("rm", "-r", "/etc/aks-flex-node")
     before = machine.snapshot()
@@ -166,7 +166,7 @@ def test_a_machine_is_registered_has_its_roles_and_leaves_no_trace(
     assert [str(one) for one in left] == []
 
 
-def test_azure_identity_gets_the_machines_token_as_on_any_arc_machine(lab: Lab, machine: Machine) -> None:
+def test_azure_identity_gets_the_machines_token_as_on_any_arc_machine(lab: Lab, machine: EdgeMachine) -> None:
     flex(machine, "arc", "register")
     there = known(lab, machine)
     assert there
@@ -209,7 +209,12 @@ def test_azure_identity_gets_the_machines_token_as_on_any_arc_machine(lab: Lab, 
     ],
 )
 def test_nothing_is_installed_that_is_not_signed_by_the_key_that_is_expected(
-    lab: Lab, machine: Machine, operator: Principal, package: Callable[[Lab], dict[str, Any]], name: str, words: str
+    lab: Lab,
+    machine: EdgeMachine,
+    operator: EntraPrincipal,
+    package: Callable[[Lab], dict[str, Any]],
+    name: str,
+    words: str,
 ) -> None:
     tell(lab, machine, operator, package=package(lab))
     assert words in failure(machine, name)
@@ -218,7 +223,7 @@ def test_nothing_is_installed_that_is_not_signed_by_the_key_that_is_expected(
 
 
 def test_a_metadata_service_that_was_stopped_is_started_and_one_that_cannot_is_named(
-    lab: Lab, machine: Machine, operator: Principal
+    lab: Lab, machine: EdgeMachine, operator: EntraPrincipal
 ) -> None:
     flex(machine, "arc", "register")
     machine.run("systemctl", "stop", "himdsd")
@@ -236,19 +241,21 @@ def test_a_metadata_service_that_was_stopped_is_started_and_one_that_cannot_is_n
         machine.run("systemctl", "unmask", "--runtime", "himdsd")
 
 
-def test_who_may_give_no_roles_is_told_which_and_where(lab: Lab, machine: Machine) -> None:
+def test_who_may_give_no_roles_is_told_which_and_where(lab: Lab, machine: EdgeMachine) -> None:
     poor = lab.azure.directory.service_principal("onboarding", "operators-secret")
-    lab.azure.assignments.put(GROUP, ONBOARDING, poor.object_id)
+    lab.azure.assignments.put(RESOURCE_GROUP_ID, ONBOARDING, poor.object_id)
     tell(lab, machine, poor)
     said = failure(machine, "role-assignment-forbidden")
     assert "Reader" in said
-    assert CLUSTER in said
+    assert CLUSTER_ID in said
     assert "az role assignment create" in said
 
 
 @pytest.mark.long
-def test_roles_that_are_late_are_waited_for_and_a_throttled_azure_is_asked_again(lab: Lab, machine: Machine) -> None:
-    Consistency(lab.azure.state).change(principal_seconds=3.0, assignment_seconds=8.0, throttled=3)
+def test_roles_that_are_late_are_waited_for_and_a_throttled_azure_is_asked_again(
+    lab: Lab, machine: EdgeMachine
+) -> None:
+    EventualConsistency(lab.azure.state).change(principal_seconds=3.0, assignment_seconds=8.0, throttled=3)
     said = flex(machine, "arc", "register").err
     assert "does not know the machine's identity yet" in said
     assert "waiting until Azure puts into effect" in said
@@ -256,7 +263,7 @@ def test_roles_that_are_late_are_waited_for_and_a_throttled_azure_is_asked_again
 
 @pytest.mark.parametrize("command", ["register", "unregister"])
 def test_killed_at_any_moment_with_all_that_it_started_the_next_run_finishes_it(
-    lab: Lab, machine: Machine, command: str
+    lab: Lab, machine: EdgeMachine, command: str
 ) -> None:
     words = ("arc", command, *(("--yes",) if command == "unregister" else ()))
     if command == "unregister":
@@ -273,7 +280,7 @@ def test_killed_at_any_moment_with_all_that_it_started_the_next_run_finishes_it(
     assert not machine.run("ls", "/run/aks-flex-node-arc.json", "/var/lib/aks-flex-node-packages", check=False).out
 
 
-def test_no_process_ever_shows_a_token_or_a_secret(machine: Machine) -> None:
+def test_no_process_ever_shows_a_token_or_a_secret(machine: EdgeMachine) -> None:
     machine.run("sh", "-c", "rm -f /run/spy-ends; cat >/run/spy.py", input=SPY)
     machine.run("systemd-run", "--unit=spy", "-p", "StandardOutput=file:/run/spied", "python3", "/run/spy.py")
     flex(machine, "arc", "register")
@@ -284,7 +291,9 @@ def test_no_process_ever_shows_a_token_or_a_secret(machine: Machine) -> None:
     machine.run("rm", "/run/spy-ends", "/run/spy.py", "/run/spied")
 
 
-def test_a_machine_that_is_connected_elsewhere_stays_there(lab: Lab, machine: Machine, operator: Principal) -> None:
+def test_a_machine_that_is_connected_elsewhere_stays_there(
+    lab: Lab, machine: EdgeMachine, operator: EntraPrincipal
+) -> None:
     flex(machine, "arc", "register")
     tell(lab, machine, operator, machineName="another")
     assert machine.name in failure(machine, "arc-connected-elsewhere")
@@ -293,7 +302,7 @@ def test_a_machine_that_is_connected_elsewhere_stays_there(lab: Lab, machine: Ma
 
 
 @pytest.mark.long
-def test_without_azure_the_machine_is_cleared_and_the_rest_is_told(lab: Lab, machine: Machine) -> None:
+def test_without_azure_the_machine_is_cleared_and_the_rest_is_told(lab: Lab, machine: EdgeMachine) -> None:
     flex(machine, "arc", "register")
     there = known(lab, machine)
     assert there
@@ -308,7 +317,7 @@ def test_without_azure_the_machine_is_cleared_and_the_rest_is_told(lab: Lab, mac
     assert known(lab, machine)
 
 
-def test_another_package_manager_is_waited_for(machine: Machine) -> None:
+def test_another_package_manager_is_waited_for(machine: EdgeMachine) -> None:
     machine.run("systemd-run", "--unit=busy", "python3", "-c", LOCK)
     until(lambda: machine.run("test", "-e", "/run/locked", check=False).ok, "dpkg is locked")
     machine.run(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab import agents, network
-from aks_flex_node.lab.agents.parcels import PYTHONS
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.machines.bases import System
-from aks_flex_node.lab.machines.machine import LENT
-from aks_flex_node.lab.parts.provider import GROUP, OWNER
-from aks_flex_node.lab.tools import catalog
+from aks_flex_lab import network, node_agent
+from aks_flex_lab.components.resource_provider import OWNER_ROLE_ID, RESOURCE_GROUP_ID
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.machines.machine import SHARED_FOLDERS
+from aks_flex_lab.node_agent import PYTHONS
+from aks_flex_lab.tools import catalog
 from tests.azure_cli import build_extension
 from tests.waiting import until, until_named
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from aks_flex_lab.processes import CommandResult
 
 NAME = "after-1"
 UNPACK = (
@@ -34,7 +34,7 @@ SHELL = "export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt AZURE_CORE
 SIGN_IN = f"""
 az cloud register --name Lab --endpoint-resource-manager {network.MANAGEMENT_URL}
 az cloud set --name Lab
-az login --service-principal --username {{id}} --password {{secret}} --tenant {TENANT}
+az login --service-principal --username {{id}} --password {{secret}} --tenant {TENANT_ID}
 """
 # As in the seed, but for the names.
 AFTER = f"""
@@ -66,30 +66,30 @@ ON_NODE = f"--cluster lab --resource-group lab --name {NAME}"
 
 
 @pytest.fixture(scope="module")
-def machine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeMachine]:
     """With the agent, az and its extension: one machine for both parts of the block."""
-    (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[System.BOOKWORM]]
+    (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[DebianRelease.BOOKWORM]]
     folder = lab.toolbox.folder(tool.name, tool.version)
-    with lab.alone():
-        machine = lab.inventory.add(NAME, System.BOOKWORM, "site-1", lent=(folder,))
+    with lab.exclusive():
+        machine = lab.inventory.add(NAME, DebianRelease.BOOKWORM, "site-1", lent=(folder,))
     until_named(machine, "provider.flex.internal")
-    agents.install(machine)
-    machine.run("ln", "-s", f"{LENT}/{folder.name}/az", "/usr/local/bin/az")
+    node_agent.install(machine)
+    machine.run("ln", "-s", f"{SHARED_FOLDERS}/{folder.name}/az", "/usr/local/bin/az")
     install_extension(machine, tmp_path_factory.mktemp("extension"))
     yield machine
-    with lab.alone():
+    with lab.exclusive():
         lab.inventory.remove(machine)
     lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
 
 
-def install_extension(machine: Machine, folder: Path) -> None:
+def install_extension(machine: EdgeMachine, folder: Path) -> None:
     """As `az extension add` leaves it, which needs pip; the machine has none."""
     content = base64.b64encode(build_extension(folder).read_bytes()).decode()
     place = "/root/.azure/cliextensions/az-aks-flex-node"
     machine.run("sh", "-c", f"mkdir -p {place}; cd {place}; exec python3 -c '{UNPACK}'", input=content)
 
 
-def typed(machine: Machine, text: str, stdin: str = "") -> Result:
+def typed(machine: EdgeMachine, text: str, stdin: str = "") -> CommandResult:
     """As somebody types it who is root on the machine."""
     return machine.run("bash", "-c", SHELL + text, input=stdin, timeout=300)
 
@@ -99,13 +99,13 @@ def labels(lab: Lab) -> dict[str, str]:
     return found
 
 
-def principal(lab: Lab, name: str) -> Principal:
+def principal(lab: Lab, name: str) -> EntraPrincipal:
     return lab.azure.directory.service_principal(name, f"secret-of-{name}")
 
 
-def test_from_signing_in_to_ready_and_gone(lab: Lab, machine: Machine) -> None:
+def test_from_signing_in_to_ready_and_gone(lab: Lab, machine: EdgeMachine) -> None:
     operator = principal(lab, "operator-of-after")
-    lab.azure.assignments.put(GROUP, OWNER, operator.object_id)
+    lab.azure.assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, operator.object_id)
     typed(machine, SIGN_IN.format(id=operator.client_id, secret=operator.secret))
 
     typed(machine, AFTER)

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.snapshots import diff
 from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.machines.bases import System
-from aks_flex_node.lab.snapshots import diff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from aks_flex_lab.processes import CommandResult
 
-LOGIN = f"https://login.flex.internal/{TENANT}/oauth2/v2.0/token"
+LOGIN = f"https://login.flex.internal/{TENANT_ID}/oauth2/v2.0/token"
 REVIEW = "https://api.flex.internal/apis/authentication.k8s.io/v1/selfsubjectreviews"
 METADATA = "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
 WHO_AM_I = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
@@ -29,29 +29,29 @@ GROUP = "9ca7e1b0-0000-4000-8000-000000000007"
 
 
 @pytest.fixture(scope="module")
-def edge(lab: Lab) -> Iterator[Machine]:
-    with lab.alone():
-        machine = lab.inventory.add("identities", System.BOOKWORM, "azure-site")
+def edge(lab: Lab) -> Iterator[EdgeMachine]:
+    with lab.exclusive():
+        machine = lab.inventory.add("identities", DebianRelease.BOOKWORM, "azure-site")
     yield machine
-    with lab.alone():
+    with lab.exclusive():
         lab.inventory.remove(machine)
 
 
 @pytest.fixture(scope="module")
-def stranger(lab: Lab, edge: Machine) -> Iterator[Machine]:
+def stranger(lab: Lab, edge: EdgeMachine) -> Iterator[EdgeMachine]:
     """Another machine at the same site."""
-    with lab.alone():
-        machine = lab.inventory.add("stranger", System.BOOKWORM, "azure-site")
+    with lab.exclusive():
+        machine = lab.inventory.add("stranger", DebianRelease.BOOKWORM, "azure-site")
     yield machine
-    with lab.alone():
+    with lab.exclusive():
         lab.inventory.remove(machine)
 
 
-def curl(machine: Machine, *words: str) -> Result:
+def curl(machine: EdgeMachine, *words: str) -> CommandResult:
     return machine.run("curl", "-sS", "--retry", "3", "--retry-all-errors", "--max-time", "60", *words, check=False)
 
 
-def token_by_secret(machine: Machine, principal: Principal, audience: str = AKS_SERVER_APP_ID) -> str:
+def token_by_secret(machine: EdgeMachine, principal: EntraPrincipal, audience: str = AKS_SERVER_APP_ID) -> str:
     form = {
         "grant_type": "client_credentials",
         "client_id": principal.client_id,
@@ -62,7 +62,7 @@ def token_by_secret(machine: Machine, principal: Principal, audience: str = AKS_
     return str(json.loads(curl(machine, *words, LOGIN).out)["access_token"])
 
 
-def reviewed(machine: Machine, token: str) -> dict[str, Any]:
+def reviewed(machine: EdgeMachine, token: str) -> dict[str, Any]:
     """Who the API server says that the token's bearer is."""
     headers = ("-H", f"Authorization: Bearer {token}", "-H", "Content-Type: application/json")
     answer = curl(machine, *headers, "-d", WHO_AM_I, REVIEW)
@@ -71,24 +71,26 @@ def reviewed(machine: Machine, token: str) -> dict[str, Any]:
     return told
 
 
-def user(machine: Machine, token: str) -> dict[str, Any]:
+def user(machine: EdgeMachine, token: str) -> dict[str, Any]:
     found: dict[str, Any] = reviewed(machine, token)["status"]["userInfo"]
     return found
 
 
-def of_the_machine(machine: Machine, *words: str) -> str:
+def of_the_machine(machine: EdgeMachine, *words: str) -> str:
     url = f"{METADATA}&resource={AKS_SERVER_APP_ID}{''.join(words)}"
     return str(json.loads(curl(machine, "-H", "Metadata: true", url).out)["access_token"])
 
 
-def test_a_service_principal_is_a_user_of_the_cluster_by_its_object_id_and_groups(lab: Lab, edge: Machine) -> None:
+def test_a_service_principal_is_a_user_of_the_cluster_by_its_object_id_and_groups(
+    lab: Lab, edge: EdgeMachine
+) -> None:
     principal = lab.azure.directory.service_principal("kube-user", "right", groups=(GROUP,))
     found = user(edge, token_by_secret(edge, principal))
     assert found["username"] == principal.object_id
     assert set(found["groups"]) == {GROUP, "system:authenticated"}
 
 
-def test_a_persons_group_may_do_what_the_clusters_roles_say(lab: Lab, edge: Machine) -> None:
+def test_a_persons_group_may_do_what_the_clusters_roles_say(lab: Lab, edge: EdgeMachine) -> None:
     person = lab.azure.directory.user("eve@flex.internal", "right", groups=(GROUP,))
     form = f"grant_type=password&username={person.name}&password=right&client_id=x&scope={AKS_SERVER_APP_ID}/.default"
     token = json.loads(curl(edge, "-d", form, LOGIN).out)["access_token"]
@@ -102,41 +104,41 @@ def test_a_persons_group_may_do_what_the_clusters_roles_say(lab: Lab, edge: Mach
         lab.cluster.run("delete", "clusterrolebinding", "people")
 
 
-def test_a_token_for_somebody_else_is_nobodys_for_the_cluster(lab: Lab, edge: Machine) -> None:
+def test_a_token_for_somebody_else_is_nobodys_for_the_cluster(lab: Lab, edge: EdgeMachine) -> None:
     principal = lab.azure.directory.service_principal("arm-user", "right")
     told = reviewed(edge, token_by_secret(edge, principal, "https://management.flex.internal"))
     assert (told["kind"], told["code"]) == ("Status", 401)
 
 
-def test_a_machine_has_the_identity_that_it_was_given_and_only_while_it_has_it(lab: Lab, edge: Machine) -> None:
+def test_a_machine_has_the_identity_that_it_was_given_and_only_while_it_has_it(lab: Lab, edge: EdgeMachine) -> None:
     identity = lab.azure.directory.managed_identity("edge", "/subscriptions/s/resourceGroups/g/virtualMachines/edge")
     assert not curl(edge, "-H", "Metadata: true", METADATA).ok
     before = edge.snapshot()
-    lab.azure.metadata.give(edge, identity)
+    lab.azure.metadata.assign_identities(edge, identity)
     try:
         assert user(edge, of_the_machine(edge))["username"] == identity.object_id
         assert diff(before, edge.snapshot()) == []
     finally:
-        lab.azure.metadata.give(edge)
+        lab.azure.metadata.assign_identities(edge)
     assert not curl(edge, "-H", "Metadata: true", METADATA).ok
     assert lab.supervisor.process("metadata-azure-site") is None
 
 
-def test_a_machine_does_not_get_its_neighbours_identity(lab: Lab, edge: Machine, stranger: Machine) -> None:
+def test_a_machine_does_not_get_its_neighbours_identity(lab: Lab, edge: EdgeMachine, stranger: EdgeMachine) -> None:
     identity = lab.azure.directory.managed_identity("next", "/subscriptions/s/resourceGroups/g/virtualMachines/next")
-    lab.azure.metadata.give(edge, identity)
+    lab.azure.metadata.assign_identities(edge, identity)
     try:
         url = f"{METADATA}&resource={AKS_SERVER_APP_ID}"
         answer = curl(stranger, "-H", "Metadata: true", url)
         assert json.loads(answer.out)["error_description"] == "Identity not found"
     finally:
-        lab.azure.metadata.give(edge)
+        lab.azure.metadata.assign_identities(edge)
 
 
-def test_of_several_identities_the_one_that_is_asked_for_is_meant(lab: Lab, edge: Machine) -> None:
+def test_of_several_identities_the_one_that_is_asked_for_is_meant(lab: Lab, edge: EdgeMachine) -> None:
     assigned = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
     one, two = (lab.azure.directory.managed_identity(name, f"{assigned}/{name}") for name in ("one", "two"))
-    lab.azure.metadata.give(edge, one, two)
+    lab.azure.metadata.assign_identities(edge, one, two)
     try:
         token = of_the_machine(edge, f"&client_id={two.client_id}")
         claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
@@ -144,4 +146,4 @@ def test_of_several_identities_the_one_that_is_asked_for_is_meant(lab: Lab, edge
         answer = curl(edge, "-H", "Metadata: true", f"{METADATA}&resource={AKS_SERVER_APP_ID}")
         assert "Multiple user assigned identities" in answer.out
     finally:
-        lab.azure.metadata.give(edge)
+        lab.azure.metadata.assign_identities(edge)

@@ -24,8 +24,8 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.processes import CommandResult
 
 NAME = "identity-1"
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
@@ -62,7 +62,7 @@ class Node:
     def may(self, *words: str) -> bool:
         return self.lab.cluster.run("auth", "can-i", *words, "--as", self.id, check=False).out.strip() == "yes"
 
-    def asks(self, **odd: Any) -> Result:
+    def asks(self, **odd: Any) -> CommandResult:
         """For a certificate, as the API server knows it."""
         text = json.dumps(request_for(NAME, **odd))
         return self.lab.cluster.run("create", "-f", "-", "-o", "name", "--as", self.id, check=False, input=text)

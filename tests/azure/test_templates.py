@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from aks_flex_node.lab import agents, network
-from aks_flex_node.lab.parts.part import RESOLVING
-from aks_flex_node.lab.parts.provider import CLUSTER, GROUP, OWNER, resolver
+from aks_flex_lab import network, node_agent
+from aks_flex_lab.components.resource_provider import CLUSTER_ID, OWNER_ROLE_ID, RESOURCE_GROUP_ID, resolv_conf
+from aks_flex_lab.supervisor import RESOLV_CONF_WRAPPER
 from tests.azure_cli import Az, program
 from tests.providers import Provider
 from tests.waiting import until_named
@@ -20,17 +20,17 @@ from tests.waiting import until_named
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 TEMPLATES = Path(__file__).parents[2] / "templates"
-DEPLOYMENTS = f"{network.MANAGEMENT_URL}{GROUP}/providers/Microsoft.Resources/deployments"
+DEPLOYMENTS = f"{network.MANAGEMENT_URL}{RESOURCE_GROUP_ID}/providers/Microsoft.Resources/deployments"
 
 
 @pytest.fixture
 def az(lab: Lab, tmp_path: Path) -> Az:
     """An owner's, in the lab's cloud, where its names resolve."""
-    inside = lab.network.cloud.command(*RESOLVING, resolver(lab.layout), program())
+    inside = lab.network.cloud.command(*RESOLV_CONF_WRAPPER, resolv_conf(lab.layout), program())
     script = tmp_path / "az"
     script.write_text(f'#!/bin/sh\nexec {shlex.join(inside)} "$@"\n')
     script.chmod(0o700)
@@ -38,25 +38,25 @@ def az(lab: Lab, tmp_path: Path) -> Az:
     az("cloud", "register", "--name", "Lab", "--endpoint-resource-manager", network.MANAGEMENT_URL)
     az("cloud", "set", "--name", "Lab")
     principal = lab.azure.directory.service_principal("operator", "secret-of-the-operator")
-    lab.azure.assignments.put(GROUP, OWNER, principal.object_id)
+    lab.azure.assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, principal.object_id)
     az.sign_in(principal)
     return az
 
 
 def deploy(az: Az, node: str, *parameters: str) -> None:
     template = ("--template-file", str(TEMPLATES / "arm" / "flex-node.json"))
-    given = (f"clusterName={CLUSTER.rpartition('/')[2]}", f"nodeName={node}", *parameters)
-    where = ("--resource-group", GROUP.rpartition("/")[2], "--name", node)
+    given = (f"clusterName={CLUSTER_ID.rpartition('/')[2]}", f"nodeName={node}", *parameters)
+    where = ("--resource-group", RESOURCE_GROUP_ID.rpartition("/")[2], "--name", node)
     az("deployment", "group", "create", *where, *template, "--parameters", *given)
 
 
-def prepare(machine: Machine) -> None:
+def prepare(machine: EdgeMachine) -> None:
     """An image with the agent, in a network that is there."""
     until_named(machine, network.PROVIDER_NAME)
-    agents.install(machine)
+    node_agent.install(machine)
 
 
-def first_boot(machine: Machine, example: str, filled_in: dict[str, str]) -> None:
+def first_boot(machine: EdgeMachine, example: str, filled_in: dict[str, str]) -> None:
     """What cloud-init does with an example: the files, then the commands."""
     text = (TEMPLATES / "cloud-init" / f"{example}.yaml").read_text()
     for placeholder, value in filled_in.items():
@@ -80,13 +80,13 @@ def is_ready(lab: Lab, name: str) -> bool:
 
 
 def test_machines_join_at_their_first_boot_by_a_url_and_by_an_identity(
-    lab: Lab, az: Az, add_machine: Callable[..., Machine]
+    lab: Lab, az: Az, add_machine: Callable[..., EdgeMachine]
 ) -> None:
     by_url, by_identity = add_machine("boot-url"), add_machine("boot-vm")
     for machine in (by_url, by_identity):
         prepare(machine)
     identity = lab.azure.directory.managed_identity("boot-vm", "/subscriptions/lab/identities/boot-vm")
-    lab.azure.metadata.give(by_identity, identity)
+    lab.azure.metadata.assign_identities(by_identity, identity)
     who = ("azureAuthMethod=managedIdentity", f"clientId={identity.client_id}", "kubernetesAuthMethod=certificate")
     try:
         deploy(az, by_url.name, "issueConfigUrls=true", 'labels={"site":"north"}')
@@ -95,7 +95,7 @@ def test_machines_join_at_their_first_boot_by_a_url_and_by_an_identity(
         outputs = az("rest", "--method", "post", "--url", secret, "--resource", network.MANAGEMENT_URL)
         node = "/subscriptions/SUBSCRIPTION/resourceGroups/edge/providers/Microsoft.ContainerService"
         own = {
-            f"{node}/managedClusters/plant/flexNodeConfig/edge-1": f"{CLUSTER}/flexNodeConfig/{by_identity.name}",
+            f"{node}/managedClusters/plant/flexNodeConfig/edge-1": f"{CLUSTER_ID}/flexNodeConfig/{by_identity.name}",
             "https://management.azure.com": network.MANAGEMENT_URL,
         }
         url = {"https://rp.example:8443/configs/SECRET#ca=sha256:DIGEST": outputs["configUrl"]}

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.lab import network
-from aks_flex_node.lab.arm.consistency import Consistency
-from aks_flex_node.lab.arm.network_resources import Pace
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.parts.provider import CLUSTER, GROUP
-from aks_flex_node.lab.processes import Process
+from aks_flex_lab import network
+from aks_flex_lab.arm.eventual_consistency import EventualConsistency
+from aks_flex_lab.arm.network_resources import NetworkDelays
+from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.processes import ProcessHandle
 from tests.agents import differences, facts, flex, prepare, web_pod
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 NETWORK_CONTRIBUTOR = "4d97b98b-1d4f-4787-a291-c67834d212e7"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
-GATEWAY = f"{GROUP}/providers/Microsoft.Network/virtualNetworkGateways/aks-flex-node"
+GATEWAY = f"{RESOURCE_GROUP_ID}/providers/Microsoft.Network/virtualNetworkGateways/aks-flex-node"
 ASK = ("curl", "--silent", "--insecure", "--max-time", "3", f"{network.PRIVATE_API_URL}/version")
 
 
@@ -37,22 +37,22 @@ def operator(lab: Lab) -> dict[str, Any]:
     secret = secrets.token_urlsafe(24)
     principal = lab.azure.directory.service_principal("vpn-operator", secret)
     for role in (NETWORK_CONTRIBUTOR, READER):
-        lab.azure.assignments.put(GROUP, role, principal.object_id)
+        lab.azure.assignments.put(RESOURCE_GROUP_ID, role, principal.object_id)
     return {
-        "tenantId": TENANT,
+        "tenantId": TENANT_ID,
         "resourceManager": network.MANAGEMENT_URL,
         "authorityHost": network.LOGIN_URL,
         "caCertData": base64.b64encode(lab.authority.certificate.read_bytes()).decode(),
         "servicePrincipal": {"clientId": principal.client_id, "clientSecret": secret},
-        "targetCluster": {"resourceId": CLUSTER},
+        "targetCluster": {"resourceId": CLUSTER_ID},
     }
 
 
 @pytest.fixture(autouse=True)
 def _azure_as_it_was(lab: Lab) -> Iterator[None]:
     yield
-    lab.faults.clear("vpn")
-    lab.vpn.resources.go_at(Pace())
+    lab.fault_proxy.clear("vpn")
+    lab.vpn.resources.set_delays(NetworkDelays())
     for id_ in [id_ for id_ in lab.vpn.resources.all() if "gateway" in id_ or "publicip" in id_]:
         lab.vpn.resources.remove(id_)
     lab.vpn.resources.remove(lab.vpn.network_id)
@@ -60,10 +60,10 @@ def _azure_as_it_was(lab: Lab) -> Iterator[None]:
 
 
 @pytest.fixture
-def site(lab: Lab, operator: dict[str, Any], add_machine: Callable[..., Machine]) -> Callable[..., Machine]:
+def site(lab: Lab, operator: dict[str, Any], add_machine: Callable[..., EdgeMachine]) -> Callable[..., EdgeMachine]:
     """Makes machines that have the agent, and a VPN in their configuration."""
 
-    def add(name: str, **vpn: Any) -> Machine:
+    def add(name: str, **vpn: Any) -> EdgeMachine:
         machine = add_machine(name, site="private")
         azure = {**operator, "vpn": {"enabled": True, **vpn}}
         prepare(lab, machine, azure=azure, node={"kubelet": {"serverURL": network.PRIVATE_API_URL}})
@@ -72,11 +72,11 @@ def site(lab: Lab, operator: dict[str, Any], add_machine: Callable[..., Machine]
     return add
 
 
-def reaches(machine: Machine) -> bool:
+def reaches(machine: EdgeMachine) -> bool:
     return machine.run(*ASK, check=False).ok
 
 
-def status(machine: Machine) -> str:
+def status(machine: EdgeMachine) -> str:
     return str(facts(machine, "vpn", "status", check=False)["status"])
 
 
@@ -88,7 +88,9 @@ def roots(lab: Lab) -> list[str]:
     ]
 
 
-def test_a_node_joins_through_the_tunnel_and_leaves_without_a_trace(lab: Lab, site: Callable[..., Machine]) -> None:
+def test_a_node_joins_through_the_tunnel_and_leaves_without_a_trace(
+    lab: Lab, site: Callable[..., EdgeMachine]
+) -> None:
     machine = site("vpn-1", autoProvision=True)
     before = machine.snapshot()
     assert not reaches(machine)
@@ -115,21 +117,21 @@ def test_a_node_joins_through_the_tunnel_and_leaves_without_a_trace(lab: Lab, si
     assert not reaches(machine)
 
 
-def test_a_tunnel_that_is_cut_comes_back_alone(lab: Lab, site: Callable[..., Machine]) -> None:
+def test_a_tunnel_that_is_cut_comes_back_alone(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     machine = site("vpn-2", autoProvision=True)
     flex(machine, "bootstrap-vpn")
     assert reaches(machine)
 
-    lab.faults.switch("vpn", on=False)
+    lab.fault_proxy.set_enabled("vpn", on=False)
     until(lambda: status(machine) == "Connecting", "the cut is seen")
     assert not reaches(machine)
-    lab.faults.clear("vpn")
+    lab.fault_proxy.clear("vpn")
     until(lambda: status(machine) == "Connected", "the tunnel is back")
     assert reaches(machine)
 
     server = next(pid for pid in lab.network.cloud.pids() if _is_server(pid))
-    Process.of(server).kill()
-    until(lambda: not Process.of(server).alive, "the server ended")
+    ProcessHandle.of(server).kill()
+    until(lambda: not ProcessHandle.of(server).alive, "the server ended")
     until(lambda: reaches(machine), "the tunnel is back after the server's restart")
 
     machine.reboot()
@@ -141,7 +143,7 @@ def _is_server(pid: int) -> bool:
     return words[0] == b"openvpn"
 
 
-def test_a_certificate_is_renewed_and_the_old_root_goes(lab: Lab, site: Callable[..., Machine]) -> None:
+def test_a_certificate_is_renewed_and_the_old_root_goes(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     machine = site("vpn-3", autoProvision=True)
     flex(machine, "bootstrap-vpn")
     before = roots(lab)
@@ -155,7 +157,7 @@ def test_a_certificate_is_renewed_and_the_old_root_goes(lab: Lab, site: Callable
 
 
 @pytest.mark.long
-def test_two_machines_share_a_gateway(lab: Lab, site: Callable[..., Machine]) -> None:
+def test_two_machines_share_a_gateway(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     one, other = site("vpn-4", autoProvision=True), site("vpn-5")
     flex(one, "bootstrap-vpn")
     flex(other, "bootstrap-vpn")
@@ -175,7 +177,7 @@ def test_two_machines_share_a_gateway(lab: Lab, site: Callable[..., Machine]) ->
 
 
 @pytest.mark.long
-def test_a_gateway_with_other_settings_is_not_touched(lab: Lab, site: Callable[..., Machine]) -> None:
+def test_a_gateway_with_other_settings_is_not_touched(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     machine = site("vpn-6", autoProvision=True)
     flex(machine, "bootstrap-vpn")
     flex(machine, "vpn", "remove", "--yes")
@@ -194,23 +196,25 @@ def test_a_gateway_with_other_settings_is_not_touched(lab: Lab, site: Callable[.
     assert reaches(machine)
 
 
-def test_an_operation_that_fails_is_told_and_mended(lab: Lab, site: Callable[..., Machine]) -> None:
+def test_an_operation_that_fails_is_told_and_mended(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     machine = site("vpn-7", autoProvision=True)
-    lab.vpn.resources.go_at(Pace(seconds=1, fail="NoRoom"))
+    lab.vpn.resources.set_delays(NetworkDelays(seconds=1, fail="NoRoom"))
 
     failed = flex(machine, "bootstrap-vpn", check=False)
 
     assert "azure-operation-failed" in failed.err
     assert "NoRoom" in failed.err
-    Consistency(lab.azure.state).change(throttled=3)
+    EventualConsistency(lab.azure.state).change(throttled=3)
     flex(machine, "bootstrap-vpn")
     assert reaches(machine)
 
 
 @pytest.mark.long
-def test_a_gateway_that_is_being_made_is_waited_for_by_the_next_run(lab: Lab, site: Callable[..., Machine]) -> None:
+def test_a_gateway_that_is_being_made_is_waited_for_by_the_next_run(
+    lab: Lab, site: Callable[..., EdgeMachine]
+) -> None:
     machine = site("vpn-8", autoProvision=True)
-    lab.vpn.resources.go_at(Pace(seconds=12))
+    lab.vpn.resources.set_delays(NetworkDelays(seconds=12))
     machine.run("sh", "-c", "aks-flex-node bootstrap-vpn >/tmp/first 2>&1 & echo $! >/tmp/first.pid")
     until(lambda: lab.vpn.resources.find(GATEWAY) is not None, "the gateway is being made")
     machine.run("sh", "-c", "kill -9 $(cat /tmp/first.pid)")
@@ -227,7 +231,7 @@ def test_a_gateway_that_is_being_made_is_waited_for_by_the_next_run(lab: Lab, si
 
 
 def test_addresses_that_are_in_use_are_refused_before_anything_is_made(
-    lab: Lab, site: Callable[..., Machine]
+    lab: Lab, site: Callable[..., EdgeMachine]
 ) -> None:
     machine = site("vpn-9", autoProvision=True, p2sGatewayCIDR="198.19.3.0/24")
     refused = flex(machine, "bootstrap-vpn", check=False)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.lab import network
-from aks_flex_node.lab.parts.provider import GROUP
+from aks_flex_lab import network
+from aks_flex_lab.components.resource_provider import RESOURCE_GROUP_ID
 from tests.agents import differences, flex, web_pod
 from tests.followed import Followed
 from tests.waiting import until
@@ -22,10 +22,10 @@ from tests.ways import CERTIFICATE, EXEC, by_arc, by_managed_identity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
 KUBELET = "/var/lib/kubelet"
 NETWORK_CONTRIBUTOR = "4d97b98b-1d4f-4787-a291-c67834d212e7"
@@ -160,14 +160,16 @@ def test_by_azure_arc_behind_a_vpn(lab: Lab, make: Callable[..., Followed]) -> N
         """The tunnel's certificate, by the machine's own identity."""
         found = node.status()
         assert (found["arc"]["status"], found["vpn"]["status"]) == ("Connected", "Connected")
-        lab.azure.assignments.put(GROUP, NETWORK_CONTRIBUTOR, found["arc"]["principalId"])
+        lab.azure.assignments.put(RESOURCE_GROUP_ID, NETWORK_CONTRIBUTOR, found["arc"]["principalId"])
         before = machine.run("sh", "-c", "ls /var/lib/aks-flex-node/vpn/*.pem").out
         flex(machine, "bootstrap-vpn", "--renew")
         assert machine.run("sh", "-c", "ls /var/lib/aks-flex-node/vpn/*.pem").out != before
         assert node.status()["vpn"]["status"] == "Connected"
 
     lives(node, renewed, *words)
-    gateway = lab.vpn.resources.find(f"{GROUP}/providers/Microsoft.Network/virtualNetworkGateways/aks-flex-node")
+    gateway = lab.vpn.resources.find(
+        f"{RESOURCE_GROUP_ID}/providers/Microsoft.Network/virtualNetworkGateways/aks-flex-node"
+    )
     assert gateway
     assert gateway.document["properties"]["vpnClientConfiguration"]["vpnClientRootCertificates"] == []
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.pki import CertificateAuthority
 from tests.browser.browsers import running_browser
 from tests.browser.providers import running_pages, running_with_entra
 from tests.browser.screens import Opened
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from aks_flex_node.lab.pki import Pair
+    from aks_flex_lab.pki import CertificatePair
     from tests.browser.providers import EntraProvider, Provider
     from tests.service.lab_cloud.clouds import Cloud
 
 
 @pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    authority = Authority(tmp_path_factory.mktemp("pki"))
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    authority = CertificateAuthority(tmp_path_factory.mktemp("pki"))
     authority.ensure()
     return authority
 
 
 @pytest.fixture(scope="session")
-def certificate(authority: Authority) -> Pair:
+def certificate(authority: CertificateAuthority) -> CertificatePair:
     """Of everything that the browser may speak to."""
     return authority.issue("localhost", "localhost", names=("localhost", "127.0.0.1"))
 
 
 @pytest.fixture(scope="session")
-def browser(authority: Authority, certificate: Pair) -> Iterator[Browser]:
+def browser(authority: CertificateAuthority, certificate: CertificatePair) -> Iterator[Browser]:
     with running_browser(certificate.certificate, authority.certificate) as browser:
         yield browser
 
@@ -56,14 +56,18 @@ def open_page(browser: Browser) -> Iterator[Opened]:
 
 
 @pytest.fixture(scope="session")
-def cloud(authority: Authority, certificate: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+def cloud(
+    authority: CertificateAuthority, certificate: CertificatePair, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cloud]:
     """The lab's Entra ID; nothing here asks for what would be behind its ARM."""
     with running_cloud(authority, tmp_path_factory.mktemp("cloud"), "https://localhost:9") as cloud:
         yield cloud
 
 
 @pytest.fixture(scope="session")
-def provider(authority: Authority, certificate: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+def provider(
+    authority: CertificateAuthority, certificate: CertificatePair, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Provider]:
     """A service that people sign in to with its admin key, with nodes in every state."""
     with running_pages(authority, certificate, tmp_path_factory.mktemp("provider")) as provider:
         provider.fleet.all()
@@ -72,7 +76,10 @@ def provider(authority: Authority, certificate: Pair, tmp_path_factory: pytest.T
 
 @pytest.fixture(scope="session")
 def entra_provider(
-    authority: Authority, certificate: Pair, cloud: Cloud, tmp_path_factory: pytest.TempPathFactory
+    authority: CertificateAuthority,
+    certificate: CertificatePair,
+    cloud: Cloud,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[EntraProvider]:
     """A service that people sign in to with Entra ID, with a node or two."""
     with running_with_entra(authority, certificate, cloud, tmp_path_factory.mktemp("entra")) as provider:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.processes import run
 from tests.browser.screens import HEIGHTS, SCREENS, WIDE, shoot
 
 if TYPE_CHECKING:

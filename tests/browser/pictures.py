@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.pki import CertificateAuthority
 from tests.browser.browsers import running_browser
 from tests.browser.fleets import OLD, Fleet, node_page
 from tests.browser.providers import running_pages
@@ -32,7 +32,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as room:
-        authority = Authority(Path(room) / "pki")
+        authority = CertificateAuthority(Path(room) / "pki")
         authority.ensure()
         certificate = authority.issue("localhost", "localhost", names=("localhost", "127.0.0.1"))
         with (

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_lab.entra.directory import TENANT_ID
 from tests.browser.fleets import Fleet
 from tests.service.ports import free_port
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.pki import Authority, Pair
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.pki import CertificateAuthority, CertificatePair
     from tests.service.lab_cloud.clouds import Cloud
     from tests.service.rp.api.running import Running
 
@@ -49,13 +49,15 @@ class Provider:
 class EntraProvider(Provider):
     """One that people of the lab's tenant sign in to, too."""
 
-    owner: Principal
-    reader: Principal
-    stranger: Principal  # of the tenant, and without a role
+    owner: EntraPrincipal
+    reader: EntraPrincipal
+    stranger: EntraPrincipal  # of the tenant, and without a role
 
 
 @contextmanager
-def running_pages(authority: Authority, certificate: Pair, room: Path, **words: Any) -> Iterator[Provider]:
+def running_pages(
+    authority: CertificateAuthority, certificate: CertificatePair, room: Path, **words: Any
+) -> Iterator[Provider]:
     """`words` are settings of the service."""
     tls = {"certificate_file": certificate.certificate, "key_file": certificate.key}
     made = settings(room / "state", **{"limits": PLENTY, "tls": tls, **words})
@@ -72,14 +74,16 @@ def running_pages(authority: Authority, certificate: Pair, room: Path, **words: 
             thread.submit(service.__exit__, None, None, None).result()
 
 
-def _tell(state: Path, authority: Authority) -> None:
+def _tell(state: Path, authority: CertificateAuthority) -> None:
     """Whom to trust, where those look for it who call a service that is its own authority."""
     (state / "tls").mkdir(parents=True, mode=0o700)
     (state / "tls" / "ca.crt").write_bytes(authority.certificate.read_bytes())
 
 
 @contextmanager
-def running_with_entra(authority: Authority, certificate: Pair, cloud: Cloud, room: Path) -> Iterator[EntraProvider]:
+def running_with_entra(
+    authority: CertificateAuthority, certificate: CertificatePair, cloud: Cloud, room: Path
+) -> Iterator[EntraProvider]:
     origin = f"https://127.0.0.1:{free_port()}"
     people = {
         role: cloud.directory.user(f"{role}@flex.internal", PASSWORD) for role in ("owner", "reader", "stranger")
@@ -92,7 +96,7 @@ def running_with_entra(authority: Authority, certificate: Pair, cloud: Cloud, ro
     secret = room / "client-secret"
     secret.touch(mode=0o600)
     secret.write_text(itself.secret)
-    tenant = {"tenant_id": TENANT, "metadata_url": cloud.metadata, "ca_file": cloud.ca}
+    tenant = {"tenant_id": TENANT_ID, "metadata_url": cloud.metadata, "ca_file": cloud.ca}
     grants = [
         {"role": role, "scope": str(PLANT), "principal": people[role].object_id} for role in ("owner", "reader")
     ]
@@ -102,7 +106,7 @@ def running_with_entra(authority: Authority, certificate: Pair, cloud: Cloud, ro
         "auth": {"tenants": [tenant], "roles": grants},
         "azure": {"authority": cloud.url, "ca_file": cloud.ca},
         "dashboard": {
-            "entra": {"tenant_id": TENANT, "client_id": itself.client_id, "client_secret_file": secret},
+            "entra": {"tenant_id": TENANT_ID, "client_id": itself.client_id, "client_secret_file": secret},
         },
     }
     with running_pages(authority, certificate, room, **words) as provider:

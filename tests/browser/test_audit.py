@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from aks_flex_node.lab.pki import Authority, Pair
+    from aks_flex_lab.pki import CertificateAuthority, CertificatePair
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.screens import Opened
 
@@ -154,7 +154,7 @@ def test_who_may_see_nothing_gets_nothing(entra_provider: EntraProvider, open_pa
 
 
 def test_before_anything_has_happened_it_says_what_will_be_here(
-    authority: Authority, certificate: Pair, open_page: Opened, tmp_path: Path
+    authority: CertificateAuthority, certificate: CertificatePair, open_page: Opened, tmp_path: Path
 ) -> None:
     with running_pages(authority, certificate, tmp_path) as provider:
         page = open_page(Screen(360))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from aks_flex_node.lab.pki import Authority, Pair
+    from aks_flex_lab.pki import CertificateAuthority, CertificatePair
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.screens import Opened
 
@@ -214,7 +214,7 @@ def test_a_reader_is_told_whom_to_ask_and_cannot_create(entra_provider: EntraPro
 
 
 def test_without_a_cluster_one_is_told_how_to_add_one(
-    authority: Authority, certificate: Pair, open_page: Opened, tmp_path: Path
+    authority: CertificateAuthority, certificate: CertificatePair, open_page: Opened, tmp_path: Path
 ) -> None:
     with running_pages(authority, certificate, tmp_path) as provider:
         provider.running.call(provider.running.service.store.delete_cluster(PLANT.key))

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_lab.entra.directory import TENANT_ID
 from tests.browser.judging import judge
 from tests.browser.screens import WIDE
 from tests.browser.visiting import follow
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.pki import Pair
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.pki import CertificatePair
     from tests.browser.screens import Opened
     from tests.service.lab_cloud.clouds import Cloud
 
@@ -31,13 +31,13 @@ class Application:
     """One that people are led back to, and that shows them what it heard."""
 
     cloud: Cloud
-    itself: Principal
+    itself: EntraPrincipal
     back: str
 
     def ask(self, page: Page, **more: str) -> None:
         words = {"client_id": self.itself.client_id, "redirect_uri": self.back, "response_type": "code"}
         words |= {"scope": "openid", "state": "s&s", **more}
-        page.goto(f"{self.cloud.url}/{TENANT}/oauth2/v2.0/authorize?{urlencode(words)}")
+        page.goto(f"{self.cloud.url}/{TENANT_ID}/oauth2/v2.0/authorize?{urlencode(words)}")
 
     def heard(self, page: Page) -> dict[str, list[str]]:
         page.wait_for_url(f"{self.back}**")
@@ -46,7 +46,7 @@ class Application:
 
 
 @pytest.fixture(scope="module")
-def application(cloud: Cloud, certificate: Pair) -> Iterator[Application]:
+def application(cloud: Cloud, certificate: CertificatePair) -> Iterator[Application]:
     cloud.directory.user("page@flex.internal", "pass word")
     with running_provider(certificate) as url:
         itself = cloud.directory.service_principal("A dashboard", "right", redirect_uris=(f"{url}/back",))

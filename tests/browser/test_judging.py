@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import Error
 
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.pki import CertificateAuthority
 from tests.browser.judging import axe, overflow
 from tests.browser.screens import Screen
 from tests.service.lab_cloud.clouds import running_provider
@@ -123,7 +123,7 @@ def test_a_trouble_that_nobody_expects_fails_the_test(open_page: Opened) -> None
 
 
 def test_a_server_with_another_key_is_refused(open_page: Opened, tmp_path: Path) -> None:
-    stranger = Authority(tmp_path)
+    stranger = CertificateAuthority(tmp_path)
     stranger.ensure()
     page = open_page()
     open_page.expect("ERR_CERT_AUTHORITY_INVALID")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from aks_flex_node.lab.pki import Authority, Pair
+    from aks_flex_lab.pki import CertificateAuthority, CertificatePair
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.screens import Opened
 
@@ -160,7 +160,7 @@ def test_nobody_is_led_elsewhere_after_signing_in(provider: Provider, open_page:
 
 
 def test_a_new_key_ends_the_sessions_of_the_old_one(
-    authority: Authority, certificate: Pair, open_page: Opened, tmp_path: Path
+    authority: CertificateAuthority, certificate: CertificatePair, open_page: Opened, tmp_path: Path
 ) -> None:
     with running_pages(authority, certificate, tmp_path) as provider:
         page = open_page()

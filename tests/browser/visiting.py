@@ -10,7 +10,7 @@ from tests.browser.providers import PASSWORD
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_lab.entra.directory import EntraPrincipal
     from tests.browser.providers import EntraProvider, Provider
 
 SESSION = "__Host-aks-flex"
@@ -34,7 +34,7 @@ def give_key(page: Page, key: str) -> None:
     follow(page, page.get_by_role("button", name="Sign in", exact=True))
 
 
-def sign_in_by_entra(page: Page, provider: EntraProvider, who: Principal, after: str = "/") -> None:
+def sign_in_by_entra(page: Page, provider: EntraProvider, who: EntraPrincipal, after: str = "/") -> None:
     page.goto(f"{provider.url}/ui/sign-in?next={quote(after)}")
     to_entra(page)
     give_password(page, who)
@@ -45,7 +45,7 @@ def to_entra(page: Page) -> None:
     follow(page, page.get_by_role("link", name="Entra ID"))
 
 
-def give_password(page: Page, who: Principal) -> None:
+def give_password(page: Page, who: EntraPrincipal) -> None:
     page.get_by_label("User name").fill(who.name)
     page.get_by_label("Password").fill(PASSWORD)
     follow(page, page.get_by_role("button", name="Sign in"))

@@ -59,7 +59,7 @@ def cut_upgrade(it: Tried, chance: random.Random, number: int) -> None:
     until(lambda: it.machine.run("test", "-e", f"{HOME}/update.json", check=False).ok, "the update begins")
     time.sleep(moment)
     begun = time.monotonic()
-    it.machine.cut()
+    it.machine.power_cycle()
     until(lambda: _works(it, boot), f"cut {number}, {moment:.1f} s into it: Ready with old or new", READY_SECONDS)
     ready = time.monotonic() - begun
     settle([it], WANTED_SECONDS)

@@ -101,7 +101,7 @@ def drift(chance: random.Random) -> Operation:
 
 
 def cut(chance: random.Random) -> Operation:
-    return Operation("its power is cut", lambda it: it.machine.cut())
+    return Operation("its power is cut", lambda it: it.machine.power_cycle())
 
 
 def restart(chance: random.Random) -> Operation:
@@ -116,7 +116,7 @@ def kill(chance: random.Random) -> Operation:
 def provider_restart(chance: random.Random) -> Operation:
     def do(it: Tried) -> None:
         lab = it.followed.lab
-        part = lab.provider.part()
+        part = lab.provider.component()
         with PROVIDER:
             if running := lab.supervisor.process(part.name):
                 running.stop()

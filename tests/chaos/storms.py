@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from concurrent.futures import Future
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
     from tests.chaos.operations import Operation
 
 PAUSE = 1.5  # at most, between two operations
@@ -25,7 +25,7 @@ QUIET_SECONDS = 240.0  # a work that failed is tried again after one minute, and
 
 
 @contextmanager
-def joined(lab: Lab, machines: Sequence[Machine]) -> Iterator[list[Tried]]:
+def joined(lab: Lab, machines: Sequence[EdgeMachine]) -> Iterator[list[Tried]]:
     """A node of each machine; what the provider knows of them goes with them."""
     with ThreadPoolExecutor(len(machines)) as pool:
         nodes = list(pool.map(lambda machine: Tried.joined(lab, machine), machines))

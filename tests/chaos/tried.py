@@ -13,8 +13,8 @@ from tests.chaos.wanted import Wanted
 from tests.followed import Followed
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 PATIENCE = 60.0  # seconds for which somebody tries again while the provider is away
 
@@ -27,7 +27,7 @@ class Tried:
     lane: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     @classmethod
-    def joined(cls, lab: Lab, machine: Machine) -> Tried:
+    def joined(cls, lab: Lab, machine: EdgeMachine) -> Tried:
         wanted = Wanted()
         followed = Followed.make(lab, machine, **wanted.properties)
         followed.join()
@@ -38,7 +38,7 @@ class Tried:
         return self.followed.name
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> EdgeMachine:
         return self.followed.machine
 
     def want(self, *, downgrade: bool = False, **changes: Any) -> str:

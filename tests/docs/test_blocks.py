@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.machines.bases import System
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.processes import run
 from tests.agents import prepare
 from tests.docs.blocks import PLACES, blocks_of, marks, pages, runnable
 from tests.waiting import until
@@ -21,8 +21,8 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
     from tests.docs.blocks import Block
 
 PROGRAMS = Path(sys.executable).parent
@@ -92,14 +92,14 @@ def folder(lab: Lab, tmp_path: Path) -> Folder:
 
 
 @pytest.fixture(scope="module")
-def machine(lab: Lab) -> Iterator[Machine]:
+def machine(lab: Lab) -> Iterator[EdgeMachine]:
     """One for all pages, which leave it as it was: with the agent, and with what a person would have filled in."""
-    with lab.alone():
-        machine = lab.inventory.add("typed-1", System.BOOKWORM, "site-1")
+    with lab.exclusive():
+        machine = lab.inventory.add("typed-1", DebianRelease.BOOKWORM, "site-1")
     prepare(lab, machine)
     machine.run("mv", "/etc/aks-flex-node/config.json", FILLED_IN)
     yield machine
-    with lab.alone():
+    with lab.exclusive():
         lab.inventory.remove(machine)
     lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
 
@@ -109,17 +109,17 @@ LONG = [page for page, blocks in RUNNABLE.items() if any(each.long for each in b
 
 
 @pytest.mark.parametrize("page", SHORT)
-def test_the_blocks_of_a_page_do_what_they_say(page: str, folder: Folder, machine: Machine) -> None:
+def test_the_blocks_of_a_page_do_what_they_say(page: str, folder: Folder, machine: EdgeMachine) -> None:
     typed([each for each in RUNNABLE[page] if not each.long], folder, machine)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", LONG)
-def test_so_do_those_that_take_their_time(page: str, folder: Folder, machine: Machine) -> None:
+def test_so_do_those_that_take_their_time(page: str, folder: Folder, machine: EdgeMachine) -> None:
     typed(RUNNABLE[page], folder, machine)
 
 
-def typed(blocks: list[Block], folder: Folder, machine: Machine) -> None:
+def typed(blocks: list[Block], folder: Folder, machine: EdgeMachine) -> None:
     with ExitStack() as services:
         for block in blocks:
             if block.stays:

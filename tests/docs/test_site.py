@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.processes import run
 from tests.browser.browsers import PROGRAM, QUIET
 from tests.service.listening import Handler, listening
 

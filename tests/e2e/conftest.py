@@ -6,30 +6,30 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.machines.bases import System
+from aks_flex_lab.machines.base_system import DebianRelease
 from tests.agents import flex, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 
 @pytest.fixture(scope="module")
-def shared(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Machine]:
+def shared(lab: Lab, request: pytest.FixtureRequest) -> Iterator[EdgeMachine]:
     name = request.module.__name__.rpartition("_")[2]
-    with lab.alone():
-        machine = lab.inventory.add(f"shared-{name}", System.BOOKWORM, "site-1")
+    with lab.exclusive():
+        machine = lab.inventory.add(f"shared-{name}", DebianRelease.BOOKWORM, "site-1")
     prepare(lab, machine)
     yield machine
-    with lab.alone():
+    with lab.exclusive():
         lab.inventory.remove(machine)
     lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
 
 
 @pytest.fixture
-def machine(lab: Lab, shared: Machine) -> Iterator[Machine]:
+def machine(lab: Lab, shared: EdgeMachine) -> Iterator[EdgeMachine]:
     """The shared machine, and no node before or after."""
     yield shared
     lab.mirror.reset()

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 from tests.agents import differences, facts, flex
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
-    from aks_flex_node.lab.snapshots import Snapshot
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from aks_flex_lab.snapshots import Snapshot
 
 DRIVER = Path(__file__).with_name("crashing.py")
 
 
-def drive(machine: Machine, what: str, point: int) -> str:
+def drive(machine: EdgeMachine, what: str, point: int) -> str:
     """Run one of them up to a point; what it said."""
     return machine.run("python3", "-I", "-", what, str(point), input=DRIVER.read_text(), check=False, timeout=240).out
 
 
-def points(machine: Machine, what: str) -> int:
+def points(machine: EdgeMachine, what: str) -> int:
     """How many points there are; it is run to its end to know."""
     said = drive(machine, what, 0)
     found = re.search(r"points (\d+)", said)
@@ -30,7 +30,7 @@ def points(machine: Machine, what: str) -> int:
     return int(found[1])
 
 
-def join_dies_and_is_run_again(lab: Lab, machine: Machine, point: int) -> None:
+def join_dies_and_is_run_again(lab: Lab, machine: EdgeMachine, point: int) -> None:
     said = drive(machine, "join", point)
     assert "killed" in said, f"point {point}: {said}"
     flex(machine, "bootstrap", "--skip", "all")
@@ -38,7 +38,7 @@ def join_dies_and_is_run_again(lab: Lab, machine: Machine, point: int) -> None:
     assert facts(machine, "verify", check=False) == {"clean": True, "differences": []}, said
 
 
-def reset_dies_and_is_run_again(machine: Machine, point: int, before: Snapshot) -> None:
+def reset_dies_and_is_run_again(machine: EdgeMachine, point: int, before: Snapshot) -> None:
     said = drive(machine, "reset", point)
     assert "killed" in said, f"point {point}: {said}"
     flex(machine, "unbootstrap", "--yes")

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.lab import agents
+from aks_flex_lab import node_agent
 from tests.agents import flex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 GOOD_CIPHERS = ("AES_128_GCM", "AES_256_GCM", "CHACHA20_POLY1305")
 
 
 @pytest.fixture(scope="module")
-def node(lab: Lab, shared: Machine) -> Iterator[Machine]:
-    agents.give(shared, agents.configuration(lab))
+def node(lab: Lab, shared: EdgeMachine) -> Iterator[EdgeMachine]:
+    node_agent.write_configuration(shared, node_agent.configuration(lab))
     flex(shared, "bootstrap")
     yield shared
     flex(shared, "unbootstrap", "--yes", "--drain-timeout", "5")
 
 
 @pytest.fixture(scope="module")
-def running(lab: Lab, node: Machine) -> dict[str, Any]:
+def running(lab: Lab, node: EdgeMachine) -> dict[str, Any]:
     """The configuration that the kubelet itself says it runs with."""
     path = f"/api/v1/nodes/{node.name}/proxy/configz"
     return dict(json.loads(lab.cluster.run("get", "--raw", path).out)["kubeletconfig"])
@@ -45,7 +45,7 @@ def running(lab: Lab, node: Machine) -> dict[str, Any]:
         ("/etc/kubernetes/certs/ca.crt", "644"),
     ],
 )
-def test_files_belong_to_root_and_nobody_else(node: Machine, path: str, mode: str) -> None:
+def test_files_belong_to_root_and_nobody_else(node: EdgeMachine, path: str, mode: str) -> None:
     assert node.run("stat", "-c", "%a %U:%G", path).out.strip() == f"{mode} root:root"
 
 
@@ -83,18 +83,18 @@ def test_ciphers_are_limited(running: dict[str, Any]) -> None:
         assert any(good in cipher for good in GOOD_CIPHERS)
 
 
-def test_the_kubelet_serves_with_a_certificate_of_its_own_and_keeps_its_key(node: Machine) -> None:
+def test_the_kubelet_serves_with_a_certificate_of_its_own_and_keeps_its_key(node: EdgeMachine) -> None:
     script = "import ssl; print(ssl.get_server_certificate(('127.0.0.1', 10250)))"
     assert "BEGIN CERTIFICATE" in node.run("python3", "-c", script).out
     assert node.run("stat", "-c", "%a", "/var/lib/kubelet/pki/kubelet.key").out.strip() == "600"
 
 
-def test_an_unknown_caller_is_turned_away(node: Machine) -> None:
+def test_an_unknown_caller_is_turned_away(node: EdgeMachine) -> None:
     words = ("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}")
     assert node.run(*words, "https://127.0.0.1:10250/pods").out == "401"
     assert node.run(*words, "http://127.0.0.1:10255/pods", check=False).out == "000"
 
 
-def test_the_kubelet_is_not_called_by_another_name(node: Machine) -> None:
+def test_the_kubelet_is_not_called_by_another_name(node: EdgeMachine) -> None:
     pid = node.run("systemctl", "show", "kubelet", "-p", "MainPID", "--value").out.strip()
     assert "--hostname-override" not in node.run("cat", f"/proc/{pid}/cmdline").out

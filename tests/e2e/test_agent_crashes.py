@@ -10,14 +10,14 @@ from tests.e2e import crashes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 SOME = 2  # of a join, and of a reset
 
 
 def test_four_crashes_of_join_and_reset_change_nothing_in_the_end(
-    lab: Lab, add_machine: Callable[..., Machine]
+    lab: Lab, add_machine: Callable[..., EdgeMachine]
 ) -> None:
     machine = add_machine("crashes")
     prepare(lab, machine)

@@ -6,29 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.lab import agents
-from aks_flex_node.lab.mirror.sizes import Amount
-from aks_flex_node.lab.mirror.switches import Corrupt, Cut, Slow, Stall, Status
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab import node_agent
+from aks_flex_lab.mirror.fault_rules import ByteAmount, CorruptFault, CutFault, SlowFault, StallFault, StatusFault
+from aks_flex_lab.pki import CertificateAuthority
 from tests.agents import differences, flex
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
-    from aks_flex_node.lab.mirror.switches import Switch
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from aks_flex_lab.mirror.fault_rules import MirrorFault
 
 IMPATIENT = {"artifacts": {"attempts": 2, "stallSeconds": 1.5}}
 KUBELET = "dl.k8s.io/*/kubelet"
 
 
-def given(lab: Lab, machine: Machine, **changes: Any) -> None:
-    document = agents.configuration(lab, changes=agents.merged(IMPATIENT, changes))
-    agents.give(machine, document)
+def given(lab: Lab, machine: EdgeMachine, **changes: Any) -> None:
+    document = node_agent.configuration(lab, changes=node_agent.merge(IMPATIENT, changes))
+    node_agent.write_configuration(machine, document)
 
 
-def told(machine: Machine, code: int, *words: str) -> str:
+def told(machine: EdgeMachine, code: int, *words: str) -> str:
     """What a person is told when a join fails."""
     done = flex(machine, "bootstrap", *words, check=False)
     assert done.code == code, f"exit {done.code}\n{done.err}"
@@ -38,15 +37,15 @@ def told(machine: Machine, code: int, *words: str) -> str:
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(Slow(40_000_000), id="slow"),
-        pytest.param(Stall(Amount.read("50%"), 20), id="stalled once"),
-        pytest.param(Cut(Amount.read("50%")), id="cut once"),
-        pytest.param(Status(503), id="503 once"),
+        pytest.param(SlowFault(40_000_000), id="slow"),
+        pytest.param(StallFault(ByteAmount.parse("50%"), 20), id="stalled once"),
+        pytest.param(CutFault(ByteAmount.parse("50%")), id="cut once"),
+        pytest.param(StatusFault(503), id="503 once"),
     ],
 )
-def test_a_passing_fault_of_the_mirror_only_costs_time(lab: Lab, machine: Machine, fault: Switch) -> None:
+def test_a_passing_fault_of_the_mirror_only_costs_time(lab: Lab, machine: EdgeMachine, fault: MirrorFault) -> None:
     given(lab, machine)
-    lab.mirror.add(KUBELET, fault, None if isinstance(fault, Slow) else 1)
+    lab.mirror.add(KUBELET, fault, None if isinstance(fault, SlowFault) else 1)
 
     flex(machine, "bootstrap", "--skip", "artifacts")
 
@@ -56,14 +55,14 @@ def test_a_passing_fault_of_the_mirror_only_costs_time(lab: Lab, machine: Machin
 @pytest.mark.parametrize(
     ("fault", "name", "words"),
     [
-        pytest.param(Corrupt(), "artifact-wrong-bytes", "sha256", id="wrong bytes"),
-        pytest.param(Status(404), "artifact-missing", "kubelet", id="404"),
-        pytest.param(Status(503), "artifact-unreachable", "503", id="503"),
-        pytest.param(Stall(Amount.read("0"), 60), "artifact-unreachable", "kubelet", id="stalled"),
+        pytest.param(CorruptFault(), "artifact-wrong-bytes", "sha256", id="wrong bytes"),
+        pytest.param(StatusFault(404), "artifact-missing", "kubelet", id="404"),
+        pytest.param(StatusFault(503), "artifact-unreachable", "503", id="503"),
+        pytest.param(StallFault(ByteAmount.parse("0"), 60), "artifact-unreachable", "kubelet", id="stalled"),
     ],
 )
 def test_a_lasting_fault_of_the_mirror_is_named(
-    lab: Lab, machine: Machine, fault: Switch, name: str, words: str
+    lab: Lab, machine: EdgeMachine, fault: MirrorFault, name: str, words: str
 ) -> None:
     given(lab, machine)
     lab.mirror.add(KUBELET, fault)
@@ -76,9 +75,9 @@ def test_a_lasting_fault_of_the_mirror_is_named(
     flex(machine, "bootstrap")
 
 
-def test_a_missing_artifact_is_found_before_anything_is_changed(lab: Lab, machine: Machine) -> None:
+def test_a_missing_artifact_is_found_before_anything_is_changed(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine)
-    lab.mirror.add(KUBELET, Status(404))
+    lab.mirror.add(KUBELET, StatusFault(404))
     before = machine.snapshot()
 
     said = told(machine, 4)
@@ -89,7 +88,7 @@ def test_a_missing_artifact_is_found_before_anything_is_changed(lab: Lab, machin
     assert differences(before, machine) == []
 
 
-def test_a_full_disk_is_named_with_its_path(lab: Lab, machine: Machine) -> None:
+def test_a_full_disk_is_named_with_its_path(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine)
     machine.run("mkdir", "-p", "/opt/aks-flex-node")
     machine.run("mount", "-t", "tmpfs", "-o", "size=40m", "none", "/opt/aks-flex-node")
@@ -106,7 +105,7 @@ def test_a_full_disk_is_named_with_its_path(lab: Lab, machine: Machine) -> None:
     assert "/opt/aks-flex-node" in forced
 
 
-def test_an_api_server_that_cannot_be_reached_is_named(lab: Lab, machine: Machine) -> None:
+def test_an_api_server_that_cannot_be_reached_is_named(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine, node={"kubelet": {"serverURL": "https://198.18.0.99:443"}}, agent={"joinSeconds": 15})
 
     assert "198.18.0.99" in told(machine, 4)
@@ -116,19 +115,19 @@ def test_an_api_server_that_cannot_be_reached_is_named(lab: Lab, machine: Machin
     assert "https://198.18.0.99:443" in forced
 
 
-def test_the_wrong_ca_is_named(lab: Lab, machine: Machine, tmp_path: Path) -> None:
-    other = Authority(tmp_path)
+def test_the_wrong_ca_is_named(lab: Lab, machine: EdgeMachine, tmp_path: Path) -> None:
+    other = CertificateAuthority(tmp_path)
     other.ensure()
-    document = agents.configuration(lab, changes=IMPATIENT)
-    agents.give(
-        machine, agents.merged(document, {"node": {"kubelet": {"caCertData": other.certificate.read_text()}}})
+    document = node_agent.configuration(lab, changes=IMPATIENT)
+    node_agent.write_configuration(
+        machine, node_agent.merge(document, {"node": {"kubelet": {"caCertData": other.certificate.read_text()}}})
     )
 
     assert "api-server" in told(machine, 4)
     assert "api-server-untrusted" in told(machine, 6, "--skip", "all")
 
 
-def test_an_expired_token_is_named_and_never_shown(lab: Lab, machine: Machine) -> None:
+def test_an_expired_token_is_named_and_never_shown(lab: Lab, machine: EdgeMachine) -> None:
     secret = "abcdef.0123456789abcdef"
     given(lab, machine, azure={"bootstrapToken": {"token": secret}})
 
@@ -139,7 +138,7 @@ def test_an_expired_token_is_named_and_never_shown(lab: Lab, machine: Machine) -
     assert secret not in early + forced
 
 
-def test_a_port_that_is_taken_is_named_with_who_has_it(lab: Lab, machine: Machine) -> None:
+def test_a_port_that_is_taken_is_named_with_who_has_it(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine)
     machine.run("systemd-run", "--unit=squatter", "python3", "-m", "http.server", "10250")
     try:
@@ -151,7 +150,7 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(lab: Lab, machine: Machin
     assert "python3" in said
 
 
-def test_another_containerd_is_named(lab: Lab, machine: Machine) -> None:
+def test_another_containerd_is_named(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine)
     unit = "[Service]\nExecStart=/bin/sleep infinity\n"
     machine.run("sh", "-c", "cat >/usr/lib/systemd/system/containerd.service", input=unit)
@@ -167,7 +166,7 @@ def test_another_containerd_is_named(lab: Lab, machine: Machine) -> None:
     assert "containerd" in said
 
 
-def test_a_kubelet_that_cannot_start_is_explained_by_its_own_journal(lab: Lab, machine: Machine) -> None:
+def test_a_kubelet_that_cannot_start_is_explained_by_its_own_journal(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine, node={"kubelet": {"extraConfig": {"topologyManagerPolicy": "nonsense"}}})
 
     said = told(machine, 4)
@@ -178,7 +177,7 @@ def test_a_kubelet_that_cannot_start_is_explained_by_its_own_journal(lab: Lab, m
     flex(machine, "bootstrap")
 
 
-def test_a_configuration_that_is_broken_changes_nothing(lab: Lab, machine: Machine) -> None:
+def test_a_configuration_that_is_broken_changes_nothing(lab: Lab, machine: EdgeMachine) -> None:
     machine.run("sh", "-c", "echo '{\"node\": ' >/etc/aks-flex-node/config.json")
     assert "config-syntax" in told(machine, 3)
 

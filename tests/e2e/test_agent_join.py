@@ -11,13 +11,13 @@ from tests.mixes import lives
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 
 # Two more are in tests/long.
 @pytest.mark.parametrize("mix", ["bookworm-1", pytest.param("trixie-2", marks=pytest.mark.long)])
 def test_a_machine_joins_survives_and_leaves_without_a_trace(
-    lab: Lab, add_machine: Callable[..., Machine], mix: str
+    lab: Lab, add_machine: Callable[..., EdgeMachine], mix: str
 ) -> None:
     lives(lab, add_machine, mix)

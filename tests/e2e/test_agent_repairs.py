@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab import agents
+from aks_flex_lab import node_agent
 from tests.agents import differences, facts, flex, prepare, web_pod
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 CLEAN = {"clean": True, "differences": []}
 
 
 @pytest.fixture(scope="module")
-def node(lab: Lab, shared: Machine) -> Iterator[Machine]:
+def node(lab: Lab, shared: EdgeMachine) -> Iterator[EdgeMachine]:
     flex(shared, "bootstrap")
     yield shared
     flex(shared, "unbootstrap", "--yes", "--drain-timeout", "5")
@@ -44,7 +44,7 @@ DRIFTS = {
 
 
 @pytest.mark.parametrize("what", DRIFTS)
-def test_one_more_bootstrap_repairs_it(lab: Lab, node: Machine, what: str) -> None:
+def test_one_more_bootstrap_repairs_it(lab: Lab, node: EdgeMachine, what: str) -> None:
     node.run("sh", "-c", DRIFTS[what])
 
     flex(node, "bootstrap")
@@ -53,7 +53,7 @@ def test_one_more_bootstrap_repairs_it(lab: Lab, node: Machine, what: str) -> No
     assert lab.cluster.node_ready(node.name)
 
 
-def test_a_node_that_was_deleted_in_the_cluster_comes_back(lab: Lab, node: Machine) -> None:
+def test_a_node_that_was_deleted_in_the_cluster_comes_back(lab: Lab, node: EdgeMachine) -> None:
     lab.cluster.run("delete", "node", node.name)
 
     flex(node, "bootstrap")
@@ -61,9 +61,9 @@ def test_a_node_that_was_deleted_in_the_cluster_comes_back(lab: Lab, node: Machi
     assert lab.cluster.node_ready(node.name)
 
 
-def test_changed_labels_reach_the_node_and_old_ones_go(lab: Lab, node: Machine) -> None:
+def test_changed_labels_reach_the_node_and_old_ones_go(lab: Lab, node: EdgeMachine) -> None:
     for labels in ({"site": "north", "old": "yes"}, {"site": "south"}):
-        agents.give(node, agents.configuration(lab, changes={"node": {"labels": labels}}))
+        node_agent.write_configuration(node, node_agent.configuration(lab, changes={"node": {"labels": labels}}))
         flex(node, "bootstrap")
 
     found = lab.cluster.get("node", node.name)["metadata"]["labels"]
@@ -71,17 +71,17 @@ def test_changed_labels_reach_the_node_and_old_ones_go(lab: Lab, node: Machine) 
     assert "old" not in found
 
 
-def test_a_node_is_repaired_while_the_api_server_is_away(lab: Lab, node: Machine) -> None:
-    lab.faults.switch("api", on=False)
+def test_a_node_is_repaired_while_the_api_server_is_away(lab: Lab, node: EdgeMachine) -> None:
+    lab.fault_proxy.set_enabled("api", on=False)
     try:
         node.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
         flex(node, "bootstrap", "--only", "containerd")
         assert facts(node, "verify", check=False) == CLEAN
     finally:
-        lab.faults.clear("api")
+        lab.fault_proxy.clear("api")
 
 
-def test_a_node_keeps_the_name_it_joined_by(lab: Lab, node: Machine) -> None:
+def test_a_node_keeps_the_name_it_joined_by(lab: Lab, node: EdgeMachine) -> None:
     done = flex(node, "bootstrap", "--set", "node.name=another", check=False)
 
     assert done.code == 4
@@ -89,7 +89,7 @@ def test_a_node_keeps_the_name_it_joined_by(lab: Lab, node: Machine) -> None:
     assert facts(node, "verify", check=False) == CLEAN
 
 
-def test_a_mistake_that_was_corrected_is_forgotten(lab: Lab, node: Machine) -> None:
+def test_a_mistake_that_was_corrected_is_forgotten(lab: Lab, node: EdgeMachine) -> None:
     broken = flex(node, "bootstrap", "--set", 'node.kubelet.extraConfig={"maxPods":"abc"}', check=False)
     assert "service-failed" in broken.err
 
@@ -98,7 +98,7 @@ def test_a_mistake_that_was_corrected_is_forgotten(lab: Lab, node: Machine) -> N
     assert lab.cluster.node_ready(node.name)
 
 
-def test_a_reader_that_goes_away_does_not_stop_the_work(lab: Lab, node: Machine) -> None:
+def test_a_reader_that_goes_away_does_not_stop_the_work(lab: Lab, node: EdgeMachine) -> None:
     node.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
     node.run("sh", "-c", "aks-flex-node bootstrap 2>&1 | head -1")
 
@@ -107,7 +107,7 @@ def test_a_reader_that_goes_away_does_not_stop_the_work(lab: Lab, node: Machine)
 
 
 def test_leaving_with_pods_that_do_not_go_leaves_no_trace_and_nothing_of_others(
-    lab: Lab, add_machine: Callable[..., Machine]
+    lab: Lab, add_machine: Callable[..., EdgeMachine]
 ) -> None:
     machine = add_machine("crowded")
     prepare(lab, machine)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab import agents
+from aks_flex_lab import node_agent
 from tests.agents import flex
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 # Looks at every process of the machine, over and over, until it is told to end; prints where it saw the secret.
 SPY = """
@@ -45,10 +45,10 @@ for top, folders, files in os.walk("/"):
 """
 
 
-def test_a_token_stays_where_it_must_be(lab: Lab, machine: Machine) -> None:
-    document = agents.configuration(lab, changes={"agent": {"logLevel": "debug"}})
+def test_a_token_stays_where_it_must_be(lab: Lab, machine: EdgeMachine) -> None:
+    document = node_agent.configuration(lab, changes={"agent": {"logLevel": "debug"}})
     secret = str(document["azure"]["bootstrapToken"]["token"]).partition(".")[2]
-    agents.give(machine, document)
+    node_agent.write_configuration(machine, document)
     backwards = secret[::-1]  # so that the search does not find itself
     machine.run("sh", "-c", "rm -f /run/spy-ends; cat >/run/spy.py", input=SPY)
     machine.run(
@@ -72,8 +72,8 @@ def test_a_token_stays_where_it_must_be(lab: Lab, machine: Machine) -> None:
     machine.run("rm", "/root/bundle.tar.gz")
 
 
-def test_a_support_bundle_tells_what_is_needed(lab: Lab, machine: Machine) -> None:
-    agents.give(machine, agents.configuration(lab))
+def test_a_support_bundle_tells_what_is_needed(lab: Lab, machine: EdgeMachine) -> None:
+    node_agent.write_configuration(machine, node_agent.configuration(lab))
     flex(machine, "bootstrap")
     flex(machine, "support-bundle", "--output", "/root/bundle.tar.gz")
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from aks_flex_node.lab import agents
+from aks_flex_lab import node_agent
 from tests.browser.browsers import running_browser
 from tests.browser.judging import judge
 from tests.browser.screens import Opened
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 NAME = "browsed-1"
 LONG = 120_000  # milliseconds, for what a machine does
@@ -69,9 +69,11 @@ def label_of(lab: Lab, name: str) -> str | None:
     return found.get(name)
 
 
-def test_a_nodes_whole_life_in_a_browser(lab: Lab, add_machine: Callable[..., Machine], open_page: Opened) -> None:
+def test_a_nodes_whole_life_in_a_browser(
+    lab: Lab, add_machine: Callable[..., EdgeMachine], open_page: Opened
+) -> None:
     machine = add_machine(NAME)
-    agents.install(machine)
+    node_agent.install(machine)
     page = open_page()
     page.goto(lab.provider.dashboard)
     give_key(page, lab.provider.key_file.read_text().strip())

@@ -6,25 +6,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.floor.join import Settings, Versions, join
-from aks_flex_node.lab.machines.bases import System
+from aks_flex_lab.baseline.join import BaselineSettings, join
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.versions import NodeVersions
 from tests.waiting import answers, boot_id, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
 pytestmark = pytest.mark.long
 
 MIXES = {
-    "Debian 12, newest": (System.BOOKWORM, Versions()),
+    "Debian 12, newest": (DebianRelease.BOOKWORM, NodeVersions()),
     "Debian 13, older": (
-        System.TRIXIE,
-        Versions(kubernetes="1.33.13", containerd="1.7.29", runc="1.4.0", cni="1.7.1"),
+        DebianRelease.TRIXIE,
+        NodeVersions(kubernetes="1.33.13", containerd="1.7.29", runc="1.4.0", cni="1.7.1"),
     ),
 }
 
@@ -35,7 +36,7 @@ def test_a_fresh_machine_joins_and_survives_a_power_cut_and_a_reboot(lab: Lab, a
     name = f"node-{system.value}"
     machine = add_machine(name, system, "factory")
 
-    joined = join(lab, machine, Settings(versions))
+    joined = join(lab, machine, BaselineSettings(versions))
 
     info = lab.cluster.get("node", name)["status"]["nodeInfo"]
     assert list(joined.phases) == ["fetch", "unpack", "configure", "containerd", "kubelet", "node", "pod"]
@@ -45,7 +46,7 @@ def test_a_fresh_machine_joins_and_survives_a_power_cut_and_a_reboot(lab: Lab, a
     assert "busybox" in lab.cluster.run("exec", f"web-{name}", "--", "ls", "/bin").out
     assert lab.cluster.run("exec", f"web-{name}", "--", "nslookup", "dl.k8s.io").out.count("198.18.0.30") == 1
 
-    for happens in (machine.cut, machine.reboot):
+    for happens in (machine.power_cycle, machine.reboot):
         before = boot_id(lab, name)
         happens()
         until(lambda before=before: boot_id(lab, name) != before, "the node reports its new boot")  # type: ignore[misc]

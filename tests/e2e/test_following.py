@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.lab import network
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.parts.provider import CLUSTER, LOCATION
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab import network
+from aks_flex_lab.components.resource_provider import CLUSTER_ID, LOCATION
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.pki import CertificateAuthority
 from tests.agents import differences, flex, web_pod
 from tests.followed import Followed
 from tests.waiting import until
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
 OLDER = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
 NEWER = {"kubernetes": "1.34.4", "containerd": "2.4.2", "runc": "1.5.2"}
@@ -43,7 +43,7 @@ def follow(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
         node.delete()
 
 
-def started(machine: Machine, unit: str) -> str:
+def started(machine: EdgeMachine, unit: str) -> str:
     return machine.run("systemctl", "show", "-p", "ActiveEnterTimestampMonotonic", "--value", unit).out.strip()
 
 
@@ -195,7 +195,7 @@ def test_a_new_authority_of_the_cluster_is_trusted_beside_the_old_one(
 ) -> None:
     node = follow("ca-1")
     node.join()
-    other = Authority(tmp_path)
+    other = CertificateAuthority(tmp_path)
     other.ensure()
     both = lab.authority.certificate.read_bytes() + other.certificate.read_bytes()
     known = lab.provider.cluster_file.read_text()
@@ -220,5 +220,5 @@ def introduce(lab: Lab, folder: Path, kubeconfig: str) -> None:
     file = folder / "kubeconfig"
     file.write_text(kubeconfig)
     file.chmod(0o600)
-    where = (f"--kubeconfig={file}", f"--server={network.API_URL}", f"--location={LOCATION}", f"--tenant={TENANT}")
-    lab.provider.run("cluster", "add", CLUSTER, *where)
+    where = (f"--kubeconfig={file}", f"--server={network.API_URL}", f"--location={LOCATION}", f"--tenant={TENANT_ID}")
+    lab.provider.run_cli_on_state("cluster", "add", CLUSTER_ID, *where)

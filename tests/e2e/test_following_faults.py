@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.lab.mirror.switches import Status
-from aks_flex_node.lab.tools.artifacts import artifact_tree
+from aks_flex_lab.mirror.fault_rules import StatusFault
+from aks_flex_lab.tools.artifacts import artifact_tree
 from tests.agents import flex, web_pod
 from tests.followed import Followed
 from tests.running import Lines
@@ -21,10 +21,10 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
 BROKEN = "1.33.99"
 FAILING = """#!/bin/sh
@@ -50,16 +50,16 @@ def broken(lab: Lab) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def node(lab: Lab) -> Iterator[Followed]:
     """One node for all of these: each leaves it as it found it, but for its versions."""
-    from aks_flex_node.lab.machines.bases import System  # noqa: PLC0415
+    from aks_flex_lab.machines.base_system import DebianRelease  # noqa: PLC0415
 
-    with lab.alone():
-        machine = lab.inventory.add("faults-1", System.BOOKWORM, "site-1")
+    with lab.exclusive():
+        machine = lab.inventory.add("faults-1", DebianRelease.BOOKWORM, "site-1")
     found = Followed.make(lab, machine, versions={"kubernetes": "1.33.13", "runc": "1.4.0"})
     found.join()
     until(lambda: found.condition("Ready").get("status") == "True", "the node is Ready")
     yield found
     found.delete()
-    with lab.alone():
+    with lab.exclusive():
         lab.inventory.remove(machine)
     lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_fetched_or_stored_changes_nothing(lab: Lab, node: Follow
     begun = node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out
     versions = node.properties["versions"]
 
-    lab.mirror.add("*", Status(503))
+    lab.mirror.add("*", StatusFault(503))
     try:
         node.update(versions={**versions, "cni": "1.7.1"}, query="&allowDowngrade=true")
         until(lambda: reason(node) == "ArtifactUnreachable", "it says that the mirror is away")
@@ -188,12 +188,12 @@ def test_an_api_server_that_goes_away_during_an_upgrade_is_waited_for(lab: Lab, 
     versions = {**node.properties["versions"], "runc": other}
     version = node.update(versions=versions, query="&allowDowngrade=true")
     until(lambda: stage(node) == "applying", "the upgrade is under way")
-    lab.faults.switch("api", on=False)
+    lab.fault_proxy.set_enabled("api", on=False)
     try:
         until(lambda: flex(node.machine, "status", "--json", check=False).ok, "the agent answers")
         time.sleep(5)
     finally:
-        lab.faults.clear("api")
+        lab.fault_proxy.clear("api")
 
     node.follows(version)
     assert not node.node()["spec"].get("unschedulable")

@@ -14,10 +14,10 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
 WORK = "aks-flex-node-work.service"
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_lab import node_agent
+from aks_flex_lab.arm.managed_clusters import ManagedClusters
+from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_node.agent.config import loader
-from aks_flex_node.lab import agents
-from aks_flex_node.lab.arm.resources import Resources
-from aks_flex_node.lab.parts.provider import CLUSTER, GROUP
 from tests.agents import differences, flex
 from tests.providers import VERSION, InAzure, Provider
 from tests.running import Lines
@@ -20,10 +20,10 @@ from tests.waiting import until, until_named
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 
@@ -33,14 +33,14 @@ def provider(lab: Lab) -> Iterator[Provider]:
     """The lab's provider, without nodes before and after."""
     found = Provider(lab)
     yield found
-    for node in found.ask("GET", f"{CLUSTER}/flexNodeConfig?{VERSION}").document["value"]:
+    for node in found.ask("GET", f"{CLUSTER_ID}/flexNodeConfig?{VERSION}").document["value"]:
         found.delete(node["name"])
 
 
-def with_agent(add_machine: Add, name: str) -> Machine:
+def with_agent(add_machine: Add, name: str) -> EdgeMachine:
     machine = add_machine(name)
     until_named(machine, "provider.flex.internal")
-    agents.install(machine)
+    node_agent.install(machine)
     return machine
 
 
@@ -125,7 +125,7 @@ def test_of_two_machines_with_the_same_bundle_one_gets_in_and_a_new_token_lets_t
     machines = [with_agent(add_machine, name) for name in ("twin-a", "twin-b")]
     config = {**bundle["config"], "agent": {"joinSeconds": 25}}
     for machine in machines:
-        agents.give(machine, config)
+        node_agent.write_configuration(machine, config)
 
     with ThreadPoolExecutor(2) as pool:
         codes = [*pool.map(lambda machine: flex(machine, "bootstrap", check=False).code, machines)]
@@ -156,7 +156,7 @@ def test_a_provider_that_dies_while_a_node_joins_lets_it_in_when_it_is_back(
     machine = with_agent(add_machine, "patient")
     bundle = provider.fetch(provider.put("patient", {})).document
     token = bundle["config"]["azure"]["bootstrapToken"]["token"].partition(".")[0]
-    agents.give(machine, bundle["config"])
+    node_agent.write_configuration(machine, bundle["config"])
     process = lab.supervisor.process("provider")
     assert process
     process.kill()
@@ -183,7 +183,7 @@ def test_azures_own_libraries_reach_the_provider_through_arm_with_the_roles_that
     operator = InAzure(lab, directory.service_principal("operator", "operator-secret"))
     stranger = InAzure(lab, directory.service_principal("stranger", "stranger-secret"))
     node = InAzure(lab, directory.service_principal("node", "node-secret-1"))
-    assignments.put(GROUP, CONTRIBUTOR, operator.principal.object_id)
+    assignments.put(RESOURCE_GROUP_ID, CONTRIBUTOR, operator.principal.object_id)
     path, other = provider.node("sp-1"), provider.node("sp-2")
 
     made = operator.ask(("PUT", path, _monitored(node)), ("PUT", other, {}), ("GET", path, None))
@@ -221,12 +221,12 @@ def _monitored(node: InAzure) -> dict[str, Any]:
 
 
 def test_a_cluster_can_be_added_by_its_azure_id_alone(lab: Lab) -> None:
-    known = Resources(lab.azure.state)
+    known = ManagedClusters(lab.azure.state)
     [cluster] = known.clusters()
-    other = f"{GROUP}/providers/Microsoft.ContainerService/managedClusters/by-arm"
+    other = f"{RESOURCE_GROUP_ID}/providers/Microsoft.ContainerService/managedClusters/by-arm"
     known.register(type(cluster)(**{**cluster.__dict__, "id": other}))
 
-    said = lab.provider.run("cluster", "add", other)
+    said = lab.provider.run_cli_on_state("cluster", "add", other)
 
     assert "Kubernetes 1.34.4" in said.out
     provider = Provider(lab, other)
@@ -237,4 +237,4 @@ def test_a_cluster_can_be_added_by_its_azure_id_alone(lab: Lab) -> None:
         assert config["node"]["kubelet"]["dnsServiceIP"] == "198.19.128.10"
     finally:
         provider.delete("a")
-        lab.provider.run("cluster", "remove", other)
+        lab.provider.run_cli_on_state("cluster", "remove", other)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.api import http_messages, http_protocol
 from tests.fuzz.damaging import damaged, json_values
 from tests.fuzz.raw_http import Door, request
@@ -97,7 +97,7 @@ odd = st.sampled_from(ODD_TEXTS) | st.text(max_size=30)
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     room = tmp_path_factory.mktemp("service")
-    authority = Authority(room / "pki")
+    authority = CertificateAuthority(room / "pki")
     authority.ensure()
     clusters = FakeClusters.of(known_clusters(base64.b64encode(authority.certificate.read_bytes()).decode()))
     with running(

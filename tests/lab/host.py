@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from aks_flex_node.lab.processes import run, start_ticks
+from aks_flex_lab.processes import run, start_ticks
 from tests.running import LAB
 
 OTHER = f"{LAB}-b"  # the lab that tests bring up and down beside the one they share

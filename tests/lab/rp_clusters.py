@@ -22,7 +22,7 @@ from tests.unit.rp.clusters.given import Heard, request_for
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from aks_flex_node.lab.lab import Lab
+    from aks_flex_lab.lab import Lab
     from aks_flex_rp.clusters.taints import DesiredTaints
 
 CLUSTER = "lab"

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aks_flex_node
-from aks_flex_node.lab.agents.parcels import PYTHONS
-from aks_flex_node.lab.files import locked
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.files import file_lock
+from aks_flex_lab.node_agent import PYTHONS
+from aks_flex_lab.processes import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
 PLACE = "root/host-tests"
 PACKAGE = Path(aks_flex_node.__file__).parent
@@ -42,9 +42,9 @@ def test_the_suite_of_host_tests_passes_on_a_real_machine(add_machine: Add) -> N
     assert "skipped" not in done.out, done.out
 
 
-def bring(machine: Machine) -> None:
+def bring(machine: EdgeMachine) -> None:
     """Put pytest, the host package and its suite into a machine."""
-    place = Path(f"/proc/{machine.init()}/root/{PLACE}")
+    place = Path(f"/proc/{machine.init_pid()}/root/{PLACE}")
     shutil.copytree(pytest_tree(machine), place)
     shutil.copytree(CHECKOUT / "tests/hosts", place / "tests/hosts", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(PACKAGE / "host", place / "aks_flex_node/host", ignore=shutil.ignore_patterns("__pycache__"))
@@ -52,12 +52,12 @@ def bring(machine: Machine) -> None:
         shutil.copy(PACKAGE / name, place / "aks_flex_node" / name)
 
 
-def pytest_tree(machine: Machine) -> Path:
+def pytest_tree(machine: EdgeMachine) -> Path:
     """pytest as this repository pins it, for the machine's Python; made once and kept in the cache."""
     python, pins = PYTHONS[machine.record.system], pinned((CHECKOUT / "requirements/dev.txt").read_text())
     shelf = machine.layout.cache / "pytest"
     tree = shelf / f"{python}-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
-    with locked(shelf / ".lock", "pytest for machines", wait=True):
+    with file_lock(shelf / ".lock", "pytest for machines", wait=True):
         if not tree.exists():
             parcel = shelf / f".{tree.name}.partial"
             shutil.rmtree(parcel, ignore_errors=True)

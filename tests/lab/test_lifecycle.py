@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.kernel.cgroups import Groups
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.kernel.cgroups import LabCgroups
+from aks_flex_lab.lab import Lab
+from aks_flex_lab.layout import lab_layout
+from aks_flex_lab.processes import run
 from tests.lab.host import OTHER, look
 from tests.running import COMMAND, LAB, Lines, command, kill_while_coming_up
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def before(lab: Lab) -> Iterator[Listing]:
     """How the host looks before a second lab comes, beside the one that all tests share."""
-    Lab(layout(OTHER)).down()
+    Lab(lab_layout(OTHER)).down()
     yield look()
-    Lab(layout(OTHER)).down()
+    Lab(lab_layout(OTHER)).down()
 
 
 def pids(lab: Lab) -> dict[str, int | None]:
@@ -62,7 +62,7 @@ def test_down_twice_leaves_nothing_and_says_so(before: Listing) -> None:
 def test_two_labs_stand_side_by_side_and_one_goes_without_the_other(lab: Lab, before: Listing) -> None:
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
-    other = Lab(layout(OTHER))
+    other = Lab(lab_layout(OTHER))
 
     lab.cluster.run("create", "namespace", "only-here")
     assert other.cluster.get("namespace", "only-here") is None
@@ -89,9 +89,9 @@ def test_a_lab_killed_while_it_comes_up_can_be_taken_away(before: Listing) -> No
 def test_a_lab_whose_every_process_was_killed_comes_up_again_with_its_cluster_and_machines(before: Listing) -> None:
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
-    other = Lab(layout(OTHER))
+    other = Lab(lab_layout(OTHER))
     other.cluster.run("create", "namespace", "remembered")
-    for pid in Groups(OTHER).pids():
+    for pid in LabCgroups(OTHER).pids():
         os.kill(pid, signal.SIGKILL)
 
     other.up(Lines())
@@ -130,13 +130,13 @@ def test_a_taken_port_is_named_and_nothing_is_left_half_made(before: Listing) ->
 
 @pytest.mark.long
 def test_a_lab_that_never_came_up_whole_is_not_called_well(before: Listing) -> None:
-    other = Lab(layout(OTHER))
+    other = Lab(lab_layout(OTHER))
     command(OTHER, "up")
     for name in ("kube-scheduler", "gateway"):
         process = other.supervisor.process(name)
         assert process
         process.stop()
-        (other.supervisor.room(name) / "process.json").unlink()
+        (other.supervisor.directory(name) / "process.json").unlink()
 
     said = command(OTHER, "status", check=False)
 
@@ -146,7 +146,7 @@ def test_a_lab_that_never_came_up_whole_is_not_called_well(before: Listing) -> N
 
 @pytest.mark.long
 def test_a_port_that_was_taken_meanwhile_is_named(before: Listing) -> None:
-    other = Lab(layout(OTHER))
+    other = Lab(lab_layout(OTHER))
     command(OTHER, "up")
     gateway = other.supervisor.process("gateway")
     assert gateway
@@ -163,12 +163,12 @@ def test_a_port_that_was_taken_meanwhile_is_named(before: Listing) -> None:
 
 @pytest.mark.long
 def test_a_network_that_a_killed_command_left_half_made_is_finished(before: Listing) -> None:
-    other = Lab(layout(OTHER))
+    other = Lab(lab_layout(OTHER))
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
     # As if `ip` had been stopped between two of its commands.
     other.network.cloud.ip("addr flush dev eth0")
-    other.network.of_site(other.network.site("site-1")).ip("addr flush dev uplink", "link set uplink down")
+    other.network.site_namespace(other.network.site("site-1")).ip("addr flush dev uplink", "link set uplink down")
 
     command(OTHER, "up")
 
@@ -182,7 +182,7 @@ def test_neither_a_proxy_nor_the_callers_directory_reaches_the_parts(before: Lis
     said = run("sh", "-c", f"cd {tmp_path} && exec {COMMAND} --lab {OTHER} up", env=proxy)
 
     assert said.ok
-    for pid in Groups(OTHER).pids():
+    for pid in LabCgroups(OTHER).pids():
         assert b"CANARY" not in Path(f"/proc/{pid}/environ").read_bytes()
         assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
 
@@ -216,7 +216,7 @@ def test_a_disk_that_is_too_small_is_named_and_nothing_is_left_half_made(
 
 
 def test_two_commands_do_not_change_one_lab_at_a_time(lab: Lab) -> None:
-    with lab.alone():
+    with lab.exclusive():
         said = command(LAB, "machine", "add", "late", check=False)
 
     assert said.code == 1

@@ -9,23 +9,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab import snapshots
-from aks_flex_node.lab.machines.bases import System
-from aks_flex_node.lab.machines.machine import TRACES
-from aks_flex_node.lab.processes import run
+from aks_flex_lab import snapshots
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.machines.machine import NSPAWN_DIRECTORY
+from aks_flex_lab.processes import run
 from tests.running import LAB, command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
 
-@pytest.mark.parametrize("system", list(System))
-def test_a_machine_is_a_running_systemd_host_with_a_name_that_resolves(add_machine: Add, system: System) -> None:
+@pytest.mark.parametrize("system", list(DebianRelease))
+def test_a_machine_is_a_running_systemd_host_with_a_name_that_resolves(
+    add_machine: Add, system: DebianRelease
+) -> None:
     machine = add_machine("alpha", system)
 
     assert machine.run("systemctl", "is-system-running").out.strip() == "running"
@@ -87,7 +89,7 @@ def test_a_power_cut_ends_everything_at_once_and_the_disk_stays(add_machine: Add
     machine.run("systemd-run", "-q", "--unit=polite", "sh", "-c", asked)
     machine.run("sh", "-c", "echo kept >/root/file")
 
-    machine.cut()
+    machine.power_cycle()
 
     assert machine.run("cat", "/root/file").out == "kept\n"
     assert not machine.run("test", "-e", "/root/asked", check=False).ok
@@ -106,16 +108,16 @@ def test_a_reboot_asks_first_which_a_power_cut_does_not(add_machine: Add) -> Non
 
 def test_a_container_inside_is_not_taken_for_the_machine(add_machine: Add) -> None:
     machine = add_machine("alpha")
-    init = machine.init()
+    init = machine.init_pid()
     # Its first process is number 1 in a namespace of its own, and has a lower number out here than the machine's.
     last = Path("/proc/sys/kernel/ns_last_pid")
     last.write_text("300")
     machine.run("systemd-run", "-q", "--unit=box", "unshare", "--pid", "--fork", "sleep", "1000")
 
-    assert machine.init() == init
+    assert machine.init_pid() == init
     assert machine.run("cat", "/proc/1/comm").out == "systemd\n"
-    machine.cut()
-    assert machine.init() != init
+    machine.power_cycle()
+    assert machine.init_pid() != init
 
 
 def test_two_commands_cannot_boot_one_machine_twice(lab: Lab, add_machine: Add) -> None:
@@ -125,31 +127,31 @@ def test_two_commands_cannot_boot_one_machine_twice(lab: Lab, add_machine: Add) 
         said = list(both.map(lambda _: command(LAB, "machine", "start", "alpha", check=False), range(2)))
 
     assert sorted(one.code for one in said) in ([0, 0], [0, 1])
-    runners = machine.groups.pids("runner-alpha")
+    runners = machine.cgroups.pids("runner-alpha")
     assert machine.runner()
     assert len(runners) == 1
 
 
 def test_a_machine_that_a_killed_copy_left_frozen_can_be_removed(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
-    frozen = machine.groups.frozen(machine.leaf)
+    frozen = machine.cgroups.frozen(machine.cgroup)
     frozen.__enter__()  # and nobody ever thaws it
 
-    with lab.alone():
+    with lab.exclusive():
         lab.inventory.remove(machine)
 
-    assert machine.init() is None
+    assert machine.init_pid() is None
 
 
 def test_removing_a_machine_leaves_one_whose_name_starts_alike_alone(lab: Lab, add_machine: Add) -> None:
     longer = add_machine("alpha-10")
     shorter = add_machine("alpha-1")
-    before = set(TRACES.glob("*/*alpha-10"))
+    before = set(NSPAWN_DIRECTORY.glob("*/*alpha-10"))
 
-    with lab.alone():
+    with lab.exclusive():
         lab.inventory.remove(shorter)
 
-    assert set(TRACES.glob("*/*alpha-10")) == before
+    assert set(NSPAWN_DIRECTORY.glob("*/*alpha-10")) == before
     assert longer.run("true").ok
 
 
@@ -178,7 +180,7 @@ def test_a_machine_that_was_turned_off_inside_can_be_started(lab: Lab, add_machi
 def test_a_copy_has_the_others_disk_and_its_own_identity(lab: Lab, add_machine: Add) -> None:
     source = add_machine("alpha")
     source.run("sh", "-c", "echo copied >/root/file; echo copied >/usr/local/file")
-    with lab.alone():
+    with lab.exclusive():
         copy = lab.inventory.copy(source, "beta")
     try:
         assert copy.run("cat", "/root/file", "/usr/local/file").out == "copied\n" * 2
@@ -188,7 +190,7 @@ def test_a_copy_has_the_others_disk_and_its_own_identity(lab: Lab, add_machine: 
         copy.run("sh", "-c", "echo changed >/usr/local/file")
         assert source.run("cat", "/usr/local/file").out == "copied\n"
     finally:
-        with lab.alone():
+        with lab.exclusive():
             lab.inventory.remove(copy)
 
 
@@ -221,7 +223,7 @@ def test_a_machine_that_is_removed_is_forgotten(lab: Lab) -> None:
 def test_a_machine_whose_maker_was_killed_half_way_does_not_stand_in_the_way(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
     machine.stop()
-    machine.made.unlink()  # as if its disk had never been finished
+    machine.created_marker.unlink()  # as if its disk had never been finished
     (machine.disk.root / "etc" / "machine-id").unlink()
 
     command(LAB, "up")
@@ -230,9 +232,9 @@ def test_a_machine_whose_maker_was_killed_half_way_does_not_stand_in_the_way(lab
     assert machine.run("systemctl", "is-system-running").out.strip() == "running"
 
 
-@pytest.mark.parametrize("system", list(System))
+@pytest.mark.parametrize("system", list(DebianRelease))
 def test_an_untouched_machine_shows_no_difference_even_after_a_reboot_and_a_cut(
-    add_machine: Add, system: System
+    add_machine: Add, system: DebianRelease
 ) -> None:
     machine = add_machine("alpha", system)
     before = machine.snapshot()
@@ -240,7 +242,7 @@ def test_an_untouched_machine_shows_no_difference_even_after_a_reboot_and_a_cut(
     assert snapshots.render(own(before, machine.snapshot())) == []
     machine.reboot()
     assert snapshots.render(own(before, machine.snapshot())) == []
-    machine.cut()
+    machine.power_cycle()
     assert snapshots.render(own(before, machine.snapshot())) == []
 
 
@@ -294,6 +296,6 @@ def test_diff_without_a_snapshot_says_what_to_do_and_with_one_exits_by_what_it_f
     assert said.out.split() == ["file", "/etc/hosts", "changed", "mode", "0644", "->", "0600"]
 
 
-def own(before: snapshots.Snapshot, after: snapshots.Snapshot) -> list[snapshots.Difference]:
+def own(before: snapshots.Snapshot, after: snapshots.Snapshot) -> list[snapshots.SnapshotDifference]:
     """What differs and is the machine's own: other machines of this run change the kernel that all share."""
     return [one for one in snapshots.diff(before, after) if not one.shared]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography import x509
 
+from aks_flex_lab.components.resource_provider import resolv_conf
 from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
-from aks_flex_node.lab.parts.provider import resolver
 from aks_flex_rp.clusters import bootstrap_tokens, prerequisites
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
@@ -30,8 +30,8 @@ from tests.unit.rp.clusters.given import in_loop, request_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.parts.part import Part
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.supervisor import LabComponent
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -391,7 +391,7 @@ async def test_a_watch_outlives_its_api_server(lab: Lab) -> None:
         server = lab.supervisor.process("kube-apiserver")
         assert server
         await asyncio.to_thread(server.stop)
-        await asyncio.to_thread(start, lab, lab.control_plane.api_server(resolver(lab.layout)))
+        await asyncio.to_thread(start, lab, lab.control_plane.api_server(resolv_conf(lab.layout)))
         token = await site.mint("edge-15")
         await site.certificate(await site.ask(token, "edge-15"))
         await site.hears("issued", "edge-15")
@@ -448,6 +448,6 @@ def ready(status: str) -> dict[str, str]:
     return {"type": "Ready", "status": status, "reason": "KubeletReady", "message": "", "lastHeartbeatTime": beat}
 
 
-def start(lab: Lab, part: Part) -> None:
+def start(lab: Lab, part: LabComponent) -> None:
     lab.supervisor.start(part)
     lab.supervisor.wait(part)

@@ -13,13 +13,13 @@ from tests.e2e import crashes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 
 @pytest.mark.timeout(4 * 3600)
 def test_killed_at_every_point_of_join_and_reset_the_next_run_converges(
-    lab: Lab, add_machine: Callable[..., Machine]
+    lab: Lab, add_machine: Callable[..., EdgeMachine]
 ) -> None:
     machine = add_machine("crashes")
     prepare(lab, machine)

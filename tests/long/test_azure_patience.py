@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab import network
-from aks_flex_node.lab.arm.consistency import Consistency
+from aks_flex_lab import network
+from aks_flex_lab.arm.eventual_consistency import EventualConsistency
 from tests.followed import Followed
 from tests.waiting import until
 from tests.ways import EXEC, by_arc
@@ -16,10 +16,10 @@ from tests.ways import EXEC, by_arc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
 
-    Add = Callable[..., Machine]
+    Add = Callable[..., EdgeMachine]
 
 CUT_SECONDS = 600.0
 LATE_SECONDS = 90.0
@@ -31,7 +31,7 @@ def test_roles_that_come_late_are_waited_for_and_a_tunnel_that_was_cut_for_ten_m
 ) -> None:
     reach = {"vpn": {"enabled": True, "autoProvision": True}, "kubelet": {"serverURL": network.PRIVATE_API_URL}}
     node = Followed.make(lab, add_machine("late-1", site="private"), kubernetesAuth=EXEC, nodeConfig=reach)
-    late = Consistency(lab.azure.state)
+    late = EventualConsistency(lab.azure.state)
     late.change(assignment_seconds=LATE_SECONDS)
     begun = time.monotonic()
     try:
@@ -40,12 +40,12 @@ def test_roles_that_come_late_are_waited_for_and_a_tunnel_that_was_cut_for_ten_m
         late.change(assignment_seconds=0.0)
     assert time.monotonic() - begun > LATE_SECONDS
     until(lambda: node.condition("Ready").get("status") == "True", "it is reported Ready")
-    lab.faults.switch("vpn", on=False)
+    lab.fault_proxy.set_enabled("vpn", on=False)
     try:
         until(lambda: not lab.cluster.node_ready("late-1"), "the cluster does not hear of it any more", 180)
         time.sleep(CUT_SECONDS)
     finally:
-        lab.faults.switch("vpn", on=True)
+        lab.fault_proxy.set_enabled("vpn", on=True)
     until(lambda: lab.cluster.node_ready("late-1"), "the node is back, and nobody touched it", 300)
     until(lambda: node.status()["vpn"]["status"] == "Connected", "so is its tunnel")
     node.delete()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.pki import Authority
+from aks_flex_lab.pki import CertificateAuthority
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
 from tests.service.rp.api.fuzzing import fuzz
 from tests.service.rp.api.recording import Recording
@@ -25,7 +25,7 @@ SECONDS = 1800
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_thousands_of_requests_are_answered_as_the_contract_says(store: str, tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "pki")
+    authority = CertificateAuthority(tmp_path / "pki")
     authority.ensure()
     ca_cert_data = base64.b64encode(authority.certificate.read_bytes()).decode()
     with ExitStack() as stack:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.floor.join import join
-from aks_flex_node.lab.lab import Lab
-from aks_flex_node.lab.layout import layout
+from aks_flex_lab.baseline.join import join
+from aks_flex_lab.lab import Lab
+from aks_flex_lab.layout import lab_layout
 from tests.lab.host import OTHER, look
 from tests.running import command, kill_while_coming_up
 from tests.waiting import answers, boot_id, until
@@ -18,7 +18,7 @@ from tests.waiting import answers, boot_id, until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.machines.machine import EdgeMachine
 
 MOMENTS = [0.15 * step for step in range(1, 61)]  # coming up takes six to ten seconds
 CUTS = 20
@@ -26,7 +26,7 @@ CUTS = 20
 
 @pytest.mark.timeout(1800)
 def test_a_lab_killed_at_any_moment_of_coming_up_leaves_nothing_after_down() -> None:
-    Lab(layout(OTHER)).down()
+    Lab(lab_layout(OTHER)).down()
     before = look()
     for moment in MOMENTS:
         kill_while_coming_up(OTHER, moment)
@@ -38,7 +38,7 @@ def test_a_lab_killed_at_any_moment_of_coming_up_leaves_nothing_after_down() -> 
 
 @pytest.mark.timeout(1800)
 def test_a_lab_killed_at_any_moment_comes_up_by_the_next_try() -> None:
-    other = Lab(layout(OTHER))
+    other = Lab(lab_layout(OTHER))
     for moment in MOMENTS[::4]:
         other.down()
         kill_while_coming_up(OTHER, moment)
@@ -50,15 +50,15 @@ def test_a_lab_killed_at_any_moment_comes_up_by_the_next_try() -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_a_node_comes_back_from_a_series_of_power_cuts(lab: Lab, add_machine: Callable[..., Machine]) -> None:
+def test_a_node_comes_back_from_a_series_of_power_cuts(lab: Lab, add_machine: Callable[..., EdgeMachine]) -> None:
     chance = random.Random(1)  # noqa: S311 - a seeded series
     machine = add_machine("series")
     join(lab, machine)
     for number in range(CUTS):
         before = boot_id(lab, machine.name)
-        machine.cut()
+        machine.power_cycle()
         time.sleep(chance.uniform(0, 3))
-        machine.cut()  # once more, while it is still coming back
+        machine.power_cycle()  # once more, while it is still coming back
         until(lambda before=before: boot_id(lab, machine.name) != before, f"cut {number}: it reports a new boot")  # type: ignore[misc]
         until(lambda: lab.cluster.node_ready(machine.name), f"cut {number}: the node is Ready")
         until(lambda: answers(lab, machine), f"cut {number}: the pod answers")

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_lab.processes import run
+from aks_flex_lab.tools.artifacts import artifact_tree
 from aks_flex_node import __version__
-from aks_flex_node.lab.processes import run
-from aks_flex_node.lab.tools.artifacts import artifact_tree
-from release.building import finish, install_script
+from release.build_steps import write_and_sign_sums, write_install_script
 from tests.service.release.publishing import Signer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.lab.lab import Lab
+    from aks_flex_lab.lab import Lab
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 PUBLISHER = "github.com/Azure/AKSFlexNode"
@@ -125,6 +125,6 @@ def sign(folder: Path, repository: Repository, home: Path) -> None:
     signer.make()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("GNUPGHOME", str(home))
-        install_script(folder, signer.name)
-        finish(folder, signer.name)
+        write_install_script(folder, signer.name)
+        write_and_sign_sums(folder, signer.name)
     signer.stop()

@@ -8,40 +8,40 @@ from tests.agents import flex
 from tests.packaging.conftest import BEFORE
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.machines.machine import Machine
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from aks_flex_lab.processes import CommandResult
     from tests.packaging.conftest import Releases
 
 SCRIPT = "/root/install.sh"
 
 
-def install_sh(machine: Machine, *words: str) -> Result:
+def install_sh(machine: EdgeMachine, *words: str) -> CommandResult:
     return machine.run("sh", SCRIPT, *words, check=False, timeout=200)
 
 
-def bring(machine: Machine, releases: Releases) -> None:
+def bring(machine: EdgeMachine, releases: Releases) -> None:
     machine.run("curl", "-fsSL", "-o", SCRIPT, f"{releases.url(releases.latest)}/install.sh")
 
 
-def absent(machine: Machine) -> bool:
+def absent(machine: EdgeMachine) -> bool:
     return not machine.run("test", "-e", "/usr/bin/aks-flex-node", check=False).ok
 
 
-def looks_and_changes_nothing(machine: Machine) -> None:
+def looks_and_changes_nothing(machine: EdgeMachine) -> None:
     said = install_sh(machine, "--dry-run")
     assert said.ok, said.err
     assert f"  - install aks-flex-node {BEFORE}, with apt-get\n" in said.out
     assert absent(machine)
 
 
-def refuses_what_is_not_ours(machine: Machine, releases: Releases) -> None:
+def refuses_what_is_not_ours(machine: EdgeMachine, releases: Releases) -> None:
     for folder, words in ((releases.of_another, "SHA256SUMS is not right."), (releases.damaged, "The checksum of")):
         said = install_sh(machine, "--yes", "--base-url", releases.url(folder))
         assert (said.code, words in said.err) == (1, True), said.err
         assert absent(machine)
 
 
-def installs(machine: Machine) -> None:
+def installs(machine: EdgeMachine) -> None:
     """From the address in the script, and a second time, when there is nothing to do."""
     said = install_sh(machine, "--yes")
     assert said.ok, said.out + said.err
@@ -51,7 +51,7 @@ def installs(machine: Machine) -> None:
     assert f"aks-flex-node {BEFORE} is installed already; there is nothing to do." in again.out
 
 
-def takes_all_away(machine: Machine) -> None:
+def takes_all_away(machine: EdgeMachine) -> None:
     """First the program, and the configuration when that is asked for."""
     said = install_sh(machine, "--uninstall", "--yes")
     assert said.ok, said.out + said.err

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_lab.processes import run
 from aks_flex_node import __version__
-from aks_flex_node.lab.processes import run
-from deb.archives import ar_members, read
-from deb.contents import MACHINE, Build, package
+from deb.archive_formats import ar_members, read_tar_gz
+from deb.package import MACHINE_FILES, PackageBuild, build_package
 from deb.wheels import PYTHONS
 from release.checkout import HOME, changed_at
 from tests.packaging.conftest import ARCHITECTURES
@@ -26,7 +26,7 @@ MACHINES = {"amd64": 62, "arm64": 183}  # as ELF numbers them
 
 def libraries(package: Path) -> dict[str, bytes]:
     """All native code in the wheels of a package."""
-    files = read(ar_members(package.read_bytes())["data.tar.gz"])
+    files = read_tar_gz(ar_members(package.read_bytes())["data.tar.gz"])
     wheels = [zipfile.ZipFile(io.BytesIO(content)) for path, content in files.items() if path.endswith(".whl")]
     return {name: wheel.read(name) for wheel in wheels for name in wheel.namelist() if name.endswith(".so")}
 
@@ -54,8 +54,8 @@ def test_lintian_has_nothing_to_say_of_all_but_the_wheels_of_others(tmp_path: Pa
     """Those are most of what it would read, and nothing to it but files."""
     for python in PYTHONS:
         (tmp_path / python).mkdir()
-    small = Build(__version__, "amd64", changed_at(), HOME, tmp_path)
-    (tmp_path / small.file_name).write_bytes(package(small))
+    small = PackageBuild(__version__, "amd64", changed_at(), HOME, tmp_path)
+    (tmp_path / small.file_name).write_bytes(build_package(small))
     lintian(tmp_path / small.file_name)
 
 
@@ -80,6 +80,6 @@ def test_only_force_goes_back_to_an_older_version(
     tmp_path: Path, words: tuple[str, ...], environment: dict[str, str], code: int
 ) -> None:
     script = tmp_path / "preinst"
-    script.write_text((MACHINE / "preinst").read_text().replace("@VERSION@", "1.2.3"))
+    script.write_text((MACHINE_FILES / "preinst").read_text().replace("@VERSION@", "1.2.3"))
     done = run("sh", script, *words, env=environment, check=False)
     assert (done.code, "cannot be replaced by the older 1.2.3" in done.err) == (code, code == 1)

@@ -6,9 +6,9 @@ import fnmatch
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from aks_flex_lab import snapshots
+from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_node import __version__
-from aks_flex_node.lab import snapshots
-from aks_flex_node.lab.machines.bases import System
 from tests.agents import facts, flex
 from tests.followed import Followed
 from tests.packaging import installing
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from aks_flex_lab.processes import CommandResult
     from tests.packaging.conftest import Releases, Repository
 
 ENVIRONMENTS = "/usr/lib/aks-flex-node/env"
@@ -41,34 +41,36 @@ RECORDS = (
 )
 
 
-def apt(machine: Machine, *words: str, check: bool = True, setting: str = "DEBIAN_PRIORITY=critical") -> Result:
+def apt(
+    machine: EdgeMachine, *words: str, check: bool = True, setting: str = "DEBIAN_PRIORITY=critical"
+) -> CommandResult:
     environment = ("env", "DEBIAN_FRONTEND=noninteractive", setting)
     done = machine.run(*environment, "apt-get", "-q", "-y", *words, check=False, timeout=200)
     assert done.ok or not check, done.out + done.err
     return done
 
 
-def introduce(machine: Machine, repository: Repository) -> None:
+def introduce(machine: EdgeMachine, repository: Repository) -> None:
     """The machine knows this repository alone: it has no way to Debian's own."""
     machine.run("sh", "-c", "rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*")
     machine.run("tee", SOURCE, input=repository.source)
     until(lambda: machine.run("getent", "ahosts", "github.com", check=False).ok, "the machine resolves names")
 
 
-def installed(machine: Machine) -> str:
+def installed(machine: EdgeMachine) -> str:
     return machine.run("dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}", "aks-flex-node").out
 
 
-def environments(machine: Machine) -> list[str]:
+def environments(machine: EdgeMachine) -> list[str]:
     return machine.run("ls", ENVIRONMENTS).out.split()
 
 
-def processes(machine: Machine) -> str:
+def processes(machine: EdgeMachine) -> str:
     words = ("systemctl", "show", "--property=MainPID", "aks-flex-node", "kubelet", "containerd")
     return machine.run(*words).out
 
 
-def leftovers(before: snapshots.Snapshot, machine: Machine) -> list[str]:
+def leftovers(before: snapshots.Snapshot, machine: EdgeMachine) -> list[str]:
     differences = [one for one in snapshots.diff(before, machine.snapshot()) if not one.shared]
     return [str(one) for one in differences if not any(fnmatch.fnmatch(one.key, record) for record in RECORDS)]
 
@@ -79,17 +81,17 @@ def test_a_second_build_gives_the_same_bytes(packages: dict[str, Path], reposito
 
 
 def test_the_package_comes_serves_and_goes(
-    lab: Lab, add_machine: Callable[..., Machine], repository: Repository, releases: Releases
+    lab: Lab, add_machine: Callable[..., EdgeMachine], repository: Repository, releases: Releases
 ) -> None:
     """On all systems at once: each waits more than it works."""
-    machines = [add_machine(f"deb-{system.value}", system) for system in System]
+    machines = [add_machine(f"deb-{system.value}", system) for system in DebianRelease]
     with ThreadPoolExecutor() as pool:
         lives = [pool.submit(life, lab, machine, repository, releases) for machine in machines]
     for lived in lives:
         lived.result()
 
 
-def life(lab: Lab, machine: Machine, repository: Repository, releases: Releases) -> None:
+def life(lab: Lab, machine: EdgeMachine, repository: Repository, releases: Releases) -> None:
     introduce(machine, repository)
     before = machine.snapshot()
 
@@ -100,7 +102,7 @@ def life(lab: Lab, machine: Machine, repository: Repository, releases: Releases)
     upgrades_under_the_running_node(node)
     refuses_to_go_back(machine)
     refuses_to_leave_a_node_alone(machine)
-    if machine.record.system is System.TRIXIE:
+    if machine.record.system is DebianRelease.TRIXIE:
         is_taken_from_the_node_by_force_and_comes_back(machine)
 
     flex(machine, "unbootstrap", "--yes")
@@ -108,7 +110,7 @@ def life(lab: Lab, machine: Machine, repository: Repository, releases: Releases)
     assert leftovers(before, machine) == []
 
 
-def is_refused_with_another_key(machine: Machine, repository: Repository) -> None:
+def is_refused_with_another_key(machine: EdgeMachine, repository: Repository) -> None:
     other = repository.source.partition("Signed-By:")[0] + f"Signed-By: {OTHER_KEY}\n"
     machine.run("tee", SOURCE, input=other)
     assert not apt(machine, "update", check=False).ok
@@ -116,7 +118,7 @@ def is_refused_with_another_key(machine: Machine, repository: Repository) -> Non
     machine.run("tee", SOURCE, input=repository.source)
 
 
-def install_the_version_before(machine: Machine, releases: Releases) -> None:
+def install_the_version_before(machine: EdgeMachine, releases: Releases) -> None:
     """By the script, on a machine that has nothing yet."""
     installing.bring(machine, releases)
     installing.looks_and_changes_nothing(machine)
@@ -125,7 +127,7 @@ def install_the_version_before(machine: Machine, releases: Releases) -> None:
     assert machine.run("systemctl", "is-enabled", "aks-flex-node", check=False).code != 0
 
 
-def is_made_ready_for_another_python(machine: Machine) -> None:
+def is_made_ready_for_another_python(machine: EdgeMachine) -> None:
     """What the machine has was made for another Python; dpkg tells the package when that changes."""
     present = machine.run("readlink", f"{ENVIRONMENTS}/current").out.strip()
     other = f"{BEFORE}-old-cp39"
@@ -135,7 +137,7 @@ def is_made_ready_for_another_python(machine: Machine) -> None:
     assert "dpkg-reconfigure aks-flex-node" in said.err
 
     machine.run("dpkg-trigger", "--by-package=python3-minimal", "/usr/bin/python3")
-    if machine.record.system is System.TRIXIE:
+    if machine.record.system is DebianRelease.TRIXIE:
         stops_at_a_wheel_that_was_changed(machine)
         machine.run("mv", f"{ENVIRONMENTS}/{other}", f"{ENVIRONMENTS}/{present}")
         machine.run("dpkg", "--configure", "-a")
@@ -146,7 +148,7 @@ def is_made_ready_for_another_python(machine: Machine) -> None:
     assert environments(machine) == [present, "current"]
 
 
-def stops_at_a_wheel_that_was_changed(machine: Machine) -> None:
+def stops_at_a_wheel_that_was_changed(machine: EdgeMachine) -> None:
     """Before anything is made or taken away, so all can be put back."""
     wheel = machine.run("sh", "-c", f"ls {WHEELS}/pyyaml-*-cp313-*.whl").out.strip()
     machine.run("sh", "-c", f"cp -p {wheel} /root/right.whl && echo >>{wheel}")
@@ -159,7 +161,7 @@ def stops_at_a_wheel_that_was_changed(machine: Machine) -> None:
     machine.run("mv", "/root/right.whl", wheel)
 
 
-def join(lab: Lab, machine: Machine) -> Followed:
+def join(lab: Lab, machine: EdgeMachine) -> Followed:
     principal = lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}")
     node = Followed(lab, machine, principal)
     node.join()
@@ -194,14 +196,14 @@ def upgrades_under_the_running_node(node: Followed) -> None:
     until(lambda: facts(machine, "health", check=False)["healthy"], "the node is healthy")
 
 
-def refuses_to_go_back(machine: Machine) -> None:
+def refuses_to_go_back(machine: EdgeMachine) -> None:
     said = apt(machine, "install", "--allow-downgrades", f"aks-flex-node={BEFORE}", check=False)
     assert said.code != 0
     assert f"cannot be replaced by the older {BEFORE}" in said.out + said.err
     assert installed(machine) == f"installed {__version__}"
 
 
-def refuses_to_leave_a_node_alone(machine: Machine) -> None:
+def refuses_to_leave_a_node_alone(machine: EdgeMachine) -> None:
     said = apt(machine, "remove", "aks-flex-node", check=False)
     assert said.code != 0
     assert "sudo aks-flex-node unbootstrap" in said.out + said.err
@@ -209,7 +211,7 @@ def refuses_to_leave_a_node_alone(machine: Machine) -> None:
     assert flex(machine, "version").out.strip() == __version__
 
 
-def is_taken_from_the_node_by_force_and_comes_back(machine: Machine) -> None:
+def is_taken_from_the_node_by_force_and_comes_back(machine: EdgeMachine) -> None:
     """The node goes on, and what says how to undo it outlives even the purge."""
     node = machine.run("systemctl", "show", "--property=MainPID", "kubelet", "containerd").out
     apt(machine, "remove", "aks-flex-node", setting="AKS_FLEX_NODE_REMOVE=force")

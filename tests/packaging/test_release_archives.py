@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_node import __version__
-from aks_flex_node.lab.machines.bases import System
-from release import archives
+from release import program_archives
 from release.checkout import changed_at
 from tests.agents import flex
 from tests.followed import Followed
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.lab import Lab
-    from aks_flex_node.lab.machines.machine import Machine
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
     from tests.packaging.conftest import Repository
 
 pytestmark = pytest.mark.long  # a minute of compressing
@@ -36,32 +36,32 @@ def published(repository: Repository) -> Iterator[Path]:
     folder = repository.folder.parent / PLACE
     folder.mkdir(parents=True)
     try:
-        for program in archives.PROGRAMS:
-            archives.build(program, __version__, repository.arch, folder, moment=changed_at())
+        for program in program_archives.PROGRAMS:
+            program_archives.build_archive(program, __version__, repository.arch, folder, moment=changed_at())
         yield folder
     finally:
         shutil.rmtree(folder)
 
 
 def test_the_archives_of_a_release_run_on_every_system(
-    lab: Lab, add_machine: Callable[..., Machine], repository: Repository, published: Path
+    lab: Lab, add_machine: Callable[..., EdgeMachine], repository: Repository, published: Path
 ) -> None:
-    machines = [add_machine(f"tar-{system.value}", system) for system in System]
+    machines = [add_machine(f"tar-{system.value}", system) for system in DebianRelease]
     with ThreadPoolExecutor() as pool:
         done = [pool.submit(use, lab, machine, repository) for machine in machines]
     for used in done:
         used.result()
 
 
-def use(lab: Lab, machine: Machine, repository: Repository) -> None:
+def use(lab: Lab, machine: EdgeMachine, repository: Repository) -> None:
     until(lambda: machine.run("getent", "ahosts", "github.com", check=False).ok, "the machine resolves names")
     the_provider_is_unpacked_and_runs(machine, repository.arch)
     the_agent_of_the_package_becomes_that_of_the_release(lab, machine, repository)
 
 
-def the_provider_is_unpacked_and_runs(machine: Machine, arch: str) -> None:
+def the_provider_is_unpacked_and_runs(machine: EdgeMachine, arch: str) -> None:
     """By the commands of docs/install.md."""
-    archive = archives.PROVIDER.archive(__version__, arch)
+    archive = program_archives.PROVIDER.archive(__version__, arch)
     for name in (archive, f"{archive}.sha256"):
         machine.run("curl", "-fsS", "-o", f"/root/{name}", f"https://{PUBLISHER}/{PLACE}/{name}")
     machine.run("sh", "-c", f"cd /root && sha256sum --check {archive}.sha256")
@@ -71,7 +71,9 @@ def the_provider_is_unpacked_and_runs(machine: Machine, arch: str) -> None:
     assert machine.run("test", "-s", "/root/state/flex.db").ok
 
 
-def the_agent_of_the_package_becomes_that_of_the_release(lab: Lab, machine: Machine, repository: Repository) -> None:
+def the_agent_of_the_package_becomes_that_of_the_release(
+    lab: Lab, machine: EdgeMachine, repository: Repository
+) -> None:
     machine.run("curl", "-fsS", "-o", "/root/old.deb", repository.package(BEFORE))
     machine.run("dpkg", "--install", "/root/old.deb")
     node = Followed(lab, machine, lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}"))

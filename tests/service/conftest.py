@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.images.registry import RegistrySettings, registry_argv, registry_config
-from aks_flex_node.lab.mirror.client import Mirror
-from aks_flex_node.lab.pki import Authority, Pair
-from aks_flex_node.lab.processes import Result, run, spawn
+from aks_flex_lab.images.registry import RegistrySettings, registry_argv, registry_config
+from aks_flex_lab.mirror.control import MirrorClient
+from aks_flex_lab.pki import CertificateAuthority, CertificatePair
+from aks_flex_lab.processes import CommandResult, run, spawn
 from tests.service.lab_cloud.clouds import running_cloud, running_provider
 from tests.service.ports import accepts, free_port, wait_until
 
@@ -27,26 +27,28 @@ SUM = hashlib.sha256(KUBELET).hexdigest()
 
 
 @pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    authority = Authority(tmp_path_factory.mktemp("pki"))
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    authority = CertificateAuthority(tmp_path_factory.mktemp("pki"))
     authority.ensure()
     return authority
 
 
 @pytest.fixture(scope="session")
-def certificate(authority: Authority) -> Pair:
+def certificate(authority: CertificateAuthority) -> CertificatePair:
     return authority.issue("server", "server", names=HOSTS)
 
 
 @pytest.fixture(scope="module")
-def provider(authority: Authority) -> Iterator[str]:
+def provider(authority: CertificateAuthority) -> Iterator[str]:
     """A stand-in for the resource provider behind the lab's ARM."""
     with running_provider(authority.issue("localhost", "localhost", names=("localhost",))) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def cloud(authority: Authority, provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+def cloud(
+    authority: CertificateAuthority, provider: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cloud]:
     """The lab's Azure. Each test makes the principals that it needs."""
     with running_cloud(authority, tmp_path_factory.mktemp("cloud"), provider) as cloud:
         yield cloud
@@ -82,14 +84,14 @@ def ports() -> tuple[int, int]:
 
 @pytest.fixture(scope="session")
 def mirror_control(
-    tree: Path, certificate: Pair, ports: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
+    tree: Path, certificate: CertificatePair, ports: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """A mirror that runs for all tests, by its control socket."""
     room = tmp_path_factory.mktemp("run")
     control, log = room / "control.sock", room / "log"
     where = ("--listen", f"127.0.0.1:{ports[0]}", "--plain", f"127.0.0.1:{ports[1]}", "--control", control)
     what = ("--root", tree, "--cert", certificate.certificate, "--key", certificate.key)
-    process = spawn((sys.executable, "-m", "aks_flex_node.lab.mirror", *where, *what), log=log)
+    process = spawn((sys.executable, "-m", "aks_flex_lab.mirror", *where, *what), log=log)
     try:
         wait_until(control.is_socket, process, log)
         yield control
@@ -99,19 +101,19 @@ def mirror_control(
 
 
 @pytest.fixture
-def mirror(mirror_control: Path) -> Iterator[Mirror]:
+def mirror(mirror_control: Path) -> Iterator[MirrorClient]:
     """The mirror as it is meant to be, before and after each test."""
-    mirror = Mirror(mirror_control)
+    mirror = MirrorClient(mirror_control)
     mirror.reset()
     yield mirror
     mirror.reset()
 
 
 @pytest.fixture
-def curl(authority: Authority, ports: tuple[int, int]) -> Callable[..., Result]:
+def curl(authority: CertificateAuthority, ports: tuple[int, int]) -> Callable[..., CommandResult]:
     """`curl(option…, "host/path")` asks the mirror over TLS, and with `plain=True` without."""
 
-    def ask(*words: str | Path, plain: bool = False) -> Result:
+    def ask(*words: str | Path, plain: bool = False) -> CommandResult:
         *options, address = words
         host, _, path = str(address).partition("/")
         port = ports[1] if plain else ports[0]
@@ -123,7 +125,7 @@ def curl(authority: Authority, ports: tuple[int, int]) -> Callable[..., Result]:
 
 
 @pytest.fixture(scope="module")
-def registry_port(certificate: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def registry_port(certificate: CertificatePair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Debian's docker-registry, empty, as the lab configures it."""
     room, port = tmp_path_factory.mktemp("registry"), free_port()
     settings = RegistrySettings(f"127.0.0.1:{port}", room / "blobs", certificate.certificate, certificate.key)

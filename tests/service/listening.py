@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.pki import Pair
+    from aks_flex_lab.pki import CertificatePair
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -29,7 +29,7 @@ class Listening(ThreadingHTTPServer):
 
 @contextmanager
 def listening(
-    handler: Callable[..., BaseHTTPRequestHandler], pair: Pair | None = None, port: int = 0
+    handler: Callable[..., BaseHTTPRequestHandler], pair: CertificatePair | None = None, port: int = 0
 ) -> Iterator[str]:
     """Its address, while it answers; over TLS when there is a certificate."""
     server = Listening(("127.0.0.1", port), handler)

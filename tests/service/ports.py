@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.lab.processes import Process
+    from aks_flex_lab.processes import ProcessHandle
 
 GIVEN_TO_NOBODY = range(15_000, 32_000)  # below the range that Linux gives to whoever connects somewhere
 
 
-def wait_until(holds: Callable[[], bool], process: Process, log: Path) -> None:
+def wait_until(holds: Callable[[], bool], process: ProcessHandle, log: Path) -> None:
     """Until a server answers; what it said, when it does not."""
     end = time.monotonic() + 30
     while not holds():

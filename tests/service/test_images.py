@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.lab.errors import PartError
-from aks_flex_node.lab.images.contents import PAUSE_NAMES, Named, lab_images
-from aks_flex_node.lab.images.images import MANIFEST_TYPE
-from aks_flex_node.lab.images.pushes import Connect, Held, held, push_all
-from aks_flex_node.lab.processes import run
-from aks_flex_node.lab.tools.recipes import machine_arch
+from aks_flex_lab.errors import ComponentError
+from aks_flex_lab.images.builder import MANIFEST_TYPE, PAUSE_NAMES, TaggedImage, lab_images
+from aks_flex_lab.images.registry import Connect, RepositoryTags, list_repositories, push_images
+from aks_flex_lab.processes import run
+from aks_flex_lab.tools.recipes import machine_arch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.pki import CertificateAuthority
 
 HOST = "registry.lab"
 BUSYBOX = Path("/bin/busybox")
@@ -39,13 +38,13 @@ def over_socket(open_socket: Callable[[], socket.socket], host: str) -> Connect:
 
 
 @pytest.fixture(scope="module")
-def images() -> tuple[Named, ...]:
+def images() -> tuple[TaggedImage, ...]:
     """Any static program can stand for pause here: nothing is run."""
     return lab_images(pause=BUSYBOX, architecture=machine_arch(), busybox=BUSYBOX)
 
 
 @pytest.fixture
-def connect(authority: Authority, registry_port: int) -> Connect:
+def connect(authority: CertificateAuthority, registry_port: int) -> Connect:
     """As the lab reaches a registry in a namespace: someone else opens the socket."""
     trust = ssl.create_default_context(cafile=str(authority.certificate))
 
@@ -55,7 +54,7 @@ def connect(authority: Authority, registry_port: int) -> Connect:
     return over_socket(open_socket, HOST)
 
 
-def pull(authority: Authority, port: int, path: str, into: Path) -> bytes:
+def pull(authority: CertificateAuthority, port: int, path: str, into: Path) -> bytes:
     where = ("--resolve", f"{HOST}:{port}:127.0.0.1", "--noproxy", "*", "--cacert", authority.certificate)
     asked = ("-H", f"Accept: {MANIFEST_TYPE}", "-o", into, f"https://{HOST}:{port}/v2/{path}")
     run("curl", "-fsS", *where, *asked)
@@ -63,9 +62,13 @@ def pull(authority: Authority, port: int, path: str, into: Path) -> bytes:
 
 
 def test_an_image_comes_back_as_it_was_pushed(
-    authority: Authority, connect: Connect, registry_port: int, images: tuple[Named, ...], tmp_path: Path
+    authority: CertificateAuthority,
+    connect: Connect,
+    registry_port: int,
+    images: tuple[TaggedImage, ...],
+    tmp_path: Path,
 ) -> None:
-    push_all(connect, images)
+    push_images(connect, images)
     for each in images:
         manifest = pull(authority, registry_port, f"{each.repository}/manifests/{each.tag}", tmp_path / "m")
         assert f"sha256:{hashlib.sha256(manifest).hexdigest()}" == each.image.digest
@@ -77,9 +80,13 @@ def test_an_image_comes_back_as_it_was_pushed(
 
 
 def test_the_test_image_has_a_shell_a_page_and_its_tools(
-    authority: Authority, connect: Connect, registry_port: int, images: tuple[Named, ...], tmp_path: Path
+    authority: CertificateAuthority,
+    connect: Connect,
+    registry_port: int,
+    images: tuple[TaggedImage, ...],
+    tmp_path: Path,
 ) -> None:
-    push_all(connect, images)
+    push_images(connect, images)
     manifest = json.loads(pull(authority, registry_port, "flex/test/manifests/1", tmp_path / "m"))
     config = json.loads(
         pull(authority, registry_port, f"flex/test/blobs/{manifest['config']['digest']}", tmp_path / "c")
@@ -96,25 +103,25 @@ def test_the_test_image_has_a_shell_a_page_and_its_tools(
     assert run(root / "bin/sh", "-c", "echo hello from $0").out == f"hello from {root}/bin/sh\n"
 
 
-def test_a_second_push_sends_nothing(connect: Connect, images: tuple[Named, ...]) -> None:
-    push_all(connect, images)
-    assert push_all(connect, images) == 0
+def test_a_second_push_sends_nothing(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
+    push_images(connect, images)
+    assert push_images(connect, images) == 0
 
 
-def test_a_changed_image_takes_over_its_tag(connect: Connect, images: tuple[Named, ...]) -> None:
-    push_all(connect, images)
+def test_a_changed_image_takes_over_its_tag(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
+    push_images(connect, images)
     pause, test = images[0], images[-1]
-    assert push_all(connect, [Named(pause.repository, pause.tag, test.image)]) == 1
-    assert push_all(connect, images) == 1
+    assert push_images(connect, [TaggedImage(pause.repository, pause.tag, test.image)]) == 1
+    assert push_images(connect, images) == 1
 
 
-def test_the_registry_tells_what_it_holds(connect: Connect, images: tuple[Named, ...]) -> None:
-    push_all(connect, images)
+def test_the_registry_tells_what_it_holds(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
+    push_images(connect, images)
     pauses = {name: tuple(sorted(tags)) for name, tags in PAUSE_NAMES.items()}
-    assert held(connect) == (
-        Held("flex/test", ("1",)),
-        Held("oss/kubernetes/pause", pauses["oss/kubernetes/pause"]),
-        Held("pause", pauses["pause"]),
+    assert list_repositories(connect) == (
+        RepositoryTags("flex/test", ("1",)),
+        RepositoryTags("oss/kubernetes/pause", pauses["oss/kubernetes/pause"]),
+        RepositoryTags("pause", pauses["pause"]),
     )
 
 
@@ -122,5 +129,5 @@ def test_a_registry_that_is_not_there_is_told_as_such() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         host, port = nobody.getsockname()
-        with pytest.raises(PartError, match="registry does not answer"):
-            held(lambda: http.client.HTTPConnection(host, port))
+        with pytest.raises(ComponentError, match="registry does not answer"):
+            list_repositories(lambda: http.client.HTTPConnection(host, port))

@@ -8,27 +8,35 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from aks_flex_node.lab.cli.mirror import app
-from aks_flex_node.lab.errors import LabError
-from aks_flex_node.lab.layout import Layout
-from aks_flex_node.lab.mirror.sizes import Amount
-from aks_flex_node.lab.mirror.switches import Checksum, Corrupt, Cut, Slow, Stall, Status, Switch
+from aks_flex_lab.cli.mirror import app
+from aks_flex_lab.errors import LabError
+from aks_flex_lab.layout import LabLayout
+from aks_flex_lab.mirror.fault_rules import (
+    ByteAmount,
+    ChecksumFault,
+    CorruptFault,
+    CutFault,
+    MirrorFault,
+    SlowFault,
+    StallFault,
+    StatusFault,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.lab.mirror.client import Mirror
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.mirror.control import MirrorClient
+    from aks_flex_lab.processes import CommandResult
 
     Lab = Callable[..., str]
 
 
 @pytest.fixture
-def lab(mirror: Mirror, tmp_path: Path) -> Lab:
+def lab(mirror: MirrorClient, tmp_path: Path) -> Lab:
     """Type a command; what it said. The mirror stands where the lab would have put it."""
-    layout = Layout("test", tmp_path, tmp_path / "cache")
-    room = layout.parts / "mirror"
+    layout = LabLayout("test", tmp_path, tmp_path / "cache")
+    room = layout.components / "mirror"
     room.mkdir(parents=True)
     (room / "control.sock").symlink_to(mirror.control)
 
@@ -45,22 +53,24 @@ def lab(mirror: Mirror, tmp_path: Path) -> Lab:
 @pytest.mark.parametrize(
     ("words", "switch"),
     [
-        (("slow", "*", "--rate", "200k"), Slow(204800)),
-        (("stall", "*"), Stall()),
-        (("stall", "*", "--after", "10M", "--hold", "5"), Stall(Amount(10 << 20), 5)),
-        (("cut", "*"), Cut()),
-        (("cut", "*", "--after", "25%"), Cut(Amount(percent=25))),
-        (("corrupt", "*"), Corrupt()),
-        (("missing", "*"), Status(404)),
-        (("unavailable", "*"), Status(503)),
-        (("unavailable", "*", "--retry-after", "3"), Status(503, 3)),
-        (("checksum", "*"), Checksum()),
+        (("slow", "*", "--rate", "200k"), SlowFault(204800)),
+        (("stall", "*"), StallFault()),
+        (("stall", "*", "--after", "10M", "--hold", "5"), StallFault(ByteAmount(10 << 20), 5)),
+        (("cut", "*"), CutFault()),
+        (("cut", "*", "--after", "25%"), CutFault(ByteAmount(percent=25))),
+        (("corrupt", "*"), CorruptFault()),
+        (("missing", "*"), StatusFault(404)),
+        (("unavailable", "*"), StatusFault(503)),
+        (("unavailable", "*", "--retry-after", "3"), StatusFault(503, 3)),
+        (("checksum", "*"), ChecksumFault()),
     ],
 )
-def test_each_command_switches_its_fault_on(lab: Lab, mirror: Mirror, words: tuple[str, ...], switch: Switch) -> None:
+def test_each_command_switches_its_fault_on(
+    lab: Lab, mirror: MirrorClient, words: tuple[str, ...], switch: MirrorFault
+) -> None:
     lab(*words, "--times", "2")
     (rule,) = mirror.rules()
-    assert (rule.glob, rule.switch, rule.times) == ("*", switch, 2)
+    assert (rule.glob, rule.fault, rule.times) == ("*", switch, 2)
 
 
 def test_a_switch_says_what_it_covers_and_asks_when_that_is_nothing(lab: Lab) -> None:
@@ -68,26 +78,26 @@ def test_a_switch_says_what_it_covers_and_asks_when_that_is_nothing(lab: Lab) ->
     assert "Is the pattern right?" in lab("corrupt", "dl.k8s.io/v1/kublet")
 
 
-def test_the_list_shows_rules_and_hits(lab: Lab, mirror: Mirror, curl: Callable[..., Result]) -> None:
+def test_the_list_shows_rules_and_hits(lab: Lab, mirror: MirrorClient, curl: Callable[..., CommandResult]) -> None:
     assert "No switch is on" in lab("list")
-    rule = mirror.add("github.com/*", Status(503, 1), times=3).rule
+    rule = mirror.add("github.com/*", StatusFault(503, 1), times=3).rule
     curl("github.com/runc/runc.amd64")
     assert lab("list").split()[5:] == [str(rule.id), "status", "code=503", "retry_after=1", "github.com/*", "1", "3"]
     assert json.loads(lab("list", "--json"))[0]["hits"] == 1
 
 
-def test_one_is_removed_and_all_are_reset(lab: Lab, mirror: Mirror) -> None:
-    first = mirror.add("*", Corrupt()).rule
-    mirror.add("*", Cut())
+def test_one_is_removed_and_all_are_reset(lab: Lab, mirror: MirrorClient) -> None:
+    first = mirror.add("*", CorruptFault()).rule
+    mirror.add("*", CutFault())
     lab("remove", str(first.id))
-    assert [rule.switch for rule in mirror.rules()] == [Cut()]
+    assert [rule.fault for rule in mirror.rules()] == [CutFault()]
     with pytest.raises(LabError, match="no switch with the ID"):
         lab("remove", str(first.id))
     lab("reset")
     assert mirror.rules() == ()
 
 
-def test_what_was_fetched_is_shown(lab: Lab, curl: Callable[..., Result]) -> None:
+def test_what_was_fetched_is_shown(lab: Lab, curl: Callable[..., CommandResult]) -> None:
     assert "Nothing was fetched" in lab("requests")
     curl("github.com/runc/runc.amd64")
     assert lab("requests").split() == ["REQUESTS", "BYTES", "PATH", "1", "5", "github.com/runc/runc.amd64"]
@@ -96,7 +106,7 @@ def test_what_was_fetched_is_shown(lab: Lab, curl: Callable[..., Result]) -> Non
     ]
 
 
-def test_what_cannot_be_read_is_named(lab: Lab, mirror: Mirror) -> None:
+def test_what_cannot_be_read_is_named(lab: Lab, mirror: MirrorClient) -> None:
     for words in (("slow", "*", "--rate", "fast"), ("cut", "*", "--after", "150%"), ("stall", "*", "--hold", "0")):
         with pytest.raises(LabError):
             lab(*words)

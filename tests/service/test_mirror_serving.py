@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.errors import PartError
-from aks_flex_node.lab.mirror.client import Mirror
-from aks_flex_node.lab.processes import Result, run, spawn
+from aks_flex_lab.errors import ComponentError
+from aks_flex_lab.mirror.control import MirrorClient
+from aks_flex_lab.processes import CommandResult, run, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Authority, Pair
+    from aks_flex_lab.pki import CertificateAuthority, CertificatePair
 
-    Curl = Callable[..., Result]
+    Curl = Callable[..., CommandResult]
 
 pytestmark = pytest.mark.usefixtures("mirror")
 KUBELET = "dl.k8s.io/v1/kubelet"
 
 
-def headers(result: Result) -> dict[str, str]:
+def headers(result: CommandResult) -> dict[str, str]:
     """The headers of the last answer that `curl -i` or `-I` showed, names in lower case."""
     head = result.out.replace("\r\n", "\n").partition("\n\n")[0]
     return {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in head.splitlines()[1:]}
@@ -152,7 +152,7 @@ def test_a_client_that_never_shakes_hands_holds_up_nobody(curl: Curl, ports: tup
 
 
 def test_clients_that_leave_or_talk_nonsense_do_no_harm(
-    curl: Curl, authority: Authority, ports: tuple[int, int]
+    curl: Curl, authority: CertificateAuthority, ports: tuple[int, int]
 ) -> None:
     assert run("curl", "-sS", f"https://127.0.0.1:{ports[0]}/", check=False).code == 60  # it does not trust our CA
     for words in (b"\x16\x03\x01garbage", b"GET / HTTP/1.1\r\n\r\n"):
@@ -168,7 +168,7 @@ def test_clients_that_leave_or_talk_nonsense_do_no_harm(
     assert curl("github.com/runc/runc.amd64").out == "amd64"
 
 
-def test_what_was_fetched_is_counted_until_the_reset(curl: Curl, mirror: Mirror) -> None:
+def test_what_was_fetched_is_counted_until_the_reset(curl: Curl, mirror: MirrorClient) -> None:
     curl("-I", KUBELET)
     curl("-o", os.devnull, KUBELET)
     curl("-o", os.devnull, "-r", "0-9", KUBELET)
@@ -180,24 +180,24 @@ def test_what_was_fetched_is_counted_until_the_reset(curl: Curl, mirror: Mirror)
     assert mirror.requests() == {}
 
 
-def test_the_control_socket_is_for_its_owner_alone(mirror: Mirror, curl: Curl) -> None:
+def test_the_control_socket_is_for_its_owner_alone(mirror: MirrorClient, curl: Curl) -> None:
     assert mirror.control.stat().st_mode & 0o777 == 0o600
     assert curl("-o", os.devnull, "-w", "%{http_code}", "dl.k8s.io/rules").out == "404"
 
 
 def test_a_mirror_starts_at_a_long_path_over_a_dead_one_and_leaves_nothing(
-    tree: Path, certificate: Pair, tmp_path: Path
+    tree: Path, certificate: CertificatePair, tmp_path: Path
 ) -> None:
     control = tmp_path / ("long" * 30) / "control.sock"
-    argv = (sys.executable, "-m", "aks_flex_node.lab.mirror", "--root", tree, "--listen", "127.0.0.1:0")
+    argv = (sys.executable, "-m", "aks_flex_lab.mirror", "--root", tree, "--listen", "127.0.0.1:0")
     files = ("--cert", certificate.certificate, "--key", certificate.key, "--control", control)
     for sudden in (True, False):
         process = spawn((*argv, *files), log=tmp_path / "log")
-        while not Mirror(control).answers():
+        while not MirrorClient(control).is_running():
             assert process.alive, (tmp_path / "log").read_text()
             time.sleep(0.02)
         assert run(*argv, *files, check=False).err.startswith("mirror: Another mirror already answers")
         process.stop(0 if sudden else 5)
     assert not control.exists()
-    with pytest.raises(PartError, match="does not answer"):
-        Mirror(control).rules()
+    with pytest.raises(ComponentError, match="does not answer"):
+        MirrorClient(control).rules()

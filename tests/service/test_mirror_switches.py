@@ -10,18 +10,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.errors import UsageError
-from aks_flex_node.lab.mirror.sizes import Amount
-from aks_flex_node.lab.mirror.switches import Checksum, Corrupt, Cut, Slow, Stall, Status
+from aks_flex_lab.errors import UsageError
+from aks_flex_lab.mirror.fault_rules import (
+    ByteAmount,
+    ChecksumFault,
+    CorruptFault,
+    CutFault,
+    SlowFault,
+    StallFault,
+    StatusFault,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.lab.mirror.client import Mirror
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.mirror.control import MirrorClient
+    from aks_flex_lab.processes import CommandResult
 
-    Curl = Callable[..., Result]
+    Curl = Callable[..., CommandResult]
 
 KUBELET = "dl.k8s.io/v1/kubelet"
 WHOLE = 1 << 20
@@ -36,15 +43,17 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_slow_sends_a_part_in_the_time_of_the_whole(mirror: Mirror, curl: Curl, plain: bool) -> None:
-    mirror.add(KUBELET, Slow(rate=20_000))
+def test_slow_sends_a_part_in_the_time_of_the_whole(mirror: MirrorClient, curl: Curl, plain: bool) -> None:
+    mirror.add(KUBELET, SlowFault(rate=20_000))
     answer = curl(*CODE, "--max-time", "2", KUBELET, plain=plain)
     assert answer.code == TOO_SLOW
     assert 0 < int(answer.out.split()[1]) < WHOLE // 4
 
 
-def test_a_slow_answer_speeds_up_when_the_switch_goes(mirror: Mirror, curl: Curl, tree: Path, tmp_path: Path) -> None:
-    mirror.add(KUBELET, Slow(rate=1))
+def test_a_slow_answer_speeds_up_when_the_switch_goes(
+    mirror: MirrorClient, curl: Curl, tree: Path, tmp_path: Path
+) -> None:
+    mirror.add(KUBELET, SlowFault(rate=1))
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(curl, "-o", tmp_path / "got", KUBELET)
         until(lambda: KUBELET in mirror.requests())
@@ -56,16 +65,18 @@ def test_a_slow_answer_speeds_up_when_the_switch_goes(mirror: Mirror, curl: Curl
 @pytest.mark.parametrize(
     ("after", "received", "plain"), [("0", 0, False), ("1000", 1000, False), ("50%", WHOLE // 2, True)]
 )
-def test_stall_sends_so_much_and_no_more(mirror: Mirror, curl: Curl, after: str, received: int, plain: bool) -> None:
-    mirror.add(KUBELET, Stall(after=Amount.read(after)))
+def test_stall_sends_so_much_and_no_more(
+    mirror: MirrorClient, curl: Curl, after: str, received: int, plain: bool
+) -> None:
+    mirror.add(KUBELET, StallFault(after=ByteAmount.parse(after)))
     answer = curl(*CODE, "--max-time", "2", KUBELET, plain=plain)
     assert (answer.code, answer.out) == (TOO_SLOW, f"200 {received}")
 
 
-def test_a_stall_ends_after_its_time_or_with_its_switch(mirror: Mirror, curl: Curl) -> None:
-    mirror.add(KUBELET, Stall(hold=0.1), times=1)
+def test_a_stall_ends_after_its_time_or_with_its_switch(mirror: MirrorClient, curl: Curl) -> None:
+    mirror.add(KUBELET, StallFault(hold=0.1), times=1)
     assert curl(*CODE, KUBELET).code in RESET
-    mirror.add(KUBELET, Stall())
+    mirror.add(KUBELET, StallFault())
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(curl, *CODE, KUBELET)
         until(lambda: mirror.rules()[1].hits == 1)
@@ -75,16 +86,18 @@ def test_a_stall_ends_after_its_time_or_with_its_switch(mirror: Mirror, curl: Cu
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize(("after", "received"), [("0", 0), ("1000", 1000), ("50%", WHOLE // 2)])
-def test_cut_sends_so_much_and_resets(mirror: Mirror, curl: Curl, after: str, received: int, plain: bool) -> None:
-    mirror.add(KUBELET, Cut(after=Amount.read(after)))
+def test_cut_sends_so_much_and_resets(
+    mirror: MirrorClient, curl: Curl, after: str, received: int, plain: bool
+) -> None:
+    mirror.add(KUBELET, CutFault(after=ByteAmount.parse(after)))
     answer = curl(*CODE, KUBELET, plain=plain)
     assert answer.code == 56
     assert "reset by peer" in answer.err
     assert answer.out == f"200 {received}"
 
 
-def test_a_download_resumes_after_a_cut(mirror: Mirror, curl: Curl, tree: Path, tmp_path: Path) -> None:
-    mirror.add(KUBELET, Cut(), times=2)
+def test_a_download_resumes_after_a_cut(mirror: MirrorClient, curl: Curl, tree: Path, tmp_path: Path) -> None:
+    mirror.add(KUBELET, CutFault(), times=2)
     for status, size in (("200", WHOLE // 2), ("206", WHOLE * 3 // 4), ("206", WHOLE)):
         answer = curl("-C", "-", "-o", tmp_path / "got", "-w", "%{http_code}", KUBELET)
         assert answer.out == status
@@ -95,29 +108,29 @@ def test_a_download_resumes_after_a_cut(mirror: Mirror, curl: Curl, tree: Path, 
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_corrupt_sends_the_right_length_and_wrong_bytes(
-    mirror: Mirror, curl: Curl, tree: Path, tmp_path: Path, plain: bool
+    mirror: MirrorClient, curl: Curl, tree: Path, tmp_path: Path, plain: bool
 ) -> None:
-    mirror.add(KUBELET, Corrupt())
+    mirror.add(KUBELET, CorruptFault())
     assert curl("-o", tmp_path / "got", KUBELET, plain=plain).ok
     right, got = (tree / KUBELET).read_bytes(), (tmp_path / "got").read_bytes()
     assert len(got) == WHOLE
     assert 0 < sum(mine != theirs for mine, theirs in zip(right, got, strict=True)) <= 64
 
 
-def test_a_corrupt_range_is_wrong_within_the_range(mirror: Mirror, curl: Curl) -> None:
-    mirror.add("github.com/*", Corrupt())
+def test_a_corrupt_range_is_wrong_within_the_range(mirror: MirrorClient, curl: Curl) -> None:
+    mirror.add("github.com/*", CorruptFault())
     assert curl("-r", "1-2", "-w", "%{http_code}", "github.com/runc/runc.amd64").out != "md206"
 
 
-def test_missing_answers_404_also_to_head(mirror: Mirror, curl: Curl) -> None:
-    mirror.add(KUBELET, Status(404))
+def test_missing_answers_404_also_to_head(mirror: MirrorClient, curl: Curl) -> None:
+    mirror.add(KUBELET, StatusFault(404))
     assert curl(*CODE, KUBELET).out.split()[0] == "404"
     assert curl(*CODE, "-I", KUBELET).out.split()[0] == "404"
 
 
-def test_unavailable_answers_503_and_may_say_when_to_come_back(mirror: Mirror, curl: Curl) -> None:
-    mirror.add(KUBELET, Status(503), times=1)
-    mirror.add(KUBELET, Status(503, retry_after=7), times=1)
+def test_unavailable_answers_503_and_may_say_when_to_come_back(mirror: MirrorClient, curl: Curl) -> None:
+    mirror.add(KUBELET, StatusFault(503), times=1)
+    mirror.add(KUBELET, StatusFault(503, retry_after=7), times=1)
     assert "Retry-After" not in curl("-i", KUBELET).out
     second = curl("-i", KUBELET).out
     assert second.startswith("HTTP/1.1 503 Service Unavailable")
@@ -125,17 +138,19 @@ def test_unavailable_answers_503_and_may_say_when_to_come_back(mirror: Mirror, c
     assert curl(*CODE, KUBELET).out == f"200 {WHOLE}"
 
 
-def test_curl_itself_retries_what_is_unavailable_for_a_while(mirror: Mirror, curl: Curl, tmp_path: Path) -> None:
-    mirror.add(KUBELET, Status(503, retry_after=0), times=1)
+def test_curl_itself_retries_what_is_unavailable_for_a_while(
+    mirror: MirrorClient, curl: Curl, tmp_path: Path
+) -> None:
+    mirror.add(KUBELET, StatusFault(503, retry_after=0), times=1)
     assert curl("-o", tmp_path / "got", "--retry", "3", KUBELET).ok
     assert (tmp_path / "got").stat().st_size == WHOLE
     assert mirror.requests()[KUBELET].requests == 2
 
 
-def test_checksum_tells_another_sum_of_the_same_shape(mirror: Mirror, curl: Curl, tree: Path) -> None:
+def test_checksum_tells_another_sum_of_the_same_shape(mirror: MirrorClient, curl: Curl, tree: Path) -> None:
     right = hashlib.sha256((tree / KUBELET).read_bytes()).hexdigest()
     assert curl(f"{KUBELET}.sha256").out == right
-    mirror.add(KUBELET, Checksum())  # named by the file that the sum is of
+    mirror.add(KUBELET, ChecksumFault())  # named by the file that the sum is of
     wrong = curl(f"{KUBELET}.sha256").out
     assert len(wrong) == len(right)
     assert wrong != right
@@ -143,13 +158,13 @@ def test_checksum_tells_another_sum_of_the_same_shape(mirror: Mirror, curl: Curl
     assert curl(*CODE, KUBELET).out == f"200 {WHOLE}"
 
 
-def test_checksum_of_one_file_leaves_the_others_in_the_list_alone(mirror: Mirror, curl: Curl) -> None:
-    mirror.add("github.com/*/runc.amd64", Checksum())
+def test_checksum_of_one_file_leaves_the_others_in_the_list_alone(mirror: MirrorClient, curl: Curl) -> None:
+    mirror.add("github.com/*/runc.amd64", ChecksumFault())
     assert curl("github.com/runc/runc.sha256sum").out == f"{'b' * 64}  runc.amd64\n{'b' * 64}  runc.arm64\n"
 
 
-def test_a_switch_is_for_its_paths_and_its_times(mirror: Mirror, curl: Curl) -> None:
-    rule = mirror.add("dl.k8s.io/*", Status(404), times=2).rule
+def test_a_switch_is_for_its_paths_and_its_times(mirror: MirrorClient, curl: Curl) -> None:
+    rule = mirror.add("dl.k8s.io/*", StatusFault(404), times=2).rule
     codes = [
         curl(*CODE, address).out.split()[0] for address in (KUBELET, "github.com/runc/runc.amd64", KUBELET, KUBELET)
     ]
@@ -157,36 +172,36 @@ def test_a_switch_is_for_its_paths_and_its_times(mirror: Mirror, curl: Curl) -> 
     assert [(each.id, each.hits, each.times) for each in mirror.rules()] == [(rule.id, 2, 2)]
 
 
-def test_the_first_switch_wins_until_it_is_spent_or_removed(mirror: Mirror, curl: Curl) -> None:
-    first = mirror.add(KUBELET, Status(503)).rule
-    mirror.add("*", Status(404))
+def test_the_first_switch_wins_until_it_is_spent_or_removed(mirror: MirrorClient, curl: Curl) -> None:
+    first = mirror.add(KUBELET, StatusFault(503)).rule
+    mirror.add("*", StatusFault(404))
     assert curl(*CODE, KUBELET).out.startswith("503")
     assert mirror.remove(first.id)
     assert not mirror.remove(first.id)
     assert curl(*CODE, KUBELET).out.startswith("404")
 
 
-def test_a_head_does_not_use_up_a_switch_for_bodies(mirror: Mirror, curl: Curl) -> None:
-    mirror.add(KUBELET, Cut(), times=1)
+def test_a_head_does_not_use_up_a_switch_for_bodies(mirror: MirrorClient, curl: Curl) -> None:
+    mirror.add(KUBELET, CutFault(), times=1)
     assert curl(*CODE, "-I", KUBELET).out.startswith("200")
     assert mirror.rules()[0].hits == 0
     assert curl(*CODE, KUBELET).code in RESET
 
 
-def test_one_call_takes_all_switches_away(mirror: Mirror, curl: Curl) -> None:
-    for switch in (Slow(1), Stall(), Cut(), Corrupt(), Status(404), Checksum()):
+def test_one_call_takes_all_switches_away(mirror: MirrorClient, curl: Curl) -> None:
+    for switch in (SlowFault(1), StallFault(), CutFault(), CorruptFault(), StatusFault(404), ChecksumFault()):
         mirror.add("*", switch)
     mirror.reset()
     assert mirror.rules() == ()
     assert curl(*CODE, KUBELET).out == f"200 {WHOLE}"
 
 
-def test_adding_a_switch_tells_how_many_files_it_covers(mirror: Mirror) -> None:
-    assert mirror.add("https://github.com/runc/runc.*", Corrupt()).files == 2
-    assert mirror.add("dl.k8s.io/v2/*", Corrupt()).files == 0
+def test_adding_a_switch_tells_how_many_files_it_covers(mirror: MirrorClient) -> None:
+    assert mirror.add("https://github.com/runc/runc.*", CorruptFault()).files == 2
+    assert mirror.add("dl.k8s.io/v2/*", CorruptFault()).files == 0
 
 
-def test_what_makes_no_sense_is_refused_with_a_sentence(mirror: Mirror) -> None:
+def test_what_makes_no_sense_is_refused_with_a_sentence(mirror: MirrorClient) -> None:
     with pytest.raises(UsageError, match="There is no switch 'explode'"):
         mirror.call("POST", "/rules", {"glob": "*", "kind": "explode"})
     with pytest.raises(UsageError, match="lacks or misstates 'rate'"):

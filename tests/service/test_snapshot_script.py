@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from aks_flex_node.lab.processes import run
-from aks_flex_node.lab.snapshots import script
+from aks_flex_lab.processes import run
+from aks_flex_lab.snapshots import model
 
 
 def test_the_script_loads_alone_and_writes_nothing() -> None:
-    look = script.text().replace("module.main()", "print(sorted(module.look.__globals__['COMMANDS'])[0])")
+    look = model.collector_script().replace("module.main()", "print(sorted(module.look.__globals__['COMMANDS'])[0])")
 
     said = run(sys.executable, "-I", "-S", "-", input=look)
 

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from scripts.suite import LANES, MOST, Stage, Suite, main
+from scripts.suite import LANES, MAX_RERUNS, Stage, SuiteRun, main
 
 from tests.waiting import until
 
@@ -18,16 +18,16 @@ REPORT = '<testsuites><testsuite tests="{tests}" failures="{failures}" errors="0
 
 
 @pytest.fixture
-def suite(tmp_path: Path) -> Suite:
-    return Suite("make test", tmp_path)
+def suite(tmp_path: Path) -> SuiteRun:
+    return SuiteRun("make test", tmp_path)
 
 
 def shell(name: str, script: str, report: Path | None = None) -> Stage:
     return Stage(name, ["sh", "-c", script], (), report)
 
 
-def test_every_stage_is_run_and_shown_whole(suite: Suite, capsys: pytest.CaptureFixture[str]) -> None:
-    suite.beside([shell(f"part {number}", f"echo begins {number}; echo ends {number}") for number in range(8)])
+def test_every_stage_is_run_and_shown_whole(suite: SuiteRun, capsys: pytest.CaptureFixture[str]) -> None:
+    suite.run_parallel([shell(f"part {number}", f"echo begins {number}; echo ends {number}") for number in range(8)])
 
     assert suite.finish() == 0
     said = capsys.readouterr().out
@@ -37,13 +37,13 @@ def test_every_stage_is_run_and_shown_whole(suite: Suite, capsys: pytest.Capture
 
 
 def test_a_stage_that_fails_is_named_and_the_others_run(
-    suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    suite: SuiteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reports = [tmp_path / "a.xml", tmp_path / "b.xml"]
     reports[0].write_text(REPORT.format(tests=10, failures=2))
     reports[1].write_text(REPORT.format(tests=5, failures=0))
-    suite.alone(shell("first", "exit 3", reports[0]))
-    suite.beside([shell("second", "true", reports[1])])
+    suite.run_alone(shell("first", "exit 3", reports[0]))
+    suite.run_parallel([shell("second", "true", reports[1])])
 
     assert suite.finish() == 1
     counts, result = capsys.readouterr().out.splitlines()[-2:]
@@ -53,9 +53,9 @@ def test_a_stage_that_fails_is_named_and_the_others_run(
 
 
 def test_a_stage_that_cannot_even_begin_has_failed(
-    suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    suite: SuiteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    suite.beside([Stage("lost", [str(tmp_path / "no-such-program")]), shell("other", "true")])
+    suite.run_parallel([Stage("lost", [str(tmp_path / "no-such-program")]), shell("other", "true")])
 
     assert suite.finish() == 1
     said = capsys.readouterr().out
@@ -65,11 +65,11 @@ def test_a_stage_that_cannot_even_begin_has_failed(
 
 
 def test_an_interruption_ends_what_runs_and_begins_nothing(
-    suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    suite: SuiteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mark = tmp_path / "began"
     waits = [shell(f"waits {number}", f"echo $$ >>{mark}; exec sleep 600") for number in range(LANES)]
-    work = threading.Thread(target=suite.beside, args=([*waits, shell("later", f"echo later >>{mark}")],))
+    work = threading.Thread(target=suite.run_parallel, args=([*waits, shell("later", f"echo later >>{mark}")],))
     work.start()
     try:
         until(lambda: mark.exists() and len(mark.read_text().split()) == LANES, "each lane has begun a stage")
@@ -99,17 +99,17 @@ def test_fails_at_first(number):
 """
 
 
-def pytest_stage(suite: Suite, room: Path, tests: int, *, luck: bool) -> Stage:
+def pytest_stage(suite: SuiteRun, room: Path, tests: int, *, luck: bool) -> Stage:
     file = room / "test_unsteady.py"
     file.write_text(ONCE.format(tests=tests, mark=str(room / "mark"), luck=luck))
     return suite.tests("some", str(file))
 
 
 def test_the_few_that_fail_beside_others_and_pass_alone_are_named(
-    suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    suite.beside([pytest_stage(suite, tmp_path, 2, luck=True)])
-    suite.again()
+    suite.run_parallel([pytest_stage(suite, tmp_path, 2, luck=True)])
+    suite.rerun_failed()
 
     assert suite.finish() == 0
     said = capfd.readouterr().out
@@ -123,9 +123,9 @@ def test_the_few_that_fail_beside_others_and_pass_alone_are_named(
     assert said.splitlines()[-1].startswith("make test: PASSED")
 
 
-def test_what_fails_alone_too_has_failed(suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    suite.beside([pytest_stage(suite, tmp_path, 1, luck=False)])
-    suite.again()
+def test_what_fails_alone_too_has_failed(suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    suite.run_parallel([pytest_stage(suite, tmp_path, 1, luck=False)])
+    suite.rerun_failed()
 
     assert suite.finish() == 1
     said = capfd.readouterr().out
@@ -134,21 +134,21 @@ def test_what_fails_alone_too_has_failed(suite: Suite, tmp_path: Path, capfd: py
     assert "\n1 passed, 1 failed, 0 skipped\n" in said
 
 
-def test_many_failures_are_no_bad_luck(suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    suite.beside([pytest_stage(suite, tmp_path, MOST + 1, luck=True)])
-    suite.again()
+def test_many_failures_are_no_bad_luck(suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    suite.run_parallel([pytest_stage(suite, tmp_path, MAX_RERUNS + 1, luck=True)])
+    suite.rerun_failed()
 
     assert suite.finish() == 1
     assert "again, alone" not in capfd.readouterr().out
 
 
 def test_a_stage_that_was_ended_is_not_tried_again(
-    suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     report = tmp_path / "ended.xml"
     report.write_text(REPORT.format(tests=3, failures=1))
-    suite.beside([shell("ended", "exit 2", report)])
-    suite.again()
+    suite.run_parallel([shell("ended", "exit 2", report)])
+    suite.rerun_failed()
 
     assert suite.finish() == 1
     assert "again, alone" not in capfd.readouterr().out
@@ -164,10 +164,10 @@ def test_a_kind_that_there_is_not_is_told(
 
 
 def test_a_stage_that_the_system_refuses_to_start_has_failed(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    suite: SuiteRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("scripts.suite.HEARING", ("no-such-program",))
-    suite.alone(shell("refused", "true"))
+    monkeypatch.setattr("scripts.suite.DEFAULT_SIGINT", ("no-such-program",))
+    suite.run_alone(shell("refused", "true"))
 
     assert suite.finish() == 1
     assert capsys.readouterr().out.splitlines()[-1].endswith(": refused")

@@ -7,7 +7,7 @@ import re
 import pytest
 from scripts import audit
 
-from release.licences import ACCEPTED
+from release.sbom import ACCEPTED_LICENCES
 
 PAGE = """
 | Package | Version | Licence | Part | Why | Maintained by |
@@ -38,7 +38,7 @@ def test_a_secret_is_found_where_it_stands_and_never_shown(what: str) -> None:
     found = audit.secrets_in("file.py", f"one\ntwo {SECRETS[what]}\n")
 
     assert [(each.what, each.line) for each in found] == [(what, 2)]
-    (told,) = audit.judge(found, "")
+    (told,) = audit.unexpected_findings(found, "")
     assert told.startswith(f"file.py:2: looks like a {what}")
     assert SECRETS[what] not in told
 
@@ -61,9 +61,13 @@ def test_what_is_allowed_is_allowed_in_its_place_alone_with_a_reason_and_as_long
     (known,) = audit.secrets_in("tests/a.py", text)
     allowed = f"{known.fingerprint}  made up"
 
-    assert audit.judge([known], allowed) == []
-    assert len(audit.judge(audit.secrets_in("src/b.py", text), allowed)) == 2  # not there, and not where it was
-    assert audit.judge([known], known.fingerprint) == [f"scripts/audit-allowed: {known.fingerprint} has no reason"]
+    assert audit.unexpected_findings([known], allowed) == []
+    assert (
+        len(audit.unexpected_findings(audit.secrets_in("src/b.py", text), allowed)) == 2
+    )  # not there, and not where it was
+    assert audit.unexpected_findings([known], known.fingerprint) == [
+        f"scripts/audit-allowed: {known.fingerprint} has no reason"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,14 +88,16 @@ def test_a_rule_that_is_switched_off_without_its_name_is_found(line: str) -> Non
     ],
 )
 def test_what_is_pinned_and_what_was_reviewed_are_the_same(pins: str, told: str) -> None:
-    assert "\n".join(audit.review(PAGE, [pins])).startswith(f"docs/dependencies.md: {told}" if told else "")
-    assert bool(audit.review(PAGE, [pins])) is bool(told)
+    assert "\n".join(audit.dependency_problems(PAGE, [pins])).startswith(
+        f"docs/dependencies.md: {told}" if told else ""
+    )
+    assert bool(audit.dependency_problems(PAGE, [pins])) is bool(told)
 
 
 def test_a_licence_that_nobody_has_thought_about_is_found() -> None:
-    assert audit.review(PAGE.replace("MIT", "AGPL-3.0"), ["thing==1.0"])
+    assert audit.dependency_problems(PAGE.replace("MIT", "AGPL-3.0"), ["thing==1.0"])
 
 
 def test_whatever_is_let_in_may_be_released() -> None:
     licences = {each for expression in audit.LICENCES for each in re.split(r" AND | OR ", expression)}
-    assert licences <= ACCEPTED
+    assert licences <= ACCEPTED_LICENCES

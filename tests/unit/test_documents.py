@@ -6,13 +6,13 @@ import ast
 import re
 from pathlib import Path
 
+from aks_flex_lab.host_requirements import REQUIRED_PROGRAMS
 from aks_flex_node.agent.provider.poll_result import ProviderState
-from aks_flex_node.lab.requirements import PROGRAMS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 ERRORS = {
-    *("LabError", "UsageError", "HostError", "ToolError", "PartError"),
+    *("LabError", "UsageError", "HostError", "ToolError", "ComponentError"),
     *(
         "FlexError",
         "CommandUsageError",
@@ -67,7 +67,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_setup_installs_every_program_that_the_lab_asks_for() -> None:
     packages = {line for line in (ROOT / "scripts/packages").read_text().splitlines() if not line.startswith("#")}
 
-    assert set(PROGRAMS.values()) <= packages
+    assert set(REQUIRED_PROGRAMS.values()) <= packages
 
 
 def test_the_makefile_has_every_target_that_is_promised() -> None:

@@ -13,10 +13,16 @@ import pytest
 import typer.main
 import yaml
 
+from aks_flex_lab.arm.deployments.evaluation import DeploymentTarget
+from aks_flex_lab.arm.deployments.expressions import (
+    CallExpression,
+    LiteralExpression,
+    TemplateExpression,
+    is_expression,
+    parse_expression,
+)
+from aks_flex_lab.arm.deployments.templates import plan_deployment
 from aks_flex_node.agent.cli.app import app
-from aks_flex_node.lab.arm.deployments.evaluating import Place
-from aks_flex_node.lab.arm.deployments.expressions import Call, Expression, Literal, is_expression, parse
-from aks_flex_node.lab.arm.deployments.templates import plan
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = ROOT / "templates"
@@ -62,14 +68,14 @@ def names_of(value: Any) -> Names:
     """In an ARM template, where an object may also be made by a function."""
     if isinstance(value, dict):
         return {key: names_of(each) for key, each in value.items()}
-    return made_by(parse(value)) if isinstance(value, str) and is_expression(value) else {}
+    return made_by(parse_expression(value)) if isinstance(value, str) and is_expression(value) else {}
 
 
-def made_by(tree: Expression) -> Names:
-    if not isinstance(tree, Call):
+def made_by(tree: TemplateExpression) -> Names:
+    if not isinstance(tree, CallExpression):
         return {}
     if tree.name == "createObject":
-        return {str(each.value): {} for each in tree.arguments[::2] if isinstance(each, Literal)}
+        return {str(each.value): {} for each in tree.arguments[::2] if isinstance(each, LiteralExpression)}
     return made_by(tree.arguments[1]) if tree.name == "if" else {}
 
 
@@ -120,7 +126,7 @@ def test_arm_templates_use_the_contracts_names(name: str) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_parameter_files_fit_their_templates(name: str) -> None:
     given = json.loads((TEMPLATES / "arm" / f"{name}.parameters.json").read_text())["parameters"]
-    planned = plan(arm(name), given, Place("sub-1", "tenant-1", "edge", "westeurope", "first"))
+    planned = plan_deployment(arm(name), given, DeploymentTarget("sub-1", "tenant-1", "edge", "westeurope", "first"))
     assert planned.resources
     assert not [each for each in given if planned.parameters.types[each].startswith("Secure")]
 

@@ -31,8 +31,6 @@ def event_type(kind: str) -> str:
     return f"com.aks-flex-node.node.{kind}.v1"
 
 
-
-
 MOST_WEBHOOKS = 16  # each is a row more in the step that writes a node
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.mirror.client import Mirror
-from aks_flex_node.lab.processes import spawn
+from aks_flex_lab.mirror.control import MirrorClient
+from aks_flex_lab.processes import spawn
 from tests.service.agent.publishers import Publisher, Server, published, until
 from tests.service.ports import free_port
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.pki import CertificateAuthority
 
 
 @pytest.fixture(scope="session")
-def publishing(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def publishing(authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A mirror that runs for all tests here."""
     room = tmp_path_factory.mktemp("publisher")
     for name, content in published().items():
@@ -31,7 +31,7 @@ def publishing(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -
     server = Server(f"https://localhost:{free_port()}", room / "control.sock", room / "log")
     where = ("--listen", server.base.replace("https://localhost", "127.0.0.1"), "--control", server.control)
     what = ("--root", room / "tree", "--cert", pair.certificate, "--key", pair.key)
-    process = spawn((sys.executable, "-m", "aks_flex_node.lab.mirror", *where, *what), log=server.log)
+    process = spawn((sys.executable, "-m", "aks_flex_lab.mirror", *where, *what), log=server.log)
     try:
         until(lambda: server.control.is_socket() or not process.alive)
         yield server
@@ -41,9 +41,9 @@ def publishing(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def publisher(publishing: Server, authority: Authority, tmp_path: Path) -> Iterator[Publisher]:
+def publisher(publishing: Server, authority: CertificateAuthority, tmp_path: Path) -> Iterator[Publisher]:
     """The publisher as it is meant to be, before and after each test."""
-    Mirror(publishing.control).reset()
+    MirrorClient(publishing.control).reset()
     publishing.log.write_text("")
     found = Publisher(publishing.base, publishing.control, publishing.log, authority.certificate, tmp_path)
     yield found

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_node.agent.artifacts import (
     Artifact,
     ArtifactFile,
@@ -21,7 +22,6 @@ from aks_flex_node.agent.artifacts import (
     RetryBackoff,
 )
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.lab.mirror.client import Mirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +70,8 @@ class Publisher:
     opened: list[ArtifactStore] = field(default_factory=list)
 
     @property
-    def mirror(self) -> Mirror:
-        return Mirror(self.control)
+    def mirror(self) -> MirrorClient:
+        return MirrorClient(self.control)
 
     @property
     def sources(self) -> DownloadOptions:

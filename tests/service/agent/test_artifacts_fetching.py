@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_lab.mirror.fault_rules import (
+    ByteAmount,
+    ChecksumFault,
+    CorruptFault,
+    CutFault,
+    SlowFault,
+    StallFault,
+    StatusFault,
+)
+from aks_flex_lab.processes import spawn
 from aks_flex_node.agent.artifacts import ArtifactFile, TransferState
 from aks_flex_node.errors import ArtifactError
-from aks_flex_node.lab.mirror.sizes import Amount
-from aks_flex_node.lab.mirror.switches import Checksum, Corrupt, Cut, Slow, Stall, Status
-from aks_flex_node.lab.processes import spawn
 from tests.service.agent.publishers import KUBELET as CONTENT
 from tests.service.agent.publishers import refusal, until
 
@@ -42,7 +49,7 @@ def test_a_tree_is_staged_with_a_manifest_of_what_is_in_it(publisher: Publisher)
 def test_two_trees_are_prepared_at_a_time(publisher: Publisher) -> None:
     slow = publisher.tree(publisher.kubelet())
     quick = publisher.tree(publisher.runc(), component="runc")
-    publisher.mirror.add(KUBELET, Stall(after=Amount.read("10%")))
+    publisher.mirror.add(KUBELET, StallFault(after=ByteAmount.parse("10%")))
     store = publisher.store()
     store.prepare([slow, quick])
     assert store.wait(quick, 60).files["bin/runc"].size == 200_000
@@ -57,7 +64,7 @@ def test_a_checksum_file_that_is_not_there_is_followed_by_the_next(publisher: Pu
 
 
 def test_a_checksum_file_that_is_cut_is_asked_for_again(publisher: Publisher) -> None:
-    publisher.mirror.add(f"{KUBELET}.sha256", Cut(after=Amount.read("15%")), times=2)
+    publisher.mirror.add(f"{KUBELET}.sha256", CutFault(after=ByteAmount.parse("15%")), times=2)
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.requests("kubelet.sha256") == 3
 
@@ -99,20 +106,20 @@ def test_a_tree_that_is_staged_is_used_as_it_is_unless_it_was_altered(publisher:
 
 
 def test_a_slow_server_is_waited_for(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Slow(rate=1 << 20))
+    publisher.mirror.add(KUBELET, SlowFault(rate=1 << 20))
     assert publisher.store(stall_seconds=2.0).wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.requests("kubelet") == 1
 
 
 def test_a_stalled_download_is_resumed(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Stall(), times=1)
+    publisher.mirror.add(KUBELET, StallFault(), times=1)
     assert publisher.store(stall_seconds=0.3).wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.sent("kubelet") < 2 * WHOLE
     assert any(each.startswith("bytes=") for each in publisher.ranges("kubelet", 2))
 
 
 def test_a_download_that_is_cut_is_resumed_again_and_again(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Cut(), times=5)  # more often than there are attempts, but each got further
+    publisher.mirror.add(KUBELET, CutFault(), times=5)  # more often than there are attempts, but each got further
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.sent("kubelet") < 2 * WHOLE
     first, *others = publisher.ranges("kubelet", 6)
@@ -122,7 +129,7 @@ def test_a_download_that_is_cut_is_resumed_again_and_again(publisher: Publisher)
 
 
 def test_what_was_fetched_before_the_store_was_closed_is_kept(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Stall(after=Amount.read("60%")))
+    publisher.mirror.add(KUBELET, StallFault(after=ByteAmount.parse("60%")))
     seen: list[Transfer] = []
     store, tree = publisher.store(observe=seen.append), publisher.tree(publisher.kubelet())
     store.prepare([tree])
@@ -139,13 +146,13 @@ def test_what_was_fetched_before_the_store_was_closed_is_kept(publisher: Publish
 
 
 def test_wrong_bytes_are_fetched_anew_once(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Corrupt(), times=1)
+    publisher.mirror.add(KUBELET, CorruptFault(), times=1)
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.requests("kubelet") == 2
 
 
 def test_wrong_bytes_are_refused_with_both_hashes(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Corrupt())
+    publisher.mirror.add(KUBELET, CorruptFault())
     error = refusal(publisher.store(), publisher.tree(publisher.kubelet()))
     assert error.name == "artifact-wrong-bytes"
     assert error.message.count("sha256:") == 2
@@ -155,7 +162,7 @@ def test_wrong_bytes_are_refused_with_both_hashes(publisher: Publisher) -> None:
 
 
 def test_a_checksum_of_another_file_is_refused(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Checksum())
+    publisher.mirror.add(KUBELET, ChecksumFault())
     assert refusal(publisher.store(), publisher.tree(publisher.kubelet())).name == "artifact-wrong-bytes"
 
 
@@ -175,14 +182,14 @@ def test_what_is_missing_is_not_asked_for_twice(publisher: Publisher) -> None:
 
 
 def test_a_server_that_is_away_for_a_while_is_asked_again(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Status(503, retry_after=1), times=1)
-    publisher.mirror.add(KUBELET, Status(429), times=1)
+    publisher.mirror.add(KUBELET, StatusFault(503, retry_after=1), times=1)
+    publisher.mirror.add(KUBELET, StatusFault(429), times=1)
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.requests("kubelet") == 3
 
 
 def test_a_server_that_stays_away_is_given_up(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Status(503))
+    publisher.mirror.add(KUBELET, StatusFault(503))
     error = refusal(publisher.store(), publisher.tree(publisher.kubelet()))
     assert (error.name, error.again) == ("artifact-unreachable", True)
     assert "503" in error.message
@@ -190,7 +197,7 @@ def test_a_server_that_stays_away_is_given_up(publisher: Publisher) -> None:
 
 
 def test_a_server_that_refuses_us_is_not_asked_twice(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Status(403))
+    publisher.mirror.add(KUBELET, StatusFault(403))
     assert refusal(publisher.store(), publisher.tree(publisher.kubelet())).name == "artifact-refused"
     assert publisher.requests("kubelet") == 1
 
@@ -240,7 +247,7 @@ def test_the_mirror_is_asked_in_the_publishers_place_and_both_are_named(publishe
 
 
 def test_whoever_waits_too_short_is_told_how_far_it_is(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Stall())
+    publisher.mirror.add(KUBELET, StallFault())
     store, tree = publisher.store(), publisher.tree(publisher.kubelet())
     with pytest.raises(ArtifactError) as caught:
         store.wait(tree, 0.05)
@@ -284,7 +291,7 @@ def test_one_thread_is_enough(publisher: Publisher) -> None:
 
 
 def test_a_tree_that_failed_can_be_tried_again(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Status(503))
+    publisher.mirror.add(KUBELET, StatusFault(503))
     store, tree = publisher.store(), publisher.tree(publisher.kubelet())
     refusal(store, tree)
     publisher.mirror.reset()
@@ -296,7 +303,7 @@ def test_a_tree_that_failed_can_be_tried_again(publisher: Publisher) -> None:
 
 
 def test_what_was_fetched_before_the_program_was_killed_is_kept(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, Stall(after=Amount.read("60%")))
+    publisher.mirror.add(KUBELET, StallFault(after=ByteAmount.parse("60%")))
     tree = publisher.tree(publisher.kubelet(), publisher.runc())
     program = (
         "from pathlib import Path, PosixPath\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aks_flex_node.lab.processes import Result, run
+from aks_flex_lab.processes import CommandResult, run
 
 ROOT = Path(__file__).parents[3]
 SWAGGER = "api/swagger/flexnode.json"
@@ -16,7 +16,7 @@ FINDINGS = "api/lint-findings.json"
 COLD = 600  # seconds: Node and its packages are installed on the first run
 
 
-def contract(root: Path, verb: str) -> Result:
+def contract(root: Path, verb: str) -> CommandResult:
     return run(root / "scripts" / "contract", verb, check=False, timeout=COLD)
 
 

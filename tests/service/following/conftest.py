@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_lab.entra.directory import TENANT_ID
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
 from tests.service.rp.api.recording import Recording
@@ -17,8 +17,8 @@ from tests.service.rp.api.running import PLENTY, running, settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_rp.settings import ServiceSettings
     from tests.service.lab_cloud.clouds import Cloud
     from tests.service.rp.api.running import Running
@@ -28,14 +28,14 @@ numbers = count(1)
 
 
 @pytest.fixture(scope="module")
-def clusters(authority: Authority) -> FakeClusters:
+def clusters(authority: CertificateAuthority) -> FakeClusters:
     ca = base64.b64encode(authority.certificate.read_bytes()).decode()
     return FakeClusters.of(known_clusters(ca))
 
 
 @pytest.fixture(scope="module")
 def make_settings(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ServiceSettings]:
-    tenant = {"tenantId": TENANT, "metadataUrl": cloud.metadata, "caFile": cloud.ca, "audiences": [cloud.url]}
+    tenant = {"tenantId": TENANT_ID, "metadataUrl": cloud.metadata, "caFile": cloud.ca, "audiences": [cloud.url]}
     azure = {"resourceManager": cloud.url, "authority": cloud.url, "caFile": cloud.ca}
 
     def make(**more: Any) -> ServiceSettings:
@@ -52,17 +52,17 @@ def service(make_settings: Callable[..., ServiceSettings], clusters: FakeCluster
 
 
 @pytest.fixture
-def identity(cloud: Cloud) -> Principal:
+def identity(cloud: Cloud) -> EntraPrincipal:
     return cloud.directory.service_principal("edge", OLD)
 
 
 @pytest.fixture
-def body(identity: Principal) -> Callable[..., dict[str, Any]]:
+def body(identity: EntraPrincipal) -> Callable[..., dict[str, Any]]:
     """What the provider is told of the node."""
 
     def make(secret: str = OLD, **node: Any) -> dict[str, Any]:
         made = principal(identity.client_id, secret, nodeConfig=node)
-        made["properties"]["azureAuth"]["servicePrincipal"]["clientTenant"] = TENANT
+        made["properties"]["azureAuth"]["servicePrincipal"]["clientTenant"] = TENANT_ID
         return made
 
     return make

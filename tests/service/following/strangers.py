@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aks_flex_node.lab.pki import Pair
+    from aks_flex_lab.pki import CertificatePair
 
 Does = "Callable[[socket.socket, threading.Event], None]"
 
@@ -83,7 +83,7 @@ def _is_whole(asked: bytes) -> bool:
 
 @contextmanager
 def serving(
-    does: Callable[[socket.socket, threading.Event], None], pair: Pair | None, host: str = "127.0.0.1"
+    does: Callable[[socket.socket, threading.Event], None], pair: CertificatePair | None, host: str = "127.0.0.1"
 ) -> Iterator[int]:
     """A server that does this to everyone, over TLS when it has a certificate; its port."""
     over, tls = threading.Event(), None

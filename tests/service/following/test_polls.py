@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from aks_flex_lab.entra.directory import EntraPrincipal
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
-    from aks_flex_node.lab.entra.directory import Principal
     from aks_flex_rp.settings import ServiceSettings
     from tests.service.following.agents import Agent
     from tests.service.lab_cloud.clouds import Cloud
@@ -148,14 +148,19 @@ def test_a_resource_of_another_identity_is_not_shown_to_this_one(
     assert agent.kept() is None
 
 
-def test_an_identity_that_was_disabled_cannot_sign_in(agent: Agent, cloud: Cloud, identity: Principal) -> None:
+def test_an_identity_that_was_disabled_cannot_sign_in(agent: Agent, cloud: Cloud, identity: EntraPrincipal) -> None:
     cloud.directory.change(identity, enabled=False)
     assert agent.asks().state is ProviderState.SIGN_IN_FAILED
     assert OLD not in str(agent.heard)
 
 
 def test_a_new_secret_is_fetched_with_the_old_one_and_proven(
-    agent: Agent, service: Running, cloud: Cloud, identity: Principal, body: Callable[..., dict[str, Any]], name: str
+    agent: Agent,
+    service: Running,
+    cloud: Cloud,
+    identity: EntraPrincipal,
+    body: Callable[..., dict[str, Any]],
+    name: str,
 ) -> None:
     assert agent.asks().is_ok
     cloud.directory.change(identity, secret=NEW, older_secrets=(OLD,))
@@ -168,7 +173,12 @@ def test_a_new_secret_is_fetched_with_the_old_one_and_proven(
 
 
 def test_a_new_secret_that_entra_does_not_know_yet_waits_for_it(
-    agent: Agent, service: Running, cloud: Cloud, identity: Principal, body: Callable[..., dict[str, Any]], name: str
+    agent: Agent,
+    service: Running,
+    cloud: Cloud,
+    identity: EntraPrincipal,
+    body: Callable[..., dict[str, Any]],
+    name: str,
 ) -> None:
     service.admin.put(name, body(NEW, maxPods=21))
     agent.asks()

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
+from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens, SignInError
 from aks_flex_node.host import processes
-from aks_flex_node.lab.entra.directory import TENANT
 from tests.service.following.agents import PROGRAM, SOON
 from tests.service.following.conftest import NEW, OLD
 from tests.service.following.strangers import answer, forwards, hangs, says, serving
@@ -29,17 +29,19 @@ from tests.unit.agent.config.samples import CLUSTER_ID
 if TYPE_CHECKING:
     import socket
 
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_node.errors import FlexError
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.pki import Authority
     from tests.service.lab_cloud.clouds import Cloud
 
 
-def bundle(cloud: Cloud, identity: Principal, secret: str = OLD, *, authority: str = "", trust: bool = True) -> str:
+def bundle(
+    cloud: Cloud, identity: EntraPrincipal, secret: str = OLD, *, authority: str = "", trust: bool = True
+) -> str:
     ca = {"caCertData": base64.b64encode(Path(cloud.ca).read_bytes()).decode()} if trust else {}
     azure = {
         "targetCluster": {"resourceId": CLUSTER_ID},
-        "servicePrincipal": {"clientId": identity.client_id, "clientTenant": TENANT, "clientSecret": secret},
+        "servicePrincipal": {"clientId": identity.client_id, "clientTenant": TENANT_ID, "clientSecret": secret},
         "resourceManager": cloud.url,
         "authorityHost": authority or cloud.url,
         **ca,
@@ -54,7 +56,7 @@ def refusal(text: str) -> FlexError:
     return caught.value.error
 
 
-def test_a_good_secret_gives_a_token_for_the_provider(cloud: Cloud, identity: Principal) -> None:
+def test_a_good_secret_gives_a_token_for_the_provider(cloud: Cloud, identity: EntraPrincipal) -> None:
     answer = processes.run((PROGRAM, "azure-token"), seconds=60, text=bundle(cloud, identity).encode())
     told = json.loads(answer.out)
     claims = jwt.decode(told["token"], options={"verify_signature": False, "verify_aud": False})
@@ -63,36 +65,38 @@ def test_a_good_secret_gives_a_token_for_the_provider(cloud: Cloud, identity: Pr
     assert (answer.code, answer.err) == (0, "")
 
 
-def test_a_wrong_secret_is_told_as_such(cloud: Cloud, identity: Principal) -> None:
+def test_a_wrong_secret_is_told_as_such(cloud: Cloud, identity: EntraPrincipal) -> None:
     error = refusal(bundle(cloud, identity, "canary-wrong"))
     assert "AADSTS7000215" in error.message
     assert "canary-wrong" not in f"{error.message} {error.hint}"
 
 
-def test_an_expired_secret_is_told_as_such(cloud: Cloud, identity: Principal) -> None:
+def test_an_expired_secret_is_told_as_such(cloud: Cloud, identity: EntraPrincipal) -> None:
     cloud.directory.change(identity, secret_expires=time.time() - 60)
     assert "AADSTS7000222" in refusal(bundle(cloud, identity)).message
 
 
-def test_a_new_secret_is_good_beside_the_old_one(cloud: Cloud, identity: Principal) -> None:
+def test_a_new_secret_is_good_beside_the_old_one(cloud: Cloud, identity: EntraPrincipal) -> None:
     cloud.directory.change(identity, secret=NEW, older_secrets=(OLD,))
     assert ProviderTokens(PROGRAM, lambda: bundle(cloud, identity)).value()
     assert ProviderTokens(PROGRAM, lambda: bundle(cloud, identity, NEW)).value()
 
 
-def test_entra_that_is_away_is_told_as_such_and_may_come_back(cloud: Cloud, identity: Principal) -> None:
+def test_entra_that_is_away_is_told_as_such_and_may_come_back(cloud: Cloud, identity: EntraPrincipal) -> None:
     error = refusal(bundle(cloud, identity, authority=f"https://localhost:{free_port()}"))
     assert (error.name, error.again) == ("sign-in-unreachable", True)
     assert "refused" in error.message
 
 
-def test_an_authority_that_nobody_vouches_for_is_not_asked(cloud: Cloud, identity: Principal) -> None:
+def test_an_authority_that_nobody_vouches_for_is_not_asked(cloud: Cloud, identity: EntraPrincipal) -> None:
     error = refusal(bundle(cloud, identity, trust=False))
     assert error.name == "sign-in-unreachable"
     assert "certificate" in error.message.lower()
 
 
-def test_an_identity_that_is_not_there_is_a_word_about_the_configuration(cloud: Cloud, identity: Principal) -> None:
+def test_an_identity_that_is_not_there_is_a_word_about_the_configuration(
+    cloud: Cloud, identity: EntraPrincipal
+) -> None:
     document: dict[str, Any] = json.loads(bundle(cloud, identity))
     del document["config"]["azure"]["servicePrincipal"]
     assert refusal(json.dumps(document)).name == "azure-identity-missing"
@@ -103,7 +107,9 @@ def test_what_is_no_configuration_is_told_as_such(text: str) -> None:
     assert refusal(text).name.startswith("config-")
 
 
-def test_a_proxy_with_a_password_leads_to_entra(cloud: Cloud, identity: Principal, authority: Authority) -> None:
+def test_a_proxy_with_a_password_leads_to_entra(
+    cloud: Cloud, identity: EntraPrincipal, authority: CertificateAuthority
+) -> None:
     seen: list[str] = []
     pair = authority.issue("entra", "entra.example", names=("entra.example",))
     no = answer("400 Bad Request", b'{"error": "invalid_client", "error_description": "AADSTS7000215: No."}')
@@ -133,7 +139,7 @@ def children() -> list[Path]:
 
 
 def test_while_it_works_no_secret_is_in_its_words_its_environment_or_a_file(
-    cloud: Cloud, identity: Principal, authority: Authority
+    cloud: Cloud, identity: EntraPrincipal, authority: CertificateAuthority
 ) -> None:
     """Entra hangs, so that there is time to look."""
     pair, asked = authority.issue("localhost", "localhost", names=("localhost",)), threading.Event()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
-from aks_flex_node.lab.pki import Authority
 from tests.service.following.agents import agent_on, bundle_for, script
 from tests.service.following.strangers import answer, cuts, drips, forwards, hangs, never_ends, refusal, says, serving
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Pair
+    from aks_flex_lab.pki import CertificatePair
     from tests.service.following.agents import Agent
 
 TOKEN = "canary-token"
@@ -27,7 +27,7 @@ PASSWORD = "canary-of-the-proxy"
 
 
 @pytest.fixture(scope="session")
-def pair(authority: Authority) -> Pair:
+def pair(authority: CertificateAuthority) -> CertificatePair:
     return authority.issue("localhost", "localhost", names=("localhost",))
 
 
@@ -38,11 +38,15 @@ def program(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def meet(tmp_path: Path, pair: Pair, authority: Authority, program: str) -> Iterator[Callable[..., Agent]]:
+def meet(
+    tmp_path: Path, pair: CertificatePair, authority: CertificateAuthority, program: str
+) -> Iterator[Callable[..., Agent]]:
     """An agent whose provider does this."""
     open_servers = []
 
-    def make(does: Any, trusts: Authority = authority, shows: Pair = pair, **more: Any) -> Agent:
+    def make(
+        does: Any, trusts: CertificateAuthority = authority, shows: CertificatePair = pair, **more: Any
+    ) -> Agent:
         server = serving(does, shows)
         port = server.__enter__()
         open_servers.append(server)
@@ -121,7 +125,7 @@ def test_a_refused_token_is_replaced_once_and_not_more(meet: Callable[..., Agent
 def test_a_certificate_of_another_authority_is_a_standing_of_its_own(
     meet: Callable[..., Agent], tmp_path: Path
 ) -> None:
-    other = Authority(tmp_path / "other")
+    other = CertificateAuthority(tmp_path / "other")
     other.ensure()
     agent = meet(says(refusal("404 Not Found", "ResourceNotFound")), trusts=other)
     verdict = agent.asks()
@@ -130,14 +134,14 @@ def test_a_certificate_of_another_authority_is_a_standing_of_its_own(
 
 
 def test_a_certificate_for_another_name_is_not_the_provider_s(
-    meet: Callable[..., Agent], authority: Authority
+    meet: Callable[..., Agent], authority: CertificateAuthority
 ) -> None:
     shows = authority.issue("elsewhere", "elsewhere", names=("elsewhere.example",))
     agent = meet(says(refusal("404 Not Found", "ResourceNotFound")), shows=shows)
     assert agent.asks().state is ProviderState.UNTRUSTED
 
 
-def test_nobody_there_is_told_as_such(tmp_path: Path, authority: Authority, program: str) -> None:
+def test_nobody_there_is_told_as_such(tmp_path: Path, authority: CertificateAuthority, program: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     text = bundle_for(f"https://localhost:{port}", authority.certificate.read_bytes())
@@ -146,7 +150,9 @@ def test_nobody_there_is_told_as_such(tmp_path: Path, authority: Authority, prog
     assert f"localhost:{port} refused the connection" in verdict.message
 
 
-def test_a_name_that_nobody_knows_is_told_as_such(tmp_path: Path, authority: Authority, program: str) -> None:
+def test_a_name_that_nobody_knows_is_told_as_such(
+    tmp_path: Path, authority: CertificateAuthority, program: str
+) -> None:
     text = bundle_for("https://provider.invalid:8443", authority.certificate.read_bytes())
     verdict = agent_on(tmp_path / "root", text, "edge-1", program).asks()
     assert verdict.state is ProviderState.UNREACHABLE

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
+from aks_flex_lab.entra.directory import TENANT_ID, FederatedCredential
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.identity import azure_sign_in, cloud_endpoints
 from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
@@ -25,7 +26,6 @@ from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host import processes
-from aks_flex_node.lab.entra.directory import TENANT, Federation
 from tests.service.following.agents import PROGRAM
 from tests.service.ports import free_port
 from tests.unit.agent.config.samples import CLUSTER_ID
@@ -33,8 +33,8 @@ from tests.unit.agent.config.samples import CLUSTER_ID
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_lab.entra.directory import EntraPrincipal
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.lab.entra.directory import Principal
     from tests.service.lab_cloud.clouds import Cloud
 
 HIMDS = Path(__file__).with_name("himds.py")
@@ -45,7 +45,7 @@ ISSUER, SUBJECT = "https://issuer.example", "system:serviceaccount:edge:agent"
 def bundle(cloud: Cloud, **azure: Any) -> str:
     ca = base64.b64encode(Path(cloud.ca).read_bytes()).decode()
     where = {"resourceManager": cloud.url, "caCertData": ca, "targetCluster": {"resourceId": CLUSTER_ID}}
-    return json.dumps({"azure": {**where, "tenantId": TENANT, **azure}})
+    return json.dumps({"azure": {**where, "tenantId": TENANT_ID, **azure}})
 
 
 def config(cloud: Cloud, **azure: Any) -> NodeConfig:
@@ -82,17 +82,17 @@ def in_pem(key: Key, password: bytes = b"") -> str:
 
 
 @pytest.fixture
-def principal(cloud: Cloud) -> Principal:
+def principal(cloud: Cloud) -> EntraPrincipal:
     return cloud.directory.service_principal("edge", "right", groups=("group-1",))
 
 
-def by_certificate(cloud: Cloud, principal: Principal, key: Key, certificate: str) -> NodeConfig:
+def by_certificate(cloud: Cloud, principal: EntraPrincipal, key: Key, certificate: str) -> NodeConfig:
     return config(
         cloud, servicePrincipal={"clientId": principal.client_id, "clientCertificate": certificate + in_pem(key)}
     )
 
 
-def test_a_private_cloud_is_asked_where_its_tokens_come_from(cloud: Cloud, principal: Principal) -> None:
+def test_a_private_cloud_is_asked_where_its_tokens_come_from(cloud: Cloud, principal: EntraPrincipal) -> None:
     """The configuration gives only its resource manager."""
     of = config(cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": "right"})
     assert cloud_endpoints.authority_host(of) == cloud.url
@@ -111,7 +111,9 @@ def test_a_cloud_that_does_not_describe_itself_is_told(cloud: Cloud, wrong: bool
     assert (caught.value.name, caught.value.again) == ("cloud-undescribed", True)
 
 
-def test_a_certificate_is_as_good_as_a_secret(cloud: Cloud, principal: Principal, key: rsa.RSAPrivateKey) -> None:
+def test_a_certificate_is_as_good_as_a_secret(
+    cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
+) -> None:
     certificate = made_certificate(key)
     cloud.directory.change(principal, certificates=(certificate,), secret="")
     told = claims(azure_sign_in.sign_in(by_certificate(cloud, principal, key, certificate), SCOPE).value)
@@ -119,7 +121,7 @@ def test_a_certificate_is_as_good_as_a_secret(cloud: Cloud, principal: Principal
 
 
 def test_one_that_is_not_the_principals_is_refused(
-    cloud: Cloud, principal: Principal, key: rsa.RSAPrivateKey
+    cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
 ) -> None:
     error = refusal(by_certificate(cloud, principal, key, made_certificate(key)))
     assert "AADSTS700027" in error.message
@@ -127,14 +129,14 @@ def test_one_that_is_not_the_principals_is_refused(
     assert "Add this certificate" in error.hint
 
 
-def test_one_that_has_expired_is_refused(cloud: Cloud, principal: Principal, key: rsa.RSAPrivateKey) -> None:
+def test_one_that_has_expired_is_refused(cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey) -> None:
     certificate = made_certificate(key, days=-1)
     cloud.directory.change(principal, certificates=(certificate,))
     assert "AADSTS700027" in refusal(by_certificate(cloud, principal, key, certificate)).message
 
 
 def test_a_key_that_is_not_the_certificates_is_refused(
-    cloud: Cloud, principal: Principal, key: rsa.RSAPrivateKey
+    cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
 ) -> None:
     certificate = made_certificate(key)
     cloud.directory.change(principal, certificates=(certificate,))
@@ -142,7 +144,7 @@ def test_a_key_that_is_not_the_certificates_is_refused(
     assert "AADSTS50027" in refusal(by_certificate(cloud, principal, other, certificate)).message
 
 
-def test_what_is_no_certificate_for_this_is_told_without_it(cloud: Cloud, principal: Principal) -> None:
+def test_what_is_no_certificate_for_this_is_told_without_it(cloud: Cloud, principal: EntraPrincipal) -> None:
     curve = ec.generate_private_key(ec.SECP256R1())
     error = refusal(by_certificate(cloud, principal, curve, made_certificate(curve)))
     assert error.name == "client-certificate-unusable"
@@ -152,7 +154,7 @@ def test_what_is_no_certificate_for_this_is_told_without_it(cloud: Cloud, princi
     assert refusal(of).name == "client-certificate-unusable"
 
 
-def test_a_key_with_a_password_is_told(cloud: Cloud, principal: Principal, key: rsa.RSAPrivateKey) -> None:
+def test_a_key_with_a_password_is_told(cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey) -> None:
     pem = made_certificate(key) + in_pem(key, b"canary")
     of = config(cloud, servicePrincipal={"clientId": principal.client_id, "clientCertificate": pem})
     assert "encrypted" in refusal(of).message
@@ -167,7 +169,7 @@ def test_a_key_with_a_password_is_told(cloud: Cloud, principal: Principal, key: 
     ],
 )
 def test_a_secret_that_does_not_hold_is_told_with_its_number_and_a_remedy(
-    cloud: Cloud, principal: Principal, changes: dict[str, Any], secret: str, number: str, remedy: str
+    cloud: Cloud, principal: EntraPrincipal, changes: dict[str, Any], secret: str, number: str, remedy: str
 ) -> None:
     cloud.directory.change(principal, **changes)
     error = refusal(config(cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": secret}))
@@ -177,7 +179,7 @@ def test_a_secret_that_does_not_hold_is_told_with_its_number_and_a_remedy(
     assert remedy in error.hint
 
 
-def test_an_application_or_a_tenant_that_is_not_there_is_told(cloud: Cloud, principal: Principal) -> None:
+def test_an_application_or_a_tenant_that_is_not_there_is_told(cloud: Cloud, principal: EntraPrincipal) -> None:
     unknown = config(
         cloud, servicePrincipal={"clientId": "00000000-0000-4000-8000-00000000000f", "clientSecret": "x"}
     )
@@ -196,9 +198,11 @@ def federated(key: rsa.RSAPrivateKey, **changes: Any) -> str:
 
 
 @pytest.fixture
-def workload(cloud: Cloud, principal: Principal, key: rsa.RSAPrivateKey, tmp_path: Path) -> Callable[..., NodeConfig]:
+def workload(
+    cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey, tmp_path: Path
+) -> Callable[..., NodeConfig]:
     """A configuration with a federated token that says this and that."""
-    trusted = Federation(ISSUER, SUBJECT, made_certificate(key))
+    trusted = FederatedCredential(ISSUER, SUBJECT, made_certificate(key))
     cloud.directory.change(principal, federations=(trusted,), secret="")
 
     def make(by: rsa.RSAPrivateKey = key, **changes: Any) -> NodeConfig:
@@ -209,7 +213,9 @@ def workload(cloud: Cloud, principal: Principal, key: rsa.RSAPrivateKey, tmp_pat
     return make
 
 
-def test_a_federated_token_is_as_good_as_a_secret(workload: Callable[..., NodeConfig], principal: Principal) -> None:
+def test_a_federated_token_is_as_good_as_a_secret(
+    workload: Callable[..., NodeConfig], principal: EntraPrincipal
+) -> None:
     assert claims(azure_sign_in.sign_in(workload(), SCOPE).value)["oid"] == principal.object_id
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import jwt
 import pytest
 
+from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
+from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.identity import azure_sign_in
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.cli_user import CliCredential, CliUser
 from aks_flex_node.azure.credentials import TokenAuthority
 from aks_flex_node.host.processes import ENVIRONMENT
-from aks_flex_node.lab.arm.resources import SUBSCRIPTION
-from aks_flex_node.lab.entra.directory import TENANT
 from tests.azure_cli import Az
 from tests.service.identities.test_kinds import bundle, in_pem, made_certificate
 from tests.service.lab_cloud.clouds import CLUSTER, READER, running_metadata
@@ -130,8 +130,16 @@ def test_az_signs_in_by_a_certificate(cloud: Cloud, az: Az, room: Path, key: rsa
     cloud.directory.change(principal, certificates=(certificate,))
     pem = room / "both.pem"
     pem.write_text(certificate + in_pem(key))
-    words = ("--service-principal", "--username", principal.client_id, "--certificate", str(pem), "--tenant", TENANT)
-    assert SUBSCRIPTION in az("login", *words, "--query", "[].id")
+    words = (
+        "--service-principal",
+        "--username",
+        principal.client_id,
+        "--certificate",
+        str(pem),
+        "--tenant",
+        TENANT_ID,
+    )
+    assert SUBSCRIPTION_ID in az("login", *words, "--query", "[].id")
     token = az("account", "get-access-token", "--query", "accessToken")
     assert jwt.decode(token, options={"verify_signature": False})["oid"] == principal.object_id
 
@@ -155,6 +163,6 @@ def test_az_signs_in_as_the_machine(cloud: Cloud, az: Az, tmp_path: Path, monkey
     identity = cloud.directory.managed_identity("edge", "/subscriptions/s/virtualMachines/edge")
     with running_metadata(cloud, tmp_path, identity) as url:
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
-        assert SUBSCRIPTION in az("login", "--identity", "--query", "[].id")
+        assert SUBSCRIPTION_ID in az("login", "--identity", "--query", "[].id")
         token = az("account", "get-access-token", "--query", "accessToken")
     assert jwt.decode(token, options={"verify_signature": False})["xms_mirid"] == identity.resource_id

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.arm.assignments import Assignments
-from aks_flex_node.lab.arm.resources import SUBSCRIPTION, ManagedCluster, Resources
-from aks_flex_node.lab.entra.directory import TENANT, Directory
-from aks_flex_node.lab.entra.given import Given
-from aks_flex_node.lab.entra.signing import SigningKeys
-from aks_flex_node.lab.processes import spawn
+from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID, ManagedCluster, ManagedClusters
+from aks_flex_lab.arm.role_assignments import RoleAssignments
+from aks_flex_lab.entra.directory import TENANT_ID, EntraDirectory, MachineIdentities
+from aks_flex_lab.entra.tokens import SigningKeys
+from aks_flex_lab.processes import spawn
 from tests.service.listening import Handler, listening
 from tests.service.ports import accepts, free_port, wait_until
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.pki import Authority, Pair
-    from aks_flex_node.lab.processes import Process
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.pki import CertificateAuthority, CertificatePair
+    from aks_flex_lab.processes import ProcessHandle
 
 CLUSTER = (
-    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/edge/providers/Microsoft.ContainerService/managedClusters/plant"
+    f"/subscriptions/{SUBSCRIPTION_ID}/resourceGroups/edge/providers/Microsoft.ContainerService/managedClusters/plant"
 )
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
@@ -37,37 +36,37 @@ class Cloud:
     url: str  # of Entra ID and of ARM: one process, one name here
     ca: str
     state: Path
-    process: Process
+    process: ProcessHandle
     argv: tuple[str | Path, ...]
     log: Path
 
     @property
     def metadata(self) -> str:
-        return f"{self.url}/{TENANT}/v2.0/.well-known/openid-configuration"
+        return f"{self.url}/{TENANT_ID}/v2.0/.well-known/openid-configuration"
 
     @property
-    def directory(self) -> Directory:
-        return Directory(self.state)
+    def directory(self) -> EntraDirectory:
+        return EntraDirectory(self.state)
 
     @property
     def keys(self) -> SigningKeys:
         return SigningKeys(self.state)
 
     @property
-    def assignments(self) -> Assignments:
-        return Assignments(self.state, self.directory)
+    def assignments(self) -> RoleAssignments:
+        return RoleAssignments(self.state, self.directory)
 
 
 @contextmanager
 def running_cloud(
-    authority: Authority, room: Path, provider: str, provider_ca: Path | None = None
+    authority: CertificateAuthority, room: Path, provider: str, provider_ca: Path | None = None
 ) -> Iterator[Cloud]:
     """`provider_ca` vouches for the provider, where that is not the authority; it need not be there yet."""
     pair = authority.issue("localhost", "localhost", names=("localhost",))
     port, state, log = free_port(), room / "state", room / "log"
     url = f"https://localhost:{port}"
     argv: tuple[str | Path, ...] = (
-        *(sys.executable, "-m", "aks_flex_node.lab.arm", "--listen", f"127.0.0.1:{port}"),
+        *(sys.executable, "-m", "aks_flex_lab.arm", "--listen", f"127.0.0.1:{port}"),
         *("--cert", pair.certificate, "--key", pair.key, "--state", state),
         *(
             "--provider",
@@ -82,7 +81,7 @@ def running_cloud(
     )
     kubeconfig = room / "admin.kubeconfig"
     kubeconfig.write_text("kind: Config\n")
-    Resources(state).register(
+    ManagedClusters(state).register(
         ManagedCluster(
             CLUSTER,
             "westeurope",
@@ -104,12 +103,12 @@ def running_cloud(
 
 
 @contextmanager
-def running_metadata(cloud: Cloud, room: Path, *identities: Principal) -> Iterator[str]:
+def running_metadata(cloud: Cloud, room: Path, *identities: EntraPrincipal) -> Iterator[str]:
     """The metadata service of a machine that has these, as a process on loopback; clients have a variable for it."""
     port, log = free_port(), room / "metadata.log"
     where = ("--listen", f"127.0.0.1:{port}", "--state", cloud.state, "--login", cloud.url)
-    Given(cloud.state).set("127.0.0.1", [each.object_id for each in identities])
-    process = spawn((sys.executable, "-m", "aks_flex_node.lab.entra", *where), log=log)
+    MachineIdentities(cloud.state).set("127.0.0.1", [each.object_id for each in identities])
+    process = spawn((sys.executable, "-m", "aks_flex_lab.entra", *where), log=log)
     try:
         wait_until(lambda: accepts(port), process, log)
         yield f"http://127.0.0.1:{port}"
@@ -148,6 +147,6 @@ class Repeats(Handler):
 
 
 @contextmanager
-def running_provider(pair: Pair) -> Iterator[str]:
+def running_provider(pair: CertificatePair) -> Iterator[str]:
     with listening(Repeats, pair) as url:
         yield url

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.arm.resources import SUBSCRIPTION
-from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
+from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.nodes.context import ClusterInfo
 from tests.service.lab_cloud.clouds import OWNER, running_cloud
@@ -21,13 +21,13 @@ from tests.service.rp.api.running import running, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.pki import CertificateAuthority
     from tests.service.lab_cloud.clouds import Cloud
     from tests.service.rp.api.calling import Api
     from tests.service.rp.api.running import Running
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
-PLANT = ClusterId(SUBSCRIPTION, "edge", "plant")
+PLANT = ClusterId(SUBSCRIPTION_ID, "edge", "plant")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Whole:
 
 
 @contextmanager
-def running_whole(authority: Authority, room: Path) -> Iterator[Whole]:
+def running_whole(authority: CertificateAuthority, room: Path) -> Iterator[Whole]:
     port = free_port()
     with running_cloud(authority, room, f"https://127.0.0.1:{port}", room / "provider" / "tls" / "ca.crt") as cloud:
         own = cloud.directory.service_principal("aks-flex-rp", "of-the-provider")
@@ -51,8 +51,8 @@ def running_whole(authority: Authority, room: Path) -> Iterator[Whole]:
         secret.write_text("of-the-provider")
         secret.chmod(0o600)
         audiences = [cloud.url, f"{cloud.url}/"]
-        tenant = {"tenant_id": TENANT, "metadata_url": cloud.metadata, "ca_file": cloud.ca, "audiences": audiences}
-        azure = {"resource_manager": cloud.url, "authority": cloud.url, "ca_file": cloud.ca, "tenant_id": TENANT}
+        tenant = {"tenant_id": TENANT_ID, "metadata_url": cloud.metadata, "ca_file": cloud.ca, "audiences": audiences}
+        azure = {"resource_manager": cloud.url, "authority": cloud.url, "ca_file": cloud.ca, "tenant_id": TENANT_ID}
         made = settings(
             room / "provider",
             listen=f"127.0.0.1:{port}",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from aks_flex_lab.arm.hybrid_compute import ArcMachines
+from aks_flex_lab.arm.managed_clusters import ManagedClusters
 from aks_flex_node.azure.role_assignments import NODE_ROLES
-from aks_flex_node.lab.arm.hybrid import Machines
-from aks_flex_node.lab.arm.resources import Resources
 from tests.az_extension.warm import warmed
 from tests.azure_cli import Az
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER
@@ -55,7 +55,7 @@ def test_arc_machines_are_made_found_and_removed(cloud: Cloud, az: Az) -> None:
     listed = az("resource", "list", "--resource-type", "Microsoft.HybridCompute/machines")
     assert "by-az" in [each["name"] for each in listed]
     az("resource", "delete", "--ids", MACHINE)
-    assert not Machines(cloud.state).find(MACHINE)
+    assert not ArcMachines(cloud.state).find(MACHINE)
 
 
 def test_roles_are_given_by_name_listed_and_taken_away(cloud: Cloud, az: Az) -> None:
@@ -74,7 +74,7 @@ def test_roles_are_given_by_name_listed_and_taken_away(cloud: Cloud, az: Az) -> 
 
 
 def test_a_cluster_is_shown_and_gives_its_credentials(cloud: Cloud, az: Az, tmp_path: Path) -> None:
-    resources, given, got = Resources(cloud.state), tmp_path / "admin", tmp_path / "got"
+    resources, given, got = ManagedClusters(cloud.state), tmp_path / "admin", tmp_path / "got"
     given.write_text(yaml.safe_dump(KUBECONFIG))
     known = resources.find(CLUSTER)
     assert known

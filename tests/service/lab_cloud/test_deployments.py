@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Authority
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.pki import CertificateAuthority
+    from aks_flex_lab.processes import CommandResult
     from tests.service.lab_cloud.clouds import Cloud
     from tests.service.lab_cloud.deploying import Whole
 
@@ -31,7 +31,7 @@ CANARY = "canary-of-a-client-secret"
 
 
 @pytest.fixture(scope="module")
-def whole(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+def whole(authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
     with running_whole(authority, tmp_path_factory.mktemp("whole")) as whole:
         yield whole
 
@@ -55,7 +55,7 @@ def reader(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> Az:
     return signed_in(whole.cloud, READER, tmp_path_factory.mktemp("reader"))
 
 
-def deploy(az: Az, verb: str, name: str, template: Path, *, check: bool = True, **parameters: Any) -> Result:
+def deploy(az: Az, verb: str, name: str, template: Path, *, check: bool = True, **parameters: Any) -> CommandResult:
     given = {key: {"value": value} for key, value in {"clusterName": "plant", **parameters}.items()}
     file = az.folder / f"{name}.parameters.json"
     file.write_text(json.dumps(given))
@@ -69,7 +69,7 @@ def changes(az: Az, name: str, template: Path, **parameters: Any) -> list[dict[s
     return found
 
 
-def secure_outputs(az: Az, whole: Whole, name: str) -> Result:
+def secure_outputs(az: Az, whole: Whole, name: str) -> CommandResult:
     """As a template that uses another one's secure outputs gets them."""
     action = f"{GROUP}/providers/Microsoft.Resources/deployments/{name}/listOutputsWithSecureValues"
     address = f"{whole.cloud.url}{action}?api-version=2025-04-01"
@@ -247,7 +247,7 @@ def test_an_expression_that_is_unknown_is_named(owner: Az, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_a_deployment_that_hangs_is_cancelled(authority: Authority, tmp_path: Path) -> None:
+def test_a_deployment_that_hangs_is_cancelled(authority: CertificateAuthority, tmp_path: Path) -> None:
     """Behind a provider that takes calls and never answers."""
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,

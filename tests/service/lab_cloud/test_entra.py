@@ -14,10 +14,9 @@ import urllib3
 from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import CredentialUnavailableError, ManagedIdentityCredential
 
+from aks_flex_lab.entra.directory import TENANT_ID, MachineIdentities
 from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.entra.given import Given
 from tests.service.lab_cloud.clouds import running_metadata
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from azure.core.credentials import TokenCredential
 
-    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_lab.entra.directory import EntraPrincipal
     from tests.service.lab_cloud.clouds import Cloud
 
 AZ = "04b07795-8ddb-461a-bbee-02f9e1bf7b46"  # the Azure CLI's own id
@@ -36,7 +35,7 @@ def claims(token: str) -> dict[str, Any]:
     return jwt.decode(token, options={"verify_signature": False})
 
 
-def signed_in(cloud: Cloud, principal: Principal, secret: str, tenant: str = TENANT) -> TokenCredential:
+def signed_in(cloud: Cloud, principal: EntraPrincipal, secret: str, tenant: str = TENANT_ID) -> TokenCredential:
     authority = credentials.TokenAuthority(cloud.url, cloud.ca)
     return credentials.service_principal(tenant, principal.client_id, secret, authority)
 
@@ -72,7 +71,7 @@ def test_azure_identity_signs_a_service_principal_in(cloud: Cloud) -> None:
     token = signed_in(cloud, principal, "right").get_token("https://management.azure.com/.default")
     told = claims(token.token)
     assert told["aud"] == "https://management.azure.com"
-    assert told["iss"] == f"https://sts.windows.net/{TENANT}/"
+    assert told["iss"] == f"https://sts.windows.net/{TENANT_ID}/"
     assert (told["oid"], told["appid"], told["idtyp"]) == (principal.object_id, principal.client_id, "app")
     assert token.expires_on > time.time() + 3000
 
@@ -80,9 +79,9 @@ def test_azure_identity_signs_a_service_principal_in(cloud: Cloud) -> None:
 def test_the_signature_is_by_a_key_that_is_shown(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("signed", "right")
     token = signed_in(cloud, principal, "right").get_token("https://x/.default").token
-    shown = ask(cloud, "GET", f"/{TENANT}/discovery/v2.0/keys").json()["keys"]
+    shown = ask(cloud, "GET", f"/{TENANT_ID}/discovery/v2.0/keys").json()["keys"]
     [key] = [each for each in shown if each["kid"] == jwt.get_unverified_header(token)["kid"]]
-    assert jwt.decode(token, jwt.PyJWK.from_dict(key).key, ["RS256"], audience="https://x")["tid"] == TENANT
+    assert jwt.decode(token, jwt.PyJWK.from_dict(key).key, ["RS256"], audience="https://x")["tid"] == TENANT_ID
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,7 @@ def test_msal_signs_a_program_in(cloud: Cloud) -> None:
     program = msal.ConfidentialClientApplication(
         principal.client_id,
         client_credential="right",
-        authority=f"{cloud.url}/{TENANT}",
+        authority=f"{cloud.url}/{TENANT_ID}",
         instance_discovery=False,
         http_client=trusting(cloud),
     )
@@ -134,7 +133,7 @@ def test_a_program_may_show_its_secret_in_the_header(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("basic", "a+b/c=d%e")
     headers = urllib3.make_headers(basic_auth=f"{principal.client_id}:a%2Bb%2Fc%3Dd%25e")
     form = {"grant_type": "client_credentials", "scope": "https://x/.default"}
-    path = f"/{TENANT}/oauth2/v2.0/token"
+    path = f"/{TENANT_ID}/oauth2/v2.0/token"
     answer = ask(cloud, "POST", path, headers=headers, fields=form, encode_multipart=False)
     assert answer.status == 200
     assert answer.json()["token_type"] == "Bearer"
@@ -171,7 +170,7 @@ def test_rotated_keys_sign_and_the_one_before_is_still_shown(cloud: Cloud) -> No
     before = kid()
     cloud.keys.rotate()
     after = kid()
-    shown = {each["kid"] for each in ask(cloud, "GET", f"/{TENANT}/discovery/v2.0/keys").json()["keys"]}
+    shown = {each["kid"] for each in ask(cloud, "GET", f"/{TENANT_ID}/discovery/v2.0/keys").json()["keys"]}
     assert before != after
     assert shown == {before, after}
     cloud.keys.rotate()
@@ -181,9 +180,9 @@ def test_rotated_keys_sign_and_the_one_before_is_still_shown(cloud: Cloud) -> No
 def test_older_metadata_name_the_issuer_of_access_tokens(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("issued", "right")
     told = claims(signed_in(cloud, principal, "right").get_token("https://x/.default").token)
-    older = ask(cloud, "GET", f"/{TENANT}/.well-known/openid-configuration").json()
+    older = ask(cloud, "GET", f"/{TENANT_ID}/.well-known/openid-configuration").json()
     assert older["issuer"] == told["iss"]
-    assert ask(cloud, "GET", f"/{TENANT}/v2.0/.well-known/openid-configuration").json()["issuer"] != told["iss"]
+    assert ask(cloud, "GET", f"/{TENANT_ID}/v2.0/.well-known/openid-configuration").json()["issuer"] != told["iss"]
 
 
 def test_instances_are_known(cloud: Cloud) -> None:
@@ -192,7 +191,7 @@ def test_instances_are_known(cloud: Cloud) -> None:
 
 
 @pytest.fixture
-def machine(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Principal]:
+def machine(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EntraPrincipal]:
     """A machine with one managed identity, whose metadata service azure-identity finds by its variable."""
     identity = cloud.directory.managed_identity("edge-1", f"/subscriptions/s/{tmp_path.name}/edge-1")
     with running_metadata(cloud, tmp_path, identity) as url:
@@ -200,27 +199,27 @@ def machine(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         yield identity
 
 
-def test_azure_identity_gets_a_machines_identity(machine: Principal) -> None:
+def test_azure_identity_gets_a_machines_identity(machine: EntraPrincipal) -> None:
     told = claims(credentials.managed_identity().get_token("https://management.azure.com/.default").token)
     assert (told["oid"], told["xms_mirid"]) == (machine.object_id, machine.resource_id)
     chosen = credentials.managed_identity(machine.client_id).get_token("https://x/.default")
     assert claims(chosen.token)["appid"] == machine.client_id
 
 
-def test_a_machine_gets_no_identity_but_its_own(cloud: Cloud, machine: Principal) -> None:
+def test_a_machine_gets_no_identity_but_its_own(cloud: Cloud, machine: EntraPrincipal) -> None:
     other = cloud.directory.managed_identity("edge-2", "/subscriptions/s/edge-2")
     with pytest.raises(AzureCallError, match="Identity not found") as caught:
         credentials.managed_identity(other.client_id).get_token("https://x/.default")
     assert caught.value.name == "managed-identity-unknown"
 
 
-def test_azure_identity_itself_is_told_that_an_identity_is_not_there(cloud: Cloud, machine: Principal) -> None:
-    Given(cloud.state).set("127.0.0.1", [])
+def test_azure_identity_itself_is_told_that_an_identity_is_not_there(cloud: Cloud, machine: EntraPrincipal) -> None:
+    MachineIdentities(cloud.state).set("127.0.0.1", [])
     with pytest.raises(CredentialUnavailableError, match="Identity not found"):
         ManagedIdentityCredential().get_token("https://x/.default")
 
 
-def test_the_metadata_service_wants_its_header(machine: Principal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metadata_service_wants_its_header(machine: EntraPrincipal, monkeypatch: pytest.MonkeyPatch) -> None:
     base = os.environ["AZURE_POD_IDENTITY_AUTHORITY_HOST"]
     url = f"{base}/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://x"
     with urllib3.PoolManager(retries=False) as pool:

@@ -12,22 +12,22 @@ import msal  # type: ignore[import-untyped]
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from aks_flex_node.lab.entra.directory import TENANT
+from aks_flex_lab.entra.directory import TENANT_ID
 from tests.service.identities.test_kinds import in_pem, made_certificate
 from tests.service.lab_cloud.test_entra import ask, claims, trusting
 
 if TYPE_CHECKING:
     import urllib3
 
-    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_lab.entra.directory import EntraPrincipal
     from tests.service.lab_cloud.clouds import Cloud
 
 # MSAL would rather have a form posted back; both ways are in use, and both are tried here.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
 BACK = "https://dashboard.example/ui/signed-in"
-AUTHORIZE = f"/{TENANT}/oauth2/v2.0/authorize"
-TOKEN = f"/{TENANT}/oauth2/v2.0/token"
+AUTHORIZE = f"/{TENANT_ID}/oauth2/v2.0/authorize"
+TOKEN = f"/{TENANT_ID}/oauth2/v2.0/token"
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Application:
     """A web application that people sign in to, and Ann, who does."""
 
     cloud: Cloud
-    itself: Principal
-    ann: Principal
+    itself: EntraPrincipal
+    ann: EntraPrincipal
 
     def msal(self, credential: Any = None) -> Any:
         return msal.ConfidentialClientApplication(
             self.itself.client_id,
             client_credential=credential or self.itself.secret,
-            authority=f"{self.cloud.url}/{TENANT}",
+            authority=f"{self.cloud.url}/{TENANT_ID}",
             instance_discovery=False,
             http_client=trusting(self.cloud),
         )
@@ -95,9 +95,13 @@ def test_msal_signs_a_person_in_by_the_page(application: Application) -> None:
     told = sent_back(application.answer(flow["auth_uri"]))
     result = client.acquire_token_by_auth_code_flow(flow, told)
     who = result["id_token_claims"]
-    assert (who["oid"], who["tid"], who["aud"]) == (application.ann.object_id, TENANT, application.itself.client_id)
+    assert (who["oid"], who["tid"], who["aud"]) == (
+        application.ann.object_id,
+        TENANT_ID,
+        application.itself.client_id,
+    )
     assert (who["preferred_username"], who["groups"]) == (application.ann.name, ["ops-group"])
-    assert who["iss"] == f"{application.cloud.url}/{TENANT}/v2.0"
+    assert who["iss"] == f"{application.cloud.url}/{TENANT_ID}/v2.0"
     assert claims(result["access_token"])["aud"] == "https://graph.microsoft.com"
     [account] = client.get_accounts()
     assert account["username"] == application.ann.name
@@ -166,7 +170,7 @@ def test_what_cannot_be_trusted_is_shown_and_never_redirected(
 
 
 def test_another_tenant_is_unknown_on_the_page(application: Application) -> None:
-    path = application.question().replace(TENANT, "elsewhere")
+    path = application.question().replace(TENANT_ID, "elsewhere")
     assert b"AADSTS90002" in ask(application.cloud, "GET", path).data
 
 
@@ -242,7 +246,7 @@ def test_a_person_stays_signed_in_by_a_refresh_token(application: Application) -
 
 
 def test_signing_out_leads_back_to_nobody_but_ours(application: Application) -> None:
-    path = f"/{TENANT}/oauth2/v2.0/logout?post_logout_redirect_uri="
+    path = f"/{TENANT_ID}/oauth2/v2.0/logout?post_logout_redirect_uri="
     ours = ask(application.cloud, "GET", f"{path}{BACK}/out", redirect=False)
     assert (ours.status, ours.headers["Location"]) == (303, f"{BACK}/out")
     for elsewhere in ("", "https://evil.example/", f"{BACK}/elsewhere"):

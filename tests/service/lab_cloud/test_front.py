@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
+from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
+from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import ArmClient, AzureCallError
-from aks_flex_node.lab.arm.resources import SUBSCRIPTION
-from aks_flex_node.lab.entra.directory import TENANT
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER, running_cloud
 from tests.service.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.pki import CertificateAuthority
     from tests.service.lab_cloud.clouds import Cloud
 
 AKS = "2025-01-01"
@@ -27,13 +27,13 @@ ROLES = "2022-04-01"
 NODES = f"{CLUSTER}/flexNodeConfig"
 
 
-def arm_of(cloud: Cloud, principal: Principal, secret: str = "right") -> ArmClient:  # noqa: S107
+def arm_of(cloud: Cloud, principal: EntraPrincipal, secret: str = "right") -> ArmClient:  # noqa: S107
     authority = credentials.TokenAuthority(cloud.url, cloud.ca)
-    credential = credentials.service_principal(TENANT, principal.client_id, secret, authority)
+    credential = credentials.service_principal(TENANT_ID, principal.client_id, secret, authority)
     return ArmClient(credential, cloud.url, ca_file=cloud.ca)
 
 
-def somebody(cloud: Cloud, role: str = "", scope: str = CLUSTER) -> tuple[Principal, ArmClient]:
+def somebody(cloud: Cloud, role: str = "", scope: str = CLUSTER) -> tuple[EntraPrincipal, ArmClient]:
     principal = cloud.directory.service_principal("somebody", "right")
     if role:
         cloud.assignments.put(scope, role, principal.object_id)
@@ -54,9 +54,9 @@ def test_the_cloud_describes_itself_to_az(cloud: Cloud) -> None:
 def test_subscriptions_and_tenants_are_listed(cloud: Cloud) -> None:
     _, arm = somebody(cloud)
     [found] = arm.list("/subscriptions", "2022-12-01")
-    assert (found["subscriptionId"], found["tenantId"]) == (SUBSCRIPTION, TENANT)
-    assert arm.get(f"/subscriptions/{SUBSCRIPTION}", "2022-12-01")["state"] == "Enabled"
-    assert [each["tenantId"] for each in arm.list("/tenants", "2022-12-01")] == [TENANT]
+    assert (found["subscriptionId"], found["tenantId"]) == (SUBSCRIPTION_ID, TENANT_ID)
+    assert arm.get(f"/subscriptions/{SUBSCRIPTION_ID}", "2022-12-01")["state"] == "Enabled"
+    assert [each["tenantId"] for each in arm.list("/tenants", "2022-12-01")] == [TENANT_ID]
 
 
 @pytest.mark.parametrize("path", [CLUSTER, CLUSTER.upper(), CLUSTER.lower()])
@@ -69,7 +69,7 @@ def test_a_reader_sees_the_cluster(cloud: Cloud, path: str) -> None:
 
 
 def test_an_owner_gets_the_admins_kubeconfig_as_aks_gives_it(cloud: Cloud) -> None:
-    _, arm = somebody(cloud, OWNER, f"/subscriptions/{SUBSCRIPTION}")
+    _, arm = somebody(cloud, OWNER, f"/subscriptions/{SUBSCRIPTION_ID}")
     [found] = arm.post(f"{CLUSTER}/listClusterAdminCredential", AKS)["kubeconfigs"]
     assert found["name"] == "clusterAdmin"
     assert base64.b64decode(found["value"]) == b"kind: Config\n"
@@ -104,7 +104,7 @@ def test_a_wrong_secret_is_told_without_the_secret(cloud: Cloud) -> None:
 def test_a_cloud_that_is_not_there_is_told(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("x", "right")
     authority = credentials.TokenAuthority(cloud.url, cloud.ca)
-    credential = credentials.service_principal(TENANT, principal.client_id, "right", authority)
+    credential = credentials.service_principal(TENANT_ID, principal.client_id, "right", authority)
     with pytest.raises(AzureCallError) as caught:
         ArmClient(credential, f"https://localhost:{free_port()}", ca_file=cloud.ca).get(CLUSTER, AKS)
     assert (caught.value.name, caught.value.again) == ("arm-unreachable", True)
@@ -114,7 +114,7 @@ def test_a_cloud_that_is_not_there_is_told(cloud: Cloud) -> None:
 def test_without_a_token_the_front_says_where_one_is_had(cloud: Cloud, header: str) -> None:
     answer = wire(cloud, "GET", f"{CLUSTER}?api-version={AKS}", headers={"Authorization": header} if header else {})
     assert answer.status == 401
-    assert f'authorization_uri="{cloud.url}/{TENANT}"' in answer.headers["WWW-Authenticate"]
+    assert f'authorization_uri="{cloud.url}/{TENANT_ID}"' in answer.headers["WWW-Authenticate"]
     assert answer.json()["error"]["code"] in {"AuthenticationFailed", "InvalidAuthenticationToken"}
 
 
@@ -125,7 +125,7 @@ def test_role_assignments_are_made_listed_and_taken_away(cloud: Cloud) -> None:
         arm.get(CLUSTER, AKS)
     name = "7d0a3f6e-0000-4000-8000-000000000001"
     path = f"{CLUSTER}/providers/Microsoft.Authorization/roleAssignments"
-    definition = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Authorization/roleDefinitions/{READER}"
+    definition = f"/subscriptions/{SUBSCRIPTION_ID}/providers/Microsoft.Authorization/roleDefinitions/{READER}"
     body = {"properties": {"roleDefinitionId": definition, "principalId": other.object_id}}
     made = owner.put(f"{path}/{name}", ROLES, body)
     assert made["properties"]["scope"] == CLUSTER
@@ -199,7 +199,7 @@ def test_nothing_else_is(cloud: Cloud, path: str) -> None:
     assert wire(cloud, "GET", f"{path}?api-version=x").status == 401
 
 
-def test_a_provider_that_is_away_is_told_as_arm_does(authority: Authority, tmp_path: Path) -> None:
+def test_a_provider_that_is_away_is_told_as_arm_does(authority: CertificateAuthority, tmp_path: Path) -> None:
     with running_cloud(authority, tmp_path, f"https://localhost:{free_port()}") as cloud:
         answer = wire(cloud, "GET", f"{NODES}/edge-1?api-version=x")
         assert (answer.status, answer.json()["error"]["code"]) == (502, "BadGatewayConnection")

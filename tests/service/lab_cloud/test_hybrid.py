@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 
+from aks_flex_lab.arm.eventual_consistency import EventualConsistency
+from aks_flex_lab.arm.hybrid_compute import ArcMachines
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.role_assignments import NODE_ROLES, assign, assignment_id, missing_roles, unassign
-from aks_flex_node.lab.arm.consistency import Consistency
-from aks_flex_node.lab.arm.hybrid import Machines
 from aks_flex_node.retry import RetryDeadline
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER
 from tests.service.lab_cloud.test_front import somebody, wire
@@ -42,16 +42,16 @@ def machine(arm: ArmClient, name: str, vm: str = "", word: str = "proof") -> dic
 
 
 @pytest.fixture
-def pace(cloud: Cloud) -> Iterator[Consistency]:
+def pace(cloud: Cloud) -> Iterator[EventualConsistency]:
     """Azure without delays; what a test changes is undone."""
-    consistency = Consistency(cloud.state)
+    consistency = EventualConsistency(cloud.state)
     consistency.change(principal_seconds=0.0, assignment_seconds=0.0, throttled=0)
     yield consistency
     consistency.change(principal_seconds=0.0, assignment_seconds=0.0, throttled=0)
 
 
 @pytest.fixture
-def owner(cloud: Cloud, pace: Consistency) -> ArmClient:
+def owner(cloud: Cloud, pace: EventualConsistency) -> ArmClient:
     return somebody(cloud, OWNER, GROUP)[1]
 
 
@@ -106,12 +106,12 @@ def test_a_machine_gets_its_tokens_by_what_it_was_registered_with(cloud: Cloud, 
     assert (told["oid"], told["xms_mirid"]) == (made["identity"]["principalId"], path_of("signed"))
     assert told["aud"] == "https://x"
     assert ask("wrong").status == 401
-    Machines(cloud.state).set_status(path_of("signed"), "Expired")
+    ArcMachines(cloud.state).set_status(path_of("signed"), "Expired")
     assert ask("right").status == 401
 
 
 def test_a_new_identity_is_unknown_at_first_and_its_roles_take_effect_later(
-    cloud: Cloud, owner: ArmClient, pace: Consistency
+    cloud: Cloud, owner: ArmClient, pace: EventualConsistency
 ) -> None:
     pace.change(principal_seconds=0.6, assignment_seconds=0.6)
     principal = machine(owner, "late")["identity"]["principalId"]
@@ -153,8 +153,8 @@ def test_the_same_role_by_another_name_exists_already(cloud: Cloud, owner: ArmCl
     assert not assign(owner, CLUSTER, NODE_ROLES[0], principal.object_id, RetryDeadline(1), lambda _: None)
 
 
-def test_calls_that_are_put_off_are_made_again(owner: ArmClient, pace: Consistency) -> None:
+def test_calls_that_are_put_off_are_made_again(owner: ArmClient, pace: EventualConsistency) -> None:
     machine(owner, "asked")
     pace.change(throttled=2, retry_after=1)
     assert owner.get(path_of("asked"), API)["name"] == "asked"
-    assert pace.pace().throttled == 0
+    assert pace.delays().throttled == 0

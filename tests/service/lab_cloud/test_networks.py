@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
+from aks_flex_lab.arm import openvpn
+from aks_flex_lab.arm.network_resources import NetworkDelays, NetworkResources
+from aks_flex_lab.arm.openvpn import find_gateway
+from aks_flex_lab.files import write_atomically
 from aks_flex_node.agent.vpn.client_profile import parse_profile, unpack_profile
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.operations import ArmSender, OperationTimeout, started_operation, wait_for_operation
-from aks_flex_node.lab.arm.network_resources import NetworkResources, Pace
-from aks_flex_node.lab.files import write_atomically
-from aks_flex_node.lab.vpn import profiles
-from aks_flex_node.lab.vpn.server import gateway
 from tests.az_extension.warm import warmed
 from tests.azure_cli import Az
 from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER
@@ -42,11 +42,11 @@ ROOT = {"name": "machine", "properties": {"publicCertData": quick_pair("machine"
 def resources(cloud: Cloud) -> Iterator[NetworkResources]:
     """Quick, and empty before and after."""
     found = NetworkResources(cloud.state)
-    found.go_at(Pace(seconds=0.3))
+    found.set_delays(NetworkDelays(seconds=0.3))
     yield found
     for id_ in found.all():
         found.remove(id_)
-    found.go_at(Pace())
+    found.set_delays(NetworkDelays())
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def gateway_body(roots: list[Any]) -> dict[str, Any]:
 
 
 def test_a_gateway_takes_its_time_and_shows_in_its_network(owner: ArmSender, resources: NetworkResources) -> None:
-    resources.go_at(Pace(seconds=1.5))
+    resources.set_delays(NetworkDelays(seconds=1.5))
     done = whole(owner)
     assert done["properties"]["provisioningState"] == "Succeeded"
     (subnet,) = owner.send("GET", NETWORK, API).body["properties"]["subnets"]
@@ -111,7 +111,7 @@ def test_a_change_of_what_somebody_else_has_changed_is_refused(owner: ArmSender)
 
 
 def test_an_operation_fails_when_it_is_told_to(owner: ArmSender, resources: NetworkResources) -> None:
-    resources.go_at(Pace(seconds=0.3, fail="NoRoom"))
+    resources.set_delays(NetworkDelays(seconds=0.3, fail="NoRoom"))
     with pytest.raises(AzureCallError) as caught:
         whole(owner)
     assert caught.value.code == "NoRoom"
@@ -147,8 +147,8 @@ def test_what_is_in_use_stays_and_all_goes_in_order(owner: ArmSender, resources:
 
 def test_a_profile_is_made_and_fetched_by_its_link_alone(cloud: Cloud, owner: ArmSender) -> None:
     whole(owner)
-    write_atomically(profiles.shared_key(cloud.state), "-----BEGIN OpenVPN Static key V1-----\n00\n")
-    write_atomically(profiles.authority(cloud.state), PEM)
+    write_atomically(openvpn.shared_key_file(cloud.state), "-----BEGIN OpenVPN Static key V1-----\n00\n")
+    write_atomically(openvpn.authority_file(cloud.state), PEM)
     path = f"{GATEWAY}/generatevpnprofile"
     reply = owner.send("POST", path, API, {"authenticationMethod": "EAPTLS"})
     assert reply.status == 202
@@ -163,9 +163,9 @@ def test_a_profile_is_made_and_fetched_by_its_link_alone(cloud: Cloud, owner: Ar
 
 
 def test_the_server_follows_the_gateway(owner: ArmSender, resources: NetworkResources) -> None:
-    assert gateway(each["document"] for each in resources.all().values()) is None
+    assert find_gateway(each["document"] for each in resources.all().values()) is None
     whole(owner)
-    found = gateway(each["document"] for each in resources.all().values())
+    found = find_gateway(each["document"] for each in resources.all().values())
     assert found
     assert (found.pool, len(found.roots)) == ("192.168.100.0/24", 1)
 

@@ -6,8 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from aks_flex_node.lab.layout import layout
-from aks_flex_node.lab.processes import Result, run
+from aks_flex_lab.layout import lab_layout
+from aks_flex_lab.processes import CommandResult, run
 
 PACKAGE = "prometheus"
 
@@ -16,13 +16,13 @@ class Promtool:
     def __init__(self, program: Path) -> None:
         self._program = program
 
-    def __call__(self, *words: str | Path) -> Result:
+    def __call__(self, *words: str | Path) -> CommandResult:
         return run(self._program, *words, check=False)
 
 
 def promtool() -> Promtool:
     found = shutil.which("promtool")
-    kept = layout().cache / "promtool" / "promtool"
+    kept = lab_layout().cache / "promtool" / "promtool"
     if not found and not kept.exists():
         _unpack(kept)
     return Promtool(Path(found) if found else kept)

@@ -6,9 +6,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.processes import Result, run
-from release.building import finish, install_script
-from release.sums import write_sums
+from aks_flex_lab.processes import CommandResult, run
+from release.build_steps import write_and_sign_sums, write_install_script, write_sums
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,8 +85,8 @@ def publish(folder: Path, version: str, key: str | None) -> Path:
     """A folder as `scripts/release` leaves it, with one package."""
     folder.mkdir()
     deb(folder, version)
-    install_script(folder, key)
-    finish(folder, key)
+    write_install_script(folder, key)
+    write_and_sign_sums(folder, key)
     return folder
 
 
@@ -109,13 +108,13 @@ class Site:
             (self.programs / name).write_text(text.format(root=self.root))
             (self.programs / name).chmod(0o755)
 
-    def sh(self, *words: str, script: Path | None = None) -> Result:
+    def sh(self, *words: str, script: Path | None = None) -> CommandResult:
         path = f"{self.programs}:/usr/sbin:/usr/bin:/sbin:/bin"
         # Without a terminal, as on a machine that is set up by another.
         argv = ["setsid", "--wait", "sh", str(script or self.release / "install.sh"), *words]
         return run(*argv, env={"PATH": path}, check=False)
 
-    def install(self, *words: str, base: str | None = None) -> Result:
+    def install(self, *words: str, base: str | None = None) -> CommandResult:
         return self.sh("--base-url", base or f"file://{self.release}", *words)
 
     @property

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.processes import run
+from release.build_steps import INSTALLER
 from release.checkout import HOME
-from release.sums import INSTALLER
 from tests.service.release.publishing import EXAMPLE, Signer, Site, deb, publish
 
 if TYPE_CHECKING:

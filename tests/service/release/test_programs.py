@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from aks_flex_lab.processes import CommandResult, run
 from aks_flex_node.agent.artifacts.cache import VerifiedFile
 from aks_flex_node.agent.artifacts.digest import find_digest, hash_file
 from aks_flex_node.agent.artifacts.unpack import unpack
 from aks_flex_node.agent.components.artifact_urls import artifact
 from aks_flex_node.agent.components.service.release import WANTED
-from aks_flex_node.lab.processes import Result, run
-from release import archives, building
+from release import build_steps, program_archives
 from release.checkout import HOME, REQUIREMENTS, SOURCES, changed_at, version
 
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 UV = Path(sys.executable).parent / "uv"
 
 
-def alone(*words: str | Path) -> Result:
+def alone(*words: str | Path) -> CommandResult:
     """A command with an empty environment, somewhere else."""
     return run("env", "-i", *words, cwd=Path("/"))
 
@@ -31,7 +31,7 @@ def alone(*words: str | Path) -> Result:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
-    building.wheels(folder)
+    build_steps.build_wheels(folder)
     [wheel] = folder.glob("aks_flex_node-*.whl")
     return wheel
 
@@ -41,8 +41,8 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path) -> No
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
     files = {path.relative_to(SOURCES.parent) for path in SOURCES.rglob("*") if path.is_file()}
     assert names == {str(path) for path in files if "__pycache__" not in path.parts}
-    assert "aks_flex_node/rp/dashboard/templates/base.html" in names
-    assert "aks_flex_node/rp/serving/openapi.json" in names
+    assert "aks_flex_rp/dashboard/templates/base.html" in names
+    assert "aks_flex_rp/api/openapi.json" in names
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_wheel_works_in_an_empty_environment(
 
 
 def test_the_agent_unpacks_its_own_release_as_it_updates_itself(tmp_path: Path) -> None:
-    archive = archives.build(archives.AGENT, version(), ARCH, tmp_path, moment=changed_at())
+    archive = program_archives.build_archive(program_archives.AGENT, version(), ARCH, tmp_path, moment=changed_at())
     digest = find_digest(archive.with_name(f"{archive.name}.sha256").read_text(), archive.name)
     assert digest
     assert hash_file(archive).sha256 == str(digest).removeprefix("sha256:")
@@ -74,7 +74,9 @@ def test_the_agent_unpacks_its_own_release_as_it_updates_itself(tmp_path: Path) 
 
 @pytest.mark.long  # half a minute of compressing; the wheel's own test starts the provider, too
 def test_the_provider_runs_from_where_it_is_unpacked(tmp_path: Path) -> None:
-    archive = archives.build(archives.PROVIDER, version(), ARCH, tmp_path, moment=changed_at())
+    archive = program_archives.build_archive(
+        program_archives.PROVIDER, version(), ARCH, tmp_path, moment=changed_at()
+    )
     assert run("sha256sum", "--check", f"{archive.name}.sha256", cwd=tmp_path).ok
     with tarfile.open(archive) as opened:
         opened.extractall(tmp_path / "any where", filter="data")

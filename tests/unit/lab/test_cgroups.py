@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aks_flex_node.lab.kernel.cgroups import joining, parse_hierarchies
+from aks_flex_lab.kernel.cgroups import join_command, parse_hierarchies
 
 OLD_MOUNTS = """\
 tmpfs /sys/fs/cgroup tmpfs rw 0 0
@@ -33,7 +33,7 @@ def test_older_hierarchies_are_each_joined_below_the_group_we_are_in() -> None:
 def test_a_unified_hierarchy_beside_older_ones_is_not_the_only_one() -> None:
     beside = next(each for each in parse_hierarchies(OLD_MOUNTS, OLD_OWN) if each.unified)
 
-    assert not beside.alone
+    assert not beside.is_only_hierarchy
 
 
 def test_a_single_unified_hierarchy_gives_one_group_to_join() -> None:
@@ -44,7 +44,7 @@ def test_a_single_unified_hierarchy_gives_one_group_to_join() -> None:
 
 
 def test_a_command_joins_every_group_before_it_becomes_the_program() -> None:
-    command = joining([Path("/a"), Path("/b")], ["sleep", "1"])
+    command = join_command([Path("/a"), Path("/b")], ["sleep", "1"])
 
     assert command[:2] == ["sh", "-c"]
     assert command[3:] == ["join", "/a", "/b", "--", "sleep", "1"]

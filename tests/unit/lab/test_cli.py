@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from aks_flex_node.lab.cli import app, screen
-from aks_flex_node.lab.errors import UsageError
-from aks_flex_node.lab.layout import layout
+from aks_flex_lab.cli import app, console
+from aks_flex_lab.errors import UsageError
+from aks_flex_lab.layout import lab_layout
 
 if TYPE_CHECKING:
     import click
@@ -76,7 +76,7 @@ def test_a_hint_can_be_copied_by_a_person_who_named_another_lab(monkeypatch: pyt
     error = UsageError("some-name", "It went wrong.", "Run `aks-flex-lab up`, or `aks-flex-lab --lab x down`.")
 
     said = io.StringIO()
-    monkeypatch.setattr(screen, "err", Console(file=said, soft_wrap=True))
-    screen.complain(error, layout("mine", {}))
+    monkeypatch.setattr(console, "err", Console(file=said, soft_wrap=True))
+    console.print_error(error, lab_layout("mine", {}))
 
     assert "Run `aks-flex-lab --lab mine up`, or `aks-flex-lab --lab x down`." in said.getvalue()

@@ -11,17 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from aks_flex_node.lab.errors import ToolError
-from aks_flex_node.lab.images.contents import busybox_image, link_target, pause_image
-from aks_flex_node.lab.images.images import Start, make_image
-from aks_flex_node.lab.images.layers import Entry, File, Folder, Link, make_layer
-from aks_flex_node.lab.images.pushes import next_page
-from aks_flex_node.lab.images.registry import RegistrySettings, registry_argv, registry_config
+from aks_flex_lab.errors import ToolError
+from aks_flex_lab.images.builder import (
+    ContainerConfig,
+    LayerDirectory,
+    LayerEntry,
+    LayerFile,
+    LayerLink,
+    busybox_image,
+    link_target,
+    make_image,
+    make_layer,
+    pause_image,
+)
+from aks_flex_lab.images.registry import RegistrySettings, next_page, registry_argv, registry_config
 
-ENTRIES: tuple[Entry, ...] = (
-    File("/bin/tool", b"#!", 0o755),
-    Link("bin/alias", "tool"),
-    Folder("/tmp", 0o1777),  # noqa: S108 - the image's own
+ENTRIES: tuple[LayerEntry, ...] = (
+    LayerFile("/bin/tool", b"#!", 0o755),
+    LayerLink("bin/alias", "tool"),
+    LayerDirectory("/tmp", 0o1777),  # noqa: S108 - the image's own
 )
 
 
@@ -50,12 +58,12 @@ def test_a_layer_knows_both_its_digests() -> None:
 
 def test_a_file_may_come_from_this_machine(tmp_path: Path) -> None:
     (tmp_path / "tool").write_bytes(b"#!")
-    assert make_layer([File("tool", tmp_path / "tool")]) == make_layer([File("/tool", b"#!")])
+    assert make_layer([LayerFile("tool", tmp_path / "tool")]) == make_layer([LayerFile("/tool", b"#!")])
 
 
 def test_an_image_names_its_parts_by_digest() -> None:
     layer = make_layer(ENTRIES)
-    image = make_image(layer, Start(entrypoint=("/bin/tool",), command=("-v",), env=("A=b",)), "arm64")
+    image = make_image(layer, ContainerConfig(entrypoint=("/bin/tool",), command=("-v",), env=("A=b",)), "arm64")
     manifest, config = json.loads(image.manifest.data), json.loads(image.config.data)
     assert manifest["config"]["digest"] == image.config.digest
     assert manifest["layers"] == [

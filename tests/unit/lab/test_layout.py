@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from aks_flex_node.lab.errors import UsageError
-from aks_flex_node.lab.layout import layout
+from aks_flex_lab.errors import UsageError
+from aks_flex_lab.layout import lab_layout
 from tests.lab.host import FOREIGN
 
 
 def test_labs_are_apart_and_share_the_cache() -> None:
-    one, two = layout("one", {"HOME": "/root"}), layout("two", {"HOME": "/root"})
+    one, two = lab_layout("one", {"HOME": "/root"}), lab_layout("two", {"HOME": "/root"})
 
     assert one.home != two.home
     assert one.lock != two.lock
@@ -21,7 +21,7 @@ def test_labs_are_apart_and_share_the_cache() -> None:
 
 
 def test_the_environment_moves_both_places() -> None:
-    moved = layout("one", {"AKS_FLEX_LAB_HOME": "/big/labs", "AKS_FLEX_LAB_CACHE": "/big/cache"})
+    moved = lab_layout("one", {"AKS_FLEX_LAB_HOME": "/big/labs", "AKS_FLEX_LAB_CACHE": "/big/cache"})
 
     assert moved.home == Path("/big/labs/one")
     assert moved.cache == Path("/big/cache")
@@ -30,11 +30,11 @@ def test_the_environment_moves_both_places() -> None:
 @pytest.mark.parametrize("name", ["", "Upper", "a/b", "..", "-a", "a-", "a" * 13, "ü"])
 def test_a_name_that_cannot_be_a_directory_and_a_namespace_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="not a usable name"):
-        layout(name, {})
+        lab_layout(name, {})
 
 
 def test_no_lab_can_be_taken_for_another_whose_name_it_starts_with() -> None:
-    assert not layout("a-b", {}).prefix.startswith(layout("a", {}).prefix)
+    assert not lab_layout("a-b", {}).prefix.startswith(lab_layout("a", {}).prefix)
 
 
 @pytest.mark.parametrize(

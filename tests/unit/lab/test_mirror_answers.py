@@ -6,26 +6,33 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.mirror.answers import Facts, Span, Unsatisfiable, answer, read_range
-from aks_flex_node.lab.mirror.delivery import DamagedBody, TextBody
-from aks_flex_node.lab.mirror.trees import open_file, read_target
+from aks_flex_lab.mirror.responses import (
+    ByteRange,
+    DamagedBody,
+    FileFacts,
+    RangeNotSatisfiable,
+    TextBody,
+    file_response,
+    parse_range,
+)
+from aks_flex_lab.mirror.served_files import open_file, parse_target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FACTS = Facts("kubelet", 1000, 1_700_000_000_500_000_000)
+FACTS = FileFacts("kubelet", 1000, 1_700_000_000_500_000_000)
 
 
 @pytest.mark.parametrize(
     ("header", "span"),
     [
-        ("bytes=0-0", Span(0, 1)),
-        ("bytes=10-19", Span(10, 10)),
-        ("bytes=990-", Span(990, 10)),
-        ("bytes=990-5000", Span(990, 10)),
-        ("bytes=-10", Span(990, 10)),
-        ("bytes=-5000", Span(0, 1000)),
-        ("Bytes = 1 - 2", Span(1, 2)),
+        ("bytes=0-0", ByteRange(0, 1)),
+        ("bytes=10-19", ByteRange(10, 10)),
+        ("bytes=990-", ByteRange(990, 10)),
+        ("bytes=990-5000", ByteRange(990, 10)),
+        ("bytes=-10", ByteRange(990, 10)),
+        ("bytes=-5000", ByteRange(0, 1000)),
+        ("Bytes = 1 - 2", ByteRange(1, 2)),
         ("", None),
         ("bytes=-", None),
         ("bytes=5-4", None),
@@ -34,20 +41,20 @@ FACTS = Facts("kubelet", 1000, 1_700_000_000_500_000_000)
         ("bytes=a-b", None),
     ],
 )
-def test_a_range_is_read_as_the_standard_says(header: str, span: Span | None) -> None:
-    assert read_range(header, 1000) == span
+def test_a_range_is_read_as_the_standard_says(header: str, span: ByteRange | None) -> None:
+    assert parse_range(header, 1000) == span
 
 
 @pytest.mark.parametrize("header", ["bytes=1000-", "bytes=1000-1001", "bytes=-0"])
 def test_a_range_beyond_the_end_cannot_be_satisfied(header: str) -> None:
-    with pytest.raises(Unsatisfiable):
-        read_range(header, 1000)
+    with pytest.raises(RangeNotSatisfiable):
+        parse_range(header, 1000)
 
 
 def test_an_empty_file_satisfies_no_range() -> None:
-    assert answer(Facts("x", 0, 0), {"range": "bytes=0-"}).status == 416
-    assert answer(Facts("x", 0, 0), {"range": "bytes=-5"}).status == 416
-    assert answer(Facts("x", 0, 0), {}).status == 200
+    assert file_response(FileFacts("x", 0, 0), {"range": "bytes=0-"}).status == 416
+    assert file_response(FileFacts("x", 0, 0), {"range": "bytes=-5"}).status == 416
+    assert file_response(FileFacts("x", 0, 0), {}).status == 200
 
 
 @pytest.mark.parametrize(
@@ -69,11 +76,11 @@ def test_an_empty_file_satisfies_no_range() -> None:
     ],
 )
 def test_conditions_decide_the_status(asked: dict[str, str], status: int) -> None:
-    assert answer(FACTS, asked).status == status
+    assert file_response(FACTS, asked).status == status
 
 
 def test_a_part_says_which_part_it_is() -> None:
-    part = answer(FACTS, {"range": "bytes=100-199"})
+    part = file_response(FACTS, {"range": "bytes=100-199"})
     assert (part.start, part.length) == (100, 100)
     assert part.headers["Content-Range"] == "bytes 100-199/1000"
     assert part.headers["Content-Length"] == "100"
@@ -89,7 +96,7 @@ def test_a_part_says_which_part_it_is() -> None:
     ],
 )
 def test_the_type_follows_the_name(name: str, kind: str) -> None:
-    assert Facts(name, 1, 1).content_type == kind
+    assert FileFacts(name, 1, 1).content_type == kind
 
 
 @pytest.mark.parametrize(
@@ -103,14 +110,14 @@ def test_the_type_follows_the_name(name: str, kind: str) -> None:
     ],
 )
 def test_a_request_becomes_host_and_path(target: str, host: str, path: str) -> None:
-    read = read_target(target, host)
+    read = parse_target(target, host)
     assert read.path == path
     assert read.safe
 
 
 @pytest.mark.parametrize("target", ["/", "", "/..", "/a/../b", "/a/./b", "/a//b", "/%2e%2e/b", "/a%2fb", "/a%00b"])
 def test_a_path_that_could_lead_elsewhere_is_not_safe(target: str) -> None:
-    assert not read_target(target, "dl.k8s.io").safe
+    assert not parse_target(target, "dl.k8s.io").safe
 
 
 def test_only_regular_files_below_the_tree_open(tmp_path: Path) -> None:
@@ -121,7 +128,7 @@ def test_only_regular_files_below_the_tree_open(tmp_path: Path) -> None:
     (folder / "link").symlink_to(tmp_path / "secret")
     (folder / "inner").symlink_to("file")
     (tmp_path / "tree" / "alias").symlink_to("host")
-    found = open_file(tmp_path / "tree", read_target("/file", "host"))
+    found = open_file(tmp_path / "tree", parse_target("/file", "host"))
     assert found is not None
     with found:
         assert found.read() == b"right"
@@ -132,13 +139,13 @@ def test_only_regular_files_below_the_tree_open(tmp_path: Path) -> None:
         ("/file/x", "host"),
         ("/no", "host"),
     ):
-        assert open_file(tmp_path / "tree", read_target(path, host)) is None
+        assert open_file(tmp_path / "tree", parse_target(path, host)) is None
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 1000), (100, 1), (100, 3), (0, 500)])
 def test_damage_is_within_what_is_sent_and_changes_no_length(start: int, length: int) -> None:
     sound = TextBody(bytes(1000))
-    damaged = DamagedBody.amid(sound, start, length)
+    damaged = DamagedBody.in_middle(sound, start, length)
     view = memoryview(bytearray(1000))
     assert damaged.read_into(view, 0) == 1000
     wrong = [index for index, value in enumerate(view) if value]
@@ -147,7 +154,7 @@ def test_damage_is_within_what_is_sent_and_changes_no_length(start: int, length:
 
 
 def test_damage_is_the_same_in_pieces_as_in_one() -> None:
-    damaged = DamagedBody.amid(TextBody(bytes(1000)), 0, 1000)
+    damaged = DamagedBody.in_middle(TextBody(bytes(1000)), 0, 1000)
     whole, pieces = memoryview(bytearray(1000)), bytearray()
     damaged.read_into(whole, 0)
     for offset in range(0, 1000, 7):

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.lab.errors import UsageError
-from aks_flex_node.lab.mirror.checksums import falsify, is_checksum, subjects
-from aks_flex_node.lab.mirror.sizes import HALF, Amount, read_size
-from aks_flex_node.lab.mirror.switchboard import Fetched, Request, Rule, Switchboard
-from aks_flex_node.lab.mirror.switches import (
-    Checksum,
-    Corrupt,
-    Cut,
-    Slow,
-    Stall,
-    Status,
-    Switch,
-    read_switch,
-    write_switch,
+from aks_flex_lab.errors import UsageError
+from aks_flex_lab.mirror.fault_rules import (
+    HALF,
+    ByteAmount,
+    ChecksumFault,
+    CorruptFault,
+    CutFault,
+    FaultRule,
+    FaultRuleTable,
+    MirrorFault,
+    MirrorRequest,
+    RequestCount,
+    SlowFault,
+    StallFault,
+    StatusFault,
+    fault_from_json,
+    fault_to_json,
+    parse_size,
 )
+from aks_flex_lab.mirror.served_files import checksum_subjects, falsify_checksums, is_checksum
 
-KUBELET = Request("dl.k8s.io/v1/kubelet", body=True)
+KUBELET = MirrorRequest("dl.k8s.io/v1/kubelet", body=True)
 
 
-def struck(board: Switchboard, request: Request) -> str:
-    rule = board.strike(request)
-    return rule.switch.kind if rule else "-"
+def struck(board: FaultRuleTable, request: MirrorRequest) -> str:
+    rule = board.match(request)
+    return rule.fault.kind if rule else "-"
 
 
 @pytest.mark.parametrize(
@@ -42,77 +47,77 @@ def struck(board: Switchboard, request: Request) -> str:
     ],
 )
 def test_a_pattern_covers_host_and_path(glob: str, covers: bool) -> None:
-    board = Switchboard()
-    board.add(glob, Corrupt())
-    assert (board.strike(KUBELET) is not None) == covers
+    board = FaultRuleTable()
+    board.add(glob, CorruptFault())
+    assert (board.match(KUBELET) is not None) == covers
 
 
 def test_the_first_that_is_not_spent_decides() -> None:
-    board = Switchboard()
-    board.add("*", Corrupt(), times=2)
-    board.add("*/kubelet", Cut(), times=1)
-    board.add("*", Status(404))
+    board = FaultRuleTable()
+    board.add("*", CorruptFault(), times=2)
+    board.add("*/kubelet", CutFault(), times=1)
+    board.add("*", StatusFault(404))
     assert [struck(board, KUBELET) for _ in range(5)] == ["corrupt", "corrupt", "cut", "status", "status"]
     assert [rule.hits for rule in board.rules()] == [2, 1, 2]
 
 
 def test_switches_for_bodies_let_requests_without_one_pass() -> None:
-    board = Switchboard()
-    for switch in (Slow(1), Stall(), Cut(), Corrupt()):
+    board = FaultRuleTable()
+    for switch in (SlowFault(1), StallFault(), CutFault(), CorruptFault()):
         board.add("*", switch)
-    head = Request(KUBELET.path, body=False)
+    head = MirrorRequest(KUBELET.path, body=False)
     assert struck(board, head) == "-"
-    board.add("*", Status(503))
+    board.add("*", StatusFault(503))
     assert struck(board, head) == "status"
 
 
 def test_a_checksum_switch_acts_on_checksum_files_alone() -> None:
-    board = Switchboard()
-    board.add("dl.k8s.io/v1/kubelet", Checksum())
+    board = FaultRuleTable()
+    board.add("dl.k8s.io/v1/kubelet", ChecksumFault())
     assert struck(board, KUBELET) == "-"
     path = "dl.k8s.io/v1/kubelet.sha256"
-    assert struck(board, Request(path, True, subjects(path, b"a" * 64))) == "checksum"
+    assert struck(board, MirrorRequest(path, True, checksum_subjects(path, b"a" * 64))) == "checksum"
 
 
 def test_removing_and_resetting_switch_off() -> None:
-    board = Switchboard()
-    first, second = board.add("*", Corrupt()), board.add("*", Cut())
+    board = FaultRuleTable()
+    first, second = board.add("*", CorruptFault()), board.add("*", CutFault())
     assert board.remove(first.id)
     assert not board.remove(first.id)
-    assert (board.is_on(first), board.is_on(second)) == (False, True)
+    assert (board.is_active(first), board.is_active(second)) == (False, True)
     board.count("a/b", requests=1)
     board.reset()
-    assert (board.rules(), board.fetched(), board.is_on(second)) == ((), (), False)
-    assert board.add("*", Cut()).id > second.id  # a number is never used for another rule
+    assert (board.rules(), board.request_counts(), board.is_active(second)) == ((), (), False)
+    assert board.add("*", CutFault()).id > second.id  # a number is never used for another rule
 
 
 def test_what_was_fetched_adds_up() -> None:
-    board = Switchboard()
+    board = FaultRuleTable()
     board.count("b", requests=1)
     board.count("a", requests=1)
     board.count("a", sent=10)
     board.count("a", requests=1, sent=5)
-    assert board.fetched() == (Fetched("a", 2, 15), Fetched("b", 1, 0))
+    assert board.request_counts() == (RequestCount("a", 2, 15), RequestCount("b", 1, 0))
 
 
 @pytest.mark.parametrize(
     "switch",
     [
-        Slow(200),
-        Stall(Amount(10), 3.5),
-        Stall(),
-        Cut(HALF),
-        Cut(Amount(percent=12.5)),
-        Corrupt(),
-        Status(404),
-        Status(503, 7),
-        Checksum(),
+        SlowFault(200),
+        StallFault(ByteAmount(10), 3.5),
+        StallFault(),
+        CutFault(HALF),
+        CutFault(ByteAmount(percent=12.5)),
+        CorruptFault(),
+        StatusFault(404),
+        StatusFault(503, 7),
+        ChecksumFault(),
     ],
 )
-def test_a_switch_crosses_the_control_socket_unchanged(switch: Switch) -> None:
-    assert read_switch(write_switch(switch)) == switch
-    rule = Rule(3, "a/*", switch, times=2, hits=1)
-    assert Rule.read(rule.wire()) == rule
+def test_a_switch_crosses_the_control_socket_unchanged(switch: MirrorFault) -> None:
+    assert fault_from_json(fault_to_json(switch)) == switch
+    rule = FaultRule(3, "a/*", switch, times=2, hits=1)
+    assert FaultRule.from_json(rule.to_json()) == rule
 
 
 @pytest.mark.parametrize(
@@ -131,13 +136,13 @@ def test_a_switch_crosses_the_control_socket_unchanged(switch: Switch) -> None:
 )
 def test_a_switch_that_makes_no_sense_is_refused(wire: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        read_switch(wire)
+        fault_from_json(wire)
 
 
 def test_a_rule_needs_a_pattern_and_at_least_one_time() -> None:
     for glob, times in (("", None), ("https://", None), ("*", 0)):
         with pytest.raises(UsageError, match="needs a pattern"):
-            Switchboard().add(glob, Corrupt(), times)
+            FaultRuleTable().add(glob, CorruptFault(), times)
 
 
 @pytest.mark.parametrize(
@@ -153,34 +158,36 @@ def test_a_rule_needs_a_pattern_and_at_least_one_time() -> None:
     ],
 )
 def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
-    assert read_size(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "k", "-1", "1x", "1,5M", "1e3", "50%"])
 def test_what_is_no_size_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size") as caught:
-        read_size(text)
+        parse_size(text)
     assert "200k" in caught.value.hint
 
 
 def test_an_amount_is_bytes_or_a_share_and_never_more_than_there_is() -> None:
-    assert Amount.read("50%").of(1001) == 500
-    assert Amount.read("100%").of(7) == 7
-    assert Amount.read("1k").of(5000) == 1024
-    assert Amount.read("1k").of(100) == 100
+    assert ByteAmount.parse("50%").of(1001) == 500
+    assert ByteAmount.parse("100%").of(7) == 7
+    assert ByteAmount.parse("1k").of(5000) == 1024
+    assert ByteAmount.parse("1k").of(100) == 100
     with pytest.raises(UsageError, match="more than the whole"):
-        Amount.read("101%")
+        ByteAmount.parse("101%")
 
 
 def test_sums_are_falsified_in_every_shape_publishers_use() -> None:
     right = "0123456789abcdef" * 4
     wrong = "123456789abcdef0" * 4
-    assert falsify("h/kubelet.sha256", right.encode(), "h/kubelet") == wrong.encode()
-    assert falsify("h/c.tgz.sha512", f"{right * 2}  c.tgz\n".encode(), "*") == f"{wrong * 2}  c.tgz\n".encode()
+    assert falsify_checksums("h/kubelet.sha256", right.encode(), "h/kubelet") == wrong.encode()
+    assert (
+        falsify_checksums("h/c.tgz.sha512", f"{right * 2}  c.tgz\n".encode(), "*") == f"{wrong * 2}  c.tgz\n".encode()
+    )
     text = f"# sums\n{right} *./runc.amd64\n{right}  runc.arm64\n".encode()
     partly = f"# sums\n{wrong} *./runc.amd64\n{right}  runc.arm64\n".encode()
-    assert falsify("h/r/runc.sha256sum", text, "h/r/runc.amd64") == partly
-    assert falsify("h/r/runc.sha256sum", text, "h/r/runc.sha256sum").count(wrong.encode()) == 2
+    assert falsify_checksums("h/r/runc.sha256sum", text, "h/r/runc.amd64") == partly
+    assert falsify_checksums("h/r/runc.sha256sum", text, "h/r/runc.sha256sum").count(wrong.encode()) == 2
 
 
 def test_checksum_files_are_known_by_their_suffix() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aks_flex_node.lab.kernel.mounts import parse_mounts, remove_tree
+from aks_flex_lab.kernel.mounts import parse_mounts, remove_tree
 
 MOUNTINFO = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

@@ -6,14 +6,14 @@ import ipaddress
 
 import pytest
 
-from aks_flex_node.lab import dns, network
-from aks_flex_node.lab.errors import LabError
-from aks_flex_node.lab.layout import layout
+from aks_flex_lab import dns, network
+from aks_flex_lab.errors import LabError
+from aks_flex_lab.layout import lab_layout
 
 
 def test_every_address_is_of_the_range_set_aside_for_benchmarks() -> None:
     allowed = ipaddress.IPv4Network(network.RANGE)
-    site = network.Site("a", network.LAST_SITE)
+    site = network.EdgeSite("a", network.LAST_SITE)
     addresses = [network.DNS, network.API, network.REGISTRY, network.MIRROR, network.API_SERVICE, network.DNS_SERVICE]
 
     for address in (*addresses, site.gateway, site.uplink, site.address(network.LAST_MACHINE)):
@@ -36,7 +36,7 @@ def test_a_site_that_is_full_says_so() -> None:
 
 
 def test_a_machine_keeps_its_network_card_and_no_two_share_one() -> None:
-    one, two = network.Site("a", 10), network.Site("b", 11)
+    one, two = network.EdgeSite("a", 10), network.EdgeSite("b", 11)
 
     assert one.hardware(10) == one.hardware(10)
     assert len({one.hardware(10), one.hardware(11), two.hardware(10)}) == 3
@@ -44,7 +44,7 @@ def test_a_machine_keeps_its_network_card_and_no_two_share_one() -> None:
 
 
 def test_the_publishers_own_names_lead_to_the_lab() -> None:
-    command = dns.command(layout("one", {}))
+    command = dns.dnsmasq_command(lab_layout("one", {}))
 
     assert f"--host-record=dl.k8s.io,{network.MIRROR}" in command
     assert f"--host-record=mcr.microsoft.com,{network.REGISTRY}" in command

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 
-from aks_flex_node.lab.pki import Authority, kubeconfig
+from aks_flex_lab.pki import CertificateAuthority, kubeconfig_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def made(tmp_path: Path) -> Authority:
-    authority = Authority(tmp_path / "pki")
+def made(tmp_path: Path) -> CertificateAuthority:
+    authority = CertificateAuthority(tmp_path / "pki")
     authority.ensure()
     return authority
 
@@ -48,7 +48,7 @@ def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 def test_a_kubeconfig_needs_no_other_file(tmp_path: Path) -> None:
     authority = made(tmp_path)
-    text = kubeconfig("https://api", authority, authority.issue("admin", "admin", "system:masters"))
+    text = kubeconfig_text("https://api", authority, authority.issue("admin", "admin", "system:masters"))
 
     assert str(tmp_path) not in text
     assert json.loads(text)["clusters"][0]["cluster"]["server"] == "https://api"

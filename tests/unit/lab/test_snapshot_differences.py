@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.snapshots import Attribute, Difference, Snapshot, diff
+from aks_flex_lab.snapshots import AttributeChange, Snapshot, SnapshotDifference, diff
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.snapshots.differences import Change
-    from aks_flex_node.lab.snapshots.model import Rows
+    from aks_flex_lab.snapshots.comparison import ChangeKind
+    from aks_flex_lab.snapshots.model import Rows
 
 
 def snapshot(**sections: Rows) -> Snapshot:
@@ -20,42 +20,42 @@ def snapshot(**sections: Rows) -> Snapshot:
 FILE = {"type": "file", "mode": "0755", "owner": "0:0", "size": "3", "sha256": "ab"}
 
 # section, rows before, rows after, what is told
-CASES: dict[str, tuple[str, Rows, Rows, tuple[str, Change, list[Attribute]]]] = {
+CASES: dict[str, tuple[str, Rows, Rows, tuple[str, ChangeKind, list[AttributeChange]]]] = {
     "a mode bit": (
         "file",
         {"/bin/x": FILE},
         {"/bin/x": {**FILE, "mode": "0754"}},
-        ("/bin/x", "changed", [Attribute("mode", "0755", "0754")]),
+        ("/bin/x", "changed", [AttributeChange("mode", "0755", "0754")]),
     ),
     "an extended attribute that came": (
         "file",
         {"/bin/x": FILE},
         {"/bin/x": {**FILE, "xattr user.a": "00"}},
-        ("/bin/x", "changed", [Attribute("xattr user.a", None, "00")]),
+        ("/bin/x", "changed", [AttributeChange("xattr user.a", None, "00")]),
     ),
     "an extended attribute that went": (
         "file",
         {"/bin/x": {**FILE, "xattr user.a": "00"}},
         {"/bin/x": FILE},
-        ("/bin/x", "changed", [Attribute("xattr user.a", "00", None)]),
+        ("/bin/x", "changed", [AttributeChange("xattr user.a", "00", None)]),
     ),
     "a new unit": (
         "unit",
         {},
         {"a.service": {"enabled": "enabled"}},
-        ("a.service", "added", [Attribute("enabled", None, "enabled")]),
+        ("a.service", "added", [AttributeChange("enabled", None, "enabled")]),
     ),
     "a mount that is gone": (
         "mount",
         {"/mnt": {"type": "tmpfs"}},
         {},
-        ("/mnt", "removed", [Attribute("type", "tmpfs", None)]),
+        ("/mnt", "removed", [AttributeChange("type", "tmpfs", None)]),
     ),
     "one more of the same process": (
         "process",
         {"- sleep 9": {"count": "1"}},
         {"- sleep 9": {"count": "2"}},
-        ("- sleep 9", "changed", [Attribute("count", "1", "2")]),
+        ("- sleep 9", "changed", [AttributeChange("count", "1", "2")]),
     ),
     "a row without attributes": ("route", {}, {"ip default": {}}, ("ip default", "added", [])),
 }
@@ -67,7 +67,7 @@ def test_each_change_is_told_with_what_was_and_what_is(case: str) -> None:
 
     (found,) = diff(snapshot(**{section: before}), snapshot(**{section: after}))
 
-    assert found == Difference(section, key, change, tuple(attributes))
+    assert found == SnapshotDifference(section, key, change, tuple(attributes))
 
 
 def test_equal_snapshots_do_not_differ() -> None:
@@ -98,7 +98,7 @@ def test_what_all_machines_on_a_kernel_share_is_marked() -> None:
 
 
 def test_a_difference_is_also_a_document() -> None:
-    found = Difference("file", "/x", "changed", (Attribute("mode", "0755", "0754"),))
+    found = SnapshotDifference("file", "/x", "changed", (AttributeChange("mode", "0755", "0754"),))
 
     assert found.document == {
         "section": "file",

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.snapshots.inside import files as walker
+from aks_flex_lab.snapshots.collector import file_state as walker
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.snapshots.inside.rows import Row
+    from aks_flex_lab.snapshots.collector.probe import Row
 
 
 def row(tmp_path: Path, name: str) -> Row:
-    return walker.files(str(tmp_path), {})[str(tmp_path / name)]
+    return walker.file_rows(str(tmp_path), {})[str(tmp_path / name)]
 
 
 def test_a_file_is_told_with_all_that_makes_it(tmp_path: Path) -> None:
@@ -44,17 +44,17 @@ def test_every_mode_bit_shows(tmp_path: Path, mode: int) -> None:
 
 def test_times_do_not_show(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
-    before = walker.files(str(tmp_path), {})
+    before = walker.file_rows(str(tmp_path), {})
     os.utime(tmp_path / "f", (1, 1))
 
-    assert walker.files(str(tmp_path), {}) == before
+    assert walker.file_rows(str(tmp_path), {}) == before
 
 
 def test_the_walk_changes_nothing_it_looks_at(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("abc")
     os.utime(tmp_path / "f", (1, 1))
 
-    walker.files(str(tmp_path), {})
+    walker.file_rows(str(tmp_path), {})
 
     assert (tmp_path / "f").stat().st_atime == 1
 
@@ -76,7 +76,7 @@ def test_a_link_is_told_by_its_target_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "broken").symlink_to("nowhere")
 
     assert row(tmp_path, "broken")["target"] == "nowhere"
-    assert set(walker.files(str(tmp_path), {})) == {
+    assert set(walker.file_rows(str(tmp_path), {})) == {
         str(tmp_path),
         str(tmp_path / "to-root"),
         str(tmp_path / "broken"),
@@ -102,7 +102,7 @@ def test_hard_links_have_the_same_content(tmp_path: Path) -> None:
 def test_a_name_that_is_no_text_is_a_name(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
 
-    assert f"{tmp_path}/\udcff" in walker.files(str(tmp_path), {})
+    assert f"{tmp_path}/\udcff" in walker.file_rows(str(tmp_path), {})
 
 
 def test_the_files_of_foreign_mounts_are_not_looked_at(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_files_of_foreign_mounts_are_not_looked_at(tmp_path: Path) -> None:
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "f").touch()
 
-    found = walker.files(str(tmp_path), {str(tmp_path / "proc"): "proc", str(tmp_path / "tmpfs"): "tmpfs"})
+    found = walker.file_rows(str(tmp_path), {str(tmp_path / "proc"): "proc", str(tmp_path / "tmpfs"): "tmpfs"})
 
     assert str(tmp_path / "proc") in found
     assert str(tmp_path / "proc/f") not in found
@@ -118,7 +118,7 @@ def test_the_files_of_foreign_mounts_are_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
-    assert walker.content(str(tmp_path / "gone")) == {"sha256": "unreadable: No such file or directory"}
+    assert walker.file_content(str(tmp_path / "gone")) == {"sha256": "unreadable: No such file or directory"}
 
 
 def test_a_file_that_does_not_keep_still_says_so(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_file_that_does_not_keep_still_says_so(tmp_path: Path) -> None:
             os.write(handle, b"x")
             return {"sha256": "of a moment that has passed"}
 
-        assert walker.steady(file.fileno(), somebody_writes) == {"sha256": "changing while it was read"}
+        assert walker.stable_content(file.fileno(), somebody_writes) == {"sha256": "changing while it was read"}
 
 
 def test_a_big_file_of_holes_is_quick_and_a_single_byte_shows(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.lab.snapshots.inside import ignored
-from aks_flex_node.lab.snapshots.inside.ignored import Ignored, matcher
+from aks_flex_lab.snapshots.collector import exclusions
+from aks_flex_lab.snapshots.collector.exclusions import Exclusion, matcher
 
-LISTS = {name: value for name, value in vars(ignored).items() if name.isupper() and isinstance(value, tuple)}
+LISTS = {name: value for name, value in vars(exclusions).items() if name.isupper() and isinstance(value, tuple)}
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -27,7 +27,7 @@ def test_an_empty_list_ignores_nothing() -> None:
 
 
 def test_a_pattern_is_matched_as_a_whole() -> None:
-    match = matcher((Ignored("/run/utmp", "-"), Ignored("fuse*", "-")))
+    match = matcher((Exclusion("/run/utmp", "-"), Exclusion("fuse*", "-")))
 
     assert match("/run/utmp")
     assert match("fuse.sshfs")
@@ -47,7 +47,7 @@ def test_a_pattern_is_matched_as_a_whole() -> None:
     ],
 )
 def test_what_differs_between_boots_is_left_out(path: str) -> None:
-    assert matcher(ignored.FILES)(path)
+    assert matcher(exclusions.FILES)(path)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_what_differs_between_boots_is_left_out(path: str) -> None:
     ],
 )
 def test_what_somebody_left_behind_is_not(path: str) -> None:
-    assert not matcher(ignored.FILES)(path)
+    assert not matcher(exclusions.FILES)(path)
 
 
 def test_of_a_file_with_a_process_number_only_the_content_is_left_out() -> None:
-    assert matcher(ignored.CONTENTS)("/run/containerd/containerd.pid")
-    assert not matcher(ignored.CONTENTS)("/etc/x.pid")
+    assert matcher(exclusions.FILE_CONTENTS)("/run/containerd/containerd.pid")
+    assert not matcher(exclusions.FILE_CONTENTS)("/etc/x.pid")

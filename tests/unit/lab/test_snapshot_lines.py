@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from aks_flex_node.lab.snapshots import Attribute, Difference, render
+from aks_flex_lab.snapshots import AttributeChange, SnapshotDifference, render
 
 
-def added(section: str, key: str, **attributes: str) -> Difference:
-    return Difference(section, key, "added", tuple(Attribute(name, None, text) for name, text in attributes.items()))
-
-
-def removed(section: str, key: str, **attributes: str) -> Difference:
-    return Difference(
-        section, key, "removed", tuple(Attribute(name, text, None) for name, text in attributes.items())
+def added(section: str, key: str, **attributes: str) -> SnapshotDifference:
+    return SnapshotDifference(
+        section, key, "added", tuple(AttributeChange(name, None, text) for name, text in attributes.items())
     )
 
 
-def changed(section: str, key: str, name: str, before: str | None, after: str | None) -> Difference:
-    return Difference(section, key, "changed", (Attribute(name, before, after),))
+def removed(section: str, key: str, **attributes: str) -> SnapshotDifference:
+    return SnapshotDifference(
+        section, key, "removed", tuple(AttributeChange(name, text, None) for name, text in attributes.items())
+    )
+
+
+def changed(section: str, key: str, name: str, before: str | None, after: str | None) -> SnapshotDifference:
+    return SnapshotDifference(section, key, "changed", (AttributeChange(name, before, after),))
 
 
 def test_nothing_is_no_line() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.errors import LabError, UsageError
-from aks_flex_node.lab.snapshots import Snapshot, load, save, script, take
+from aks_flex_lab.errors import LabError, UsageError
+from aks_flex_lab.snapshots import Snapshot, load, model, save, take
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_snapshot_of_another_version_is_refused() -> None:
 
 def test_take_runs_the_script_inside_and_reads_what_it_prints() -> None:
     def run_inside(text: str, arguments: list[str]) -> str:
-        assert text == script.text()
+        assert text == model.collector_script()
         assert arguments == []
         return json.dumps({"format": 1, "seconds": 0.5, "sections": {"unit": {"a": {"active": "yes"}}}})
 
@@ -76,10 +76,10 @@ def test_a_machine_that_does_not_answer_is_told_of(said: str) -> None:
 
 
 def test_the_script_is_one_program_for_python_3_9_that_needs_nothing_of_ours() -> None:
-    ast.parse(script.text(), feature_version=(3, 9))
-    carried = {f"{script.PACKAGE}.{part}" for part in script.PARTS}
+    ast.parse(model.collector_script(), feature_version=(3, 9))
+    carried = {f"{model.COLLECTOR_PACKAGE}.{part}" for part in model.COLLECTOR_MODULES}
     needed = set()
-    for part in script.PARTS:
+    for part in model.COLLECTOR_MODULES:
         tree = ast.parse(source(part), feature_version=(3, 9))
         needed |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
 
@@ -88,13 +88,13 @@ def test_the_script_is_one_program_for_python_3_9_that_needs_nothing_of_ours() -
 
 def test_parts_come_after_those_they_import() -> None:
     seen: set[str] = set()
-    for part in script.PARTS:
+    for part in model.COLLECTOR_MODULES:
         tree = ast.parse(source(part))
         imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module}
-        ours = {name.rpartition(".")[2] for name in imported if name.startswith(script.PACKAGE)}
+        ours = {name.rpartition(".")[2] for name in imported if name.startswith(model.COLLECTOR_PACKAGE)}
         assert ours <= seen
         seen.add(part)
 
 
 def source(part: str) -> str:
-    return script.sources()[f"{script.PACKAGE}.{part}"]
+    return model.collector_sources()[f"{model.COLLECTOR_PACKAGE}.{part}"]

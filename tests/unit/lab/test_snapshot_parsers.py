@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.snapshots.inside import kernel, network, services
+from aks_flex_lab.snapshots.collector import kernel_state, network_state, service_state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ MOUNTINFO = """\
 
 
 def test_mounts_are_told_without_the_numbers_of_this_boot() -> None:
-    rows = kernel.parse_mounts(MOUNTINFO)
+    rows = kernel_state.parse_mounts(MOUNTINFO)
 
     assert rows["/"] == {
         "type": "ext4",
@@ -41,18 +41,18 @@ def test_mounts_are_told_without_the_numbers_of_this_boot() -> None:
 
 
 def test_a_second_mount_on_the_same_place_is_another_one() -> None:
-    rows = kernel.parse_mounts(MOUNTINFO)
+    rows = kernel_state.parse_mounts(MOUNTINFO)
 
     assert rows["/mnt/a b"]["source"] == "tmp fs"
     assert rows["/mnt/a b (2)"]["type"] == "overlay"
 
 
 def test_mounts_of_logins_are_left_out() -> None:
-    assert "/run/user/0" not in kernel.parse_mounts(MOUNTINFO)
+    assert "/run/user/0" not in kernel_state.parse_mounts(MOUNTINFO)
 
 
 def test_the_file_system_one_sees_is_the_one_mounted_last() -> None:
-    assert kernel.file_systems(MOUNTINFO)["/mnt/a b"] == "overlay"
+    assert kernel_state.file_systems(MOUNTINFO)["/mnt/a b"] == "overlay"
 
 
 def test_sysctls_are_read_by_their_names(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_sysctls_are_read_by_their_names(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     (tmp_path / "k" / "only-written").touch(mode=0o200)
 
-    assert kernel.sysctls(str(tmp_path)) == {
+    assert kernel_state.sysctl_rows(str(tmp_path)) == {
         "kernel.panic": {"value": "10"},
         "net.ipv4.conf.eth0/5.rp_filter": {"value": "2"},
         "k.m": {"value": "1 2 3"},
@@ -84,27 +84,27 @@ def test_settings_of_the_machine_are_told_apart_from_those_of_its_kernel() -> No
         "vm.swappiness",
     )
 
-    own, shared = kernel.own_and_shared({name: {"value": "1"} for name in names})
+    own, shared = kernel_state.split_sysctls({name: {"value": "1"} for name in names})
 
     assert set(own) == {"net.ipv4.ip_forward", "kernel.hostname", "kernel.shmmax", "fs.mqueue.msg_max"}
     assert set(shared) == {"kernel.panic", "vm.swappiness"}
 
 
 def test_modules_are_told_without_their_users() -> None:
-    assert kernel.parse_modules("overlay 151552 3 - Live 0x0\n") == {"overlay": {"state": "loaded"}}
+    assert kernel_state.parse_modules("overlay 151552 3 - Live 0x0\n") == {"overlay": {"state": "loaded"}}
 
 
 def test_swap_is_told_without_its_use() -> None:
     text = "Filename\tType\tSize\tUsed\tPriority\n/swap\\040file  file  1024  17  -2\n"
 
-    assert kernel.parse_swaps(text) == {"/swap file": {"type": "file", "kilobytes": "1024"}}
+    assert kernel_state.parse_swaps(text) == {"/swap file": {"type": "file", "kilobytes": "1024"}}
 
 
 def test_control_groups_that_systemd_did_not_make_are_told(tmp_path: Path) -> None:
     for name in ("kubepods/besteffort", "system.slice/left", "system.slice/a.service/own", "init.scope"):
         (tmp_path / name).mkdir(parents=True)
 
-    rows = kernel.cgroups({str(tmp_path): {"type": "cgroup2"}, "/nowhere": {"type": "tmpfs"}})
+    rows = kernel_state.cgroup_rows({str(tmp_path): {"type": "cgroup2"}, "/nowhere": {"type": "tmpfs"}})
 
     assert set(rows) == {"/kubepods", "/kubepods/besteffort", "/system.slice/left"}
 
@@ -139,7 +139,7 @@ left.timer               enabled         enabled
 
 
 def test_units_are_told_by_file_and_by_activity() -> None:
-    assert services.parse_units(LOADED, UNIT_FILES) == {
+    assert service_state.parse_units(LOADED, UNIT_FILES) == {
         "dev-hugepages.mount": {"enabled": "static", "active": "active (mounted)"},
         "init.scope": {"active": "active (running)"},
         "dbus.service": {"enabled": "static", "active": "active (running)"},
@@ -167,17 +167,17 @@ def test_units_are_told_by_file_and_by_activity() -> None:
     ],
 )
 def test_a_process_belongs_to_a_unit(text: str, unit: str) -> None:
-    assert services.parse_unit(text) == unit
+    assert service_state.parse_unit(text) == unit
 
 
 def test_a_command_line_is_told_without_the_file_that_systemd_woke_up_from() -> None:
-    assert services.parse_command("/sbin/init\0--deserialize=33\0--system\0") == "/sbin/init --system"
-    assert services.parse_command("/bin/sleep\0" + "9\0") == "/bin/sleep 9"
-    assert services.parse_command("") == ""
+    assert service_state.parse_command("/sbin/init\0--deserialize=33\0--system\0") == "/sbin/init --system"
+    assert service_state.parse_command("/bin/sleep\0" + "9\0") == "/bin/sleep 9"
+    assert service_state.parse_command("") == ""
 
 
-def one(pid: int, parent: int, unit: str, command: str, started: str = "1") -> services.Process:
-    return services.Process(pid, started, parent, unit, command)
+def one(pid: int, parent: int, unit: str, command: str, started: str = "1") -> service_state.RunningProcess:
+    return service_state.RunningProcess(pid, started, parent, unit, command)
 
 
 def test_processes_are_counted_without_the_collector_and_what_it_hangs_from() -> None:
@@ -187,7 +187,7 @@ def test_processes_are_counted_without_the_collector_and_what_it_hangs_from() ->
     restless = {one(9, 1, "systemd-hostnamed.service", "hostnamed"), one(10, 1, "user@0.service", "(sd-pam)")}
     everything = {init, *sleeps, *own, *restless}
 
-    assert services.lasting(everything, everything, myself=8) == {
+    assert service_state.lasting_processes(everything, everything, myself=8) == {
         "init.scope /sbin/init": {"count": "1"},
         "- sleep 9": {"count": "2"},
     }
@@ -199,7 +199,7 @@ def test_a_process_that_came_or_went_during_the_look_is_not_told() -> None:
         {one(5, 1, "-", "a", started="2"), one(7, 1, "-", "c")},
     )
 
-    assert services.lasting(before, after, myself=8) == {}
+    assert service_state.lasting_processes(before, after, myself=8) == {}
 
 
 SOCKETS = """\
@@ -211,7 +211,7 @@ tcp LISTEN 0      128       [::]:22            [::]:*
 
 
 def test_listening_sockets_are_told_without_numbers_dealt_by_the_kernel() -> None:
-    assert set(services.parse_sockets(SOCKETS, "32768\t60999\n")) == {
+    assert set(service_state.parse_sockets(SOCKETS, "32768\t60999\n")) == {
         "udp 127.0.0.53%lo:53 resolved",
         "tcp 0.0.0.0:22 sshd",
         "tcp 127.0.0.1:chosen-by-kernel containerd",
@@ -239,7 +239,7 @@ LINK = {
 def test_links_are_told_without_what_is_dealt_anew() -> None:
     loop = {"ifname": "lo", "flags": ["LOOPBACK"], "mtu": 65536, "link_type": "loopback", "addr_info": [{}]}
 
-    assert network.parse_links(json.dumps([LINK, loop, {}])) == {
+    assert network_state.parse_links(json.dumps([LINK, loop, {}])) == {
         "eth0": {
             "kind": "veth",
             "state": "up",
@@ -262,7 +262,7 @@ def test_routes_are_told_by_where_they_lead() -> None:
         {"dst": "192.0.2.9", "flags": ["cache"]},
     ]
 
-    assert network.parse_routes(json.dumps(routes), "ip") == {
+    assert network_state.parse_routes(json.dumps(routes), "ip") == {
         "ip default dev eth0": {"gateway": "198.18.77.1"},
         "ip local 127.0.0.1 table local dev lo": {"scope": "host"},
         "ip 192.0.2.0/24": {"nexthops": "gateway a weight 1", "flags": "onlink"},
@@ -273,14 +273,14 @@ def test_routes_are_told_by_where_they_lead() -> None:
 def test_rules_are_told_whole() -> None:
     rules = [{"priority": 32765, "src": "192.0.2.7", "table": "100"}, {"priority": 0, "src": "all", "table": "local"}]
 
-    assert network.parse_rules(json.dumps(rules), "ip") == {
+    assert network_state.parse_rules(json.dumps(rules), "ip") == {
         "ip priority 32765, src 192.0.2.7, table 100": {"count": "1"},
         "ip priority 0, src all, table local": {"count": "1"},
     }
 
 
 def test_a_program_that_is_not_there_tells_nothing() -> None:
-    assert network.parse_links("") == {}
-    assert network.parse_routes("", "ip") == {}
-    assert services.parse_units("", "") == {}
-    assert services.parse_sockets("", "") == {}
+    assert network_state.parse_links("") == {}
+    assert network_state.parse_routes("", "ip") == {}
+    assert service_state.parse_units("", "") == {}
+    assert service_state.parse_sockets("", "") == {}

@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.lab.arm.deployments.evaluating import LATER, NotYet, Place, Scope, evaluate
-from aks_flex_node.lab.arm.deployments.problems import TemplateError
+from aks_flex_lab.arm.deployments.evaluation import (
+    DEFERRED,
+    DeferredRuntime,
+    DeploymentTarget,
+    EvaluationScope,
+    evaluate,
+)
+from aks_flex_lab.arm.deployments.template_errors import TemplateError
 
-PLACE = Place("sub-1", "tenant-1", "edge", "westeurope", "first")
+PLACE = DeploymentTarget("sub-1", "tenant-1", "edge", "westeurope", "first")
 KIND = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
-SCOPE = Scope(
+SCOPE = EvaluationScope(
     PLACE,
     {"name": "Edge-1", "count": 3, "yes": True, "labels": {"site": "north"}, "names": ["a", "b"], "empty": ""},
     {
@@ -32,7 +38,7 @@ class Known:
         return {"did": [action, resource, version, body]}
 
 
-LIVE = Scope(SCOPE.place, SCOPE.parameters, SCOPE.variables, Known())
+LIVE = EvaluationScope(SCOPE.place, SCOPE.parameters, SCOPE.variables, Known())
 
 VALUES = {
     "plain": "plain",
@@ -128,7 +134,7 @@ def test_what_is_wrong_is_told_with_the_expression(text: str) -> None:
 
 
 def test_no_value_is_in_what_is_told() -> None:
-    scope = Scope(PLACE, {"secret": "canary", "secrets": {"a": "canary"}}, {})
+    scope = EvaluationScope(PLACE, {"secret": "canary", "secrets": {"a": "canary"}}, {})
     for text in (
         "[int(parameters('secret'))]",
         "[json(parameters('secret'))]",
@@ -169,7 +175,7 @@ def test_the_branch_that_does_not_count_asks_nobody() -> None:
     ],
 )
 def test_before_a_deployment_what_exists_is_not_known(text: str) -> None:
-    assert evaluate(text, Scope(PLACE, {}, {}, NotYet())) is LATER
+    assert evaluate(text, EvaluationScope(PLACE, {}, {}, DeferredRuntime())) is DEFERRED
 
 
 def test_properties_are_copied_and_count_by_themselves() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.lab.arm.answers import Refusal
-from aks_flex_node.lab.arm.deployments.bodies import properties_of
-from aks_flex_node.lab.arm.deployments.evaluating import NotYet, Place
-from aks_flex_node.lab.arm.deployments.problems import TemplateError
-from aks_flex_node.lab.arm.deployments.templates import Plan, plan
+from aks_flex_lab.arm.arm_errors import LabArmError
+from aks_flex_lab.arm.deployments.evaluation import DeferredRuntime, DeploymentTarget
+from aks_flex_lab.arm.deployments.parameters import deployment_properties
+from aks_flex_lab.arm.deployments.template_errors import TemplateError
+from aks_flex_lab.arm.deployments.templates import DeploymentPlan, plan_deployment
 
-PLACE = Place("sub-1", "tenant-1", "edge", "westeurope", "first")
+PLACE = DeploymentTarget("sub-1", "tenant-1", "edge", "westeurope", "first")
 KIND = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
 
 
@@ -21,11 +21,13 @@ def node(own: str, **more: Any) -> dict[str, Any]:
     return {"type": KIND, "apiVersion": "1", "name": f"plant/{own}", "properties": {}, **more}
 
 
-def planned(template: dict[str, Any], **given: Any) -> Plan:
-    return plan({"resources": [], **template}, {name: {"value": value} for name, value in given.items()}, PLACE)
+def planned(template: dict[str, Any], **given: Any) -> DeploymentPlan:
+    return plan_deployment(
+        {"resources": [], **template}, {name: {"value": value} for name, value in given.items()}, PLACE
+    )
 
 
-def names(found: Plan) -> list[str]:
+def names(found: DeploymentPlan) -> list[str]:
     return [each.name for each in found.resources]
 
 
@@ -123,7 +125,7 @@ def test_secure_parameters_are_used_and_never_shown() -> None:
     found = planned(
         {"parameters": definitions, "resources": resources}, secret="canary", all={"x": "canary"}, plain="p"
     )
-    assert found.resources[0].body(NotYet())["properties"] == {"s": "canary", "o": "canary"}
+    assert found.resources[0].body(DeferredRuntime())["properties"] == {"s": "canary", "o": "canary"}
     assert "canary" not in json.dumps(found.parameters.shown())
     assert found.parameters.masked() == {"secret": "*******", "all": {"x": "*******"}, "plain": "p"}
 
@@ -131,7 +133,7 @@ def test_secure_parameters_are_used_and_never_shown() -> None:
 def test_a_request_is_read_as_az_writes_it() -> None:
     template = b'{\n // a comment, "not a string"\n "a": "http://x/*y*/", /* two\nlines */ "b": "one\n two"}'
     content = b'{"properties": {"mode": "incremental", template:' + template + b"}}"
-    assert properties_of(content)["template"] == {"a": "http://x/*y*/", "b": "one\n two"}
+    assert deployment_properties(content)["template"] == {"a": "http://x/*y*/", "b": "one\n two"}
 
 
 @pytest.mark.parametrize(
@@ -144,6 +146,6 @@ def test_a_request_is_read_as_az_writes_it() -> None:
     ],
 )
 def test_requests_that_are_none_are_refused(content: bytes, code: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        properties_of(content)
+    with pytest.raises(LabArmError) as caught:
+        deployment_properties(content)
     assert caught.value.code == code

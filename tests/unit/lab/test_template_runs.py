@@ -7,19 +7,18 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.lab.arm.deployments.asking import Refused
-from aks_flex_node.lab.arm.deployments.evaluating import Place
-from aks_flex_node.lab.arm.deployments.records import Records
-from aks_flex_node.lab.arm.deployments.running import Run
-from aks_flex_node.lab.arm.deployments.templates import plan
-from aks_flex_node.lab.arm.deployments.what_if import changes
+from aks_flex_lab.arm.deployments.evaluation import DeploymentTarget
+from aks_flex_lab.arm.deployments.execution import DeploymentRun, ProviderRefusal
+from aks_flex_lab.arm.deployments.history import DeploymentHistory
+from aks_flex_lab.arm.deployments.templates import plan_deployment
+from aks_flex_lab.arm.deployments.what_if import what_if_changes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.lab.arm.deployments.running import Outputs
+    from aks_flex_lab.arm.deployments.execution import DeploymentOutputs
 
-PLACE = Place("sub-1", "tenant-1", "edge", "westeurope", "first")
+PLACE = DeploymentTarget("sub-1", "tenant-1", "edge", "westeurope", "first")
 KIND = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
 
 
@@ -31,12 +30,12 @@ class Cloud:
     asked: list[tuple[str, str]] = field(default_factory=list)
     kept: dict[str, Any] = field(default_factory=dict)
 
-    async def ask(self, method: str, path: str, version: str, body: Any = None) -> tuple[int, Any]:
+    async def request(self, method: str, path: str, version: str, body: Any = None) -> tuple[int, Any]:
         name = path.rpartition("/")[2]
         self.asked.append((method, name))
         await asyncio.sleep(0)
         if name in self.refused or (method == "GET" and name not in self.kept):
-            raise Refused(400 if method == "PUT" else 404, {"code": "No", "message": f"{version} no"})
+            raise ProviderRefusal(400 if method == "PUT" else 404, {"code": "No", "message": f"{version} no"})
         if method == "PUT":
             self.kept[name] = body
         return (201, body) if method == "PUT" else (200, self.kept.get(name, {"configUrl": "canary"}))
@@ -46,10 +45,17 @@ def node(name: str, **more: Any) -> dict[str, Any]:
     return {"type": KIND, "apiVersion": "1", "name": f"plant/{name}", "properties": {}, **more}
 
 
-def run(cloud: Cloud, *resources: dict[str, Any], **outputs: Any) -> tuple[Run, list[Any], Outputs]:
+def run(
+    cloud: Cloud, *resources: dict[str, Any], **outputs: Any
+) -> tuple[DeploymentRun, list[Any], DeploymentOutputs]:
     operations: list[Any] = []
-    made = Run(plan({"resources": [*resources], "outputs": outputs}, {}, PLACE), cloud, "/first", operations.append)
-    return made, operations, asyncio.run(made.go())
+    made = DeploymentRun(
+        plan_deployment({"resources": [*resources], "outputs": outputs}, {}, PLACE),
+        cloud,
+        "/first",
+        operations.append,
+    )
+    return made, operations, asyncio.run(made.run())
 
 
 def test_resources_come_after_those_that_they_depend_on() -> None:
@@ -109,8 +115,8 @@ def test_what_if_shows_masks_and_compares_what_people_say() -> None:
     cloud = Cloud()
 
     def foreseen(pods: int) -> dict[str, Any]:
-        planned = plan(template, {"secret": {"value": "canary"}, "pods": {"value": pods}}, PLACE)
-        [change] = asyncio.run(changes(planned, cloud))
+        planned = plan_deployment(template, {"secret": {"value": "canary"}, "pods": {"value": pods}}, PLACE)
+        [change] = asyncio.run(what_if_changes(planned, cloud))
         assert "canary" not in json.dumps(change)
         return change
 
@@ -127,6 +133,6 @@ def test_what_if_shows_masks_and_compares_what_people_say() -> None:
 
 def test_nobody_goes_on_with_a_deployment_after_a_restart(tmp_path: Path) -> None:
     for name, state in (("a", "Running"), ("b", "Succeeded")):
-        Records(tmp_path).begin({"id": f"/x/{name}", "properties": {"provisioningState": state}})
-    found = {each["id"]: each["properties"]["provisioningState"] for each in Records(tmp_path).all()}
+        DeploymentHistory(tmp_path).begin({"id": f"/x/{name}", "properties": {"provisioningState": state}})
+    found = {each["id"]: each["properties"]["provisioningState"] for each in DeploymentHistory(tmp_path).all()}
     assert found == {"/x/a": "Canceled", "/x/b": "Succeeded"}

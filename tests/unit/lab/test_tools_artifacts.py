@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.errors import ToolError
-from aks_flex_node.lab.tools import artifacts, catalog
-from aks_flex_node.lab.tools.archives import Member, make_archive, python_gzip
-from aks_flex_node.lab.tools.fakes import shelve
-from aks_flex_node.lab.tools.recipes import Tool
-from aks_flex_node.lab.tools.toolbox import Toolbox
+from aks_flex_lab.errors import ToolError
+from aks_flex_lab.tools import artifacts, catalog
+from aks_flex_lab.tools.artifacts import ArchiveMember, make_archive, python_gzip
+from aks_flex_lab.tools.recipes import GoTool
+from aks_flex_lab.tools.toolbox import Toolbox
+from tests.unit.lab.fakes import store_fake_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +52,8 @@ def toolbox(tmp_path_factory: pytest.TempPathFactory) -> Toolbox:
     """Every tool of the catalog, a few bytes each."""
     box = Toolbox(tmp_path_factory.mktemp("cache"), "amd64")
     for tool in box.tools:
-        if isinstance(tool, Tool):
-            shelve(box.shelf(tool))
+        if isinstance(tool, GoTool):
+            store_fake_tool(box.tool_directory(tool))
     return box
 
 
@@ -123,20 +123,20 @@ def test_programs_are_links_and_not_copies(toolbox: Toolbox, tree: Path) -> None
 
 
 def test_the_tree_is_made_once_and_again_when_a_tool_changes(tmp_path: Path) -> None:
-    runc = catalog.find("runc", "1.4.0")
-    assert isinstance(runc, Tool)
+    runc = catalog.find_tool("runc", "1.4.0")
+    assert isinstance(runc, GoTool)
     box = Toolbox(tmp_path, "amd64", (runc,))
-    shelve(box.shelf(runc))
+    store_fake_tool(box.tool_directory(runc))
     first = artifacts.artifact_tree(box, compress=python_gzip)
     assert artifacts.artifact_tree(box, compress=refuse) == first
-    bench = box.shelf(runc).workbench("build")
+    bench = box.tool_directory(runc).build_directory("build")
     bench.mkdir()
     (bench / "runc").write_text("another build of the same version\n")
-    box.shelf(runc).put("build", 1.0)
+    box.tool_directory(runc).commit("build", 1.0)
     second = artifacts.artifact_tree(box, compress=python_gzip)
     assert second != first
-    assert artifacts.clean(box) > 0
-    assert artifacts.clean(box) == 0
+    assert artifacts.clean_artifacts(box) > 0
+    assert artifacts.clean_artifacts(box) == 0
     assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [second.name]
 
 
@@ -155,7 +155,7 @@ def test_an_interrupted_tree_is_not_taken_for_a_whole_one(toolbox: Toolbox) -> N
 
 def test_a_missing_tool_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=r"runc 1\.5\.2 is not there") as missing:
-        artifacts.artifact_tree(Toolbox(tmp_path, "amd64", catalog.versions("runc")))
+        artifacts.artifact_tree(Toolbox(tmp_path, "amd64", catalog.tool_versions("runc")))
     assert missing.value.name == "tool-missing"
 
 
@@ -169,7 +169,7 @@ def test_the_same_files_make_the_same_archive_whenever_and_in_whatever_order(tmp
             (folder / name).write_text(f"the content of {name}")
             (folder / name).chmod(0o700 if turn else 0o755)
             os.utime(folder / name, (turn * 1000, turn * 1000))
-            members.append(Member(f"bin/{name}", folder / name))
+            members.append(ArchiveMember(f"bin/{name}", folder / name))
         make_archive(members, folder / "made.tgz", python_gzip)
         made.append((folder / "made.tgz").read_bytes())
     assert made[0] == made[1]
@@ -179,7 +179,7 @@ def test_archive_members_belong_to_root_and_keep_being_programs(tmp_path: Path) 
     (tmp_path / "program").write_text("x")
     (tmp_path / "program").chmod(0o755)
     (tmp_path / "text").write_text("x")
-    members = [Member("bin/program", tmp_path / "program"), Member("text", tmp_path / "text")]
+    members = [ArchiveMember("bin/program", tmp_path / "program"), ArchiveMember("text", tmp_path / "text")]
     make_archive(members, tmp_path / "made.tgz", python_gzip)
     with tarfile.open(tmp_path / "made.tgz") as archive:
         entries = {entry.name: (entry.mode, entry.uid, entry.uname, entry.mtime) for entry in archive}

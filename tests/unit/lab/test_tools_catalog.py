@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from aks_flex_node.lab.errors import UsageError
-from aks_flex_node.lab.tools import catalog, recipes
-from aks_flex_node.lab.tools.recipes import Tool
+from aks_flex_lab.errors import UsageError
+from aks_flex_lab.tools import catalog, recipes
+from aks_flex_lab.tools.recipes import GoTool
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
-def test_every_tool_has_a_module_that_requires_its_version_and_imports_its_commands(tool: Tool) -> None:
+def test_every_tool_has_a_module_that_requires_its_version_and_imports_its_commands(tool: GoTool) -> None:
     go_mod = (tool.recipe.directory / "go.mod").read_text()
     sources = "".join(path.read_text() for path in tool.recipe.directory.glob("*.go"))
     if tool.name == "pause":
@@ -25,14 +25,14 @@ def test_every_tool_has_a_module_that_requires_its_version_and_imports_its_comma
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
-def test_every_tool_is_checked_for_its_exact_version_after_it_is_made(tool: Tool) -> None:
+def test_every_tool_is_checked_for_its_exact_version_after_it_is_made(tool: GoTool) -> None:
     assert re.fullmatch(r"\d+(\.\d+){1,2}", tool.version)
-    assert tool.says.endswith(tool.version)
+    assert tool.version_text.endswith(tool.version)
     assert any(command.ask is not None for command in tool.commands)
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
-def test_a_release_holds_every_command_that_a_build_would_make(tool: Tool) -> None:
+def test_a_release_holds_every_command_that_a_build_would_make(tool: GoTool) -> None:
     if tool.release:
         released = {command for file in tool.release for command in file.commands}
         assert released == {command.name for command in tool.commands}
@@ -41,8 +41,8 @@ def test_a_release_holds_every_command_that_a_build_would_make(tool: Tool) -> No
 
 
 def test_release_addresses_are_made_for_the_architecture() -> None:
-    runc = catalog.find("runc", "1.4.0")
-    assert isinstance(runc, Tool)
+    runc = catalog.find_tool("runc", "1.4.0")
+    assert isinstance(runc, GoTool)
     (file,) = runc.release_for("arm64")
     assert file.url == "github.com/opencontainers/runc/releases/download/v1.4.0/runc.arm64"
     assert file.checksums[0].url.endswith("/v1.4.0/runc.sha256sum")
@@ -61,18 +61,18 @@ def test_the_default_version_is_the_newest() -> None:
 
 
 def test_a_name_means_all_versions_and_a_name_with_a_version_one() -> None:
-    assert [tool.title for tool in catalog.select(["runc", "kubernetes@1.33.13", "runc@1.4.0"])] == [
+    assert [tool.title for tool in catalog.select_tools(["runc", "kubernetes@1.33.13", "runc@1.4.0"])] == [
         "runc 1.5.2",
         "runc 1.4.0",
         "kubernetes 1.33.13",
     ]
-    assert catalog.select() == catalog.EVERYTHING
+    assert catalog.select_tools() == catalog.ALL_TOOLS
 
 
 def test_an_unknown_tool_or_version_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="no tool 'kubelet'") as unknown:
-        catalog.find("kubelet")
+        catalog.find_tool("kubelet")
     assert "kubernetes" in unknown.value.hint
     with pytest.raises(UsageError, match=r"runc 1\.0 is not in the catalog") as version:
-        catalog.select(["runc@1.0"])
+        catalog.select_tools(["runc@1.0"])
     assert version.value.hint == "It has 1.5.2, 1.4.0."

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.errors import ToolError, UsageError
-from aks_flex_node.lab.progress import Silence
-from aks_flex_node.lab.tools.fakes import FakeBuilder, FakeWeb, read_program
-from aks_flex_node.lab.tools.install import Installer
-from aks_flex_node.lab.tools.recipes import Checksum, Command, Recipe, ReleaseFile, Tool, machine_arch
-from aks_flex_node.lab.tools.releases import Publishers
-from aks_flex_node.lab.tools.shelves import Shelf
+from aks_flex_lab.errors import ToolError, UsageError
+from aks_flex_lab.progress import NoProgress
+from aks_flex_lab.tools.installer import ToolInstaller
+from aks_flex_lab.tools.recipes import BuildRecipe, Checksum, Command, GoTool, ReleaseFile, machine_arch
+from aks_flex_lab.tools.releases import ReleaseDownloader
+from aks_flex_lab.tools.tool_store import ToolDirectory
+from tests.unit.lab.fakes import FakeBuilder, FakeTransport, read_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,47 +30,49 @@ def release(command: str) -> ReleaseFile:
 
 
 COMMANDS = (Command("first", "example/first", ("--version",)), Command("second", "example/second", ("--version",)))
-TOOL = Tool("example", "1.2.3", COMMANDS, Recipe("pause"), (release("first"), release("second")), says="1.2.3")
+TOOL = GoTool(
+    "example", "1.2.3", COMMANDS, BuildRecipe("pause"), (release("first"), release("second")), version_text="1.2.3"
+)
 
 
-class Told(Silence):
+class Told(NoProgress):
     """A progress that remembers what it was told."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
         self.waiting = threading.Event()
 
-    def working(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:
+    def task(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:
         if what == "tools" and "waiting" in doing():
             self.waiting.set()
         return nullcontext()
 
-    def done(self, what: str, how: str, seconds: float) -> None:
+    def finished(self, what: str, how: str, seconds: float) -> None:
         assert seconds >= 0
         self.lines.append((what, how))
 
 
-def online(**contents: str) -> FakeWeb:
+def online(**contents: str) -> FakeTransport:
     files: dict[str, bytes] = {}
     for command, content in contents.items():
         url = f"publisher.example/v1.2.3/{machine_arch()}/{command}"
         files[url] = content.encode()
         files[f"{url}.sha256"] = hashlib.sha256(content.encode()).hexdigest().encode()
-    return FakeWeb(files)
+    return FakeTransport(files)
 
 
-def shelf_in(tmp_path: Path, tool: Tool = TOOL) -> Shelf:
-    return Shelf(tmp_path / "tools", tool, machine_arch())
+def shelf_in(tmp_path: Path, tool: GoTool = TOOL) -> ToolDirectory:
+    return ToolDirectory(tmp_path / "tools", tool, machine_arch())
 
 
-def installer(tmp_path: Path, builder: FakeBuilder | None = None, web: FakeWeb | None = None) -> Installer:
-    return Installer(
+def installer(tmp_path: Path, builder: FakeBuilder | None = None, web: FakeTransport | None = None) -> ToolInstaller:
+    return ToolInstaller(
         logs=tmp_path / "logs",
         lock=tmp_path / "tools" / ".lock",
         builder=builder or FakeBuilder(),
-        publishers=Publishers(web or FakeWeb(), seconds=0.5, pause=0),
+        downloader=ReleaseDownloader(web or FakeTransport(), seconds=0.5, pause=0),
         progress=Told(),
-        ask=read_program,
+        version_output=read_program,
     )
 
 
@@ -99,7 +101,7 @@ def test_a_release_that_can_be_reached_is_preferred(tmp_path: Path) -> None:
     assert shelf.command("first").read_text() == "I am 1.2.3"
     assert shelf.command("first").stat().st_mode & 0o111
     assert builder.built == []
-    assert seen(tmp_path) == [shelf.place.name]
+    assert seen(tmp_path) == [shelf.path.name]
     assert not shelf.downloads.exists()
 
 
@@ -124,10 +126,10 @@ def test_an_interrupted_build_leaves_nothing_to_be_seen_and_goes_on_later(tmp_pa
         installer(tmp_path, FakeBuilder(breaks_after=1)).install([shelf])
     assert shelf.manifest() is None
     assert seen(tmp_path) == []
-    assert (shelf.workbench("build") / "first").exists()
+    assert (shelf.build_directory("build") / "first").exists()
     installer(tmp_path).install([shelf])
-    assert seen(tmp_path) == [shelf.place.name]
-    assert not shelf.workbench("build").exists()
+    assert seen(tmp_path) == [shelf.path.name]
+    assert not shelf.build_directory("build").exists()
 
 
 def test_an_interrupted_download_keeps_the_files_that_came(tmp_path: Path) -> None:
@@ -157,7 +159,7 @@ def test_a_program_that_tells_another_version_is_refused(tmp_path: Path) -> None
     assert str(log) in refused.value.hint
     assert "9.9.9" in log.read_text()
     assert shelf.manifest() is None
-    assert not shelf.workbench("release").exists()
+    assert not shelf.build_directory("release").exists()
 
 
 def test_a_damaged_tool_is_made_again(tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_two_installations_at_once_make_a_tool_once(tmp_path: Path) -> None:
     second = installer(tmp_path)
 
     class SlowBuilder(FakeBuilder):
-        def build(self, tool: Tool, arch: str, into: Path, log: Path) -> None:
+        def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
             thread.start()
             assert isinstance(second.progress, Told)
             assert second.progress.waiting.wait(10)

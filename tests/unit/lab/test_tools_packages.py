@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.agents.parcels import PYTHONS
-from aks_flex_node.lab.errors import ToolError
-from aks_flex_node.lab.machines.bases import System
-from aks_flex_node.lab.tools import catalog, packages
-from aks_flex_node.lab.tools.packages import PythonTool
-from aks_flex_node.lab.tools.toolbox import Toolbox
+from aks_flex_lab.errors import ToolError
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.node_agent import PYTHONS
+from aks_flex_lab.tools import catalog, python_tools
+from aks_flex_lab.tools.python_tools import PythonTool
+from aks_flex_lab.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,21 +30,24 @@ def test_every_package_is_pinned_by_hash_and_no_address_is_named(tool: PythonToo
 
 
 def test_there_is_one_for_us_and_one_for_the_machines() -> None:
-    assert {tool.python for tool in catalog.PYTHON_TOOLS} == {packages.OWN_PYTHON, PYTHONS[System.BOOKWORM]}
-    assert catalog.find("azure-cli") == AZ
-    assert AZ.python == packages.OWN_PYTHON
+    assert {tool.python for tool in catalog.PYTHON_TOOLS} == {
+        python_tools.OWN_PYTHON,
+        PYTHONS[DebianRelease.BOOKWORM],
+    }
+    assert catalog.find_tool("azure-cli") == AZ
+    assert AZ.python == python_tools.OWN_PYTHON
 
 
 def test_packages_are_taken_by_their_hashes_alone_and_none_is_built(tmp_path: Path) -> None:
-    words = packages.install_command(AZ, tmp_path)
+    words = python_tools.install_command(AZ, tmp_path)
     assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(words)
     assert words[words.index("--python-version") + 1] == AZ.python
 
 
 def test_a_machine_runs_it_with_its_own_python(tmp_path: Path) -> None:
     other = PythonTool("azure-cli", AZ.release, "azure.cli", ("az",), ("version",), python="3.9")
-    assert packages.pythons(other) == ["/usr/bin/python3.9", "python3.9"]
-    assert len(packages.pythons(AZ)) == 3
+    assert python_tools.pythons(other) == ["/usr/bin/python3.9", "python3.9"]
+    assert len(python_tools.pythons(AZ)) == 3
 
 
 def test_it_is_found_when_it_is_whole(tmp_path: Path) -> None:
@@ -53,7 +56,7 @@ def test_it_is_found_when_it_is_whole(tmp_path: Path) -> None:
         box.path("azure-cli", "az")
     assert missing.value.name == "tool-missing"
     assert [state.state for state in box.missing()] == ["missing"]
-    place = box.packages(AZ).place
+    place = box.python_tool_directory(AZ).path
     place.mkdir(parents=True)
     (place / "az").write_text("az")
     assert box.path("azure-cli", "az") == place / "az"
@@ -63,7 +66,7 @@ def test_it_is_found_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_cleaning_keeps_it(tmp_path: Path) -> None:
     box = Toolbox(tmp_path, "amd64", (AZ,))
-    place = box.packages(AZ).place
+    place = box.python_tool_directory(AZ).path
     place.mkdir(parents=True)
     (box.root / "azure-cli-1.0-py3.11-amd64-0").mkdir()
     box.clean()

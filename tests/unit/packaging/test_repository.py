@@ -6,15 +6,15 @@ import gzip
 import hashlib
 from typing import TYPE_CHECKING
 
-from deb.archives import Entry, ar, tar_gz
-from deb.repository import index, source
+from deb.archive_formats import PackageEntry, ar, tar_gz
+from deb.repository import apt_source, write_index
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def put(repository: Path, version: str, arch: str) -> bytes:
-    control = tar_gz({"control": Entry(f"Package: one\nVersion: {version}\n".encode())}, 7)
+    control = tar_gz({"control": PackageEntry(f"Package: one\nVersion: {version}\n".encode())}, 7)
     content = ar({"debian-binary": b"2.0\n", "control.tar.gz": control}, 7)
     place = repository / f"pool/main/one_{version}_{arch}.deb"
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def test_each_architecture_lists_all_its_versions(tmp_path: Path) -> None:
     put(tmp_path, "1", "amd64")
     newer = put(tmp_path, "2", "amd64")
     put(tmp_path, "2", "arm64")
-    index(tmp_path, 0)
+    write_index(tmp_path, 0)
     listed = (tmp_path / "dists/stable/main/binary-amd64/Packages").read_text().strip().split("\n\n")
     assert [entry.splitlines()[1] for entry in listed] == ["Version: 1", "Version: 2"]
     assert f"Filename: pool/main/one_2_amd64.deb\nSize: {len(newer)}\n" in listed[1]
@@ -35,7 +35,7 @@ def test_each_architecture_lists_all_its_versions(tmp_path: Path) -> None:
 
 def test_release_names_every_list_by_its_hash(tmp_path: Path) -> None:
     put(tmp_path, "1", "amd64")
-    index(tmp_path, 0)
+    write_index(tmp_path, 0)
     dists = tmp_path / "dists/stable"
     lines = (dists / "Release").read_text().partition("SHA256:\n")[2].splitlines()
     assert len(lines) == 4
@@ -47,6 +47,6 @@ def test_release_names_every_list_by_its_hash(tmp_path: Path) -> None:
 
 
 def test_the_source_has_its_key_inside() -> None:
-    text = source("https://example.test/apt", "-----BEGIN-----\n\nabc\n-----END-----\n")
+    text = apt_source("https://example.test/apt", "-----BEGIN-----\n\nabc\n-----END-----\n")
     assert text.endswith("Signed-By:\n -----BEGIN-----\n .\n abc\n -----END-----\n")
     assert "URIs: https://example.test/apt\nSuites: stable\n" in text

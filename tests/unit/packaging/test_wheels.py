@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import aks_flex_node
-from deb.wheels import MACHINES, PYTHONS, carried, own_wheel, requirements
+from deb.wheels import MACHINES, PYTHONS, own_wheel, package_wheels, requirements
 
 SOURCE = Path(aks_flex_node.__file__).parent
 PINNED = SOURCE.parents[1] / "requirements/base.txt"
@@ -64,7 +64,7 @@ def test_a_wheel_for_several_pythons_is_carried_once(tmp_path: Path) -> None:
         (tmp_path / python / "pure-1-py3-none-any.whl").write_bytes(b"pure")
     (tmp_path / "3.13" / "native-1-cp313-cp313-x.whl").write_bytes(b"native")
 
-    files = carried(tmp_path, SOURCE, "1.2.3", 0)
+    files = package_wheels(tmp_path, SOURCE, "1.2.3", 0)
 
     own = "aks_flex_node-1.2.3-py3-none-any.whl"
     assert sorted(files) == sorted(["index.json", "native-1-cp313-cp313-x.whl", "pure-1-py3-none-any.whl", own])
@@ -77,4 +77,4 @@ def test_a_python_without_wheels_makes_no_package(tmp_path: Path) -> None:
     for python in PYTHONS[1:]:
         (tmp_path / python).mkdir()
     with pytest.raises(FileNotFoundError, match=PYTHONS[0]):
-        carried(tmp_path, SOURCE, "1.2.3", 0)
+        package_wheels(tmp_path, SOURCE, "1.2.3", 0)

@@ -7,9 +7,8 @@ import re
 
 import pytest
 
-from release.licences import Package, listed, package
-from release.refusals import Refused
-from release.sbom import bill, hashes
+from release.checkout import ReleaseError
+from release.sbom import ShippedPackage, bill_of_materials, licence_list, pinned_hashes, read_package
 
 PINNED = f"""\
 one==1.0 \\
@@ -33,7 +32,7 @@ def metadata(*lines: str) -> str:
     ],
 )
 def test_a_licence_is_known_however_it_is_said(line: str, licence: str) -> None:
-    assert package(metadata(line)).licence == licence
+    assert read_package(metadata(line)).licence == licence
 
 
 @pytest.mark.parametrize(
@@ -46,25 +45,28 @@ def test_a_licence_is_known_however_it_is_said(line: str, licence: str) -> None:
     ],
 )
 def test_a_licence_that_nobody_looked_at_stops_the_release(lines: tuple[str, ...]) -> None:
-    with pytest.raises(Refused, match=r"some-package 1.0 comes under a licence that was not looked at"):
-        package(metadata(*lines))
+    with pytest.raises(ReleaseError, match=r"some-package 1.0 comes under a licence that was not looked at"):
+        read_package(metadata(*lines))
 
 
 def test_what_a_package_needs_is_read_without_its_extras() -> None:
     lines = ["License: MIT", "Requires-Dist: typing_extensions>=4; python_version < '3.11'"]
-    made = package(metadata(*lines, "Requires-Dist: pytest; extra == 'test'"))
+    made = read_package(metadata(*lines, "Requires-Dist: pytest; extra == 'test'"))
     assert made.needs == ("typing-extensions",)
 
 
 def test_hashes_are_found_for_each_pin() -> None:
-    assert hashes(PINNED) == {("one", "1.0"): ["a" * 64, "b" * 64], ("two-three", "2.0"): ["c" * 64]}
+    assert pinned_hashes(PINNED) == {("one", "1.0"): ["a" * 64, "b" * 64], ("two-three", "2.0"): ["c" * 64]}
 
 
-FOUND = [Package("one", "1.0", "MIT", ("two-three", "absent")), Package("two-three", "2.0", "MIT OR Apache-2.0", ())]
+FOUND = [
+    ShippedPackage("one", "1.0", "MIT", ("two-three", "absent")),
+    ShippedPackage("two-three", "2.0", "MIT OR Apache-2.0", ()),
+]
 
 
 def test_a_bill_names_every_package_with_its_licence_and_what_it_needs() -> None:
-    made = json.loads(bill("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0))
+    made = json.loads(bill_of_materials("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0))
     assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
     assert made["metadata"]["timestamp"] == "1970-01-01T00:00:00Z"
     one, two = made["components"]
@@ -77,15 +79,15 @@ def test_a_bill_names_every_package_with_its_licence_and_what_it_needs() -> None
 
 
 def test_a_bill_is_the_same_each_time_and_another_for_other_packages() -> None:
-    made = bill("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0)
-    assert made == bill("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0)
-    other = bill("aks-flex-node", "1.2.3", FOUND[:1], PINNED, moment=0)
+    made = bill_of_materials("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0)
+    assert made == bill_of_materials("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0)
+    other = bill_of_materials("aks-flex-node", "1.2.3", FOUND[:1], PINNED, moment=0)
     assert json.loads(other)["serialNumber"] != json.loads(made)["serialNumber"]
 
 
 def test_a_bill_has_what_the_format_demands() -> None:
     """What its schema cannot say, too: every name stands once, and every need is one of the names."""
-    made = json.loads(bill("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0))
+    made = json.loads(bill_of_materials("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0))
     assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", made["serialNumber"])
     parts = [made["metadata"]["component"], *made["components"]]
     assert all({"type", "name", "version", "bom-ref", "purl", "licenses"} <= part.keys() for part in parts)
@@ -96,5 +98,5 @@ def test_a_bill_has_what_the_format_demands() -> None:
 
 
 def test_the_list_of_licences_has_a_line_for_each_package() -> None:
-    rows = [line.split(None, 2) for line in listed("aks-flex-rp", FOUND).splitlines()[2:]]
+    rows = [line.split(None, 2) for line in licence_list("aks-flex-rp", FOUND).splitlines()[2:]]
     assert rows == [["one", "1.0", "MIT"], ["two-three", "2.0", "MIT OR Apache-2.0"]]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import aks_flex_node
-from release.checkout import problems, version, version_in
-from release.refusals import Refused
+from release.checkout import ReleaseError, problems, version, version_in
 
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 1.2.3 (2026-11-15)\n\n- Something.\n\n## 1.2.30\n"
 
@@ -45,5 +44,5 @@ def test_only_a_version_before_the_final_one_is_made_without_tests(wanted: str, 
 
 def test_the_version_stands_in_one_place() -> None:
     assert version() == aks_flex_node.__version__
-    with pytest.raises(Refused, match="no __version__"):
+    with pytest.raises(ReleaseError, match="no __version__"):
         version_in("# nothing here\n")

@@ -6,25 +6,23 @@ import io
 import tarfile
 from typing import TYPE_CHECKING
 
-from release.archives import AGENT, PROVIDER, packed
-from release.checkout import SOURCES
-from release.trees import Tree, merged, own_sources
+from release.program_archives import AGENT, PROVIDER, PackageTree, merge_trees, own_sources, pack
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def tree(folder: Path, python: str, files: dict[str, str]) -> Tree:
+def tree(folder: Path, python: str, files: dict[str, str]) -> PackageTree:
     for name, content in files.items():
         path = folder / python / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    return Tree(python, folder / python)
+    return PackageTree(python, folder / python)
 
 
 def test_what_is_the_same_for_all_stands_there_once(tmp_path: Path) -> None:
     trees = [tree(tmp_path, python, {"yaml/__init__.py": "same"}) for python in ("3.11", "3.13")]
-    assert set(merged(trees)) == {"yaml/__init__.py"}
+    assert set(merge_trees(trees)) == {"yaml/__init__.py"}
 
 
 def test_compiled_modules_of_all_pythons_stand_beside_one_another(tmp_path: Path) -> None:
@@ -32,7 +30,7 @@ def test_compiled_modules_of_all_pythons_stand_beside_one_another(tmp_path: Path
         tree(tmp_path, "3.11", {"yaml/__init__.py": "same", "yaml/_yaml.cpython-311.so": "a"}),
         tree(tmp_path, "3.13", {"yaml/__init__.py": "same", "yaml/_yaml.cpython-313.so": "b"}),
     ]
-    assert set(merged(trees)) == {"yaml/__init__.py", "yaml/_yaml.cpython-311.so", "yaml/_yaml.cpython-313.so"}
+    assert set(merge_trees(trees)) == {"yaml/__init__.py", "yaml/_yaml.cpython-311.so", "yaml/_yaml.cpython-313.so"}
 
 
 def test_an_older_python_that_wants_other_bytes_has_the_whole_package_apart(tmp_path: Path) -> None:
@@ -40,7 +38,7 @@ def test_an_older_python_that_wants_other_bytes_has_the_whole_package_apart(tmp_
         tree(tmp_path, python, {"web/__init__.py": "same", "web/version.py": wanted})
         for python, wanted in (("3.10", "1"), ("3.12", "2"), ("3.13", "2"))
     ]
-    placed = merged(trees)
+    placed = merge_trees(trees)
     names = {"web/__init__.py", "web/version.py"}
     assert set(placed) == names | {f"python3.10/{name}" for name in names}
     assert (placed["python3.10/web/version.py"].read_text(), placed["web/version.py"].read_text()) == ("1", "2")
@@ -48,33 +46,33 @@ def test_an_older_python_that_wants_other_bytes_has_the_whole_package_apart(tmp_
 
 def test_what_one_python_alone_needs_is_seen_by_it_alone(tmp_path: Path) -> None:
     trees = [tree(tmp_path, "3.10", {"backport.py": "x", "same.py": "y"}), tree(tmp_path, "3.13", {"same.py": "y"})]
-    assert set(merged(trees)) == {"python3.10/backport.py", "same.py"}
+    assert set(merge_trees(trees)) == {"python3.10/backport.py", "same.py"}
 
 
 def test_notes_of_the_installer_and_programs_of_others_are_left_out(tmp_path: Path) -> None:
     files = {"a-1.dist-info/RECORD": "", "a-1.dist-info/METADATA": "m", "bin/a": "", "a/__pycache__/b.pyc": ""}
-    assert set(merged([tree(tmp_path, "3.11", files)])) == {"a-1.dist-info/METADATA"}
+    assert set(merge_trees([tree(tmp_path, "3.11", files)])) == {"a-1.dist-info/METADATA"}
 
 
 def test_the_agent_is_packed_without_the_provider_and_the_provider_without_the_agent() -> None:
-    agent, provider = (set(own_sources(SOURCES, set(program.left_out))) for program in (AGENT, PROVIDER))
+    agent, provider = (set(own_sources(program.packages, set(program.left_out))) for program in (AGENT, PROVIDER))
     assert "aks_flex_node/agent/components/kubelet/kubelet.service" in agent
-    assert not any(name.startswith(("aks_flex_node/rp/", "aks_flex_node/lab/")) for name in agent)
-    assert "aks_flex_node/rp/dashboard/templates/base.html" in provider
-    assert not any(name.startswith(("aks_flex_node/agent/", "aks_flex_node/lab/")) for name in provider)
+    assert not any(name.startswith(("aks_flex_rp/", "aks_flex_lab/")) for name in agent)
+    assert "aks_flex_rp/dashboard/templates/base.html" in provider
+    assert not any(name.startswith(("aks_flex_node/agent/", "aks_flex_lab/")) for name in provider)
 
 
 def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("a")
     (tmp_path / "b.py").write_text("b")
-    one = packed(AGENT, {"a.py": tmp_path / "a.py", "b.py": tmp_path / "b.py"}, moment=1_700_000_000)
+    one = pack(AGENT, {"a.py": tmp_path / "a.py", "b.py": tmp_path / "b.py"}, moment=1_700_000_000)
     (tmp_path / "a.py").touch()
-    assert packed(AGENT, {"b.py": tmp_path / "b.py", "a.py": tmp_path / "a.py"}, moment=1_700_000_000) == one
+    assert pack(AGENT, {"b.py": tmp_path / "b.py", "a.py": tmp_path / "a.py"}, moment=1_700_000_000) == one
 
 
 def test_only_the_command_may_be_run_and_all_of_it_is_roots(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("a")
-    with tarfile.open(fileobj=io.BytesIO(packed(AGENT, {"a.py": tmp_path / "a.py"}, moment=1))) as made:
+    with tarfile.open(fileobj=io.BytesIO(pack(AGENT, {"a.py": tmp_path / "a.py"}, moment=1))) as made:
         members = {member.name: member for member in made}
     assert [name for name, member in members.items() if member.mode & 0o111] == ["bin/aks-flex-node"]
     assert {(member.uid, member.gid, member.mtime) for member in members.values()} == {(0, 0, 1)}

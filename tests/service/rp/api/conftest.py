@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_rp.settings import ServiceSettings
     from tests.service.rp.api.calling import Api
     from tests.service.rp.api.running import Running
@@ -42,7 +42,7 @@ def recording() -> Recording:
 
 
 @pytest.fixture(scope="session")
-def tenant(authority: Authority) -> Iterator[Tenant]:
+def tenant(authority: CertificateAuthority) -> Iterator[Tenant]:
     with running_tenant(authority) as tenant:
         yield tenant
 
@@ -54,7 +54,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def ca_cert_data(authority: Authority) -> str:
+def ca_cert_data(authority: CertificateAuthority) -> str:
     return base64.b64encode(authority.certificate.read_bytes()).decode()
 
 

@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.processes import run
 from tests.service.rp.api.bodies import principal, token
 
 if TYPE_CHECKING:
-    from aks_flex_node.lab.processes import Result
+    from aks_flex_lab.processes import CommandResult
     from tests.service.rp.api.running import Running
 
 CONFIG = Path(__file__).parent / "schemathesis.toml"
 PROGRAM = Path(sys.executable).parent / "schemathesis"
 
 
-def fuzz(service: Running, room: Path, examples: int, seconds: float = 600) -> Result:
+def fuzz(service: Running, room: Path, examples: int, seconds: float = 600) -> CommandResult:
     """So many made-up requests for each operation, beside those that cover its parameters one by one."""
     for name in ("fuzz-1", "fuzz-2"):
         service.admin.put(name, token(maxPods=20), url=True)

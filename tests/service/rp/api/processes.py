@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import urllib3
 
-from aks_flex_node.lab.processes import Process, dies_with_us, spawn
+from aks_flex_lab.processes import ProcessHandle, parent_death_wrapper, spawn
 from tests.service.ports import free_port
 from tests.service.rp.api.calling import Api, Connection
 
@@ -26,13 +26,13 @@ class ServiceProcess:
         self.room, self._database, self._recording = room, database or "", recording
         self._ca_cert_data = ca_cert_data
         self._port = free_port()
-        self._process: Process | None = None
+        self._process: ProcessHandle | None = None
         self.log = room / "log"
 
     def start(self) -> None:
         self.room.mkdir(exist_ok=True)
         words = (str(self.room / "state"), str(self._port), self._ca_cert_data, self._database)
-        program = (*dies_with_us(), sys.executable, "-m", "tests.service.rp.api.program", *words)
+        program = (*parent_death_wrapper(), sys.executable, "-m", "tests.service.rp.api.program", *words)
         paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
         self._process = spawn(program, log=self.log, env=paths)
         end = time.monotonic() + 60

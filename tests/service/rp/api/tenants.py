@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.pki import CertificateAuthority
 
 METADATA = f"/{TENANT}/v2.0/.well-known/openid-configuration"
 KEYS = f"/{TENANT}/discovery/v2.0/keys"
@@ -39,7 +39,7 @@ class Tenant:
 
 
 @contextmanager
-def running_tenant(authority: Authority) -> Iterator[Tenant]:
+def running_tenant(authority: CertificateAuthority) -> Iterator[Tenant]:
     issuer, pair = Issuer(), authority.issue("localhost", "localhost", names=("localhost",))
 
     class Answers(Handler):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.core.exceptions import ClientAuthenticationError
 
+from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.azure import credentials
-from aks_flex_node.lab.entra.directory import TENANT
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_joins import READY
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from aks_flex_node.lab.entra.directory import Principal
+    from aks_flex_lab.entra.directory import EntraPrincipal
     from tests.service.lab_cloud.clouds import Cloud
     from tests.service.rp.api.calling import Api
     from tests.service.rp.api.running import Running
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def service(run_service: Callable[..., AbstractContextManager[Running]], cloud: Cloud) -> Iterator[Running]:
     """One that trusts the lab's Entra ID."""
-    tenant = {"tenantId": TENANT, "metadataUrl": cloud.metadata, "caFile": cloud.ca, "audiences": [cloud.url]}
+    tenant = {"tenantId": TENANT_ID, "metadataUrl": cloud.metadata, "caFile": cloud.ca, "audiences": [cloud.url]}
     azure = {"resourceManager": cloud.url, "authority": cloud.url, "caFile": cloud.ca}
     with run_service(auth={"tenants": [tenant]}, azure=azure) as running:
         yield running
 
 
 @pytest.fixture
-def identity(cloud: Cloud) -> Principal:
+def identity(cloud: Cloud) -> EntraPrincipal:
     return cloud.directory.service_principal("edge", "the old secret")
 
 
@@ -49,14 +49,14 @@ def signed_in(config: dict[str, Any], secret: str, ca: str) -> str:
     return f"Bearer {credential.get_token(f'{audience}/.default').token}"
 
 
-def body(identity: Principal, secret: str) -> dict[str, Any]:
+def body(identity: EntraPrincipal, secret: str) -> dict[str, Any]:
     made = principal(identity.client_id, secret)
-    made["properties"]["azureAuth"]["servicePrincipal"]["clientTenant"] = TENANT
+    made["properties"]["azureAuth"]["servicePrincipal"]["clientTenant"] = TENANT_ID
     return made
 
 
 def test_a_node_is_told_all_that_it_needs_to_follow_the_service(
-    service: Running, cloud: Cloud, identity: Principal, name: str
+    service: Running, cloud: Cloud, identity: EntraPrincipal, name: str
 ) -> None:
     config = service.admin.put(name, body(identity, "the old secret")).properties["config"]
 
@@ -68,7 +68,7 @@ def test_a_node_is_told_all_that_it_needs_to_follow_the_service(
 
 
 def test_a_new_secret_reaches_the_node_with_a_token_that_it_got_by_the_old_one(
-    service: Running, cloud: Cloud, identity: Principal, name: str
+    service: Running, cloud: Cloud, identity: EntraPrincipal, name: str
 ) -> None:
     config = service.admin.put(name, body(identity, "the old secret")).properties["config"]
     node = service.admin.as_somebody(signed_in(config, "the old secret", cloud.ca))
@@ -88,7 +88,7 @@ def test_a_new_secret_reaches_the_node_with_a_token_that_it_got_by_the_old_one(
     assert listed["servicePrincipal"] == {
         "clientId": identity.client_id,
         "clientSecret": "the new secret",
-        "clientTenant": TENANT,
+        "clientTenant": TENANT_ID,
     }
     with pytest.raises(ClientAuthenticationError):
         signed_in(config, "the old secret", cloud.ca)
@@ -97,7 +97,7 @@ def test_a_new_secret_reaches_the_node_with_a_token_that_it_got_by_the_old_one(
 
 
 def test_a_node_that_has_joined_gets_itself_a_new_token_and_stays_joined(
-    service: Running, cloud: Cloud, identity: Principal, name: str
+    service: Running, cloud: Cloud, identity: EntraPrincipal, name: str
 ) -> None:
     admin = service.admin
     config = admin.put(name, body(identity, "the old secret"), url=True).properties["config"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.lab.processes import run
+from aks_flex_lab.processes import run
 
 if TYPE_CHECKING:
     from tests.service.rp.api.recording import Recording

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import jwt
 import pytest
 
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.processes import spawn
 from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import ArmClient
-from aks_flex_node.lab.entra.directory import TENANT
-from aks_flex_node.lab.processes import spawn
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
 from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
@@ -24,8 +24,8 @@ from tests.service.ports import accepts, wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.lab.entra.directory import Principal
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.pki import CertificateAuthority
     from tests.service.lab_cloud.clouds import Cloud
 
 PLANT = parse_cluster_id(CLUSTER)
@@ -46,14 +46,14 @@ class Clock:
 
 def tokens_of(cloud: Cloud, ca: str | None = None, clock: Clock | None = None) -> TokenVerifier:
     tenant = TenantSettings(
-        tenant_id=TENANT, metadata_url=cloud.metadata, ca_file=ca or cloud.ca, audiences=(cloud.url,)
+        tenant_id=TENANT_ID, metadata_url=cloud.metadata, ca_file=ca or cloud.ca, audiences=(cloud.url,)
     )
     return TokenVerifier(AuthSettings(tenants=(tenant,)), monotonic=clock or time.monotonic)
 
 
-def signed_in(cloud: Cloud, principal: Principal) -> str:
+def signed_in(cloud: Cloud, principal: EntraPrincipal) -> str:
     authority = credentials.TokenAuthority(cloud.url, cloud.ca)
-    credential = credentials.service_principal(TENANT, principal.client_id, "right", authority)
+    credential = credentials.service_principal(TENANT_ID, principal.client_id, "right", authority)
     return f"Bearer {credential.get_token(f'{cloud.url}/.default').token}"
 
 
@@ -62,7 +62,7 @@ def test_a_service_principal_is_known_by_its_token(cloud: Cloud) -> None:
     tokens = tokens_of(cloud)
     header = signed_in(cloud, principal)
     caller = asyncio.run(tokens.caller(header))
-    assert (caller.id, caller.kind, caller.tenant) == (principal.object_id, "Application", TENANT)
+    assert (caller.id, caller.kind, caller.tenant) == (principal.object_id, "Application", TENANT_ID)
     assert caller.ids == {principal.object_id, principal.client_id}
     assert tokens.cached(header) is caller
 
@@ -70,12 +70,12 @@ def test_a_service_principal_is_known_by_its_token(cloud: Cloud) -> None:
 def test_a_token_for_another_audience_is_refused(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("p", "right")
     authority = credentials.TokenAuthority(cloud.url, cloud.ca)
-    credential = credentials.service_principal(TENANT, principal.client_id, "right", authority)
+    credential = credentials.service_principal(TENANT_ID, principal.client_id, "right", authority)
     token = credential.get_token("https://graph.microsoft.com/.default").token
     with pytest.raises(Unauthenticated) as caught:
         asyncio.run(tokens_of(cloud).caller(f"Bearer {token}"))
     assert caught.value.code == "InvalidAuthenticationTokenAudience"
-    assert f'authorization_uri="{cloud.url}/{TENANT}"' in caught.value.challenge
+    assert f'authorization_uri="{cloud.url}/{TENANT_ID}"' in caught.value.challenge
 
 
 def test_a_new_key_of_the_tenant_is_found(cloud: Cloud) -> None:
@@ -96,7 +96,7 @@ def test_a_new_key_of_the_tenant_is_found(cloud: Cloud) -> None:
 
 
 def test_known_keys_serve_while_the_tenant_is_away_and_unknown_ones_wait(
-    authority: Authority, tmp_path: Path
+    authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     with running_cloud(authority, tmp_path, "https://localhost:1") as cloud:
         clock = Clock()
@@ -123,7 +123,7 @@ def test_known_keys_serve_while_the_tenant_is_away_and_unknown_ones_wait(
 
 
 def test_an_authority_that_shows_a_certificate_of_somebody_else_is_not_believed(cloud: Cloud, tmp_path: Path) -> None:
-    from aks_flex_node.lab.pki import Authority as Another  # noqa: PLC0415
+    from aks_flex_lab.pki import CertificateAuthority as Another  # noqa: PLC0415
 
     stranger = Another(tmp_path)
     stranger.ensure()
@@ -143,7 +143,7 @@ def test_azures_role_assignments_decide(cloud: Cloud) -> None:
     below = cloud.directory.service_principal("below", "right")
     cloud.assignments.put(f"{CLUSTER}/flexNodeConfig/edge-1", OWNER, below.object_id)
     credential = credentials.service_principal(
-        TENANT, service.client_id, "right", credentials.TokenAuthority(cloud.url, cloud.ca)
+        TENANT_ID, service.client_id, "right", credentials.TokenAuthority(cloud.url, cloud.ca)
     )
     clock = Clock()
     roles = Roles([], AzureAssignments(ArmClient(credential, cloud.url, ca_file=cloud.ca), clock))
@@ -168,7 +168,7 @@ def test_azures_role_assignments_decide(cloud: Cloud) -> None:
 def test_the_service_finds_its_identity_in_the_environment(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     service = cloud.directory.service_principal("service", "right")
     cloud.assignments.put(CLUSTER, READER, service.object_id)
-    monkeypatch.setenv("AZURE_TENANT_ID", TENANT)
+    monkeypatch.setenv("AZURE_TENANT_ID", TENANT_ID)
     monkeypatch.setenv("AZURE_CLIENT_ID", service.client_id)
     monkeypatch.setenv("AZURE_CLIENT_SECRET", "right")
     credential = credentials.default_credential(credentials.TokenAuthority(cloud.url, cloud.ca))

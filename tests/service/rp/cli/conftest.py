@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.settings import ServiceSettings
     from tests.service.rp.api.running import Running
 
 
 @pytest.fixture(scope="session")
-def clusters(authority: Authority) -> list[ClusterInfo]:
+def clusters(authority: CertificateAuthority) -> list[ClusterInfo]:
     return known_clusters(base64.b64encode(authority.certificate.read_bytes()).decode())
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import jwt
 from azure.core.credentials import AccessToken
 
-from aks_flex_node.lab.processes import run, spawn
+from aks_flex_lab.processes import run, spawn
 from aks_flex_rp.crypto.self_signed import PrivateCa
 from tests.service.ports import free_port
 

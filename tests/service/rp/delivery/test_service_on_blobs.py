@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.pki import CertificateAuthority
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
 
 
 @pytest.fixture
-def service(azurite: Azurite, authority: Authority, tmp_path: Path) -> Iterator[Running]:
+def service(azurite: Azurite, authority: CertificateAuthority, tmp_path: Path) -> Iterator[Running]:
     file = tmp_path / "connection-string"
     file.touch(0o600)
     file.write_text(azurite.connection_string)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import urllib3
 import yaml
 
-from aks_flex_node.lab.processes import dies_with_us, spawn
+from aks_flex_lab.processes import parent_death_wrapper, spawn
 from aks_flex_rp.service import open_store
 from tests.service.rp.api.calling import Api, Connection
 from tests.service.rp.api.recording import Recording
@@ -40,7 +40,7 @@ class Program:
         """Killed at the end, as by a power cut."""
         words = ("-m", "tests.service.rp.notifying.program", str(self._config), self._ca_cert_data)
         paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
-        process = spawn((*dies_with_us(), sys.executable, *words), log=self._log, env=paths)
+        process = spawn((*parent_death_wrapper(), sys.executable, *words), log=self._log, env=paths)
         try:
             api = self._api()
             yield api

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Pair
+    from aks_flex_lab.pki import CertificatePair
 
 SOON = 30.0  # a bound for what takes a second or two
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -75,7 +75,7 @@ class Receiver:
 
 
 @contextmanager
-def receiving(pair: Pair | None = None, port: int = 0) -> Iterator[Receiver]:
+def receiving(pair: CertificatePair | None = None, port: int = 0) -> Iterator[Receiver]:
     """Over TLS when there is a certificate."""
     receiver = Receiver()
     receiver.hold.set()

@@ -15,7 +15,7 @@ from tests.service.rp.notifying.receivers import SECRET, SOON, receiving, write_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.pki import CertificateAuthority
     from tests.service.rp.notifying.receivers import Receiver
 
 BODY = '{"text": "käse"}'
@@ -71,7 +71,7 @@ def test_who_does_not_answer_is_not_waited_for(receiver: Receiver, secret_file: 
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_certificate_is_verified(authority: Authority, secret_file: Path, trusted: bool) -> None:
+def test_a_certificate_is_verified(authority: CertificateAuthority, secret_file: Path, trusted: bool) -> None:
     pair = authority.issue("receiver", "receiver", names=("localhost",))
     with receiving(pair) as receiver:
         outcome = send(receiver.url, secret_file, authority.certificate if trusted else None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aks_flex_node.lab.pki import Authority
+    from aks_flex_lab.pki import CertificateAuthority
     from tests.service.rp.notifying.receivers import Receiver
     from tests.service.rp.store.servers import PostgresServer
 
@@ -31,7 +31,7 @@ READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVe
 
 
 @pytest.fixture
-def ca_cert_data(authority: Authority) -> str:
+def ca_cert_data(authority: CertificateAuthority) -> str:
     return base64.b64encode(authority.certificate.read_bytes()).decode()
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.lab.processes import Process, run, spawn
+from aks_flex_lab.processes import ProcessHandle, run, spawn
 from tests.service.ports import free_port
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class PostgresServer:
         self._room = room
         self._programs = programs
         self._port = free_port()
-        self._process: Process | None = None
+        self._process: ProcessHandle | None = None
         # The server ends with the thread that started it, when a run is killed: so that thread must last.
         self._parent = ThreadPoolExecutor(1)
         self._databases = 0

@@ -8,11 +8,11 @@ from azure.cli.core.azclierror import MutuallyExclusiveArgumentError, Validation
 from azure.core.exceptions import HttpResponseError
 from knack.log import get_logger
 
-from azext_aks_flex_node import arguments, bodies, words
+from azext_aks_flex_node import arguments, node_changes, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import PutNode
-from azext_aks_flex_node.private_files import client_secret
-from azext_aks_flex_node.tables import rows
+from azext_aks_flex_node.secret_input import client_secret
+from azext_aks_flex_node.tables import table_rows
 
 logger = get_logger(__name__)
 
@@ -43,22 +43,22 @@ class Create(FlexNodeCommand):
     AZ_SUPPORT_NO_WAIT = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=rows, **kwargs)
+        super().__init__(*args, table_transformer=table_rows, **kwargs)
 
     @classmethod
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
         schema = super()._build_arguments_schema(*args, **kwargs)
         arguments.node(schema, new=True)
-        arguments.writing(schema)
+        arguments.node_options(schema)
         return schema
 
     def execute(self) -> Any:
         args = self.ctx.typed
         refuse_lost_url(args)
-        said, body = words.said(args), words.properties(args) or {}
-        wanted = bodies.changed(body, said)
-        if words.secret_missing({}, wanted):
-            wanted = bodies.changed(body, replace(said, client_secret=client_secret()))
+        said, body = option_values.node_options_of(args), option_values.properties_from_file(args) or {}
+        wanted = node_changes.apply_options(body, said)
+        if option_values.is_secret_missing({}, wanted):
+            wanted = node_changes.apply_options(body, replace(said, client_secret=client_secret()))
         _warn_of_idle_identity(wanted)
         try:
             return PutNode(self.ctx, wanted, url=bool(args.get("output_config_url")))()
@@ -78,7 +78,7 @@ def refuse_lost_url(args: dict[str, Any]) -> None:
 
 
 def _warn_of_idle_identity(wanted: dict[str, Any]) -> None:
-    if bodies.method_of(wanted) == bodies.TOKEN or wanted.get("continuousMonitoring"):
+    if node_changes.auth_method_of(wanted) == node_changes.TOKEN or wanted.get("continuousMonitoring"):
         return
     if not wanted.get("kubernetesAuth", {}).get("useAzureAuth"):
         logger.warning(

@@ -8,7 +8,7 @@ from azure.cli.core.azclierror import InvalidArgumentValueError
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import ListNodes
-from azext_aks_flex_node.tables import rows
+from azext_aks_flex_node.tables import table_rows
 
 STATES = ("Created", "ConfigFetched", "BootstrapAttempted", "Joined", "Failed")
 
@@ -24,7 +24,7 @@ class List(FlexNodeCommand):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=rows, **kwargs)
+        super().__init__(*args, table_transformer=table_rows, **kwargs)
 
     @classmethod
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:

@@ -7,7 +7,7 @@ from azure.cli.core.aaz import register_command
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import GetNode
-from azext_aks_flex_node.tables import rows
+from azext_aks_flex_node.tables import table_rows
 
 
 @register_command("aks flex-node show")
@@ -22,7 +22,7 @@ class Show(FlexNodeCommand):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=rows, **kwargs)
+        super().__init__(*args, table_transformer=table_rows, **kwargs)
 
     @classmethod
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:

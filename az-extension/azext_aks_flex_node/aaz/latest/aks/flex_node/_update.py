@@ -8,11 +8,11 @@ from azure.cli.core.azclierror import ValidationError
 from azure.core.exceptions import HttpResponseError
 from knack.log import get_logger
 
-from azext_aks_flex_node import arguments, bodies, words
+from azext_aks_flex_node import arguments, node_changes, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import GetNode, PutNode
-from azext_aks_flex_node.private_files import client_secret
-from azext_aks_flex_node.tables import rows
+from azext_aks_flex_node.secret_input import client_secret
+from azext_aks_flex_node.tables import table_rows
 
 from ._create import refuse_lost_url
 
@@ -21,7 +21,7 @@ logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class How:
+class UpdateFlags:
     """How an update is to be done."""
 
     url: bool
@@ -49,13 +49,13 @@ class Update(FlexNodeCommand):
     AZ_SUPPORT_NO_WAIT = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, table_transformer=rows, **kwargs)
+        super().__init__(*args, table_transformer=table_rows, **kwargs)
 
     @classmethod
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
         schema = super()._build_arguments_schema(*args, **kwargs)
         arguments.node(schema)
-        arguments.writing(schema)
+        arguments.node_options(schema)
         schema.allow_downgrade = AAZBoolArg(
             options=["--allow-downgrade"], arg_group="Versions", help="Versions older than the node's are meant."
         )
@@ -64,21 +64,21 @@ class Update(FlexNodeCommand):
     def execute(self) -> Any:
         args = self.ctx.typed
         refuse_lost_url(args)
-        how = How(bool(args.get("output_config_url")), bool(args.get("allow_downgrade")))
-        body, said = words.properties(args), words.said(args)
+        how = UpdateFlags(bool(args.get("output_config_url")), bool(args.get("allow_downgrade")))
+        body, said = option_values.properties_from_file(args), option_values.node_options_of(args)
         found = GetNode(self.ctx)()
-        first = bodies.writable(found)
-        if words.secret_missing(first, bodies.changed(first if body is None else body, said)):
+        first = node_changes.writable_properties(found)
+        if option_values.is_secret_missing(first, node_changes.apply_options(first if body is None else body, said)):
             said = replace(said, client_secret=client_secret())
         return self._written(found, body, said, how)
 
     def _written(
-        self, found: dict[str, Any], body: dict[str, Any] | None, said: bodies.Said, how: How
+        self, found: dict[str, Any], body: dict[str, Any] | None, said: node_changes.NodeOptions, how: UpdateFlags
     ) -> dict[str, Any]:
         """Only if it still is as it was read, so that nobody's change is undone."""
         for attempt in range(1, ATTEMPTS + 1):
-            first = bodies.writable(found)
-            wanted = bodies.changed(first if body is None else body, said)
+            first = node_changes.writable_properties(found)
+            wanted = node_changes.apply_options(first if body is None else body, said)
             if wanted == first and not (how.url or how.downgrade):
                 logger.warning("Nothing is to be changed.")
                 return found
@@ -93,10 +93,16 @@ class Update(FlexNodeCommand):
                 return dict(written)
         raise AssertionError("The last attempt returns or raises.")
 
-    def _read_again(self, first: dict[str, Any], body: dict[str, Any] | None, said: bodies.Said) -> dict[str, Any]:
+    def _read_again(
+        self, first: dict[str, Any], body: dict[str, Any] | None, said: node_changes.NodeOptions
+    ) -> dict[str, Any]:
         """As somebody else has left it, unless that was what these words are about."""
         found = GetNode(self.ctx)()
-        lost = ["all of it"] if body is not None else bodies.overruled(first, bodies.writable(found), said)
+        lost = (
+            ["all of it"]
+            if body is not None
+            else node_changes.conflicting_paths(first, node_changes.writable_properties(found), said)
+        )
         if lost:
             raise ValidationError(
                 f"Somebody else has just changed the flex node {found['name']}: {', '.join(lost)}.",
@@ -105,7 +111,7 @@ class Update(FlexNodeCommand):
         return dict(found)
 
 
-def _warn_of_dead_url(written: dict[str, Any], how: How) -> None:
+def _warn_of_dead_url(written: dict[str, Any], how: UpdateFlags) -> None:
     properties = written["properties"]
     token = not properties.get("kubernetesAuth", {}).get("useAzureAuth")
     if token and properties["status"].get("joinState") != "Joined" and not how.url:

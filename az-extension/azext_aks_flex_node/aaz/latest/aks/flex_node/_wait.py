@@ -11,8 +11,8 @@ from knack.log import get_logger
 
 from azext_aks_flex_node import arguments, tables
 from azext_aks_flex_node.commands import FlexNodeCommand
+from azext_aks_flex_node.errors import explain_errors
 from azext_aks_flex_node.operations import GetNode
-from azext_aks_flex_node.refusals import explained
 
 READY = "properties.status.conditions[?type=='Ready' && status=='True'] | [0]"
 INTERVAL = 5  # seconds; az's own 30 are for what takes minutes
@@ -45,11 +45,11 @@ class Wait(AAZWaitCommand, FlexNodeCommand):
         )
 
     def __call__(self, command_args: dict[str, Any]) -> None:
-        self.ctx = self.made_context(command_args)
+        self.ctx = self.create_context(command_args)
         self._interval = int(command_args["interval"])
         if self._for_ready:
             command_args["custom"] = READY
-        with explained(self.ctx):
+        with explain_errors(self.ctx):
             result = super().__call__(command_args)
         if isinstance(result, Exception):  # az returns it where it gave up, and would go on as if all were well
             raise AzureResponseError(str(result), self._advice())

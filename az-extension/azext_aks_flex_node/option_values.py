@@ -1,0 +1,85 @@
+"""Reads the values of typed options, and the files they name, as node options and properties."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+from azure.cli.core.azclierror import FileOperationError, InvalidArgumentValueError
+
+from azext_aks_flex_node import node_changes
+from azext_aks_flex_node.arguments import COMPONENTS
+from azext_aks_flex_node.node_changes import PRINCIPAL, NodeOptions
+from azext_aks_flex_node.secret_input import UNREADABLE, file_error, read_private
+
+Document = dict[str, Any]
+
+
+def node_options_of(args: Document) -> NodeOptions:
+    file = args.get("client_secret_file")
+    versions = {name: args.get(f"{name}_version") for name in COMPONENTS}
+    return NodeOptions(
+        auth_method=args.get("auth_method"),
+        client_id=args.get("client_id"),
+        client_secret=read_private(file, "--client-secret-file") if file else None,
+        client_tenant=args.get("client_tenant"),
+        principal_id=args.get("principal_id"),
+        certificate_on_machine=args.get("certificate_on_machine"),
+        kubernetes_auth=args.get("kubernetes_auth"),
+        monitor=args.get("continuous_monitoring"),
+        versions={name: version for name, version in versions.items() if version is not None},
+        max_pods=args.get("max_pods"),
+        kubelet=read_document(args["kubelet_config"], "--kubelet-config") if "kubelet_config" in args else None,
+        drift_policy=args.get("drift_policy"),
+        pause=args.get("pause"),
+        vpn=args.get("vpn"),
+        server_url=args.get("server_url"),
+        labels=args.get("labels", ()),
+        taints=args.get("taints", ()),
+    )
+
+
+def properties_from_file(args: Document) -> Document | None:
+    """Those in the file that --file names, whether or not ARM's envelope is around them."""
+    if "file" not in args:
+        return None
+    found = read_document(args["file"], "--file")
+    made = node_changes.writable_properties(found) if isinstance(found.get("properties"), dict) else found
+    wrong = node_changes.malformed_path(made)
+    if wrong:
+        raise InvalidArgumentValueError(
+            f"--file: {wrong} is not of the kind that the API has there.", "Check --file."
+        )
+    return made
+
+
+def read_document(file: str, option: str) -> Document:
+    try:
+        found = yaml.safe_load(Path(file).expanduser().read_bytes())
+    except yaml.YAMLError:
+        raise FileOperationError(f"{option}: {file} is neither JSON nor YAML.", f"Check {option}.") from None
+    except UNREADABLE as error:
+        raise file_error(file, option, error) from None
+    if not isinstance(found, dict):
+        raise InvalidArgumentValueError(f"{option}: {file} holds no settings by name.", f"Check {option}.")
+    return dict(_json_value(found))
+
+
+def _json_value(value: Any) -> Any:
+    """As JSON has it: YAML knows days, too; and a name without a value is to the service as if it were not there."""
+    if isinstance(value, dict):
+        return {str(name): _json_value(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_json_value(each) for each in value]
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def is_secret_missing(before: Document, after: Document) -> bool:
+    """Whether these properties are of a service principal whose secret nobody has said yet."""
+    if node_changes.auth_method_of(after) != PRINCIPAL:
+        return False
+    had, has = ((each.get("azureAuth", {}).get(PRINCIPAL) or {}) for each in (before, after))
+    known = bool(had) and had.get("clientId") == has.get("clientId") and not had.get("certificateOnMachine")
+    return not known and not has.get("clientSecret") and not has.get("certificateOnMachine")

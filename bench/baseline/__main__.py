@@ -1,0 +1,81 @@
+"""Joins fresh machines by hand and says how long each phase took; the last line is one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.baseline.join import BaselineSettings, JoinTimings, join
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.versions import NodeVersions
+from bench.lab import running_lab
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_lab.lab import Lab
+
+
+def arguments() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="bench.baseline", description=__doc__)
+    words.add_argument("--rounds", type=int, default=5, help="how many machines, one after another")
+    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
+    words.add_argument(
+        "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
+    )
+    words.add_argument("--containerd", default=NodeVersions.containerd)
+    words.add_argument("--kubernetes", default=NodeVersions.kubernetes)
+    words.add_argument("--no-node-ip", action="store_true", help="let the kubelet look its own name up")
+    words.add_argument("--cgroupfs", action="store_true", help="the cgroupfs driver instead of systemd's")
+    return words.parse_args()
+
+
+def measure(lab: Lab, system: DebianRelease, settings: BaselineSettings, number: int) -> JoinTimings:
+    name = f"baseline-{number}"
+    with lab.exclusive():
+        machine = lab.inventory.add(name, system, "bench", TerminalProgress())
+    try:
+        return join(lab, machine, settings)
+    finally:
+        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
+        lab.cluster.run("delete", "pod", f"web-{name}", "--ignore-not-found", "--force", "--grace-period=0")
+        with lab.exclusive():
+            lab.inventory.remove(machine)
+
+
+def summary(rounds: Sequence[JoinTimings]) -> dict[str, dict[str, float]]:
+    """Median and spread of every phase, and of the way to Ready as a whole."""
+    series = {phase: [joined.phases[phase] for joined in rounds] for phase in rounds[0].phases}
+    series["to_ready"] = [joined.ready for joined in rounds]
+    return {
+        phase: {
+            "median": round(statistics.median(values), 3),
+            "min": round(min(values), 3),
+            "max": round(max(values), 3),
+        }
+        for phase, values in series.items()
+    }
+
+
+def main() -> None:
+    told = arguments()
+    settings = BaselineSettings(
+        NodeVersions(kubernetes=told.kubernetes, containerd=told.containerd),
+        node_ip=not told.no_node_ip,
+        systemd_cgroup=not told.cgroupfs,
+    )
+    rounds = []
+    with running_lab(told.lab) as lab:
+        for number in range(1, told.rounds + 1):
+            joined = measure(lab, DebianRelease(told.os), settings, number)
+            rounds.append(joined)
+            phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in joined.phases.items())
+            print(f"round {number}:  {phases}  =  ready in {joined.ready:.2f} s", flush=True)
+    print(json.dumps({"bench": "baseline", "rounds": len(rounds), "os": told.os, "seconds": summary(rounds)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""The physical limit of a join, phase by phase, on fresh machines: `python -m bench.floor`."""

@@ -1,0 +1,116 @@
+"""The service as `aks-flex-rp serve` runs it, in a process of its own, with a tenant that it trusts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.processes import ProcessHandle, resident_bytes, run, spawn
+from aks_flex_rp.store.sqlite import SqliteStore
+from bench.rp_load.connections import Server
+from tests.service.ports import accepts, free_port
+from tests.unit.rp.auth.issuing import curve_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bench.rp_load.client import LoadTask
+    from tests.service.rp.api.tenants import Tenant
+
+ROOT = Path(__file__).parents[2]
+CHECKOUT_ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this very checkout, whichever is installed
+# Operators write much faster here than the service lets one of them; nodes poll within their usual limits.
+LIMITS = {"writesPerSecond": 1_000_000, "writeBurst": 1_000_000}
+OPERATOR_LIMITS = {
+    **LIMITS,
+    "readsPerSecond": 1_000_000,
+    "readBurst": 1_000_000,
+}  # one person reads as fast as it goes
+
+
+@dataclass(frozen=True)
+class RunningService:
+    process: ProcessHandle
+    server: Server
+    state: Path
+
+    @property
+    def mebibytes(self) -> float:
+        return resident_bytes([self.process.pid]) / 2**20
+
+    @property
+    def admin(self) -> str:
+        return (self.state / "admin.key").read_text().strip()
+
+
+@contextmanager
+def running_service(
+    state: Path,
+    tenant: Tenant,
+    database: str = "",
+    program: Sequence[str] = (),
+    *,
+    limits: Mapping[str, int] = LIMITS,
+) -> Iterator[RunningService]:
+    port, state = free_port(), state.absolute()
+    state.mkdir(mode=0o700, exist_ok=True)
+    settings: dict[str, Any] = {
+        "listen": f"127.0.0.1:{port}",
+        "publicUrl": f"https://127.0.0.1:{port}",
+        "stateDir": str(state),
+        "auth": {"tenants": [tenant.settings.model_dump(mode="json", by_alias=True)]},
+        "limits": dict(limits),
+    }
+    config = state / f"config-{port}.yaml"
+    config.write_text(json.dumps(settings | ({"database": database} if database else {})))
+    words = program or ("-m", "aks_flex_rp", "serve")
+    process = spawn((sys.executable, *words, "--config", config), log=state / f"log-{port}", env=CHECKOUT_ENVIRONMENT)
+    try:
+        _wait(process, port, state / f"log-{port}")
+        yield RunningService(process, Server("127.0.0.1", port, str(state / "tls" / "ca.crt"), "127.0.0.1"), state)
+    finally:
+        process.stop(30)
+
+
+def _wait(process: ProcessHandle, port: int, log: Path) -> None:
+    end = time.monotonic() + 60
+    while not accepts(port):
+        if not process.alive or time.monotonic() > end:
+            raise SystemExit(f"The service did not start: {log.read_text()}")
+        time.sleep(0.02)
+
+
+def sqlite(state: Path) -> SqliteStore:
+    """The store of a service that is not running."""
+    state.mkdir(mode=0o700, exist_ok=True)
+    return SqliteStore(state / "flex.db")
+
+
+def fast_signing(tenant: Tenant) -> Tenant:
+    """On a curve, so that a hundred thousand tokens are signed in seconds."""
+    tenant.issuer.keys["curve"] = curve_key("P-256")
+    return tenant
+
+
+def measure(task: LoadTask, room: Path, before: Sequence[str] = ()) -> dict[str, Any]:
+    """Run the client to its end; `before` are words before its command, such as those that enter a namespace."""
+    argv, told = command(task, room, before)
+    run(*argv, env=CHECKOUT_ENVIRONMENT, timeout=900)
+    found: dict[str, Any] = json.loads(told.read_text())
+    return found
+
+
+def start_client(task: LoadTask, room: Path, before: Sequence[str] = ()) -> tuple[ProcessHandle, Path]:
+    argv, told = command(task, room, before)
+    return spawn(argv, log=room / "client.log", env=CHECKOUT_ENVIRONMENT), told
+
+
+def command(task: LoadTask, room: Path, before: Sequence[str]) -> tuple[list[str], Path]:
+    written, told = room / f"task-{time.monotonic_ns()}.json", room / f"told-{time.monotonic_ns()}.json"
+    task.write(written)
+    return [*before, sys.executable, "-m", "bench.rp_load.client", str(written), str(told)], told

@@ -1,0 +1,214 @@
+"""Builds the Debian package: its files, control data, man pages and shell completions."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import inspect
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer._completion_shared import get_completion_script
+from typer.main import get_command
+
+from aks_flex_node.agent.cli.app import app
+from aks_flex_node.agent.config.render import config_template
+from deb.archive_formats import PackageEntry, ar, tar_gz
+from deb.wheels import package_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+COMMAND = "aks-flex-node"
+COMPLETIONS = {
+    "bash": f"usr/share/bash-completion/completions/{COMMAND}",
+    "zsh": f"usr/share/zsh/vendor-completions/_{COMMAND}",
+    "fish": f"usr/share/fish/vendor_completions.d/{COMMAND}.fish",
+}
+EXITS = "What each exit code means, and every error by its name: docs/troubleshooting.md of the project."
+
+CommandPath = tuple[str, ...]  # the words of a command
+
+
+def completion_scripts() -> dict[str, str]:
+    """The scripts by the places where shells look for them."""
+    words = {"prog_name": COMMAND, "complete_var": "_AKS_FLEX_NODE_COMPLETE"}
+    return {place: get_completion_script(shell=shell, **words) + "\n" for shell, place in COMPLETIONS.items()}
+
+
+def man_pages(version: str, when: int) -> dict[str, str]:
+    """One page for the program and one for each of its commands, by file name."""
+    root = get_command(app)
+    found = list(_commands(root, (COMMAND,), root.context_class(root, info_name=COMMAND)))
+    head = f'{time.strftime("%Y-%m-%d", time.gmtime(when))}" "aks-flex-node {version}" "AKS Flex Node'
+    return {f"{'-'.join(way)}.1": _page(way, context, head, _neighbours(way, found)) for way, context in found}
+
+
+def _commands(command: Any, way: CommandPath, context: Any) -> Iterator[tuple[CommandPath, Any]]:
+    yield way, context
+    for word, below in sorted(getattr(command, "commands", {}).items()):
+        if not below.hidden:
+            yield from _commands(below, (*way, word), below.context_class(below, info_name=word, parent=context))
+
+
+def _neighbours(way: CommandPath, found: list[tuple[CommandPath, Any]]) -> list[str]:
+    """The page above and those right below."""
+    names = [other for other, _ in found if other in {way[:-1], *(one for one, _ in found if one[:-1] == way)}]
+    return ["-".join(name) for name in names if name]
+
+
+def _page(way: CommandPath, context: Any, head: str, neighbours: list[str]) -> str:
+    name, command = "-".join(way), context.command
+    text = inspect.cleandoc(command.help or "")
+    lines = [f'.TH "{name.upper()}" "1" "{head}"', ".SH NAME"]
+    lines += [f"{_escaped(name)} \\- {_escaped(_first(text))}", ".SH SYNOPSIS"]
+    usage = " ".join([*way, *command.collect_usage_pieces(context)])
+    lines += [f".B {_escaped(usage)}", ".SH DESCRIPTION", *_paragraphs(text), *_options(context)]
+    lines += [".SH EXIT STATUS", _escaped(EXITS), ".SH SEE ALSO"]
+    lines += [", ".join(f"\\fB{_escaped(one)}\\fR(1)" for one in neighbours) or f"\\fB{COMMAND}\\fR(1)"]
+    return "\n".join(lines) + "\n"
+
+
+def _first(text: str) -> str:
+    return text.partition("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".")
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in text.replace("\b", "").split("\n\n"):
+        yield ".PP"
+        yield _escaped(" ".join(paragraph.split()))
+
+
+def _options(context: Any) -> Iterator[str]:
+    records = [record for each in context.command.get_params(context) if (record := each.get_help_record(context))]
+    if records:
+        yield ".SH OPTIONS"
+    for words, meaning in records:
+        yield from (".TP", f"\\fB{_escaped(words)}\\fR", _escaped(" ".join(meaning.split())))
+
+
+def _escaped(text: str) -> str:
+    """Text that roff takes for nothing but text: a line of it must not begin with a dot or a quote, either."""
+    plain = text.replace("\\", "\\e").replace("-", "\\-")
+    return re.sub(r"^(?=[.'])", r"\\&", plain)
+
+
+MACHINE_FILES = Path(__file__).parent / "machine"
+NAME = "aks-flex-node"
+LIB = f"usr/lib/{NAME}"
+DOC = f"usr/share/doc/{NAME}"
+EXAMPLE = f"etc/{NAME}/config.yaml.example"
+MAINTAINER = "The AKS Flex Node authors <aksflexnode@users.noreply.github.com>"
+HOMEPAGE = "https://github.com/Azure/AKSFlexNode"
+SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
+CONTROL = """Package: {name}
+Version: {version}
+Architecture: {arch}
+Maintainer: {maintainer}
+Installed-Size: {size}
+Depends: python3 (>= 3.10), python3 (<< 3.14)
+Recommends: iptables, conntrack, ethtool, socat
+Suggests: openvpn
+Section: admin
+Priority: optional
+Homepage: {homepage}
+Description: turn this machine into a worker node of an AKS cluster
+ The agent of AKS Flex Node makes a machine outside Azure a worker node of an
+ AKS cluster by one command, keeps it one, and leaves the machine as it was
+ by another.
+ .
+ Installing the package changes nothing else on the machine: it starts and
+ enables no service until the machine is told to join.
+"""
+
+
+@dataclass(frozen=True)
+class PackageBuild:
+    """One package to be made."""
+
+    version: str
+    arch: str
+    timestamp: int  # the time that everything in it bears
+    checkout: Path
+    wheels: Path
+
+    @property
+    def debian_version(self) -> str:
+        """The version as dpkg orders versions: there, only a tilde lets 1.3.0rc1 come before 1.3.0."""
+        return re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"~\1", self.version)
+
+    @property
+    def file_name(self) -> str:
+        """With the version as it is said everywhere else: GitHub does not keep a tilde in a file's name."""
+        return f"{NAME}_{self.version}_{self.arch}.deb"
+
+
+def build_package(build: PackageBuild) -> bytes:
+    files = package_files(build)
+    members = {
+        "debian-binary": b"2.0\n",
+        "control.tar.gz": tar_gz(control_files(build, files), build.timestamp),
+        "data.tar.gz": tar_gz(files, build.timestamp),
+    }
+    return ar(members, build.timestamp)
+
+
+def package_files(build: PackageBuild) -> dict[str, PackageEntry]:
+    wheels = package_wheels(build.wheels, build.checkout / "src/aks_flex_node", build.version, build.timestamp)
+    manual = man_pages(build.version, build.timestamp)
+    return {
+        f"usr/bin/{NAME}": PackageEntry((MACHINE_FILES / NAME).read_bytes(), 0o755),
+        f"{LIB}/environments.py": PackageEntry((MACHINE_FILES / "environments.py").read_bytes()),
+        **{f"{LIB}/wheels/{name}": PackageEntry(content) for name, content in wheels.items()},
+        **{f"usr/share/man/man1/{name}.gz": PackageEntry(_gzip(text.encode())) for name, text in manual.items()},
+        **{place: PackageEntry(text.encode()) for place, text in completion_scripts().items()},
+        EXAMPLE: PackageEntry(config_template().encode()),
+        f"{DOC}/copyright": PackageEntry(_copyright(build).encode()),
+        f"{DOC}/changelog.gz": PackageEntry(_gzip(_changelog(build).encode())),
+        f"{DOC}/troubleshooting.md": PackageEntry((build.checkout / "docs/troubleshooting.md").read_bytes()),
+    }
+
+
+def control_files(build: PackageBuild, files: dict[str, PackageEntry]) -> dict[str, PackageEntry]:
+    size = sum(-(-len(entry.content) // 1024) for entry in files.values())
+    said = CONTROL.format(
+        name=NAME, version=build.debian_version, arch=build.arch, maintainer=MAINTAINER, homepage=HOMEPAGE, size=size
+    )
+    sums = [f"{hashlib.md5(files[path].content).hexdigest()}  {path}\n" for path in sorted(files)]  # noqa: S324 - dpkg's own
+    return {
+        "control": PackageEntry(said.encode()),
+        "conffiles": PackageEntry(f"/{EXAMPLE}\n".encode()),
+        "md5sums": PackageEntry("".join(line for line in sums if EXAMPLE not in line).encode()),
+        "triggers": PackageEntry((MACHINE_FILES / "triggers").read_bytes()),
+        **{name: PackageEntry(_script(name, build), 0o755) for name in SCRIPTS},
+    }
+
+
+def _script(name: str, build: PackageBuild) -> bytes:
+    return (MACHINE_FILES / name).read_bytes().replace(b"@VERSION@", build.debian_version.encode())
+
+
+def _changelog(build: PackageBuild) -> str:
+    date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(build.timestamp))
+    said = f"  * What is new, in words of users:\n    {HOMEPAGE}/blob/main/CHANGELOG.md"
+    return f"{NAME} ({build.debian_version}) stable; urgency=medium\n\n{said}\n\n -- {MAINTAINER}  {date}\n"
+
+
+def _copyright(build: PackageBuild) -> str:
+    """In the form that machines read. What the wheels are licensed under stands in each of them."""
+    head = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"
+    title, _, text = (build.checkout / "LICENSE").read_text().strip().partition("\n\n")
+    holder, _, terms = text.partition("\n\n")
+    body = "\n".join(f" {line.strip() or '.'}" for line in terms.splitlines())
+    who = holder.removeprefix("Copyright (c) ")
+    own = f"\nFiles: *\nCopyright: {who}\nLicense: {'Expat' if title == 'MIT License' else title}\n{body}\n"
+    note = f"Comment: The licences of the packages below /{LIB}/wheels stand in each of them (*.dist-info).\n"
+    return f"{head}Upstream-Name: {NAME}\nSource: {HOMEPAGE}\n{note}{own}"
+
+
+def _gzip(content: bytes) -> bytes:
+    return gzip.compress(content, 9, mtime=0)

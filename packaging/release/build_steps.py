@@ -1,0 +1,109 @@
+"""The build steps of a release: wheels, programs, packages, SBOMs, installer, checksums and signature."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from aks_flex_lab.processes import run
+from release import program_archives, sbom
+from release.checkout import HOME, ReleaseError, changed_at, version
+from release.program_archives import PLATFORMS, fetch_trees
+
+SUMS = "SHA256SUMS"
+SIGNATURE = f"{SUMS}.asc"
+INSTALLER = HOME / "packaging" / "install" / "install.sh"
+NO_KEY = "key='@KEY@'"
+
+
+def write_sums(folder: Path) -> None:
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name not in {SUMS, SIGNATURE})
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (folder / SUMS).write_text("".join(lines))
+
+
+def sign(folder: Path, key: str) -> None:
+    """With a key of the caller's own keyring; its passphrase is the agent's business, never ours."""
+    (folder / SIGNATURE).unlink(missing_ok=True)
+    words = ["--batch", "--local-user", key, "--armor", "--digest-algo", "SHA512", "--detach-sign"]
+    run("gpg", *words, "--output", folder / SIGNATURE, folder / SUMS, timeout=300)
+
+
+def public_key(key: str, file: Path) -> bytes:
+    """The public half as gpg exports it, in the smallest form that verifies."""
+    run("gpg", "--batch", "--yes", "--export-options", "export-minimal", "--output", file, "--export", key)
+    if not file.exists():
+        raise ReleaseError(f"gpg has no key {key}.")
+    return file.read_bytes()
+
+
+def installer(template: str, key: bytes | None) -> str:
+    """install.sh with the key in it; without a key it asks for one."""
+    if template.count(NO_KEY) != 1:
+        raise ReleaseError(f"{INSTALLER.name} has no place for the key.")
+    return template if key is None else template.replace(NO_KEY, f"key='{base64.b64encode(key).decode()}'")
+
+
+def build_wheels(target: Path) -> None:
+    """The wheel of the agent, the provider and the lab, and that of the Azure CLI's extension."""
+    env = {"SOURCE_DATE_EPOCH": str(changed_at())}
+    words = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(target)]
+    run(*words, cwd=HOME, env=env)
+    run(HOME / "scripts" / "az-extension", target, cwd=HOME, env=env)
+
+
+def build_programs(target: Path) -> None:
+    """The agent's own release, which self-update fetches, and the provider's, for each processor."""
+    for program in program_archives.PROGRAMS:
+        for arch in PLATFORMS:
+            program_archives.build_archive(program, version(), arch, target, moment=changed_at())
+
+
+def write_sboms(target: Path) -> None:
+    """What each program is made of, on any processor, and under which licences."""
+    for program in program_archives.PROGRAMS:
+        with tempfile.TemporaryDirectory() as work:
+            trees = [tree for arch in PLATFORMS for tree in fetch_trees(program.requirements, arch, Path(work))]
+            found = sbom.shipped_packages(trees)
+        pinned = program.requirements.read_text()
+        made = sbom.bill_of_materials(program.name, version(), found, pinned, moment=changed_at())
+        (target / f"{program.name}-{version()}.cdx.json").write_text(made)
+        (target / f"{program.name}-{version()}-licences.txt").write_text(sbom.licence_list(program.name, found))
+
+
+def build_debs(target: Path) -> None:
+    for arch in PLATFORMS:
+        run(HOME / "scripts" / "deb", "--arch", arch, target, cwd=HOME, timeout=1800)
+
+
+def write_install_script(target: Path, key: str | None) -> None:
+    with tempfile.TemporaryDirectory() as work:
+        public = public_key(key, Path(work) / "key") if key else None
+    script = target / INSTALLER.name
+    script.write_text(installer(INSTALLER.read_text(), public))
+    script.chmod(0o755)
+
+
+def write_and_sign_sums(target: Path, key: str | None) -> None:
+    """Last of all, because the list must be of everything."""
+    write_sums(target)
+    if key:
+        sign(target, key)
+
+
+def empty_folder(target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in target.iterdir():
+        if path.is_file():
+            path.unlink()
+
+
+def run_checks(*words: str) -> None:
+    """A check of the repository's own, with its output as it comes, because it takes minutes."""
+    code = os.spawnvp(os.P_WAIT, words[0], list(words))  # noqa: S606 - it is an argument list
+    if code:
+        raise ReleaseError(f"`{' '.join(words)}` failed. Mend that first.")

@@ -1,0 +1,184 @@
+"""Archives of programs that run where they are unpacked: `bin/` and `lib/`, for every supported Python.
+
+Compiled modules cannot be imported from a zip file, so these are tarballs and not zipapps. Files that differ between
+Python versions are in `lib/python3.X/`, which comes first on the path.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import sys
+import tarfile
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.processes import run
+from deb.wheels import PYTHONS
+from release.checkout import HOME, REQUIREMENTS, SOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+# What glibc the oldest of the supported systems has is newer than this.
+PLATFORMS = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
+# Notes of the installer about itself, which differ for no reason, and programs that belong to other packages.
+INSTALLER_FILES = {"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "uv_cache.json", "direct_url.json"}
+
+
+@dataclass(frozen=True)
+class PackageTree:
+    """The packages for one Python, as installed."""
+
+    python: str
+    folder: Path
+
+    def files(self) -> dict[str, Path]:
+        found = {str(path.relative_to(self.folder)): path for path in self.folder.rglob("*") if path.is_file()}
+        return {name: path for name, path in found.items() if _belongs(Path(name))}
+
+
+def _belongs(name: Path) -> bool:
+    note = name.parent.name.endswith(".dist-info") and name.name in INSTALLER_FILES
+    return not note and name.parts[0] != "bin" and "__pycache__" not in name.parts and name.name != ".lock"
+
+
+def fetch_trees(requirements: Path, arch: str, work: Path) -> list[PackageTree]:
+    """The pinned packages for each Python, checked by their hashes, whatever this machine's own Python is."""
+    uv = Path(sys.executable).parent / "uv"
+    words = ["--quiet", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
+    trees = [PackageTree(python, work / f"{arch}-{python}") for python in PYTHONS]
+    for tree in trees:
+        place = ["--target", str(tree.folder), "--python-version", tree.python, "--python-platform", PLATFORMS[arch]]
+        run(uv, "pip", "install", *words, *place, "-r", requirements, timeout=600)
+    return trees
+
+
+def merge_trees(trees: list[PackageTree]) -> dict[str, Path]:
+    """One layout for all: names below `lib/`, and the files to put there."""
+    by_root: dict[str, dict[str, dict[str, Path]]] = defaultdict(lambda: defaultdict(dict))
+    for tree in trees:
+        for name, path in tree.files().items():
+            by_root[Path(name).parts[0]][tree.python][name] = path
+    placed: dict[str, Path] = {}
+    for wanted in by_root.values():
+        # What some Pythons lack is not for them, either.
+        placed.update(_merge_package(wanted) if len(wanted) == len(trees) else _per_python(wanted))
+    return placed
+
+
+def _merge_package(wanted: dict[str, dict[str, Path]]) -> dict[str, Path]:
+    """One package, in common from the newest Python down; one that wants other bytes under a name has it apart.
+
+    Whole, because a package cannot be had from two places at once. Its own folder is looked into first.
+    """
+    common: dict[str, Path] = {}
+    apart: dict[str, dict[str, Path]] = {}
+    for python, files in reversed(wanted.items()):
+        if all(common[name].read_bytes() == path.read_bytes() for name, path in files.items() if name in common):
+            common.update(files)
+        else:
+            apart[python] = files
+    return common | _per_python(apart)
+
+
+def _per_python(wanted: dict[str, dict[str, Path]]) -> dict[str, Path]:
+    return {f"python{python}/{name}": path for python, files in wanted.items() for name, path in files.items()}
+
+
+def own_sources(packages: Iterable[Path], left_out: set[str]) -> dict[str, Path]:
+    """Our own packages by their names, without the sub-packages that this program has no use for."""
+    apart = left_out | {"__pycache__"}
+    files = [(package, path) for package in packages for path in sorted(package.rglob("*")) if path.is_file()]
+    return {
+        str(path.relative_to(package.parent)): path
+        for package, path in files
+        if not apart & set(path.relative_to(package).parts)
+    }
+
+
+LAUNCHER = """#!/usr/bin/python3 -I
+import pathlib, sys
+python = "%d.%d" % sys.version_info[:2]
+if python not in {pythons}:
+    sys.exit("{name} was made for Python {first} to {last}; this machine's python3 is " + python + ".")
+lib = pathlib.Path(__file__).resolve().parents[1] / "lib"
+sys.path[:0] = [str(lib / ("python" + python)), str(lib)]
+from {module} import main
+main()
+"""
+
+
+@dataclass(frozen=True)
+class ReleasedProgram:
+    """A command, and what it takes to run it."""
+
+    name: str
+    module: str
+    requirements: Path
+    packages: tuple[Path, ...]
+    left_out: frozenset[str]
+    beside: Mapping[str, Path]
+
+    def launcher(self) -> str:
+        return LAUNCHER.format(
+            name=self.name, module=self.module, pythons=PYTHONS, first=PYTHONS[0], last=PYTHONS[-1]
+        )
+
+    def archive(self, version: str, arch: str) -> str:
+        return f"{self.name}-{version}-linux-{arch}.tar.gz"
+
+
+AGENT = ReleasedProgram(
+    "aks-flex-node", "aks_flex_node.agent.cli", REQUIREMENTS / "base.txt", (SOURCES,), frozenset(), {}
+)
+# What the lab needs is what the provider needs.
+PROVIDER = ReleasedProgram(
+    "aks-flex-rp",
+    "aks_flex_rp.cli",
+    REQUIREMENTS / "lab.txt",
+    (SOURCES, SOURCES.with_name("aks_flex_rp")),
+    frozenset({"agent"}),
+    {
+        f"share/systemd/{name}": HOME / "packaging" / "systemd" / name
+        for name in ("aks-flex-rp.service", "aks-flex-rp.sysusers")
+    },
+)
+PROGRAMS = (AGENT, PROVIDER)
+
+
+def build_archive(program: ReleasedProgram, version: str, arch: str, target: Path, *, moment: int) -> Path:
+    """The archive, and beside it its checksum, as self-update wants it."""
+    with tempfile.TemporaryDirectory() as work:
+        placed = merge_trees(fetch_trees(program.requirements, arch, Path(work)))
+        placed.update(own_sources(program.packages, set(program.left_out)))
+        content = pack(program, placed, moment=moment)
+    archive = target / program.archive(version, arch)
+    archive.write_bytes(content)
+    archive.with_name(f"{archive.name}.sha256").write_text(f"{hashlib.sha256(content).hexdigest()}  {archive.name}\n")
+    return archive
+
+
+def pack(program: ReleasedProgram, placed: Mapping[str, Path], *, moment: int) -> bytes:
+    """The same bytes for the same files, whoever packs them and when."""
+    members = {f"lib/{name}": path.read_bytes() for name, path in placed.items()}
+    members.update({name: path.read_bytes() for name, path in program.beside.items()})
+    members["LICENSE"] = (HOME / "LICENSE").read_bytes()
+    command = f"bin/{program.name}"
+    members[command] = program.launcher().encode()
+    total = io.BytesIO()
+    with (
+        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=total, mtime=0) as squeezed,
+        tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as made,
+    ):
+        for name in sorted(members):
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(members[name]), moment
+            member.mode = 0o755 if name == command else 0o644
+            made.addfile(member, io.BytesIO(members[name]))
+    return total.getvalue()

@@ -1,0 +1,77 @@
+"""Start the lab's Entra ID and ARM front, and serve until a signal ends them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from aks_flex_lab import network
+from aks_flex_lab.arm.deployments.service import Deployments
+from aks_flex_lab.arm.eventual_consistency import DelayedRoleAssignments, EventualConsistency, ThrottlingMiddleware
+from aks_flex_lab.arm.hybrid_compute import HybridCompute
+from aks_flex_lab.arm.managed_clusters import ManagedClusters
+from aks_flex_lab.arm.network_provider import NetworkProvider
+from aks_flex_lab.arm.provider_proxy import ProviderProxy
+from aks_flex_lab.arm.resource_manager import ResourceManagerFront, RoleDefinitions
+from aks_flex_lab.entra.authority import EntraAuthority
+from aks_flex_lab.entra.directory import EntraDirectory
+from aks_flex_lab.entra.tokens import SigningKeys, TokenIssuer
+from aks_flex_lab.http_server import parse_address, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+METHODS = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"]
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="azure", description="Answer as Entra ID and as Azure Resource Manager.")
+    parser.add_argument("--listen", type=parse_address, required=True, metavar="ADDR:PORT", help="where to speak TLS")
+    parser.add_argument("--cert", type=Path, required=True, help="the certificate and its chain, PEM")
+    parser.add_argument("--key", type=Path, required=True, help="the certificate's key, PEM")
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="principals, clusters, roles, keys")
+    parser.add_argument("--provider", required=True, metavar="URL", help="the resource provider behind the front")
+    parser.add_argument("--provider-ca", type=Path, metavar="FILE", help="who vouches for the provider, PEM")
+    parser.add_argument("--login", default=network.LOGIN_URL, metavar="URL", help="what clients call Entra ID")
+    parser.add_argument("--management", default=network.MANAGEMENT_URL, metavar="URL", help="what clients call ARM")
+    return parser.parse_args(argv)
+
+
+def application(options: argparse.Namespace) -> Starlette:
+    keys = SigningKeys(options.state)
+    keys.ensure()
+    directory = EntraDirectory(options.state)
+    mint = TokenIssuer(directory, keys, options.login.rstrip("/"))
+    management = options.management.rstrip("/")
+    provider = ProviderProxy(options.provider, options.provider_ca, management)
+    hybrid = HybridCompute(options.state, mint)
+    networks = NetworkProvider(options.state, management)
+    resources = ManagedClusters(options.state)
+    deployments = Deployments(options.state, resources, directory.tenant)
+    rooms = (RoleDefinitions(), hybrid, networks, deployments)
+    assignments = DelayedRoleAssignments(options.state, directory)
+    front = ResourceManagerFront(mint, resources, assignments, provider, management, rooms)
+    return Starlette(
+        routes=[
+            *EntraAuthority(mint).routes(),
+            *hybrid.routes(),
+            *networks.routes(),
+            Route("/{path:path}", front.answer, methods=METHODS),
+        ],
+        middleware=[Middleware(ThrottlingMiddleware, consistency=EventualConsistency(options.state))],
+    )
+
+
+def main() -> None:
+    options = arguments(sys.argv[1:])
+    serve(application(options), options.listen, options.cert, options.key)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The request body of a deployment, and its parameters checked against the template's definitions."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.arm.arm_errors import LabArmError
+from aks_flex_lab.arm.deployments.evaluation import DeploymentTarget, EvaluationScope, evaluate
+from aks_flex_lab.arm.deployments.template_errors import TemplateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# By ARM's names, which match without regard to case: what it is to us, and how ARM shows it.
+PARAMETER_TYPES: dict[str, tuple[type, str]] = {
+    "string": (str, "String"),
+    "securestring": (str, "SecureString"),
+    "int": (int, "Int"),
+    "bool": (bool, "Bool"),
+    "object": (dict, "Object"),
+    "secureobject": (dict, "SecureObject"),
+    "array": (list, "Array"),
+}
+SECURE_TYPES = frozenset({"SecureString", "SecureObject"})
+MASK = "*******"
+
+
+@dataclass(frozen=True)
+class DeploymentParameters:
+    values: Mapping[str, Any]
+    types: Mapping[str, str]  # as ARM shows them
+
+    def shown(self) -> dict[str, Any]:
+        """As everybody may see them who may read deployments."""
+        return {name: public_value(self.types[name], value) for name, value in self.values.items()}
+
+    def masked(self) -> dict[str, Any]:
+        """Values to calculate with where the result is shown."""
+        return {
+            name: mask(value) if self.types[name] in SECURE_TYPES else value for name, value in self.values.items()
+        }
+
+
+def public_value(kind: str, value: Any) -> dict[str, Any]:
+    return {"type": kind} if kind in SECURE_TYPES else {"type": kind, "value": value}
+
+
+def mask(value: Any) -> Any:
+    """Its shape is kept: templates ask for the keys of an object, and whether a string is empty."""
+    if isinstance(value, dict):
+        return {key: mask(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [mask(each) for each in value]
+    return MASK if isinstance(value, str) and value else value
+
+
+def read_parameters(
+    definitions: Mapping[str, Any], given: Mapping[str, Any], place: DeploymentTarget
+) -> DeploymentParameters:
+    names = {name.lower(): name for name in definitions}
+    if unknown := [name for name in given if name.lower() not in names]:
+        raise TemplateError(
+            f"The following parameters were supplied, but are not defined in the template: '{', '.join(unknown)}'. "
+            f"The template defines: '{', '.join(definitions)}'."
+        )
+    told = {names[name.lower()]: value for name, value in given.items()}
+    values: dict[str, Any] = {}
+    for name, definition in definitions.items():
+        values[name] = _value(name, definition, told, EvaluationScope(place, values, {}))
+    return DeploymentParameters(
+        values, {name: parameter_type(each, f"parameter '{name}'") for name, each in definitions.items()}
+    )
+
+
+def parameter_type(definition: Mapping[str, Any], what: str) -> str:
+    kind = str(definition.get("type", "")).lower()
+    if kind not in PARAMETER_TYPES:
+        raise TemplateError(
+            f"The {what} has the type '{definition.get('type')}', which is none of {', '.join(PARAMETER_TYPES)}."
+        )
+    return PARAMETER_TYPES[kind][1]
+
+
+def _value(name: str, definition: Mapping[str, Any], told: Mapping[str, Any], before: EvaluationScope) -> Any:
+    """A default may use the parameters before it."""
+    kind = parameter_type(definition, f"parameter '{name}'")
+    if name in told:
+        value = _given(name, told[name])
+    elif "defaultValue" in definition:
+        value = evaluate(definition["defaultValue"], before)
+    else:
+        raise TemplateError(f"The value for the template parameter '{name}' is not provided.")
+    if not has_type(value, kind):
+        raise TemplateError(f"The template parameter '{name}' must be of type '{kind}', and the value is not.")
+    _check(name, definition, kind, value)
+    return value
+
+
+def _given(name: str, told: Any) -> Any:
+    if not isinstance(told, dict) or "value" not in told:
+        raise TemplateError(f"The template parameter '{name}' has no value; references to a key vault are not here.")
+    return told["value"]
+
+
+def has_type(value: Any, kind: str) -> bool:
+    wanted = PARAMETER_TYPES[kind.lower()][0]
+    return isinstance(value, wanted) and not (wanted is int and isinstance(value, bool))
+
+
+def _check(name: str, definition: Mapping[str, Any], kind: str, value: Any) -> None:
+    allowed = definition.get("allowedValues")
+    if allowed is not None and value not in allowed:
+        repeated = (
+            "" if kind in SECURE_TYPES else f" The value '{value}' is not part of the allowed value(s): '{allowed}'."
+        )
+        raise TemplateError(f"The provided value for the template parameter '{name}' is not valid.{repeated}")
+    if kind != "Bool":
+        _check_size(name, definition, value if kind == "Int" else len(value))
+
+
+def _check_size(name: str, definition: Mapping[str, Any], size: int) -> None:
+    for limit in ("minValue", "minLength", "maxValue", "maxLength"):
+        if limit not in definition:
+            continue
+        bound = definition[limit]
+        if size < bound if limit.startswith("min") else size > bound:
+            raise TemplateError(f"The value of the template parameter '{name}' is not valid: its {limit} is {bound}.")
+
+
+# az puts a template's own text into the request, behind a name without quotes.
+BODY_TOKEN = re.compile(rb'("(?:[^"\\]|\\.)*")|(//[^\n]*|/\*.*?\*/)|(, template:)', re.DOTALL)
+
+
+def deployment_properties(content: bytes) -> dict[str, Any]:
+    """Of a deployment that is wanted."""
+    try:
+        properties: dict[str, Any] = json.loads(BODY_TOKEN.sub(_to_json_token, content), strict=False)["properties"]
+        mode = str(properties.get("mode") or "Incremental")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.") from None
+    if mode.lower() != "incremental":
+        words = "The lab deploys incrementally: it does not remove what is left out."
+        raise LabArmError(400, "InvalidDeploymentMode", words)
+    if "template" not in properties:
+        raise LabArmError(
+            400, "InvalidTemplate", "The lab takes a template in the request alone, and no link to one."
+        )
+    return properties
+
+
+def _to_json_token(found: re.Match[bytes]) -> bytes:
+    if found[2]:
+        return b" "
+    return b', "template":' if found[3] else found[1]

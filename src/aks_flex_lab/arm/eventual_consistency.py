@@ -1,0 +1,113 @@
+"""Delays and throttling of the lab's Azure: new identities and role assignments take effect later, as in Azure."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.arm.arm_errors import LabArmError
+from aks_flex_lab.arm.role_assignments import RoleAssignments
+from aks_flex_lab.files import file_lock, write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from aks_flex_lab.arm.role_assignments import RoleAssignment
+    from aks_flex_lab.entra.directory import EntraDirectory
+
+
+@dataclass(frozen=True)
+class ConsistencyDelays:
+    principal_seconds: float = 1.0  # until a new identity is known to whoever gives roles
+    assignment_seconds: float = 2.0  # until a role is in effect
+    throttled: int = 0  # so many more calls are put off
+    retry_after: int = 1
+
+
+class EventualConsistency:
+    """What of this Azure is still on its way, in a state directory."""
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / "consistency.json"
+        self._since = state / "since.json"
+        self._lock = state / "consistency.lock"
+
+    def delays(self) -> ConsistencyDelays:
+        return ConsistencyDelays(**json.loads(self._file.read_text())) if self._file.exists() else ConsistencyDelays()
+
+    def change(self, **changes: Any) -> None:
+        with file_lock(self._lock, "the pace of the lab's Azure", wait=True):
+            write_atomically(self._file, json.dumps(asdict(replace(self.delays(), **changes))))
+
+    def record_creation(self, what: str) -> None:
+        """An identity or an assignment is there from now on."""
+        with file_lock(self._lock, "the pace of the lab's Azure", wait=True):
+            write_atomically(self._since, json.dumps({**self._times(), what.lower(): time.time()}))
+
+    def age(self, what: str) -> float | None:
+        """None for what has been there for ever."""
+        since = self._times().get(what.lower())
+        return None if since is None else time.time() - since
+
+    def take_throttled(self) -> bool:
+        pace = self.delays()
+        if pace.throttled > 0:
+            self.change(throttled=pace.throttled - 1)
+        return pace.throttled > 0
+
+    def _times(self) -> dict[str, float]:
+        return json.loads(self._since.read_text()) if self._since.exists() else {}
+
+
+class DelayedRoleAssignments(RoleAssignments):
+    """Role assignments that take their time."""
+
+    def __init__(self, state: Path, directory: EntraDirectory) -> None:
+        super().__init__(state, directory)
+        self._consistency = EventualConsistency(state)
+
+    def put(self, scope: str, definition: str, principal: str, name: str = "") -> RoleAssignment:
+        age, pace = self._consistency.age(principal), self._consistency.delays()
+        if age is not None and age < pace.principal_seconds:
+            words = f"Principal {principal} does not exist in the directory {self._directory.tenant}."
+            raise LabArmError(400, "PrincipalNotFound", words)
+        self._refuse_another(scope, definition, principal, name)
+        before = self.find(f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name}") if name else None
+        made = super().put(scope, definition, principal, name)
+        if age is not None and before is None:
+            self._consistency.record_creation(made["id"])
+        return made
+
+    def in_effect(self) -> list[RoleAssignment]:
+        seconds = self._consistency.delays().assignment_seconds
+        ages = ((each, self._consistency.age(each["id"])) for each in self.all())
+        return [each for each, age in ages if age is None or age >= seconds]
+
+    def _refuse_another(self, scope: str, definition: str, principal: str, name: str) -> None:
+        """The same, under another name."""
+        wanted = (scope.lower(), definition.rpartition("/")[2].lower(), principal.lower())
+        for each in self.all():
+            told = each["properties"]
+            found = (told["scope"].lower(), told["roleDefinitionId"].rpartition("/")[2].lower())
+            if (*found, told["principalId"].lower()) == wanted and each["name"].lower() != name.lower():
+                raise LabArmError(409, "RoleAssignmentExists", "The role assignment already exists.")
+
+
+class ThrottlingMiddleware:
+    """In front of ARM: calls that are put off do not reach it."""
+
+    def __init__(self, app: ASGIApp, consistency: EventualConsistency) -> None:
+        self._app, self._consistency = app, consistency
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_arm = scope["type"] == "http" and scope["path"].startswith("/subscriptions/")
+        if is_arm and self._consistency.take_throttled():
+            words = "The request is being throttled as the limit has been reached for operation type."
+            answer = LabArmError(429, "TooManyRequests", words).response()
+            answer.headers["Retry-After"] = str(self._consistency.delays().retry_after)
+            return await answer(scope, receive, send)
+        return await self._app(scope, receive, send)

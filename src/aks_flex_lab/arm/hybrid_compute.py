@@ -1,0 +1,227 @@
+"""Microsoft.HybridCompute: Azure Arc machines, each with a system-assigned identity."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aks_flex_lab.arm import arm_errors
+from aks_flex_lab.arm.arm_errors import LabArmError
+from aks_flex_lab.arm.eventual_consistency import EventualConsistency
+from aks_flex_lab.files import file_lock, write_atomically
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from starlette.requests import Request
+
+    from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
+    from aks_flex_lab.entra.tokens import TokenIssuer
+
+MACHINE_TYPE = "Microsoft.HybridCompute/machines"
+SCOPE_PATH = r"(?P<scope>/subscriptions/[^/]+(/resourcegroups/[^/]+)?)"
+MACHINE_PATH = (
+    r"(?P<id>/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.hybridcompute/machines/(?P<name>[^/]+))"
+)
+API_VERSIONS = ["2024-07-10", "2024-05-20-preview", "2022-12-27"]
+TOKEN_PATH = "/lab/arc/token"  # noqa: S105 - where a machine's own agent gets its tokens
+
+ArcMachine = dict[str, Any]
+
+
+class ArcMachines:
+    """The machines in a state directory, as ARM's documents; with the hash of what each proves itself by."""
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / "machines.json"
+        self._lock = state / "machines.lock"
+
+    def all(self) -> list[ArcMachine]:
+        return json.loads(self._file.read_text()) if self._file.exists() else []
+
+    def find(self, id: str) -> ArcMachine | None:  # noqa: A002 - ARM's own word
+        return next((each for each in self.all() if each["id"].lower() == id.lower()), None)
+
+    def by_vm(self, vm: str) -> ArcMachine | None:
+        return next((each for each in self.all() if each["properties"]["vmId"].lower() == vm.lower()), None)
+
+    def put(self, machine: ArcMachine) -> None:
+        self._write(lambda kept: [*_without(kept, machine["id"]), machine])
+
+    def remove(self, id: str) -> None:  # noqa: A002
+        self._write(lambda kept: _without(kept, id))
+
+    def set_status(self, id: str, status: str) -> None:  # noqa: A002
+        """Connected, Disconnected or Expired: as a test wants it."""
+        machine = self.find(id)
+        if machine:
+            self.put({**machine, "properties": {**machine["properties"], "status": status}})
+
+    def _write(self, changed: Callable[[list[ArcMachine]], list[ArcMachine]]) -> None:
+        with file_lock(self._lock, "the lab's Arc machines", wait=True):
+            write_atomically(self._file, json.dumps(changed(self.all()), indent=1), 0o600)
+
+
+class HybridCompute:
+    def __init__(self, state: Path, mint: TokenIssuer) -> None:
+        self._machines, self._mint = ArcMachines(state), mint
+        self._consistency = EventualConsistency(state)
+
+    def routes(self) -> list[Route]:
+        """Where agents on machines get tokens; in Azure that is a service of Arc's own."""
+        return [Route(TOKEN_PATH, self._token, methods=["POST"])]
+
+    def handlers(self, front: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
+        def needing(verb: str, handler: Handler) -> Handler:
+            async def checked(request: Request, who: str, found: re.Match[str]) -> Response:
+                front.require_action(who, f"{MACHINE_TYPE}/{verb}", found.groupdict().get("id") or found["scope"])
+                return await handler(request, who, found)
+
+            return checked
+
+        async def seen(_: Request, who: str, found: re.Match[str]) -> Response:
+            """Of everything, what they may see."""
+            mine = [
+                one for one in self._below(found) if front.assignments.allows(who, f"{MACHINE_TYPE}/read", one["id"])
+            ]
+            return JSONResponse({"value": [public_document(one) for one in mine]})
+
+        listed = SCOPE_PATH + r"/providers/microsoft\.hybridcompute/machines"
+        return [
+            ("GET", r"/subscriptions/[^/]+/providers/microsoft\.hybridcompute", self._provider),
+            ("GET", SCOPE_PATH + "/resources", seen),
+            ("GET", listed, needing("read", self._list)),
+            ("GET", MACHINE_PATH, needing("read", self._get)),
+            ("PUT", MACHINE_PATH, needing("write", self._put)),
+            ("PATCH", MACHINE_PATH, needing("write", self._patch)),
+            ("DELETE", MACHINE_PATH, needing("delete", self._delete)),
+        ]
+
+    async def _provider(self, *_: object) -> Response:
+        kinds = [{"resourceType": "machines", "apiVersions": API_VERSIONS, "locations": []}]
+        told = {"namespace": "Microsoft.HybridCompute", "registrationState": "Registered", "resourceTypes": kinds}
+        return JSONResponse(told)
+
+    async def _list(self, _: Request, __: str, found: re.Match[str]) -> Response:
+        return JSONResponse({"value": [public_document(one) for one in self._below(found)]})
+
+    def _below(self, found: re.Match[str]) -> list[ArcMachine]:
+        scope = f"{found['scope']}/".lower()
+        return [one for one in self._machines.all() if one["id"].lower().startswith(scope)]
+
+    async def _get(self, _: Request, __: str, found: re.Match[str]) -> Response:
+        return JSONResponse(public_document(self._known(found["id"])))
+
+    async def _put(self, request: Request, _: str, found: re.Match[str]) -> Response:
+        asked = await _body(request)
+        known, told = self._machines.find(found["id"]), asked.get("properties") or {}
+        if not asked.get("location"):
+            raise LabArmError(400, "LocationRequired", "The location property is required for this definition.")
+        if known and known["properties"]["vmId"].lower() != str(told.get("vmId", "")).lower():
+            words = (
+                f"The machine '{found['name']}' exists already and belongs to another computer (its vmId differs)."
+            )
+            raise LabArmError(409, "HCRP409", words)
+        machine = self._made(found["id"], found["name"], asked, known)
+        self._machines.put(machine)
+        return JSONResponse(public_document(machine), 200 if known else 201)
+
+    def _made(self, id: str, name: str, asked: ArcMachine, known: ArcMachine | None) -> ArcMachine:  # noqa: A002
+        told = asked.get("properties") or {}
+        return {
+            "id": known["id"] if known else id,
+            "name": known["name"] if known else name,
+            "type": MACHINE_TYPE,
+            "location": known["location"] if known else asked["location"],
+            "tags": asked.get("tags") or {},
+            "identity": known["identity"] if known else self._identity(id, name),
+            "properties": {
+                "provisioningState": "Succeeded",
+                "status": "Connected",
+                "lastStatusChange": _now(),
+                "vmId": told.get("vmId") or str(uuid.uuid4()),
+                "displayName": name,
+                "osType": "linux",
+                "agentVersion": told.get("agentVersion", ""),
+            },
+            "proof": told.get("clientPublicKey", ""),
+        }
+
+    def _identity(self, id: str, name: str) -> dict[str, str]:  # noqa: A002
+        principal = self._mint.directory.managed_identity(name, id)
+        self._consistency.record_creation(principal.object_id)
+        tenant = self._mint.directory.tenant
+        return {"type": "SystemAssigned", "principalId": principal.object_id, "tenantId": tenant}
+
+    async def _patch(self, request: Request, _: str, found: re.Match[str]) -> Response:
+        machine, asked = self._known(found["id"]), await _body(request)
+        changed = {**machine, "tags": asked.get("tags", machine["tags"])}
+        self._machines.put(changed)
+        return JSONResponse(public_document(changed))
+
+    async def _delete(self, _: Request, __: str, found: re.Match[str]) -> Response:
+        machine = self._machines.find(found["id"])
+        if machine is None:
+            return Response(status_code=204)
+        self._machines.remove(machine["id"])
+        if principal := self._mint.directory.find(machine["identity"]["principalId"]):
+            self._mint.directory.remove(principal)
+        return Response(status_code=200)
+
+    async def _token(self, request: Request) -> Response:
+        """A token of a machine's identity, for whoever shows what the machine was registered with."""
+        asked = await _body(request)
+        machine = self._machines.by_vm(str(asked.get("vmId", "")))
+        proof = hashlib.sha256(str(asked.get("secret", "")).encode()).hexdigest()
+        if machine is None or not hmac.compare_digest(proof, machine["proof"]):
+            return JSONResponse(
+                {"error": "unauthorized_client", "error_description": "This machine is unknown."}, 401
+            )
+        principal = self._mint.directory.find(machine["identity"]["principalId"], "managedIdentity")
+        if principal is None or not principal.enabled or machine["properties"]["status"] == "Expired":
+            words = "The identity of this machine has been disabled or has expired."
+            return JSONResponse({"error": "unauthorized_client", "error_description": words}, 401)
+        return JSONResponse(
+            {
+                "access_token": self._mint.access_token(principal, str(asked.get("resource", "")).rstrip("/")),
+                "client_id": principal.client_id,
+                "expires_in": int(principal.token_seconds),
+            }
+        )
+
+    def _known(self, id: str) -> ArcMachine:  # noqa: A002
+        machine = self._machines.find(id)
+        if machine is None:
+            raise arm_errors.not_found(id)
+        return machine
+
+
+def public_document(machine: ArcMachine) -> ArcMachine:
+    return {key: value for key, value in machine.items() if key != "proof"}
+
+
+async def _body(request: Request) -> ArcMachine:
+    try:
+        told = await request.json()
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.")
+    return told
+
+
+def _without(kept: list[ArcMachine], id: str) -> list[ArcMachine]:  # noqa: A002
+    return [each for each in kept if each["id"].lower() != id.lower()]
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

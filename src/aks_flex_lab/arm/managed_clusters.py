@@ -1,0 +1,102 @@
+"""The managed clusters of the lab's subscription, kept in a file that the server rereads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.files import write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUBSCRIPTION_ID = "f1e0f1e0-0000-4000-8000-00000000000a"
+PROVIDER_NAMESPACE = "Microsoft.ContainerService"
+
+
+@dataclass(frozen=True)
+class ManagedCluster:
+    id: str
+    location: str
+    version: str  # of Kubernetes
+    fqdn: str
+    kubeconfig: str  # a file: what its administrators get
+    service_cidr: str
+    dns_service_ip: str
+    pod_cidr: str
+    subnet: str = ""  # the id of the one that its nodes are in
+
+    @property
+    def name(self) -> str:
+        return self.id.rpartition("/")[2]
+
+    def shown(self, tenant: str) -> dict[str, Any]:
+        """As AKS shows a cluster, as far as anybody here looks at it."""
+        group = self.id.split("/")[4]
+        return {
+            "id": self.id,
+            "name": self.name,
+            "type": f"{PROVIDER_NAMESPACE}/ManagedClusters",
+            "location": self.location,
+            "sku": {"name": "Base", "tier": "Free"},
+            "identity": {"type": "SystemAssigned", "tenantId": tenant},
+            "properties": {
+                "provisioningState": "Succeeded",
+                "powerState": {"code": "Running"},
+                "kubernetesVersion": self.version,
+                "currentKubernetesVersion": self.version,
+                "dnsPrefix": self.name,
+                "fqdn": self.fqdn,
+                "nodeResourceGroup": f"MC_{group}_{self.name}_{self.location}",
+                "enableRBAC": True,
+                "agentPoolProfiles": self._pools(),
+                "networkProfile": {
+                    "networkPlugin": "kubenet",
+                    "serviceCidr": self.service_cidr,
+                    "dnsServiceIP": self.dns_service_ip,
+                    "podCidr": self.pod_cidr,
+                },
+            },
+        }
+
+    def _pools(self) -> list[dict[str, Any]]:
+        pool = {
+            "name": "system",
+            "mode": "System",
+            "count": 1,
+            **({"vnetSubnetID": self.subnet} if self.subnet else {}),
+        }
+        return [pool]
+
+
+class ManagedClusters:
+    """The clusters in a state directory."""
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / "clusters.json"
+
+    def clusters(self) -> list[ManagedCluster]:
+        told = json.loads(self._file.read_text()) if self._file.exists() else []
+        return [ManagedCluster(**each) for each in told]
+
+    def find(self, id: str) -> ManagedCluster | None:  # noqa: A002 - ARM's own word
+        return next((each for each in self.clusters() if each.id.lower() == id.lower()), None)
+
+    def register(self, cluster: ManagedCluster) -> None:
+        """A cluster of the same id is replaced."""
+        kept = [each for each in self.clusters() if each.id.lower() != cluster.id.lower()]
+        write_atomically(self._file, json.dumps([asdict(each) for each in (*kept, cluster)], indent=1))
+
+
+def subscription_document(tenant: str) -> dict[str, Any]:
+    return {
+        "id": f"/subscriptions/{SUBSCRIPTION_ID}",
+        "subscriptionId": SUBSCRIPTION_ID,
+        "tenantId": tenant,
+        "displayName": "aks-flex-lab",
+        "state": "Enabled",
+        "authorizationSource": "RoleBased",
+        "managedByTenants": [],
+        "subscriptionPolicies": {"spendingLimit": "Off", "quotaId": "lab", "locationPlacementId": "lab"},
+    }

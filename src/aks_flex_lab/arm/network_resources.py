@@ -1,0 +1,103 @@
+"""Networks, addresses and VPN gateways of the lab's subscription, kept in a file, with provisioning delays."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.files import file_lock, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Document = dict[str, Any]
+StoredResources = dict[
+    str, Document
+]  # by id in lower case: the document, when it is ready, and what is wrong with it
+
+
+@dataclass(frozen=True)
+class NetworkDelays:
+    """How Azure works: how long a gateway takes, and what goes wrong with the next one."""
+
+    seconds: float = 2.0
+    fail: str = ""  # a code: the next change of a gateway ends so
+
+
+@dataclass(frozen=True)
+class NetworkResource:
+    document: Document
+    ready: bool
+    fail: str = ""
+
+    @property
+    def state(self) -> str:
+        if not self.ready:
+            return "Updating"
+        return "Failed" if self.fail else "Succeeded"
+
+    def shown(self) -> Document:
+        properties = {**self.document.get("properties", {}), "provisioningState": self.state}
+        return {**self.document, "properties": properties}
+
+
+class NetworkResources:
+    def __init__(self, state: Path) -> None:
+        self._file = state / "networks.json"
+        self._pace = state / "network-pace.json"
+        self._lock = state / "networks.lock"
+
+    @property
+    def delays(self) -> NetworkDelays:
+        return NetworkDelays(**json.loads(self._pace.read_text())) if self._pace.exists() else NetworkDelays()
+
+    def set_delays(self, pace: NetworkDelays) -> None:
+        write_atomically(self._pace, json.dumps(asdict(pace)))
+
+    def all(self) -> StoredResources:
+        return json.loads(self._file.read_text()) if self._file.exists() else {}
+
+    def find(self, id: str) -> NetworkResource | None:  # noqa: A002 - ARM's own word
+        kept = self.all().get(id.lower())
+        return _network_resource(kept) if kept else None
+
+    def listed(self, start: str) -> list[Document]:
+        """What is directly below a collection's path."""
+        below = start.lower().rstrip("/") + "/"
+        return [
+            _network_resource(kept).shown()
+            for id_, kept in self.all().items()
+            if id_.startswith(below) and "/" not in id_.removeprefix(below)
+        ]
+
+    def put(self, document: Document, seconds: float = 0.0, fail: str = "") -> NetworkResource:
+        """Replace what has that id; it has another etag then, and is at work for so long."""
+        made = {**document, "etag": f'W/"{uuid.uuid4()}"'}
+        kept = {"document": made, "ready": time.time() + seconds, "fail": fail}
+        self._write(lambda all_: {**all_, str(document["id"]).lower(): kept})
+        return _network_resource(kept)
+
+    def remove(self, id: str) -> None:  # noqa: A002
+        gone = id.lower()
+        self._write(
+            lambda all_: {key: kept for key, kept in all_.items() if key != gone and not key.startswith(f"{gone}/")}
+        )
+
+    def take_failure(self) -> str:
+        """What the next change of a gateway ends with; only that one does."""
+        pace = self.delays
+        if pace.fail:
+            self.set_delays(NetworkDelays(pace.seconds))
+        return pace.fail
+
+    def _write(self, changed: Callable[[StoredResources], StoredResources]) -> None:
+        with file_lock(self._lock, "the lab's networks", wait=True):
+            write_atomically(self._file, json.dumps(changed(self.all()), indent=1))
+
+
+def _network_resource(kept: Document) -> NetworkResource:
+    return NetworkResource(kept["document"], time.time() >= kept["ready"], kept["fail"])

@@ -1,0 +1,211 @@
+"""The ARM front: authenticates the caller, checks role assignments, and dispatches to handlers."""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from starlette.responses import JSONResponse, Response
+
+from aks_flex_lab.arm import arm_errors
+from aks_flex_lab.arm.arm_errors import LabArmError
+from aks_flex_lab.arm.managed_clusters import subscription_document
+from aks_flex_lab.arm.provider_proxy import PROVIDER_PATHS
+from aks_flex_lab.arm.role_assignments import BUILT_IN_ROLES, ROLES_BY_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from aks_flex_lab.arm.managed_clusters import ManagedClusters
+    from aks_flex_lab.arm.provider_proxy import ProviderProxy
+    from aks_flex_lab.arm.role_assignments import RoleAssignments
+    from aks_flex_lab.entra.tokens import TokenIssuer
+
+    Handler = Callable[[Request, str, re.Match[str]], Awaitable[Response]]
+
+
+PUBLIC_AUDIENCES = ("https://management.azure.com", "https://management.core.windows.net")
+CLUSTER_PATH = (
+    r"(?P<id>/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.containerservice/managedclusters/[^/]+)"
+)
+ASSIGNMENTS_PATH = r"(?P<scope>(/.+)?)/providers/microsoft\.authorization/roleassignments"
+
+
+class LabResourceProvider(Protocol):
+    """A resource provider of the lab's own: what it answers to, by method and path."""
+
+    def handlers(self, front: ResourceManagerFront) -> list[tuple[str, str, Handler]]: ...
+
+
+@dataclass(frozen=True)
+class ResourceManagerFront:
+    token_issuer: TokenIssuer
+    resources: ManagedClusters
+    assignments: RoleAssignments
+    provider: ProviderProxy
+    management: str  # where this answers, such as https://management.flex.internal
+    providers: tuple[LabResourceProvider, ...] = ()
+
+    async def answer(self, request: Request) -> Response:
+        correlation = request.headers.get("x-ms-correlation-request-id") or str(uuid.uuid4())
+        try:
+            answer = await self._answer(request, correlation)
+        except LabArmError as refused:
+            answer = refused.response()
+        answer.headers["x-ms-correlation-request-id"] = correlation
+        answer.headers.setdefault("x-ms-request-id", str(uuid.uuid4()))
+        answer.headers["x-ms-routing-request-id"] = f"LAB:{uuid.uuid4()}"
+        return answer
+
+    async def _answer(self, request: Request, correlation: str) -> Response:
+        path = request.url.path
+        if path == "/metadata/endpoints":
+            return JSONResponse(self._endpoints())
+        if PROVIDER_PATHS.fullmatch(path):
+            return await self.provider.forward(request, correlation)
+        who = self._caller(request)
+        if "api-version" not in request.query_params:
+            raise LabArmError(
+                400, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required."
+            )
+        for method, pattern, handler in self._handlers():
+            found = re.fullmatch(pattern, path.rstrip("/"), re.IGNORECASE)
+            if found and method == request.method:
+                return await handler(request, who, found)
+        raise arm_errors.not_found(path)
+
+    def _handlers(self) -> list[tuple[str, str, Handler]]:
+        return [
+            ("GET", "/subscriptions", self._subscriptions),
+            ("GET", "/subscriptions/[^/]+", self._subscription),
+            ("GET", "/tenants", self._tenants),
+            ("GET", ASSIGNMENTS_PATH, self._list_assignments),
+            ("GET", ASSIGNMENTS_PATH + "/[^/]+", self._get_assignment),
+            ("PUT", ASSIGNMENTS_PATH + "/(?P<name>[^/]+)", self._put_assignment),
+            ("DELETE", ASSIGNMENTS_PATH + "/[^/]+", self._delete_assignment),
+            ("GET", CLUSTER_PATH, self._cluster),
+            ("POST", CLUSTER_PATH + "/listclusteradmincredential", self._credential),
+            *(each for room in self.providers for each in room.handlers(self)),
+        ]
+
+    def _endpoints(self) -> dict[str, Any]:
+        login = {"loginEndpoint": self.token_issuer.base, "audiences": [self.management], "tenant": "common"}
+        return {
+            "name": "AksFlexLab",
+            "authentication": {**login, "identityProvider": "AAD"},
+            "resourceManager": self.management,
+            "portal": self.management,
+            "graph": self.management,
+            "microsoftGraphResourceId": self.management,
+            "suffixes": {"storage": "core.flex.internal", "keyVaultDns": "vault.flex.internal"},
+        }
+
+    def _caller(self, request: Request) -> str:
+        """The object id of whoever asks."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        login, tenant = self.token_issuer.base, self.token_issuer.directory.tenant
+        if scheme.lower() != "bearer" or not token:
+            words = "Authentication failed. The 'Authorization' header is missing."
+            raise arm_errors.unauthenticated("AuthenticationFailed", words, login, tenant)
+        audiences = [each + slash for each in (self.management, *PUBLIC_AUDIENCES) for slash in ("", "/")]
+        claims = self.token_issuer.keys.verify(token, audiences)
+        if claims is None:
+            words = "The access token is invalid, has expired, or was obtained for another audience."
+            raise arm_errors.unauthenticated("InvalidAuthenticationToken", words, login, tenant)
+        return str(claims["oid"])
+
+    def require_action(self, who: str, action: str, scope: str) -> None:
+        if not self.assignments.allows(who, action, scope):
+            raise arm_errors.unauthorized(who, action, scope)
+
+    async def _subscriptions(self, *_: object) -> Response:
+        return JSONResponse({"value": [subscription_document(self.token_issuer.directory.tenant)]})
+
+    async def _subscription(self, *_: object) -> Response:
+        return JSONResponse(subscription_document(self.token_issuer.directory.tenant))
+
+    async def _tenants(self, *_: object) -> Response:
+        tenant = self.token_issuer.directory.tenant
+        return JSONResponse({"value": [{"id": f"/tenants/{tenant}", "tenantId": tenant, "displayName": "lab"}]})
+
+    async def _cluster(self, _: Request, who: str, found: re.Match[str]) -> Response:
+        self.require_action(who, "Microsoft.ContainerService/managedClusters/read", found["id"])
+        cluster = self.resources.find(found["id"])
+        if cluster is None:
+            raise arm_errors.not_found(found["id"])
+        return JSONResponse(cluster.shown(self.token_issuer.directory.tenant))
+
+    async def _credential(self, _: Request, who: str, found: re.Match[str]) -> Response:
+        action = "Microsoft.ContainerService/managedClusters/listClusterAdminCredential/action"
+        self.require_action(who, action, found["id"])
+        cluster = self.resources.find(found["id"])
+        if cluster is None:
+            raise arm_errors.not_found(found["id"])
+        value = base64.b64encode(Path(cluster.kubeconfig).read_bytes()).decode()
+        return JSONResponse({"kubeconfigs": [{"name": "clusterAdmin", "value": value}]})
+
+    async def _list_assignments(self, request: Request, who: str, found: re.Match[str]) -> Response:
+        self.require_action(who, "Microsoft.Authorization/roleAssignments/read", found["scope"])
+        return JSONResponse(
+            {"value": self.assignments.listed(found["scope"], request.query_params.get("$filter", ""))}
+        )
+
+    async def _get_assignment(self, request: Request, who: str, found: re.Match[str]) -> Response:
+        self.require_action(who, "Microsoft.Authorization/roleAssignments/read", found["scope"])
+        kept = self.assignments.find(request.url.path)
+        if kept is None:
+            raise LabArmError(404, "RoleAssignmentNotFound", "The role assignment is not found.")
+        return JSONResponse(kept)
+
+    async def _put_assignment(self, request: Request, who: str, found: re.Match[str]) -> Response:
+        self.require_action(who, "Microsoft.Authorization/roleAssignments/write", found["scope"])
+        try:
+            wanted = (await request.json())["properties"]
+            definition, principal = str(wanted["roleDefinitionId"]), str(wanted["principalId"])
+        except (ValueError, KeyError, TypeError):
+            raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.") from None
+        return JSONResponse(self.assignments.put(found["scope"], definition, principal, found["name"]), 201)
+
+    async def _delete_assignment(self, request: Request, who: str, found: re.Match[str]) -> Response:
+        self.require_action(who, "Microsoft.Authorization/roleAssignments/delete", found["scope"])
+        kept = self.assignments.find(request.url.path)
+        if kept is None:
+            return Response(status_code=204)
+        self.assignments.remove(request.url.path)
+        return JSONResponse(kept)
+
+
+AUTHORIZATION_PATH = r"(?P<scope>(/.+)?)/providers/microsoft\.authorization"
+ROLE_NAME_FILTER = re.compile(r"roleName eq '([^']*)'", re.IGNORECASE)
+
+
+class RoleDefinitions:
+    """Anybody may read them who has signed in."""
+
+    def handlers(self, front: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
+        async def permissions(_: Request, who: str, found: re.Match[str]) -> Response:
+            roles = front.assignments.roles(who, found["scope"])
+            return JSONResponse({"value": [role.permissions() for role in roles]})
+
+        return [
+            ("GET", AUTHORIZATION_PATH + "/permissions", permissions),
+            ("GET", AUTHORIZATION_PATH + "/roledefinitions", self._listed),
+            ("GET", AUTHORIZATION_PATH + "/roledefinitions/(?P<id>[^/]+)", self._shown),
+        ]
+
+    async def _listed(self, request: Request, *_: object) -> Response:
+        asked = ROLE_NAME_FILTER.search(request.query_params.get("$filter", ""))
+        found = [role for role in BUILT_IN_ROLES if asked is None or role.name.lower() == asked[1].lower()]
+        return JSONResponse({"value": [role.shown() for role in found]})
+
+    async def _shown(self, _: Request, __: str, found: re.Match[str]) -> Response:
+        role = ROLES_BY_ID.get(found["id"].lower())
+        if role is None:
+            raise LabArmError(404, "RoleDefinitionDoesNotExist", f"The role definition {found['id']} does not exist.")
+        return JSONResponse(role.shown())

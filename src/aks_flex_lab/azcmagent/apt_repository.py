@@ -1,0 +1,168 @@
+"""The APT repository of azcmagent, signed with a key made for it; and an unsigned and a wrongly signed one for
+tests.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.azcmagent import debian_package
+from aks_flex_lab.azcmagent.azcm.agent_state import VERSION
+from aks_flex_lab.files import file_lock
+from aks_flex_lab.processes import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FORMAT = 1  # raise it when the same package would be published otherwise
+HOST = "packages.microsoft.com"
+URL = f"https://{HOST}"
+RELEASES = {"bookworm": "debian/12/prod", "trixie": "debian/13/prod"}
+KEYS = ("keys/microsoft.asc", "keys/microsoft-2025.asc")
+UNSIGNED, OTHER_KEY = "unsigned", "keys/other.asc"
+ARCHITECTURES = ("amd64", "arm64")
+POOL = f"pool/main/a/azcmagent/azcmagent_{VERSION}_all.deb"
+MARKER_NAME = "made-from.json"
+
+
+@dataclass(frozen=True)
+class AzcmagentRepository:
+    """What a test or a person needs to know of the repository that the mirror serves."""
+
+    tree: Path
+
+    def repository(self, system: str = "bookworm") -> str:
+        return f"{URL}/{RELEASES[system]}"
+
+    @property
+    def unsigned(self) -> str:
+        """One that nobody signed."""
+        return f"{URL}/{UNSIGNED}"
+
+    @property
+    def key_url(self) -> str:
+        return f"{URL}/{KEYS[0]}"
+
+    @property
+    def other_key_url(self) -> str:
+        """A key that signed nothing here."""
+        return f"{URL}/{OTHER_KEY}"
+
+    @property
+    def fingerprint(self) -> str:
+        return str(self._told()["fingerprint"])
+
+    @property
+    def other_fingerprint(self) -> str:
+        return str(self._told()["other"])
+
+    def _told(self) -> dict[str, str]:
+        told: dict[str, str] = json.loads((self.tree / HOST / MARKER_NAME).read_text())
+        return told
+
+
+def publish_repository(tree: Path) -> AzcmagentRepository:
+    """Put the repository into a tree of the mirror's, unless it is there as it should be."""
+    place = tree / HOST
+    with file_lock(tree.parent / ".azcmagent.lock", "the repository of azcmagent", wait=True):
+        if _made_from(place) != _key():
+            with tempfile.TemporaryDirectory(dir=tree.parent, prefix=".azcmagent-") as room:
+                _make(Path(room))
+                shutil.rmtree(place, ignore_errors=True)
+                (Path(room) / HOST).rename(place)
+    return AzcmagentRepository(tree)
+
+
+def _key() -> str:
+    return hashlib.sha256(f"{FORMAT}\n".encode() + debian_package.package_recipe()).hexdigest()[:16]
+
+
+def _made_from(place: Path) -> str:
+    mark = place / MARKER_NAME
+    return str(json.loads(mark.read_text())["key"]) if mark.exists() else ""
+
+
+def _make(room: Path) -> None:
+    site = room / HOST
+    site.mkdir(mode=0o755)
+    debian_package.build_package(room / "package", room / "azcmagent.deb")
+    with _signer("aks-flex-lab packages") as ours, _signer("somebody else") as other:
+        for suite, path in {**RELEASES, "stable": UNSIGNED}.items():
+            repository = site / path
+            (repository / POOL).parent.mkdir(parents=True)
+            shutil.copy(room / "azcmagent.deb", repository / POOL)
+            _index(repository, suite)
+            if path != UNSIGNED:
+                ours.sign(repository / "dists" / suite)
+        for path in KEYS:
+            _put(site / path, ours.public())
+        _put(site / OTHER_KEY, other.public())
+        told = {"key": _key(), "fingerprint": ours.fingerprint(), "other": other.fingerprint()}
+    _put(site / MARKER_NAME, json.dumps(told))
+
+
+def _index(repository: Path, suite: str) -> None:
+    """What apt reads: which packages there are, and the hashes of the lists that say so."""
+    package = (repository / POOL).read_bytes()
+    digest = hashlib.sha256(package).hexdigest()
+    entry = f"{debian_package.CONTROL}Filename: {POOL}\nSize: {len(package)}\nSHA256: {digest}\n\n"
+    sums = []
+    for arch in ARCHITECTURES:
+        for name, content in (("Packages", entry.encode()), ("Packages.gz", gzip.compress(entry.encode(), mtime=0))):
+            path = f"main/binary-{arch}/{name}"
+            _put(repository / "dists" / suite / path, content)
+            sums.append(f" {hashlib.sha256(content).hexdigest()} {len(content)} {path}")
+    now = time.strftime("%a, %d %b %Y %H:%M:%S UTC", time.gmtime())
+    head = f"Origin: lab\nLabel: lab\nSuite: {suite}\nCodename: {suite}\nDate: {now}\n"
+    lists = f"Architectures: {' '.join(ARCHITECTURES)}\nComponents: main\nSHA256:\n"
+    _put(repository / "dists" / suite / "Release", head + lists + "\n".join(sums) + "\n")
+
+
+@dataclass(frozen=True)
+class GpgSigner:
+    home: Path
+
+    def sign(self, folder: Path) -> None:
+        release = folder / "Release"
+        self._gpg("--clearsign", "--output", folder / "InRelease", release)
+        self._gpg("--detach-sign", "--armor", "--output", folder / "Release.gpg", release)
+
+    def public(self) -> str:
+        return self._gpg("--armor", "--export")
+
+    def fingerprint(self) -> str:
+        lines = self._gpg("--with-colons", "--list-keys").splitlines()
+        return next(line.split(":")[9] for line in lines if line.startswith("fpr:"))
+
+    def make(self, name: str) -> None:
+        self._gpg("--passphrase", "", "--quick-generate-key", name, "rsa3072", "sign", "never")
+
+    def _gpg(self, *words: str | Path) -> str:
+        return run("gpg", "--homedir", self.home, "--batch", "--yes", "--pinentry-mode", "loopback", *words).out
+
+
+@contextmanager
+def _signer(name: str) -> Iterator[GpgSigner]:
+    """A key that lives as long as this; gpg's helper, too."""
+    home = Path(tempfile.mkdtemp(prefix="flex-gpg-"))  # short: a socket's name is made of it
+    signer = GpgSigner(home)
+    try:
+        signer.make(name)
+        yield signer
+    finally:
+        run("gpgconf", "--homedir", home, "--kill", "all", check=False)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _put(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,0 +1,88 @@
+"""The `aks-flex-lab` command: registers the subcommands and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from aks_flex_lab.cli import console, fault, lab_commands, machine, mirror, tools
+from aks_flex_lab.errors import HostError, LabError
+from aks_flex_lab.layout import lab_layout
+from aks_flex_lab.tools.debian_tools import SYSTEM_PATHS
+from aks_flex_node import __version__
+
+
+class LabCommandGroup(TyperGroup):
+    """Where every error comes out: told to the person, and turned into its exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LabError as error:
+            told = error
+        except PermissionError as error:
+            if os.geteuid() == 0:
+                raise
+            told = HostError("not-root", f"{error.filename} is for root alone.", "Run it again with sudo.")
+        except OSError as error:
+            told = _from_os_error(error)
+        console.print_error(told, ctx.obj)
+        raise typer.Exit(told.exit_code)
+
+
+def _from_os_error(error: OSError) -> LabError:
+    if error.errno == errno.ENOSPC:
+        return HostError("disk-full", f"No space is left to write {error.filename}.", "Make room, then try again.")
+    return HostError(
+        "file-refused",
+        f"{error.filename or 'The system'}: {error.strerror or error}.",
+        "Check AKS_FLEX_LAB_HOME and AKS_FLEX_LAB_CACHE, and what is at that place.",
+    )
+
+
+app = typer.Typer(
+    name="aks-flex-lab",
+    cls=LabCommandGroup,
+    help="A whole cloud and edge site on one Linux machine: a real Kubernetes control plane, and edge machines "
+    "that are real systemd hosts.",
+    epilog="Start with `aks-flex-lab up`. Exit codes: 0 done, 1 failed, 2 wrong words, 3 this machine lacks "
+    "something, 4 a tool could not be made, 5 a part of the lab failed.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def lab(
+    ctx: typer.Context,
+    lab: Annotated[
+        str,
+        typer.Option("--lab", metavar="NAME", envvar="AKS_FLEX_LAB", help="Which lab; several can run at once."),
+    ] = "default",
+) -> None:
+    ctx.obj = lab_layout(lab)
+
+
+lab_commands.add_commands(app)
+app.add_typer(machine.app, name="machine")
+app.add_typer(mirror.app, name="mirror")
+app.add_typer(fault.app, name="fault")
+app.add_typer(tools.app, name="tools")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    console.out.print(__version__)
+
+
+def main() -> None:
+    # A plain `su` leaves root without sbin, where half of what the lab runs lives.
+    os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", os.defpath), *SYSTEM_PATHS))
+    app()

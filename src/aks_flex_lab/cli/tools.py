@@ -1,0 +1,103 @@
+"""`aks-flex-lab tools`: the real programs the lab runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from aks_flex_lab.cli import console
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.cli.options import JsonOption, selected_layout
+from aks_flex_lab.errors import UsageError
+from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
+from aks_flex_lab.tools import artifacts
+from aks_flex_lab.tools.toolbox import Toolbox
+
+app = typer.Typer(
+    name="tools",
+    help="The real programs the lab runs: Kubernetes, containerd, runc and the rest.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+
+@app.command("list")
+def list_(ctx: typer.Context, json: JsonOption = False) -> None:
+    """Show each tool with its version, where it came from, its size and its state."""
+    states = Toolbox(selected_layout(ctx).cache).states()
+    if json:
+        console.print_json([asdict(state) for state in states])
+        return
+    rows = [
+        (
+            state.name,
+            state.version or "-",
+            state.source or "-",
+            console.megabytes(state.size) if state.size else "-",
+            state.state,
+        )
+        for state in states
+    ]
+    console.print_table(("TOOL", "VERSION", "SOURCE", "SIZE", "STATE"), rows)
+
+
+@app.command()
+def install(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME[@VERSION]", help="Which tools, for example `runc@1.4.0`; all by default."),
+    ] = None,
+    source: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|release|build",
+            help="Where to take them from: the publisher's release when it can be reached, else a build.",
+        ),
+    ] = "auto",
+) -> None:
+    """Fetch or build what is missing: programs, what the mirror serves, and the base systems of machines.
+
+    With names, just those programs. Can be interrupted and run again at any time.
+    """
+    cache = selected_layout(ctx).cache
+    toolbox = Toolbox(cache)
+    start = time.monotonic()
+    progress = TerminalProgress()
+    toolbox.install(names or (), progress, source)
+    if not names:
+        artifacts.artifact_tree(toolbox, progress)
+        for system in DebianRelease:
+            BaseSystem(system, cache).build(progress)
+    console.message(
+        f"The tools are ready, after {time.monotonic() - start:.1f} s. See them with `aks-flex-lab tools list`."
+    )
+
+
+@app.command()
+def path(
+    ctx: typer.Context,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="For example kubernetes, or kubernetes@1.33.13.")],
+    command: Annotated[str, typer.Argument(metavar="COMMAND", help="For example kubelet.")],
+) -> None:
+    """Print where a program of a tool is."""
+    name, _, version = tool.partition("@")
+    console.out.print(Toolbox(selected_layout(ctx).cache).path(name, command, version or None), markup=False)
+
+
+@app.command()
+def clean(ctx: typer.Context) -> None:
+    """Remove tools and artifacts that the catalog no longer uses, and what was left half-made. No lab may be up."""
+    layout = selected_layout(ctx)
+    if layout.labs_directory.exists() and (
+        labs := [path.name for path in layout.labs_directory.iterdir() if path.is_dir()]
+    ):
+        raise UsageError(
+            "lab-up", f"These labs are up and use the tools: {', '.join(labs)}.", "Take them down first."
+        )
+    toolbox = Toolbox(layout.cache)
+    freed = artifacts.clean_artifacts(toolbox) + toolbox.clean()
+    console.message(f"{console.megabytes(freed)} freed.")

@@ -1,0 +1,99 @@
+"""The lab's cluster through kubectl: RBAC for bootstrap tokens, tokens, and node readiness."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.errors import ComponentError
+from aks_flex_lab.processes import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_lab.processes import CommandResult
+
+BOOTSTRAP_GROUP = "system:bootstrappers:flex-lab"
+TOKEN_SECONDS = 24 * 3600
+ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def _binding(name: str, role: str, group: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"flex-lab:{name}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+    }
+
+
+CSR_API = "system:certificates.k8s.io:certificatesigningrequests"
+# What kubeadm grants too: a token may ask for a node's certificate and gets it; a node may renew its own.
+BINDINGS = (
+    _binding("ask-for-certificate", "system:node-bootstrapper", BOOTSTRAP_GROUP),
+    _binding("grant-certificate", f"{CSR_API}:nodeclient", BOOTSTRAP_GROUP),
+    _binding("renew-certificate", f"{CSR_API}:selfnodeclient", "system:nodes"),
+)
+
+
+@dataclass(frozen=True)
+class LabCluster:
+    kubectl: Path
+    kubeconfig: Path
+
+    def run(self, *words: str, check: bool = True, input: str | None = None, timeout: float = 60) -> CommandResult:  # noqa: A002
+        return run(self.kubectl, f"--kubeconfig={self.kubeconfig}", *words, check=check, input=input, timeout=timeout)
+
+    def get(self, *words: str) -> Any:
+        """What `kubectl get` answers, as data; None when there is no such thing."""
+        done = self.run("get", *words, "--ignore-not-found", "-o", "json")
+        return json.loads(done.out) if done.out.strip() else None
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        bundle = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.run("apply", "--server-side", "-f", "-", input=json.dumps(bundle))
+
+    def prepare(self, seconds: float = 30) -> None:
+        """Grant the roles, and wait until pods can be made: the controller manager makes their account first."""
+        self.apply(*BINDINGS)
+        end = time.monotonic() + seconds
+        while not self.get("serviceaccount", "default"):
+            if time.monotonic() > end:
+                raise ComponentError(
+                    "cluster-not-ready",
+                    f"The controller manager made no service account within {seconds:.0f} s.",
+                    "Look at `aks-flex-lab logs kube-controller-manager`.",
+                )
+            time.sleep(0.1)
+
+    def bootstrap_token(self, seconds: int = TOKEN_SECONDS) -> str:
+        """A fresh token by which a kubelet may join."""
+        token_id = "".join(secrets.choice(ALPHABET) for _ in range(6))
+        token_secret = "".join(secrets.choice(ALPHABET) for _ in range(16))
+        expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "type": "bootstrap.kubernetes.io/token",
+                "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": "kube-system"},
+                "stringData": {
+                    "token-id": token_id,
+                    "token-secret": token_secret,
+                    "expiration": expires,
+                    "usage-bootstrap-authentication": "true",
+                    "usage-bootstrap-signing": "true",
+                    "auth-extra-groups": BOOTSTRAP_GROUP,
+                },
+            }
+        )
+        return f"{token_id}.{token_secret}"
+
+    def node_ready(self, name: str) -> bool:
+        node = self.get("node", name)
+        conditions = node["status"].get("conditions", []) if node else []
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -1,0 +1,182 @@
+"""The fault proxy: toxiproxy, inserted before a TCP service of the cloud by redirecting new connections to it.
+
+Toxics are toxiproxy's own: latency, bandwidth, timeout, reset_peer, slow_close, slicer, limit_data.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab import network
+from aks_flex_lab.errors import ComponentError, UsageError, did_you_mean
+from aks_flex_lab.processes import run
+from aks_flex_lab.supervisor import LabComponent, tcp_probe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_lab.kernel.namespaces import NetworkNamespace
+
+CONTROL_PORT = 8474
+# toxiproxy's toxics with their attributes: milliseconds, KB/s and bytes.
+TOXICS = {
+    "latency": ("latency", "jitter"),
+    "bandwidth": ("rate",),
+    "slow_close": ("delay",),
+    "timeout": ("timeout",),
+    "reset_peer": ("timeout",),
+    "slicer": ("average_size", "size_variation", "delay"),
+    "limit_data": ("bytes",),
+}
+
+
+@dataclass(frozen=True)
+class ProxiedService:
+    """What the proxy can stand before."""
+
+    name: str
+    addresses: tuple[str, ...]
+    port: int
+    proxy_port: int
+
+
+PROXIED_SERVICES = (
+    ProxiedService("api", (network.API, network.API_SERVICE), 443, 10443),
+    ProxiedService("registry", (network.REGISTRY,), 443, 10444),
+    ProxiedService("mirror", (network.MIRROR,), 443, 10445),
+    ProxiedService("mirror-http", (network.MIRROR,), 80, 10446),
+    ProxiedService("vpn", (network.VPN,), 443, 10447),
+)
+
+
+def fault_proxy_component(program: Path, cloud: NetworkNamespace) -> LabComponent:
+    argv = (program, "-host=127.0.0.1", f"-port={CONTROL_PORT}")
+    return LabComponent(
+        "toxiproxy", argv, f"http://127.0.0.1:{CONTROL_PORT}", tcp_probe(cloud, "127.0.0.1", CONTROL_PORT), cloud
+    )
+
+
+def find_service(name: str) -> ProxiedService:
+    for known in PROXIED_SERVICES:
+        if known.name == name:
+            return known
+    hint = did_you_mean(name, [known.name for known in PROXIED_SERVICES])
+    raise UsageError("service-unknown", f"There is no service {name!r} to put a fault before.", hint)
+
+
+@dataclass(frozen=True)
+class FaultProxy:
+    """A client of the proxy, and the redirection of traffic to it."""
+
+    cloud: NetworkNamespace
+
+    def ensure(self) -> None:
+        """Tell a fresh proxy of every service; one that knows them keeps its toxics."""
+        proxies = [
+            {
+                "name": known.name,
+                "listen": f"0.0.0.0:{known.proxy_port}",
+                "upstream": f"{known.addresses[0]}:{known.port}",
+                "enabled": True,
+            }
+            for known in PROXIED_SERVICES
+        ]
+        there = self._call("GET", "/proxies")
+        for proxy in proxies:
+            if proxy["name"] not in there:
+                self._call("POST", "/proxies", proxy)
+
+    def add(self, name: str, kind: str, attributes: dict[str, float], stream: str = "downstream") -> str:
+        """Make a service misbehave; returns the name of the toxic."""
+        known = find_service(name)
+        if kind not in TOXICS:
+            raise UsageError("fault-unknown", f"There is no fault {kind!r}.", did_you_mean(kind, TOXICS))
+        if wrong := sorted(set(attributes) - set(TOXICS[kind])):
+            raise UsageError(
+                "fault-invalid", f"{kind} has no {', '.join(wrong)}.", f"It has: {', '.join(TOXICS[kind])}."
+            )
+        self.redirect(known)
+        body = {"type": kind, "stream": stream, "attributes": attributes}
+        return str(self._call("POST", f"/proxies/{name}/toxics", body)["name"])
+
+    def set_enabled(self, name: str, *, on: bool) -> None:
+        """Refuse all connections to a service, or take them again."""
+        self.redirect(find_service(name))
+        self._call("POST", f"/proxies/{name}", {"enabled": on})
+
+    def clear(self, name: str) -> None:
+        """No more faults: the proxy steps aside."""
+        known = find_service(name)
+        for toxic in self._call("GET", f"/proxies/{name}")["toxics"]:
+            self._call("DELETE", f"/proxies/{name}/toxics/{toxic['name']}")
+        for table, rule in _rules(known):
+            if self._has_rule(table, rule):
+                self._iptables("-t", table, "-D", *rule)
+        # Connections that still run through the proxy end here, and come back straight.
+        self._call("POST", f"/proxies/{name}", {"enabled": False})
+        self._call("POST", f"/proxies/{name}", {"enabled": True})
+
+    def list(self) -> list[dict[str, Any]]:
+        proxies = self._call("GET", "/proxies")
+        return [
+            {
+                "service": known.name,
+                "inserted": all(self._has_rule(table, rule) for table, rule in _rules(known)),
+                "enabled": proxies[known.name]["enabled"],
+                "toxics": proxies[known.name]["toxics"],
+            }
+            for known in PROXIED_SERVICES
+            if known.name in proxies
+        ]
+
+    def redirect(self, known: ProxiedService) -> None:
+        for table, rule in _rules(known):
+            if not self._has_rule(table, rule):
+                self._iptables("-t", table, "-I", *rule)
+
+    def _has_rule(self, table: str, rule: tuple[str, ...]) -> bool:
+        return run(*self.cloud.command("iptables", "-w", "-t", table, "-C", *rule), check=False).ok
+
+    def _iptables(self, *words: str) -> None:
+        run(*self.cloud.command("iptables", "-w", *words))
+
+    def _call(self, method: str, path: str, body: object = None) -> Any:
+        try:
+            with closing(http.client.HTTPConnection("127.0.0.1", CONTROL_PORT, timeout=5)) as connection:
+                connection.sock = self.cloud.connect("127.0.0.1", CONTROL_PORT)
+                connection.request(method, path, json.dumps(body) if body is not None else None)
+                answer = connection.getresponse()
+                text = answer.read()
+        except OSError as error:
+            raise ComponentError(
+                "fault-proxy-away", f"The fault proxy does not answer: {error}.", "Run `aks-flex-lab up`."
+            ) from error
+        if answer.status >= 400:
+            raise UsageError(
+                "fault-refused",
+                f"The fault proxy refused this: {_reason(text)}.",
+                "End what is in effect with `aks-flex-lab fault clear`, then try again.",
+            )
+        return json.loads(text) if text else None
+
+
+def _rules(known: ProxiedService) -> list[tuple[str, tuple[str, ...]]]:
+    """New connections from the edge go to the proxy; what was open before gets a reset."""
+    rules: list[tuple[str, tuple[str, ...]]] = []
+    for address in known.addresses:
+        match = ("-i", "eth0", "-d", address, "-p", "tcp", "--dport", str(known.port))
+        rules.append(("nat", ("PREROUTING", *match, "-j", "REDIRECT", "--to-ports", str(known.proxy_port))))
+        rules.append(("filter", ("INPUT", *match, "-j", "REJECT", "--reject-with", "tcp-reset")))
+    return rules
+
+
+def _reason(text: bytes) -> str:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return text.decode(errors="replace").strip()
+    return str(told.get("error") or told.get("title") or told) if isinstance(told, dict) else str(told)

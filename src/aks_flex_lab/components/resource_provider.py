@@ -1,0 +1,167 @@
+"""The lab's resource provider: the real `aks-flex-rp`, configured with the lab's cluster and Azure."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab import network
+from aks_flex_lab.arm.managed_clusters import PROVIDER_NAMESPACE, SUBSCRIPTION_ID
+from aks_flex_lab.components import gateway
+from aks_flex_lab.components.control_plane import CLOUD_API_URL
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.files import write_atomically
+from aks_flex_lab.pki import CertificateAuthority, kubeconfig_text
+from aks_flex_lab.processes import run
+from aks_flex_lab.supervisor import RESOLV_CONF_WRAPPER, LabComponent, https_probe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_lab.arm.role_assignments import RoleAssignments
+    from aks_flex_lab.entra.directory import EntraDirectory
+    from aks_flex_lab.kernel.namespaces import NetworkNamespace
+    from aks_flex_lab.layout import LabLayout
+    from aks_flex_lab.pki import CertificatePair
+    from aks_flex_lab.processes import CommandResult
+
+LOCATION = "westeurope"
+RESOURCE_GROUP_ID = f"/subscriptions/{SUBSCRIPTION_ID}/resourceGroups/lab"
+CLUSTER_ID = f"{RESOURCE_GROUP_ID}/providers/{PROVIDER_NAMESPACE}/managedClusters/lab"
+PROVIDER_URL = f"https://{network.PROVIDER_NAME}"
+OWNER_ROLE_ID = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"  # Azure's built-in role
+PROVIDER_GATEWAY = "provider-gateway"
+POLL_SECONDS = 5  # so that nobody waits long for a deletion to be believed
+PROVIDER_COMMAND = (sys.executable, "-m", "aks_flex_rp")
+
+
+@dataclass(frozen=True)
+class ResourceProviderComponent:
+    layout: LabLayout
+    cloud: NetworkNamespace
+
+    @property
+    def directory(self) -> Path:
+        return self.layout.components / "provider"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "config.yaml"
+
+    @property
+    def authority(self) -> Path:
+        """Of the provider's own; it is there when the provider is up."""
+        return self.state / "tls" / "ca.crt"
+
+    @property
+    def cluster_file(self) -> Path:
+        """The kubeconfig by which it reaches the cluster."""
+        return self.directory / "cluster.kubeconfig"
+
+    def register_identity(self, directory: EntraDirectory, assignments: RoleAssignments) -> None:
+        """Give it an identity of its own, which may read the cluster, get its credentials, and see roles."""
+        if self.secret_file.exists():
+            return
+        secret = secrets.token_urlsafe(24)
+        principal = directory.service_principal("aks-flex-rp", secret)
+        assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, principal.object_id)
+        write_atomically(self.client_file, principal.client_id)
+        write_atomically(self.secret_file, secret, 0o600)
+
+    @property
+    def client_file(self) -> Path:
+        return self.directory / "client-id"
+
+    @property
+    def secret_file(self) -> Path:
+        return self.directory / "client-secret"
+
+    def component(self) -> LabComponent:
+        argv = (*PROVIDER_COMMAND, "serve", f"--config={self.config}")
+        ready = https_probe(self.cloud, network.PROVIDER, 443, "/readyz", self.authority)
+        files = {self.config: json.dumps(self._settings(), indent=1)}
+        return LabComponent(
+            "provider", argv, PROVIDER_URL, ready, self.cloud, files=files, resolver=resolv_conf(self.layout)
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        authority = str(CertificateAuthority(self.layout.pki).certificate)
+        metadata = f"{network.LOGIN_URL}/{TENANT_ID}/v2.0/.well-known/openid-configuration"
+        tenant = {"tenantId": TENANT_ID, "metadataUrl": metadata, "caFile": authority}
+        audiences = [network.MANAGEMENT_URL, f"{network.MANAGEMENT_URL}/"]
+        return {
+            "listen": f"{network.PROVIDER}:443",
+            "publicUrl": PROVIDER_URL,
+            "stateDir": str(self.state),
+            "nodes": {"pollSeconds": POLL_SECONDS},
+            "auth": {"tenants": [{**tenant, "audiences": audiences}], "azureRoleAssignments": True},
+            "azure": {
+                "resourceManager": network.MANAGEMENT_URL,
+                "authority": network.LOGIN_URL,
+                "caFile": authority,
+                "tenantId": TENANT_ID,
+                "clientId": self.client_file.read_text(),
+                "clientSecretFile": str(self.secret_file),
+            },
+        }
+
+    def add_cluster(self, admin: CertificatePair) -> None:
+        """Tell it of the lab's cluster, unless it knows it just so."""
+        text = kubeconfig_text(CLOUD_API_URL, CertificateAuthority(self.layout.pki), admin)
+        if self.cluster_file.exists() and self.cluster_file.read_text() == text:
+            return
+        part = self.cluster_file.with_suffix(".new")
+        write_atomically(part, text, 0o600)
+        words = ("cluster", "add", CLUSTER_ID, f"--kubeconfig={part}", f"--server={network.API_URL}")
+        self.run_cli_on_state(*words, f"--location={LOCATION}", f"--tenant={TENANT_ID}")
+        part.replace(self.cluster_file)
+
+    @property
+    def dashboard(self) -> str:
+        """Its pages, for a browser on this machine, by the gateway that leads into the cloud."""
+        return f"https://127.0.0.1:{gateway.read_port(self.layout, PROVIDER_GATEWAY)}/"
+
+    @property
+    def key_file(self) -> Path:
+        return self.state / "admin.key"
+
+    def environment(self) -> dict[str, str]:
+        """By which `aks-flex-rp`, outside, speaks to this provider as its administrator."""
+        return {
+            "AKS_FLEX_RP_URL": self.dashboard.rstrip("/"),
+            "AKS_FLEX_RP_CA": str(self.authority),
+            "AKS_FLEX_RP_TOKEN_FILE": str(self.key_file),
+            "AKS_FLEX_RP_CLUSTER": CLUSTER_ID,
+            "AKS_FLEX_RP_STATE": str(self.state),
+        }
+
+    def run_cli(self, *words: str) -> CommandResult:
+        """`aks-flex-rp` as an operator runs it, over HTTP."""
+        return run(*PROVIDER_COMMAND, *words, env=self.environment())
+
+    def run_cli_on_state(self, *words: str) -> CommandResult:
+        """`aks-flex-rp` where the provider runs, on the same state."""
+        inside: tuple[str | Path, ...] = (
+            *RESOLV_CONF_WRAPPER,
+            resolv_conf(self.layout),
+            *PROVIDER_COMMAND,
+            *words,
+            f"--config={self.config}",
+        )
+        return run(*self.cloud.command(*inside))
+
+
+def resolv_conf(layout: LabLayout) -> Path:
+    """The resolv.conf of programs in the cloud that look names up."""
+    return layout.home / "resolv.conf"
+
+
+def write_resolv_conf(layout: LabLayout) -> None:
+    write_atomically(resolv_conf(layout), f"nameserver {network.DNS}\n")

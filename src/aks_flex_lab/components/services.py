@@ -1,0 +1,140 @@
+"""The cloud's other services: DNS, image registry, artifact mirror, and the VPN gateway."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_lab import dns, network
+from aks_flex_lab.arm import openvpn
+from aks_flex_lab.arm.network_resources import NetworkResources
+from aks_flex_lab.files import write_atomically
+from aks_flex_lab.images.builder import lab_images
+from aks_flex_lab.images.registry import RegistrySettings, registry_argv, registry_config
+from aks_flex_lab.images.registry import push_images as registry_push_images
+from aks_flex_lab.pki import CertificateAuthority
+from aks_flex_lab.processes import run
+from aks_flex_lab.supervisor import LabComponent, NamespaceConnection, client_tls_context, tcp_probe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_lab.kernel.namespaces import NetworkNamespace
+    from aks_flex_lab.layout import LabLayout
+    from aks_flex_lab.tools.toolbox import Toolbox
+
+
+@dataclass(frozen=True)
+class CloudServices:
+    layout: LabLayout
+    cloud: NetworkNamespace
+
+    def dns(self) -> LabComponent:
+        dns.hosts_directory(self.layout).mkdir(parents=True, exist_ok=True)
+        ready = tcp_probe(self.cloud, network.DNS, 53)
+        return LabComponent("dns", tuple(dns.dnsmasq_command(self.layout)), f"{network.DNS}:53", ready, self.cloud)
+
+    def mirror(self, tree: Path) -> LabComponent:
+        serving = CertificateAuthority(self.layout.pki).issue(
+            "mirror", "mirror", names=(*dns.ARTIFACT_HOSTS, f"mirror.{network.DOMAIN}", network.MIRROR)
+        )
+        argv = (
+            *(sys.executable, "-m", "aks_flex_lab.mirror"),
+            f"--root={tree}",
+            f"--listen={network.MIRROR}:443",
+            f"--plain={network.MIRROR}:80",
+            f"--cert={serving.certificate}",
+            f"--key={serving.key}",
+            f"--control={self.mirror_control()}",
+        )
+        ready = tcp_probe(self.cloud, network.MIRROR, 443)
+        return LabComponent("mirror", argv, f"https://{network.MIRROR}", ready, self.cloud)
+
+    def mirror_control(self) -> Path:
+        return self.layout.components / "mirror" / "control.sock"
+
+    def registry(self) -> LabComponent:
+        serving = CertificateAuthority(self.layout.pki).issue(
+            "registry", "registry", names=(*dns.IMAGE_HOSTS, f"registry.{network.DOMAIN}", network.REGISTRY)
+        )
+        room = self.layout.components / "registry"
+        settings = RegistrySettings(f"{network.REGISTRY}:443", room / "storage", serving.certificate, serving.key)
+        config = room / "config.yml"
+        return LabComponent(
+            "registry",
+            registry_argv(config),
+            f"https://{network.REGISTRY}",
+            tcp_probe(self.cloud, network.REGISTRY, 443),
+            self.cloud,
+            files={config: registry_config(settings)},
+        )
+
+    def push_images(self, toolbox: Toolbox) -> None:
+        """Bring the lab's own images into the registry; what is there already is not sent again."""
+        trust = client_tls_context(CertificateAuthority(self.layout.pki).certificate)
+        registry_push_images(
+            lambda: NamespaceConnection(self.cloud, network.REGISTRY, 443, f"registry.{network.DOMAIN}", trust),
+            lab_images(toolbox.path("pause", "pause"), toolbox.arch, toolbox.path("busybox", "busybox")),
+        )
+
+
+VIRTUAL_NETWORK = "virtualNetworks/lab"
+SUBNET_NAME = "nodes"
+
+
+@dataclass(frozen=True)
+class VpnComponent:
+    layout: LabLayout
+    cloud: NetworkNamespace
+    state: Path  # of the lab's ARM
+    group: str  # of its cluster
+
+    @property
+    def network_id(self) -> str:
+        return f"{self.group}/providers/Microsoft.Network/{VIRTUAL_NETWORK}"
+
+    @property
+    def subnet_id(self) -> str:
+        return f"{self.network_id}/subnets/{SUBNET_NAME}"
+
+    @property
+    def resources(self) -> NetworkResources:
+        """To look at, and to make Azure slow or failing."""
+        return NetworkResources(self.state)
+
+    def prepare(self, location: str) -> None:
+        """The cluster's network, unless it is there, and what clients of a gateway know it by."""
+        if self.resources.find(self.network_id) is None:
+            subnet = {"addressPrefix": network.PRIVATE_NODES}
+            self.resources.put(
+                {
+                    "id": self.network_id,
+                    "name": "lab",
+                    "type": "Microsoft.Network/virtualNetworks",
+                    "location": location,
+                    "properties": {
+                        "addressSpace": {"addressPrefixes": [network.PRIVATE]},
+                        "dhcpOptions": {"dnsServers": [network.PRIVATE_DNS]},
+                        "subnets": [{"id": self.subnet_id, "name": SUBNET_NAME, "properties": subnet}],
+                    },
+                }
+            )
+        shared = openvpn.shared_key_file(self.state)
+        if not shared.exists():
+            write_atomically(shared, run("openvpn", "--genkey", "secret", "/dev/stdout").out, 0o600)
+        write_atomically(
+            openvpn.authority_file(self.state), CertificateAuthority(self.layout.pki).certificate.read_text()
+        )
+
+    def component(self) -> LabComponent:
+        serving = CertificateAuthority(self.layout.pki).issue("vpn", network.VPN_NAME, names=(network.VPN_NAME,))
+        argv = (
+            *(sys.executable, "-m", "aks_flex_lab.vpn"),
+            f"--state={self.state}",
+            f"--room={self.layout.components / 'vpn'}",
+            f"--certificate={serving.certificate}",
+            f"--key={serving.key}",
+        )
+        ready = tcp_probe(self.cloud, network.PRIVATE_DNS, 53)
+        return LabComponent("vpn", argv, f"{network.VPN}:443", ready, self.cloud)

@@ -1,0 +1,230 @@
+"""The demo that `make try` runs: one node joins, is updated, drifts, is repaired and leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shlex
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab import node_agent, processes, snapshots
+from aks_flex_lab.baseline.join import web_pod
+from aks_flex_lab.errors import LabError, UsageError
+from aks_flex_lab.files import write_atomically
+from aks_flex_lab.machines.base_system import DebianRelease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from aks_flex_lab.progress import ProgressReporter
+    from aks_flex_lab.snapshots import Snapshot
+
+MACHINE = "demo-1"
+POD_SECONDS = 60
+WAIT_SECONDS = 120
+# systemd's own words about the unit, and what the lines of progress say better.
+SYSTEMD_MESSAGES = re.compile(r"(?:Start|Stopp|Deactivat|Finish)\w* |\S+\.service: |.*: \d+ changes?$")
+DRIFT = "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kubelet; sysctl -qw net.ipv4.ip_forward=0"
+
+
+@dataclass
+class Demo:
+    lab: Lab
+    progress: ProgressReporter
+    show: Callable[[str], None]  # prints what a command answered
+    times: dict[str, float] = field(default_factory=dict)
+    before: Snapshot | None = None
+    since: float = 0.0  # when the phase began
+
+    def run(self, *, keep: bool = False) -> dict[str, float]:
+        """Tell the story; whatever happens, everything goes away again unless it is to be kept."""
+        if others := [machine.name for machine in self.lab.inventory.all() if machine.name != MACHINE]:
+            raise UsageError(
+                "lab-in-use",
+                f"Lab {self.lab.layout.name} has machines ({', '.join(others)}), and a demo takes its lab away.",
+                "Show it in a lab of its own: `aks-flex-lab --lab try demo`.",
+            )
+        try:
+            self.phase("The cloud comes up", self.cloud)
+            self.phase("An edge machine boots, and gets the agent", self.boot)
+            self.phase("A flex node is described, and one command makes the machine that node", self.join)
+            self.phase("A pod on it answers", self.pod)
+            self.phase("Its labels change; from now on nobody types anything on the machine", self.label)
+            self.phase("It is upgraded: kubelet, containerd and runc", self.upgrade)
+            self.phase("Somebody breaks it by hand, and it repairs itself", self.drift)
+            if not keep:
+                self.phase("Its resource is deleted, and the machine is what it was before", self.leave)
+        finally:
+            if not keep:
+                self.phase("Everything goes away again", self.tear_down)
+        return self.times
+
+    def phase(self, title: str, act: Callable[[], None]) -> None:
+        self.progress.message(f"\n{len(self.times) + 1}. {title}")
+        start, self.since = time.monotonic(), time.time()
+        act()
+        self.times[title] = time.monotonic() - start
+
+    @property
+    def machine(self) -> EdgeMachine:
+        return self.lab.inventory.find(MACHINE)
+
+    def agent(self, *words: str) -> None:
+        """Run the agent in the machine, before everybody's eyes."""
+        line = f"aks-flex-node {' '.join(words)}"
+        self.progress.message(f"   {MACHINE}# {line}")
+        if code := processes.run_attached(
+            *self.machine.command_inside("aks-flex-node", *words, tty=sys.stderr.isatty())
+        ):
+            raise LabError(
+                "agent-failed", f"`{line}` ended with exit code {code}.", "Run `make try KEEP=1`, and look around."
+            )
+
+    def provider(self, *words: str) -> str:
+        """Run `aks-flex-rp` as an operator does."""
+        self.progress.message(f"   $ aks-flex-rp {' '.join(words)}")
+        said = self.lab.provider.run_cli(*words).out.rstrip()
+        self.show(said)
+        return said
+
+    def kubectl(self, *words: str) -> None:
+        self.progress.message(f"   $ kubectl {' '.join(words)}")
+        self.show(self.lab.cluster.run(*words).out.rstrip())
+
+    def cloud(self) -> None:
+        self.lab.up(self.progress)
+
+    def boot(self) -> None:
+        with self.lab.exclusive():
+            if before := next((one for one in self.lab.inventory.all() if one.name == MACHINE), None):
+                self.progress.message(f"   {MACHINE} of an earlier try goes first")
+                self.lab.inventory.remove(before)
+                self.lab.provider.run_cli("node", "delete", "--name", MACHINE, "--yes")
+                self.lab.cluster.run("delete", "node", MACHINE, "--ignore-not-found", "--wait=false")
+                self.lab.cluster.run("delete", "deployment", "web", "--ignore-not-found")
+            machine = self.lab.inventory.add(MACHINE, DebianRelease.BOOKWORM, "factory", self.progress)
+        self.show(machine.run("hostnamectl").out.rstrip())
+        node_agent.install(machine)
+        self.before = machine.snapshot()
+
+    def join(self) -> None:
+        secret = self.lab.layout.home / "demo-secret"
+        write_atomically(secret, secrets.token_urlsafe(24), 0o600)
+        identity = self.lab.azure.directory.service_principal(MACHINE, secret.read_text())
+        who = ("--auth-method", "servicePrincipal", "--client-id", identity.client_id)
+        versions = ("--kubernetes-version", "1.33.13", "--containerd-version", "1.7.29", "--runc-version", "1.4.0")
+        what = ("--name", MACHINE, "--monitor", *who, f"--client-secret-file={secret}", *versions)
+        self.provider("node", "create", *what)
+        line = self.provider("node", "join-command", "--name", MACHINE)
+        self.agent(*shlex.split(line)[1:])
+        self.kubectl("get", "nodes", "-o", "wide")
+
+    def pod(self) -> None:
+        self.lab.cluster.apply(deployment(MACHINE))
+        self.wait_for_pod()
+
+    def wait_for_pod(self) -> None:
+        """The pod is there, and answers."""
+        which = ("deployment", "web", f"--timeout={POD_SECONDS}s")
+        self.lab.cluster.run("rollout", "status", *which, timeout=POD_SECONDS + 30)
+        self.kubectl("get", "pods", "-o", "wide")
+        [pod] = [one for one in self.lab.cluster.get("pods", "-l", "app=web")["items"] if _is_running(one)]
+        answer = self.machine.run("curl", "-sS", f"http://{pod['status']['podIP']}/").out.strip()
+        self.show(answer)
+        if "It works" not in answer:
+            raise LabError(
+                "pod-not-answering", f"The pod answered {json.dumps(answer)}.", "Run `make try KEEP=1`, look."
+            )
+
+    def label(self) -> None:
+        self.provider("node", "update", "--name", MACHINE, "--label", "tier=gold", "--label", "site=factory")
+        self.wait_for("the Node has the labels", lambda: self.node()["metadata"]["labels"].get("tier") == "gold")
+        self.kubectl("get", "node", MACHINE, "-L", "tier,site")
+
+    def upgrade(self) -> None:
+        newer = ("--kubernetes-version", "1.34.4", "--containerd-version", "2.4.2", "--runc-version", "1.5.2")
+        self.provider("node", "update", "--name", MACHINE, *newer)
+        self.wait_for("the node is upgraded, proven and open for pods again", self.is_upgraded)
+        self.show_journal("aks-flex-node-work")
+        self.kubectl("get", "nodes", "-o", "wide")
+        self.wait_for_pod()
+        self.provider("node", "list")
+
+    def is_upgraded(self) -> bool:
+        node = self.node()
+        version = node["status"]["nodeInfo"]["kubeletVersion"]
+        return bool(version == "v1.34.4" and not node["spec"].get("unschedulable") and not self.is_job_running())
+
+    def is_job_running(self) -> bool:
+        return self.machine.run("systemctl", "is-active", "aks-flex-node-work", check=False).out.strip() == "active"
+
+    def drift(self) -> None:
+        self.progress.message(f"   {MACHINE}# {DRIFT}")
+        self.machine.run("sh", "-c", DRIFT)
+        clean = ("aks-flex-node", "verify")
+        self.wait_for(
+            "the machine is as its configuration wants it", lambda: self.machine.run(*clean, check=False).ok
+        )
+        self.show_journal("aks-flex-node")
+        self.agent("status")
+
+    def leave(self) -> None:
+        self.provider("node", "delete", "--name", MACHINE, "--yes")
+        gone = ("test", "-e", "/var/lib/aks-flex-node")
+        left = lambda: not self.machine.run(*gone, check=False).ok and not self.is_job_running()  # noqa: E731
+        self.wait_for("the agent has seen it twice, and has taken the node apart", left)
+        self.lab.cluster.run("wait", "--for=delete", f"node/{MACHINE}", "--timeout=30s")
+        self.progress.message("   the provider has taken the node out of the cluster")
+        assert self.before  # noqa: S101 - an earlier phase took it
+        changed = [one for one in snapshots.diff(self.before, self.machine.snapshot()) if not one.shared]
+        if changed:
+            raise LabError("machine-changed", f"{MACHINE} is not as it was: {'; '.join(map(str, changed))}.")
+        self.progress.message("   compared file by file with before: nothing differs")
+
+    def node(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.lab.cluster.get("node", MACHINE)
+        return found
+
+    def wait_for(self, what: str, true: Callable[[], bool]) -> None:
+        """Wait for something that happens by itself, and say how long it took."""
+        start = time.monotonic()
+        while not true():
+            if time.monotonic() - start > WAIT_SECONDS:
+                raise LabError(
+                    "demo-too-slow",
+                    f"Not within {WAIT_SECONDS} s: {what}.",
+                    "Run `make try KEEP=1`, and look at `journalctl -u aks-flex-node` in the machine.",
+                )
+            time.sleep(0.1)
+        self.progress.message(f"   {what} ({time.monotonic() - start:.1f} s)")
+
+    def show_journal(self, unit: str) -> None:
+        """What the machine did by itself since the phase began."""
+        words = ("journalctl", "-u", unit, "--output=cat", "--no-pager", f"--since=@{self.since:.0f}")
+        lines = [line for line in self.machine.run(*words).out.splitlines() if not SYSTEMD_MESSAGES.match(line)]
+        self.progress.message(f"   {MACHINE}# journalctl -u {unit}")
+        self.show("\n".join(lines))
+
+    def tear_down(self) -> None:
+        if left := self.lab.down():
+            raise LabError("lab-left-something", f"These stay: {'; '.join(left)}.")
+        self.progress.message("   no process, mount, namespace, link or control group of it is left")
+
+
+def deployment(machine: str) -> dict[str, Any]:
+    """A web server that is to run on a machine, whatever happens to one pod of it."""
+    spec = {**web_pod(machine)["spec"], "terminationGracePeriodSeconds": 1}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    wanted = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    metadata = {"name": "web", "namespace": "default"}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": wanted}
+
+
+def _is_running(pod: dict[str, Any]) -> bool:
+    return pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")

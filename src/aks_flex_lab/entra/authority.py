@@ -1,0 +1,205 @@
+"""The authority's endpoints, as az, MSAL and azure-identity request them: discovery, keys and tokens."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote_plus
+
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from aks_flex_lab.entra import aadsts
+from aks_flex_lab.entra import grants as entra_grants
+from aks_flex_lab.entra.aadsts import EntraError
+from aks_flex_lab.entra.grants import AuthorizationCodes
+from aks_flex_lab.entra.sign_in import RESPONSE_MODES, SignInPages
+from aks_flex_lab.entra.tokens import resource_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.entra.tokens import TokenIssuer
+
+Form = dict[str, str]
+GRAPH_RESOURCE = (
+    "https://graph.microsoft.com"  # what an access token is for, when nothing but an identity is asked for
+)
+AUTH_METHODS = ["client_secret_post", "private_key_jwt", "client_secret_basic"]
+
+
+class EntraAuthority:
+    def __init__(self, mint: TokenIssuer) -> None:
+        self._mint = mint
+        self._codes = AuthorizationCodes()
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/common/discovery/instance", self.instances),
+            Route("/common/userrealm/{user}", self.realm),
+            Route("/{tenant}/v2.0/.well-known/openid-configuration", self.metadata),
+            Route("/{tenant}/.well-known/openid-configuration", self.older_metadata),
+            Route("/{tenant}/discovery/v2.0/keys", self.keys),
+            Route("/{tenant}/oauth2/v2.0/token", self.token, methods=["POST"]),
+            *SignInPages(self._mint, self._codes).routes(),
+        ]
+
+    async def instances(self, _: Request) -> Response:
+        """Clients ask a known authority whether another is one; to our own we say yes."""
+        host = self._mint.base.removeprefix("https://")
+        metadata = [{"preferred_network": host, "preferred_cache": host, "aliases": [host]}]
+        where = f"{self._mint.base}/{self._mint.directory.tenant}/v2.0/.well-known/openid-configuration"
+        return JSONResponse({"tenant_discovery_endpoint": where, "api-version": "1.1", "metadata": metadata})
+
+    async def realm(self, request: Request) -> Response:
+        """How a user signs in: with a password, here, and not at somebody else's."""
+        user = request.path_params["user"]
+        found = {"account_type": "Managed", "domain_name": user.rpartition("@")[2], "cloud_instance_name": "lab"}
+        return JSONResponse({"ver": "1.0", **found})
+
+    async def metadata(self, request: Request) -> Response:
+        return self._metadata(request, self._mint.issuer)
+
+    async def older_metadata(self, request: Request) -> Response:
+        return self._metadata(request, self._mint.older_issuer)
+
+    def _metadata(self, request: Request, issuer: str) -> Response:
+        if not self._mint.directory.has_tenant(request.path_params["tenant"]):
+            return aadsts.NO_TENANT.response(tenant=request.path_params["tenant"])
+        here = f"{self._mint.base}/{self._mint.directory.tenant}"
+        return JSONResponse(
+            {
+                "issuer": issuer,
+                "token_endpoint": f"{here}/oauth2/v2.0/token",
+                "authorization_endpoint": f"{here}/oauth2/v2.0/authorize",
+                "device_authorization_endpoint": f"{here}/oauth2/v2.0/devicecode",
+                "end_session_endpoint": f"{here}/oauth2/v2.0/logout",
+                "jwks_uri": f"{here}/discovery/v2.0/keys",
+                "response_types_supported": ["code", "id_token", "token"],
+                "response_modes_supported": list(RESPONSE_MODES),
+                "subject_types_supported": ["pairwise"],
+                "id_token_signing_alg_values_supported": ["RS256"],
+                "token_endpoint_auth_methods_supported": AUTH_METHODS,
+                "tenant_region_scope": None,
+            }
+        )
+
+    async def keys(self, _: Request) -> Response:
+        return JSONResponse(self._mint.keys.jwks())
+
+    async def token(self, request: Request) -> Response:
+        tenant = request.path_params["tenant"]
+        if not self._mint.directory.has_tenant(tenant):
+            return aadsts.NO_TENANT.response(tenant=tenant)
+        form = _read_form(await request.body(), request.headers.get("authorization", ""))
+        grant = form.get("grant_type", "")
+        if grant in {"client_credentials", "password"} and not resource_of(form.get("scope", "")):
+            return aadsts.NO_SCOPE.response()
+        grants = {
+            "authorization_code": self._authorization_code_grant,
+            "client_credentials": self._client_credentials_grant,
+            "password": self._password_grant,
+            "refresh_token": self._refresh_token_grant,
+        }
+        return grants[grant](form) if grant in grants else aadsts.NO_GRANT.response(grant=grant)
+
+    def _client_credentials_grant(self, form: Form) -> Response:
+        found = self._client(form)
+        if isinstance(found, EntraError):
+            return found.response(client=form.get("client_id", ""))
+        return _token_response(found, {"access_token": self._mint.access_token(found, resource_of(form["scope"]))})
+
+    def _authorization_code_grant(self, form: Form) -> Response:
+        """A person who signed in by a page of ours, for an application that shows who it is itself."""
+        client, redirect = self._client(form), form.get("redirect_uri", "")
+        if isinstance(client, EntraError):
+            return client.response(client=form.get("client_id", ""))
+        verifier = form.get("code_verifier", "")
+        found = self._codes.redeem(form.get("code", ""), client.client_id, redirect, verifier)
+        if isinstance(found, EntraError):
+            return found.response(redirect=redirect)
+        user = self._mint.directory.find(found.user, "user")
+        if user is None:
+            return aadsts.NO_USER.response(user=found.user)
+        return self._signed_in(user, {"scope": found.scope, "client_id": client.client_id}, found.nonce)
+
+    def _client(self, form: Form) -> EntraPrincipal | EntraError:
+        """The program that asks, when it has shown that it is that."""
+        found = self._mint.directory.find(form.get("client_id", ""), "servicePrincipal", "managedIdentity")
+        return aadsts.NO_CLIENT if found is None else self._refusal(found, form) or found
+
+    def _refusal(self, principal: EntraPrincipal, form: Form) -> EntraError | None:
+        """What is wrong with how a program shows who it is."""
+        secret, assertion = form.get("client_secret", ""), form.get("client_assertion", "")
+        if not principal.enabled:
+            return aadsts.DISABLED
+        if form.get("client_assertion_type") == entra_grants.ASSERTION_TYPE and assertion:
+            return entra_grants.check_assertion(principal, assertion, self._audiences())
+        if not secret:
+            return aadsts.NO_SECRET
+        kept = [one for one in (principal.secret, *principal.older_secrets) if one]
+        if not any(_equal_secrets(secret, one) for one in kept):
+            return aadsts.WRONG_SECRET
+        return aadsts.EXPIRED_SECRET if 0 < principal.secret_expires <= time.time() else None
+
+    def _audiences(self) -> list[str]:
+        here = f"{self._mint.base}/{self._mint.directory.tenant}"
+        return [f"{here}/oauth2/v2.0/token", f"{here}/v2.0", f"{here}/"]
+
+    def _password_grant(self, form: Form) -> Response:
+        user = form.get("username", "")
+        found = self._mint.directory.find(user, "user")
+        if found is None:
+            return aadsts.NO_USER.response(user=user)
+        if not _equal_secrets(form.get("password", ""), found.secret):
+            return aadsts.WRONG_PASSWORD.response()
+        return self._signed_in(found, form)
+
+    def _refresh_token_grant(self, form: Form) -> Response:
+        found = self._mint.redeem_refresh_token(form.get("refresh_token", ""))
+        return self._signed_in(found, form) if found else aadsts.OLD_REFRESH.response()
+
+    def _signed_in(self, user: EntraPrincipal, form: Form, nonce: str = "") -> Response:
+        if not user.enabled:
+            return aadsts.USER_DISABLED.response()
+        client, scope = form.get("client_id", ""), form.get("scope", "")
+        return _token_response(
+            user,
+            {
+                "access_token": self._mint.access_token(user, resource_of(scope) or GRAPH_RESOURCE, client),
+                "refresh_token": self._mint.refresh_token(user),
+                "id_token": self._mint.id_token(user, client, nonce),
+                "client_info": self._mint.client_info(user),
+                "scope": scope,
+            },
+        )
+
+
+def _token_response(principal: EntraPrincipal, tokens: Mapping[str, Any]) -> Response:
+    seconds = int(principal.token_seconds)
+    document = {"token_type": "Bearer", "expires_in": seconds, "ext_expires_in": seconds, **tokens}
+    return JSONResponse(document, headers={"Cache-Control": "no-store"})
+
+
+def _read_form(body: bytes, authorization: str) -> Form:
+    """The form, with the client's name and secret from the header when they are there."""
+    form = dict(parse_qsl(body.decode(errors="replace")))
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            name, _, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return form
+        form |= {"client_id": unquote_plus(name), "client_secret": unquote_plus(secret)}
+    return form
+
+
+def _equal_secrets(given: str, kept: str) -> bool:
+    return hmac.compare_digest(given.encode(), kept.encode())

@@ -1,0 +1,159 @@
+"""Verifies client assertions (certificate or federated credential), and issues and redeems authorization codes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from aks_flex_lab.entra import aadsts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_lab.entra.aadsts import EntraError
+    from aks_flex_lab.entra.directory import EntraPrincipal, FederatedCredential
+
+
+ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+ALGORITHMS = ["RS256", "PS256"]
+LEEWAY = 300
+
+
+def check_assertion(principal: EntraPrincipal, assertion: str, audiences: list[str]) -> EntraError | None:
+    """What is wrong with an assertion for that principal. `audiences` are the names that we have ourselves."""
+    try:
+        header = jwt.get_unverified_header(assertion)
+        told: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False})
+    except jwt.PyJWTError:
+        return aadsts.BAD_ASSERTION
+    if told.get("iss") == principal.client_id:
+        return _by_certificate(principal, assertion, header, audiences)
+    return _federated(principal, assertion, told)
+
+
+def _by_certificate(
+    principal: EntraPrincipal, assertion: str, header: dict[str, Any], audiences: list[str]
+) -> EntraError | None:
+    found = next((each for each in map(_load_certificate, principal.certificates) if _is_named(each, header)), None)
+    if found is None:
+        return aadsts.UNKNOWN_CERTIFICATE
+    if found.not_valid_after_utc.timestamp() < time.time():
+        return aadsts.EXPIRED_CERTIFICATE
+    key = found.public_key()
+    return _check_signature(assertion, key, audiences, principal.client_id) if isinstance(key, RSAPublicKey) else None
+
+
+def _federated(principal: EntraPrincipal, assertion: str, told: dict[str, Any]) -> EntraError | None:
+    known = [each for each in principal.federations if each.issuer == told.get("iss")]
+    if not known:
+        return aadsts.UNKNOWN_ISSUER
+    fitting: FederatedCredential | None = next((each for each in known if each.subject == told.get("sub")), None)
+    if fitting is None:
+        return aadsts.UNKNOWN_SUBJECT
+    key = x509.load_pem_x509_certificate(fitting.certificate.encode()).public_key()
+    return _check_signature(assertion, key, [fitting.audience], fitting.subject)
+
+
+def _check_signature(assertion: str, key: Any, audiences: list[str], subject: str) -> EntraError | None:
+    try:
+        told = jwt.decode(
+            assertion, key, ALGORITHMS, audience=audiences, leeway=LEEWAY, options={"require": ["exp", "aud", "sub"]}
+        )
+    except (jwt.ExpiredSignatureError, jwt.ImmatureSignatureError):
+        return aadsts.OLD_ASSERTION
+    except jwt.PyJWTError:
+        return aadsts.BAD_ASSERTION
+    return None if told["sub"] == subject else aadsts.BAD_ASSERTION
+
+
+def _is_named(certificate: x509.Certificate, header: dict[str, Any]) -> bool:
+    """The header names a certificate by one of its fingerprints."""
+    prints = {
+        "x5t": certificate.fingerprint(hashes.SHA1()),  # noqa: S303 - a name, as Entra knows it
+        "x5t#S256": certificate.fingerprint(hashes.SHA256()),
+    }
+    return any(
+        str(header.get(name, "")).rstrip("=") == base64.urlsafe_b64encode(print_).rstrip(b"=").decode()
+        for name, print_ in prints.items()
+    )
+
+
+def _load_certificate(pem: str) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem.encode())
+
+
+CODE_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class SignInGrant:
+    """Who, for which application, sent where to, and what the answer must repeat or prove."""
+
+    user: str  # object id
+    client: str  # application id
+    redirect: str
+    scope: str
+    nonce: str
+    challenge: str  # of PKCE, by S256; "" when the application asked for none
+
+
+class AuthorizationCodes:
+    """In memory: a code that a restart loses is asked for again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[str, tuple[float, SignInGrant]] = {}
+        self._used: dict[str, float] = {}
+        self._alone = threading.Lock()
+
+    def issue(self, signed_in: SignInGrant) -> str:
+        code = f"0.{secrets.token_urlsafe(48)}"
+        with self._alone:
+            self._forget()
+            self._kept[code] = (self._clock() + CODE_SECONDS, signed_in)
+        return code
+
+    def redeem(self, code: str, client: str, redirect: str, verifier: str) -> SignInGrant | EntraError:
+        """Whoever it stands for. A code that is shown is spent, whether the rest fits or not."""
+        with self._alone:
+            if code in self._used:
+                return aadsts.USED_CODE
+            found = self._kept.pop(code, None)
+            if found is None:
+                return aadsts.BAD_CODE
+            end, signed_in = found
+            self._used[code] = end
+        return _check_redemption(signed_in, client, redirect, verifier) or (
+            signed_in if self._clock() < end else aadsts.OLD_CODE
+        )
+
+    def _forget(self) -> None:
+        """An hour after its end, nobody needs to hear any more what was wrong with a code."""
+        past = self._clock() - 3600
+        self._kept = {code: kept for code, kept in self._kept.items() if kept[0] > past}
+        self._used = {code: end for code, end in self._used.items() if end > past}
+
+
+def _check_redemption(signed_in: SignInGrant, client: str, redirect: str, verifier: str) -> EntraError | None:
+    if client.lower() != signed_in.client.lower():
+        return aadsts.BAD_CODE
+    if redirect != signed_in.redirect:
+        return aadsts.OTHER_REDIRECT
+    proven = pkce_challenge(verifier) if verifier else ""
+    return None if hmac.compare_digest(proven, signed_in.challenge) else aadsts.WRONG_VERIFIER
+
+
+def pkce_challenge(verifier: str) -> str:
+    digest = hashlib.sha256(verifier.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -1,0 +1,74 @@
+"""The token endpoint of Azure's instance metadata service (IMDS), served at 169.254.169.254 by a site's router."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from aks_flex_lab.entra.directory import EntraPrincipal, MachineIdentities
+    from aks_flex_lab.entra.tokens import TokenIssuer
+
+TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105
+USER_ASSIGNED = "/userassignedidentities/"  # in the id of an identity that is no single machine's own
+IDENTITY_PARAMETERS = ("client_id", "object_id", "principal_id", "msi_res_id", "mi_res_id")
+
+
+class InstanceMetadataService:
+    """Which machine is meant is seen by where it asks from, as on a real VM."""
+
+    def __init__(self, mint: TokenIssuer, given: MachineIdentities) -> None:
+        self._mint = mint
+        self._given = given
+
+    def routes(self) -> list[Route]:
+        return [Route(TOKEN_PATH, self.token)]
+
+    async def token(self, request: Request) -> Response:
+        # A page in a browser on the machine cannot send this header, and so cannot get a token.
+        if request.headers.get("metadata", "").lower() != "true":
+            return _bad_request("Required metadata header not specified")
+        if "x-forwarded-for" in request.headers:
+            return _bad_request("Requests that come by a proxy are not answered")
+        resource = request.query_params.get("resource", "").rstrip("/")
+        if not resource or "api-version" not in request.query_params:
+            return _bad_request("Required query variable 'resource' or 'api-version' is missing")
+        asked = next((request.query_params[each] for each in IDENTITY_PARAMETERS if each in request.query_params), "")
+        found = self._chosen(request.client.host if request.client else "", asked)
+        if len(found) > 1:
+            return _bad_request("Multiple user assigned identities exist, please specify the clientId / resourceId")
+        return self._granted(found[0], resource) if found else _bad_request("Identity not found")
+
+    def _chosen(self, address: str, asked: str) -> list[EntraPrincipal]:
+        """Those that are meant; the machine's own one before all that somebody assigned to it."""
+        all_ = [self._mint.directory.find(each, "managedIdentity") for each in self._given.identities_of(address)]
+        mine = [each for each in all_ if each and each.enabled]
+        if asked:
+            return [each for each in mine if each.has_id(asked)]
+        return [each for each in mine if USER_ASSIGNED not in each.resource_id.lower()] or mine
+
+    def _granted(self, identity: EntraPrincipal, resource: str) -> Response:
+        now = int(time.time())
+        seconds = int(identity.token_seconds)
+        return JSONResponse(
+            {
+                "access_token": self._mint.access_token(identity, resource),
+                "client_id": identity.client_id,
+                "expires_in": str(seconds),
+                "expires_on": str(now + seconds),
+                "ext_expires_in": str(seconds),
+                "not_before": str(now),
+                "resource": resource,
+                "token_type": "Bearer",
+            }
+        )
+
+
+def _bad_request(description: str) -> Response:
+    return JSONResponse({"error": "invalid_request", "error_description": description}, 400)

@@ -1,0 +1,73 @@
+"""Atomic writes, file locks and the last lines of a log."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TAIL_BYTES = 1 << 16  # as much of a log's end as anybody wants to see
+
+
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """Write beside the target, sync, and rename. The file has its final mode from the moment it exists."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(name).rename(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last lines of a log that say anything; none when there is no log."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    return [line.strip() for line in lines if line.strip()][-count:]
+
+
+def last_line(path: Path) -> str:
+    return (last_lines(path, 1) or ["it said nothing"])[0]
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, who: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock file, and take it away again: nobody else does `who` meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            os.close(handle)
+            raise LabError(
+                "lab-busy", f"Another command is changing {who} right now.", "Wait for it to end, then try again."
+            ) from error
+        # The one before us removed the file it held; a lock on a removed file holds nothing.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(handle).st_ino == path.stat().st_ino:
+                break
+        os.close(handle)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)

@@ -1,0 +1,34 @@
+"""Runs an ASGI application of the lab's Azure with uvicorn."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHUTDOWN_SECONDS = 1  # for answers that are under way; held polls end with the server
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not ADDR:PORT")
+    return host.strip("[]"), int(port)
+
+
+def serve(app: Any, listen: tuple[str, int], certificate: Path | None = None, key: Path | None = None) -> None:
+    """Until a signal ends it."""
+    tls: dict[str, Any] = {"ssl_certfile": str(certificate), "ssl_keyfile": str(key)} if certificate else {}
+    uvicorn.run(
+        app,
+        host=listen[0],
+        port=listen[1],
+        log_level="info",
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        **tls,
+    )

@@ -1,0 +1,250 @@
+"""Builds the lab's OCI images reproducibly: layers from files, config, manifest, and the list of images and tags."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+import zlib
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.errors import ToolError
+from aks_flex_lab.processes import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+
+COMPRESSION = 6
+GZIP = 31  # what makes zlib write a gzip header: one without a time, and the same from every Python
+
+
+@dataclass(frozen=True)
+class LayerFile:
+    """A file of the image, by its bytes or by a file of this machine that has them."""
+
+    path: str
+    content: bytes | Path
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class LayerDirectory:
+    path: str
+    mode: int = 0o755
+
+
+@dataclass(frozen=True)
+class LayerLink:
+    path: str
+    target: str
+
+
+LayerEntry = LayerFile | LayerDirectory | LayerLink
+
+
+@dataclass(frozen=True)
+class ImageLayer:
+    """A compressed layer: its own digest, and the digest of the tar inside it, which the image config names."""
+
+    data: bytes
+    digest: str
+    diff_id: str
+
+
+def make_layer(entries: Iterable[LayerEntry]) -> ImageLayer:
+    tar = layer_tar(entries)
+    press = zlib.compressobj(COMPRESSION, zlib.DEFLATED, GZIP)
+    data = press.compress(tar) + press.flush()
+    return ImageLayer(data, sha256_digest(data), sha256_digest(tar))
+
+
+def sha256_digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def layer_tar(entries: Iterable[LayerEntry]) -> bytes:
+    """An uncompressed tar: sorted, with every parent directory, owned by root, from the beginning of time."""
+    named = {relative_path(entry.path): entry for entry in entries}
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, entry in sorted(with_parents(named), key=itemgetter(0)):
+            add_entry(tar, name, entry)
+    return out.getvalue()
+
+
+def with_parents(named: dict[str, LayerEntry]) -> Iterator[tuple[str, LayerEntry]]:
+    parents = {str(parent) for name in named for parent in PurePosixPath(name).parents} - {"."}
+    for name in parents - named.keys():
+        yield name, LayerDirectory(name)
+    yield from named.items()
+
+
+def add_entry(tar: tarfile.TarFile, name: str, entry: LayerEntry) -> None:
+    info = tarfile.TarInfo(name)  # root, no owner's name and time 0, unless one says otherwise
+    if isinstance(entry, LayerDirectory):
+        info.type, info.mode = tarfile.DIRTYPE, entry.mode
+        tar.addfile(info)
+    elif isinstance(entry, LayerLink):
+        info.type, info.mode, info.linkname = tarfile.SYMTYPE, 0o777, entry.target
+        tar.addfile(info)
+    else:
+        content = entry.content.read_bytes() if isinstance(entry.content, Path) else entry.content
+        info.size, info.mode = len(content), entry.mode
+        tar.addfile(info, io.BytesIO(content))
+
+
+def relative_path(path: str) -> str:
+    return str(PurePosixPath("/", path).relative_to("/"))
+
+
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
+CREATED = "1970-01-01T00:00:00Z"  # a date of its own would give every build another digest
+
+
+@dataclass(frozen=True)
+class ContainerConfig:
+    """What a container of the image starts, unless the pod says otherwise."""
+
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    env: tuple[str, ...] = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",)
+    user: str = ""
+    folder: str = "/"
+
+
+@dataclass(frozen=True)
+class ImageBlob:
+    kind: str
+    data: bytes
+
+    @property
+    def digest(self) -> str:
+        return sha256_digest(self.data)
+
+    def descriptor(self) -> dict[str, Any]:
+        return {"mediaType": self.kind, "digest": self.digest, "size": len(self.data)}
+
+
+@dataclass(frozen=True)
+class OciImage:
+    config: ImageBlob
+    layer: ImageBlob
+    manifest: ImageBlob
+
+    @property
+    def digest(self) -> str:
+        return self.manifest.digest
+
+
+def make_image(layer: ImageLayer, start: ContainerConfig, architecture: str) -> OciImage:
+    """`architecture` as Go names it: amd64 or arm64."""
+    config = ImageBlob(CONFIG_TYPE, canonical_json(image_config(layer, start, architecture)))
+    packed = ImageBlob(LAYER_TYPE, layer.data)
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST_TYPE,
+        "config": config.descriptor(),
+        "layers": [packed.descriptor()],
+    }
+    return OciImage(config, packed, ImageBlob(MANIFEST_TYPE, canonical_json(manifest)))
+
+
+def image_config(layer: ImageLayer, start: ContainerConfig, architecture: str) -> dict[str, Any]:
+    settings = {
+        "Entrypoint": list(start.entrypoint),
+        "Cmd": list(start.command),
+        "Env": list(start.env),
+        "User": start.user,
+        "WorkingDir": start.folder,
+    }
+    return {
+        "architecture": architecture,
+        "os": "linux",
+        "created": CREATED,
+        "config": {name: value for name, value in settings.items() if value},
+        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id]},
+        "history": [{"created": CREATED, "created_by": "aks-flex-lab"}],
+    }
+
+
+def canonical_json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+NOBODY = "65535:65535"  # whom the published pause image runs as
+
+PAUSE_NAMES = {
+    "oss/kubernetes/pause": ("3.6", "3.9", "3.10"),  # mcr.microsoft.com
+    "pause": ("3.8", "3.9", "3.10", "3.10.1"),  # registry.k8s.io
+}
+TEST_NAMES = {"flex/test": ("1",)}
+
+PASSWD_FILE = b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+GROUP_FILE = b"root:x:0:\nnogroup:x:65534:\n"
+INDEX_PAGE = b"<!doctype html><title>flex</title><p>It works: this page comes from a pod of the lab.</p>\n"
+
+
+@dataclass(frozen=True)
+class TaggedImage:
+    """An image and one name that it has in the registry."""
+
+    repository: str
+    tag: str
+    image: OciImage
+
+
+def lab_images(pause: Path, architecture: str, busybox: Path) -> tuple[TaggedImage, ...]:
+    """All the lab's images, made from a static `pause` and a static busybox."""
+    small = pause_image(pause, architecture)
+    test = busybox_image(busybox, busybox_applets(busybox), architecture)
+    return (*tagged_images(PAUSE_NAMES, small), *tagged_images(TEST_NAMES, test))
+
+
+def tagged_images(table: Mapping[str, tuple[str, ...]], image: OciImage) -> tuple[TaggedImage, ...]:
+    return tuple(TaggedImage(repository, tag, image) for repository, tags in table.items() for tag in tags)
+
+
+def pause_image(binary: Path, architecture: str) -> OciImage:
+    layer = make_layer([LayerFile("/pause", require_binary(binary), 0o755)])
+    return make_image(layer, ContainerConfig(entrypoint=("/pause",), user=NOBODY), architecture)
+
+
+def busybox_image(busybox: Path, applet_paths: Sequence[str], architecture: str) -> OciImage:
+    """Busybox under all its names, with a page to serve: enough for every pod that a test runs."""
+    entries: list[LayerEntry] = [
+        LayerFile("/bin/busybox", require_binary(busybox), 0o755),
+        *(LayerLink(path, link_target(path)) for path in applet_paths if path != "bin/busybox"),
+        LayerFile("/etc/passwd", PASSWD_FILE),
+        LayerFile("/etc/group", GROUP_FILE),
+        LayerFile("/www/index.html", INDEX_PAGE),
+        LayerDirectory("/tmp", 0o1777),  # noqa: S108 - the image's own
+        LayerDirectory("/root", 0o700),
+    ]
+    return make_image(make_layer(entries), ContainerConfig(command=("/bin/sh",)), architecture)
+
+
+def busybox_applets(busybox: Path) -> tuple[str, ...]:
+    """The paths busybox would be installed under, such as `bin/sh` and `usr/bin/wget`."""
+    return tuple(run(require_binary(busybox), "--list-full").out.split())
+
+
+def link_target(path: str) -> str:
+    """From `usr/bin/wget` to `bin/busybox`, relative, so that it holds from outside the container, too."""
+    return "../" * (len(PurePosixPath(path).parts) - 1) + "bin/busybox"
+
+
+def require_binary(binary: Path) -> Path:
+    if not binary.is_file():
+        raise ToolError(
+            "image-source-missing",
+            f"{binary} is missing, and an image of the lab is made from it.",
+            "Run `make setup` for busybox-static and `aks-flex-lab tools install pause` for pause.",
+        )
+    return binary

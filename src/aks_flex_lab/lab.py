@@ -1,0 +1,325 @@
+"""One lab as a whole: bring up, status, tear down.
+
+There is no lab process. Every command observes what exists and does what is missing, so `up` repairs a lab that lost
+a component, and `down` removes one that was killed half-way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab import dns, network
+from aks_flex_lab.arm.managed_clusters import ManagedCluster, ManagedClusters
+from aks_flex_lab.azcmagent.apt_repository import AzcmagentRepository, publish_repository
+from aks_flex_lab.cluster import LabCluster
+from aks_flex_lab.components import fault_proxy, gateway
+from aks_flex_lab.components.azure import AzureComponent
+from aks_flex_lab.components.control_plane import CLOUD_API_URL, ControlPlane
+from aks_flex_lab.components.resource_provider import (
+    CLUSTER_ID,
+    LOCATION,
+    PROVIDER_GATEWAY,
+    PROVIDER_URL,
+    RESOURCE_GROUP_ID,
+    ResourceProviderComponent,
+    resolv_conf,
+    write_resolv_conf,
+)
+from aks_flex_lab.components.services import CloudServices, VpnComponent
+from aks_flex_lab.errors import ComponentError
+from aks_flex_lab.files import file_lock, write_atomically
+from aks_flex_lab.host_requirements import require_host, require_kernel, require_root
+from aks_flex_lab.kernel import host_state, mounts
+from aks_flex_lab.kernel.cgroups import LabCgroups
+from aks_flex_lab.kernel.namespaces import namespaces_with_prefix
+from aks_flex_lab.layout import LAB_NAME
+from aks_flex_lab.machines.inventory import MachineInventory
+from aks_flex_lab.machines.machine import NSPAWN_DIRECTORY, remove_nspawn_directories
+from aks_flex_lab.mirror.control import MirrorClient
+from aks_flex_lab.network import LabNetwork
+from aks_flex_lab.pki import CertificateAuthority, kubeconfig_text
+from aks_flex_lab.supervisor import ComponentSupervisor, LabComponent, NamespaceConnection, client_tls_context
+from aks_flex_lab.tools.artifacts import artifact_tree
+from aks_flex_lab.tools.toolbox import Toolbox
+from aks_flex_lab.versions import NodeVersions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_lab.layout import LabLayout
+    from aks_flex_lab.progress import ProgressReporter
+
+HOST_LOCK = Path("/run/aks-flex-lab.lock")
+
+
+@dataclass(frozen=True)
+class Lab:
+    layout: LabLayout
+
+    @property
+    def network(self) -> LabNetwork:
+        return LabNetwork(self.layout)
+
+    @property
+    def authority(self) -> CertificateAuthority:
+        return CertificateAuthority(self.layout.pki)
+
+    @property
+    def toolbox(self) -> Toolbox:
+        return Toolbox(self.layout.cache)
+
+    @property
+    def supervisor(self) -> ComponentSupervisor:
+        return ComponentSupervisor(self.layout)
+
+    @property
+    def control_plane(self) -> ControlPlane:
+        return ControlPlane(self.layout, self.toolbox, self.network.cloud)
+
+    @property
+    def services(self) -> CloudServices:
+        return CloudServices(self.layout, self.network.cloud)
+
+    @property
+    def provider(self) -> ResourceProviderComponent:
+        return ResourceProviderComponent(self.layout, self.network.cloud)
+
+    @property
+    def azure(self) -> AzureComponent:
+        return AzureComponent(self.layout, self.network.cloud)
+
+    @property
+    def azcmagent_repository(self) -> AzcmagentRepository:
+        """Where machines get azcmagent from, and the key that vouches for it."""
+        return AzcmagentRepository(artifact_tree(self.toolbox))
+
+    @property
+    def vpn(self) -> VpnComponent:
+        return VpnComponent(self.layout, self.network.cloud, self.azure.state, RESOURCE_GROUP_ID)
+
+    @property
+    def inventory(self) -> MachineInventory:
+        return MachineInventory(self.layout)
+
+    @property
+    def mirror(self) -> MirrorClient:
+        return MirrorClient(self.services.mirror_control())
+
+    @property
+    def fault_proxy(self) -> fault_proxy.FaultProxy:
+        return fault_proxy.FaultProxy(self.network.cloud)
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        return self.layout.home / "admin.kubeconfig"
+
+    @property
+    def cluster(self) -> LabCluster:
+        if not self.admin_kubeconfig.exists():
+            raise ComponentError(
+                "lab-not-up", f"Lab {self.layout.name} is not up.", f"Run `{self.command} up` first."
+            )
+        return LabCluster(self.toolbox.path("kubernetes", "kubectl"), self.admin_kubeconfig)
+
+    @property
+    def command(self) -> str:
+        """What a person types to reach this very lab."""
+        return self.layout.command
+
+    @property
+    def exists(self) -> bool:
+        return self.layout.home.exists()
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        with file_lock(self.layout.lock, f"lab {self.layout.name}"):
+            yield
+
+    def up(self, progress: ProgressReporter, api_port: int | None = None) -> None:
+        """Bring up what is not up yet. A new lab that this machine cannot carry leaves nothing half-made behind."""
+        require_host(self.layout)
+        port = gateway.choose_port(self.layout, api_port, alive=self.supervisor.process("gateway") is not None)
+        self.toolbox.install(progress=progress)
+        tree = artifact_tree(self.toolbox, progress)
+        publish_repository(tree)
+        with self.exclusive():
+            new = not self.exists
+            try:
+                self._bring_up(progress, tree, port)
+            except ComponentError:
+                raise  # its log is worth reading; `up` goes on from here, and `down` takes it away
+            except BaseException:
+                if new:
+                    self._tear_down()
+                raise
+
+    def _bring_up(self, progress: ProgressReporter, tree: Path, port: int) -> None:
+        self._record_host_state()
+        require_kernel()
+        plane = self.control_plane
+        with progress.step("network and certificates"):
+            self.network.up()
+            self.authority.ensure()
+            write_resolv_conf(self.layout)
+            self._write_kubeconfig(port)
+        with progress.step("etcd, registry, mirror, DNS, fault proxy"):
+            self._run(plane.etcd(), *self._cloud_components(tree))
+        with progress.step("Azure"):  # before the API server, which believes its tokens
+            self.provider.register_identity(self.azure.directory, self.azure.assignments)
+            self._register_cluster()
+            self._run(self.azure.component(PROVIDER_URL, self.provider.authority, resolv_conf(self.layout)))
+        with progress.step("Kubernetes API server"):
+            self._run(plane.api_server(resolv_conf(self.layout)), gateway.gateway_component(self.network.cloud, port))
+        with progress.step("controller manager, scheduler, resource provider, images, roles"):
+            self._start(plane.controller_manager(), plane.scheduler(), self.provider.component())
+            self.services.push_images(self.toolbox)
+            self.fault_proxy.ensure()
+            self.cluster.prepare()
+            self._wait(plane.controller_manager(), plane.scheduler(), self.provider.component())
+            self._start(self._provider_gateway(), self.vpn.component())
+            self.provider.add_cluster(plane.admin())
+        self.azure.metadata.reconcile()
+        self.inventory.sweep()
+        for machine in self.inventory.all():
+            if machine.init_pid() is None or machine.runner() is None:
+                with progress.step(f"machine {machine.name}"):
+                    dns.add_host(self.layout, machine.name, machine.record.site, machine.record.address)
+                    machine.start()
+
+    def down(self) -> list[str]:
+        """Take everything away, by its own id, whatever state it is in. Returns what could not be taken away."""
+        require_root()
+        with self.exclusive():
+            self._tear_down()
+        return self.leftovers()
+
+    def _tear_down(self) -> None:
+        groups = LabCgroups(self.layout.name)
+        groups.kill()
+        self.network.down()
+        groups.remove()
+        mounts.unmount_below(self.layout.home)
+        mounts.remove_tree(self.layout.home)
+        remove_nspawn_directories(f"{self.layout.prefix}*")
+        self._restore_host_state()
+
+    def leftovers(self) -> list[str]:
+        """What of this lab can still be seen on the machine."""
+        groups = LabCgroups(self.layout.name)
+        return [
+            *(f"process {pid}" for pid in sorted(groups.pids())),
+            *(f"control group {top}" for top in groups.roots()),
+            *(f"network namespace {namespace.name}" for namespace in namespaces_with_prefix(self.layout.prefix)),
+            *(f"mount {point}" for point in mounts.mounts_below(self.layout.home)),
+            *(
+                f"directory {path}"
+                for path in (self.layout.home, *NSPAWN_DIRECTORY.glob(f"*/{self.layout.prefix}*"))
+                if path.exists()
+            ),
+        ]
+
+    def watch(self, path: str, seconds: float) -> Iterator[dict[str, Any]]:
+        """The events of a watch on the cluster's API, as they come; ends by itself.
+
+        It starts from what the API server's cache holds (version 0): with Debian's etcd, which cannot be asked how
+        far it is, a watch from "now" waits for a write to the same kind of object, and then gives up.
+        """
+        admin = self.control_plane.admin()
+        trust = client_tls_context(self.authority.certificate)
+        trust.load_cert_chain(admin.certificate, admin.key)
+        connection = NamespaceConnection(self.network.cloud, network.API, 443, network.API_NAME, trust)
+        with contextlib.closing(connection):
+            connection.request("GET", f"{path}&resourceVersion=0&timeoutSeconds={int(seconds)}")
+            connection.sock.settimeout(seconds)
+            for line in connection.getresponse():
+                event = json.loads(line)
+                if event.get("type") not in {"ADDED", "MODIFIED", "DELETED"}:
+                    raise ComponentError(
+                        "watch-refused",
+                        f"The API server ended a watch: {event.get('object', event)}.",
+                        "Try again; if it stays, look at `aks-flex-lab logs kube-apiserver`.",
+                    )
+                yield event
+
+    def _run(self, *parts: LabComponent) -> None:
+        self._start(*parts)
+        self._wait(*parts)
+
+    def _start(self, *parts: LabComponent) -> None:
+        for part in parts:
+            self.supervisor.start(part)
+
+    def _wait(self, *parts: LabComponent) -> None:
+        for part in parts:
+            self.supervisor.wait(part)
+
+    def _provider_gateway(self) -> LabComponent:
+        alive = self.supervisor.process(PROVIDER_GATEWAY) is not None
+        port = gateway.choose_port(self.layout, None, alive=alive, name=PROVIDER_GATEWAY)
+        gateway.save_port(self.layout, port, PROVIDER_GATEWAY)
+        return gateway.gateway_component(self.network.cloud, port, PROVIDER_GATEWAY, network.PROVIDER)
+
+    def _register_cluster(self) -> None:
+        """With the lab's ARM, as AKS would have it."""
+        credential = self.azure.state / "admin.kubeconfig"
+        text = kubeconfig_text(CLOUD_API_URL, self.authority, self.control_plane.admin())
+        write_atomically(credential, text, 0o600)
+        cluster = ManagedCluster(
+            CLUSTER_ID,
+            LOCATION,
+            NodeVersions().kubernetes,
+            network.API_NAME,
+            str(credential),
+            network.SERVICES,
+            network.DNS_SERVICE,
+            network.PODS,
+            self.vpn.subnet_id,
+        )
+        self.vpn.prepare(LOCATION)
+        ManagedClusters(self.azure.state).register(cluster)
+
+    def _cloud_components(self, tree: Path) -> list[LabComponent]:
+        proxy = self.toolbox.path("toxiproxy", "toxiproxy-server")
+        services = self.services
+        return [
+            services.dns(),
+            services.registry(),
+            services.mirror(tree),
+            fault_proxy.fault_proxy_component(proxy, self.network.cloud),
+        ]
+
+    def _write_kubeconfig(self, port: int) -> None:
+        text = kubeconfig_text(f"https://127.0.0.1:{port}", self.authority, self.control_plane.admin())
+        write_atomically(self.admin_kubeconfig, text, 0o600)
+        gateway.save_port(self.layout, port)
+
+    @property
+    def _sysctl_record(self) -> Path:
+        return self.layout.labs_directory / ".sysctls.json"
+
+    @property
+    def _host_record(self) -> Path:
+        return self.layout.labs_directory / ".host.json"
+
+    def _record_host_state(self) -> None:
+        with file_lock(HOST_LOCK, "this machine", wait=True):
+            self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys and disks are nobody else's
+            host_state.record_sysctls(self._sysctl_record)
+            host_state.record_host(self._host_record)
+            host_state.raise_limits()
+
+    def _restore_host_state(self) -> None:
+        """The last lab to go puts the machine back as the first one found it."""
+        with file_lock(HOST_LOCK, "this machine", wait=True):
+            homes = self.layout.labs_directory
+            if homes.exists() and any(path.is_dir() and LAB_NAME.fullmatch(path.name) for path in homes.iterdir()):
+                return
+            host_state.restore_sysctls(self._sysctl_record)
+            host_state.restore_host(self._host_record)
+            for room in (homes, *NSPAWN_DIRECTORY.glob("*"), NSPAWN_DIRECTORY):
+                with contextlib.suppress(OSError):  # something else is in there, and stays
+                    room.rmdir()

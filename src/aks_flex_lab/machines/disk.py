@@ -1,0 +1,114 @@
+"""A machine's disk: what it copied of its base, its own layer over /usr, and what makes it this machine.
+
+    machines/NAME/root        the root directory; its /usr is empty until the machine runs
+    machines/NAME/usr/upper   what the machine changed below /usr
+    machines/NAME/usr/work    overlayfs's own
+
+The layer is mounted in the namespace of the machine's runner alone, so it goes when the runner goes, whatever
+happened to it. Where overlayfs cannot stand on the cache's file system, /usr is copied like the rest.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_lab import network
+from aks_flex_lab.errors import HostError
+from aks_flex_lab.files import write_atomically
+from aks_flex_lab.machines.base_system import BaseSystem, copy_tree, free_bytes
+from aks_flex_lab.processes import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_lab.pki import CertificateAuthority
+
+MACHINE_DISK_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class MachineDisk:
+    directory: Path
+
+    @property
+    def root(self) -> Path:
+        return self.directory / "root"
+
+    @property
+    def upper(self) -> Path:
+        return self.directory / "usr" / "upper"
+
+    @property
+    def work(self) -> Path:
+        return self.directory / "usr" / "work"
+
+    @property
+    def has_own_usr(self) -> bool:
+        """Whether /usr lies on this disk itself, instead of in a layer over the base's."""
+        return not self.upper.exists()
+
+    def create(self, base: BaseSystem) -> None:
+        """Copy all of the base but /usr, and prepare the layer for that."""
+        require_disk_space(self.directory)
+        self.root.mkdir(parents=True)
+        shutil.copymode(base.root, self.root)
+        for entry in base.root.iterdir():
+            if entry.name != "usr":
+                run("cp", "-a", "--reflink=auto", entry, self.root)
+        for directory in (self.root / "usr", self.upper, self.work):
+            directory.mkdir(parents=True)
+            shutil.copymode(base.root / "usr", directory)
+        hosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+        write_atomically(self.root / "etc" / "hosts", hosts)
+
+    def copy(self, other: MachineDisk) -> None:
+        """Become a copy of another machine's disk."""
+        require_disk_space(self.directory)
+        copy_tree(other.root, self.root)
+        if not other.has_own_usr:
+            copy_tree(other.upper, self.upper)
+            self.work.mkdir()
+
+    def mount(self, base: BaseSystem) -> None:
+        """Lay the layer over the base's /usr. To be called in a mount namespace of the machine's own."""
+        if self.has_own_usr:
+            return
+        options = f"lowerdir={base.root / 'usr'},upperdir={self.upper},workdir={self.work}"
+        if not run("mount", "-t", "overlay", "overlay", "-o", options, self.root / "usr", check=False).ok:
+            copy_tree(base.root / "usr", self.root / "usr")
+            copy_tree(self.upper, self.root / "usr")
+            shutil.rmtree(self.directory / "usr")
+
+    def identify(self, name: str, site: network.EdgeSite, authority: CertificateAuthority) -> None:
+        """Give the machine its name, its id, its resolver, and trust in the lab's authority."""
+        etc = self.root / "etc"
+        domain = f"{site.name}.{network.DOMAIN}"
+        write_atomically(etc / "hostname", f"{name}\n")
+        write_atomically(etc / "machine-id", f"{secrets.token_hex(16)}\n", 0o444)
+        write_atomically(etc / "resolv.conf", f"search {domain} {network.DOMAIN}\nnameserver {network.DNS}\n")
+        self._trust(authority)
+
+    def _trust(self, authority: CertificateAuthority) -> None:
+        """What update-ca-certificates would do, without its seconds. The directory is found by OpenSSL's hash."""
+        certs = self.root / "etc/ssl/certs"
+        pem = authority.certificate.read_text()
+        bundle = certs / "ca-certificates.crt"
+        if pem not in bundle.read_text():
+            write_atomically(bundle, bundle.read_text() + pem)
+        write_atomically(certs / "aks-flex-lab.pem", pem)
+        link = certs / f"{authority.subject_hash}.0"
+        if not link.is_symlink():
+            link.symlink_to("aks-flex-lab.pem")
+
+
+def require_disk_space(path: Path) -> None:
+    free = free_bytes(path)
+    if free < MACHINE_DISK_BYTES:
+        raise HostError(
+            "disk-full",
+            f"Only {free >> 20} MB are free below {path.parent}; a machine needs {MACHINE_DISK_BYTES >> 20} MB.",
+            "Make room, or set AKS_FLEX_LAB_HOME to a directory on a larger disk.",
+        )

@@ -1,0 +1,144 @@
+"""The machines of one lab: adding, finding, copying and removing them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_lab import dns
+from aks_flex_lab.entra.directory import MachineIdentities
+from aks_flex_lab.errors import LabError, UsageError, did_you_mean
+from aks_flex_lab.files import write_atomically
+from aks_flex_lab.kernel.mounts import remove_tree
+from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
+from aks_flex_lab.machines.machine import EdgeMachine, MachineRecord, load_machine
+from aks_flex_lab.network import LabNetwork, free_machine_number
+from aks_flex_lab.pki import CertificateAuthority
+from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
+from aks_flex_lab.supervisor import COMPONENT_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aks_flex_lab.layout import LabLayout
+
+MACHINE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
+RESERVED_NAMES = {"api", "audit", "kubernetes", "localhost", *COMPONENT_NAMES}
+SITE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class MachineInventory:
+    layout: LabLayout
+
+    def all(self) -> list[EdgeMachine]:
+        names = sorted(path.parent.name for path in self.layout.machines.glob("*/machine.json"))
+        return [machine for name in names if (machine := load_machine(self.layout, name))]
+
+    def find(self, name: str) -> EdgeMachine:
+        if machine := load_machine(self.layout, name):
+            return machine
+        known = [machine.name for machine in self.all()]
+        raise UsageError(
+            "machine-unknown", f"Lab {self.layout.name} has no machine {name!r}.", did_you_mean(name, known)
+        )
+
+    def add(
+        self,
+        name: str,
+        system: DebianRelease,
+        site_name: str,
+        progress: ProgressReporter = NO_PROGRESS,
+        lent: tuple[Path, ...] = (),
+    ) -> EdgeMachine:
+        """A new machine on a fresh disk, booted, that sees what it is lent."""
+        self.require_new(name, site_name)
+        BaseSystem(system, self.layout.cache).build(progress)
+        machine = self._register(name, system, site_name, tuple(str(folder) for folder in lent))
+        return self._first_boot(machine, lambda: machine.disk.create(machine.base))
+
+    def copy(self, source: EdgeMachine, name: str) -> EdgeMachine:
+        """A new machine on a copy of another's disk: same system, same site, its own name, id and address."""
+        self.require_new(name, source.record.site)
+        machine = self._register(name, source.record.system, source.record.site, source.record.lent)
+
+        def copy_disk() -> None:
+            with source.cgroups.frozen(source.cgroup):
+                machine.disk.copy(source.disk)
+
+        return self._first_boot(machine, copy_disk)
+
+    def remove(self, machine: EdgeMachine) -> None:
+        machine.created_marker.unlink(missing_ok=True)  # if we are killed now, the next sweep goes on
+        machine.stop()
+        dns.remove_host(self.layout, machine.name)
+        MachineIdentities(self.layout.components / "azure" / "state").set(
+            machine.record.address, []
+        )  # the next one is somebody else
+        remove_tree(machine.directory)
+
+    def _discard(self, machine: EdgeMachine, error: BaseException) -> None:
+        """Leave nothing of the machine but what its console said, for whoever wants to know why."""
+        if machine.console.exists() and isinstance(error, LabError):
+            kept = self.layout.cache / "logs" / f"machine-{machine.name}.log"
+            write_atomically(kept, machine.console.read_bytes())
+            error.hint = f"What its console said is in {kept}."
+        self.remove(machine)
+
+    def sweep(self) -> None:
+        """Remove machines that were never finished, because whoever made them was killed."""
+        for machine in self.all():
+            if not machine.created_marker.exists():
+                self.remove(machine)
+
+    def require_new(self, name: str, site: str) -> None:
+        """Refuse what cannot be a new machine."""
+        self.sweep()
+        if not MACHINE_NAME.fullmatch(name):
+            raise UsageError(
+                "machine-name-invalid",
+                f"{name!r} is not a usable machine name.",
+                "Use 1 to 30 lower-case letters, digits and dashes, for example edge-1.",
+            )
+        if not SITE_NAME.fullmatch(site):
+            raise UsageError(
+                "site-name-invalid",
+                f"{site!r} is not a usable site name.",
+                "Use 1 to 12 lower-case letters, digits and dashes, for example factory.",
+            )
+        if name in RESERVED_NAMES:
+            raise UsageError(
+                "machine-name-invalid",
+                f"{name!r} is the name of a part of the lab.",
+                "Choose another, for example edge-1.",
+            )
+        if load_machine(self.layout, name):
+            raise UsageError(
+                "machine-exists",
+                f"Lab {self.layout.name} has a machine {name} already.",
+                f"Choose another name, or remove it with `aks-flex-lab machine rm {name}`.",
+            )
+
+    def _register(self, name: str, system: DebianRelease, site_name: str, lent: tuple[str, ...]) -> EdgeMachine:
+        site = LabNetwork(self.layout).site(site_name)
+        taken = {machine.record.number for machine in self.all() if machine.record.site == site_name}
+        number = free_machine_number(taken)
+        machine = EdgeMachine(self.layout, MachineRecord(name, system, site_name, number, site.address(number), lent))
+        remove_tree(machine.directory)  # what a killed removal may have left
+        machine.save()
+        return machine
+
+    def _first_boot(self, machine: EdgeMachine, make_disk: Callable[[], None]) -> EdgeMachine:
+        """Boot a machine for the first time; one that cannot be made leaves nothing behind."""
+        try:
+            make_disk()
+            machine.disk.identify(machine.name, machine.site(), CertificateAuthority(self.layout.pki))
+            machine.created_marker.touch()
+            dns.add_host(self.layout, machine.name, machine.record.site, machine.record.address)
+            machine.start()
+        except BaseException as error:
+            self._discard(machine, error)
+            raise
+        return machine

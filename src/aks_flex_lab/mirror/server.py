@@ -1,0 +1,337 @@
+"""The mirror's HTTP server: TLS, one thread for each connection, requests, fault rules, access log."""
+
+from __future__ import annotations
+
+import os
+import socket
+import socketserver
+import ssl
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.errors import HostError, UsageError
+from aks_flex_lab.mirror import served_files
+from aks_flex_lab.mirror.fault_rules import (
+    ChecksumFault,
+    CorruptFault,
+    CutFault,
+    FaultRule,
+    FaultRuleTable,
+    MirrorRequest,
+    SlowFault,
+    StallFault,
+    StatusFault,
+)
+from aks_flex_lab.mirror.responses import (
+    CHUNK_BYTES,
+    BodySender,
+    DamagedBody,
+    FileBody,
+    FileFacts,
+    FileResponse,
+    ResponseBody,
+    TextBody,
+    file_response,
+    hold_connection,
+    reset_connection,
+)
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+
+LARGEST_CHECKSUM_FILE = 1 << 20
+STDOUT = 1
+
+
+@dataclass(frozen=True)
+class MirrorState:
+    """What all connections share."""
+
+    root: Path
+    rules: FaultRuleTable
+
+
+@dataclass
+class AccessLogEntry:
+    """What the log will say about a request."""
+
+    path: str
+    asked: str = "-"  # the range
+    status: int = 0
+    sent: int = 0
+    switch: str = "-"
+    began: float = field(default_factory=time.monotonic)
+
+
+class MirrorRequestHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 120  # seconds without any progress
+    disable_nagle_algorithm = True
+
+    def __init__(
+        self, site: MirrorState, request: socket.socket, client_address: object, server: socketserver.BaseServer
+    ) -> None:
+        self.site = site
+        self.buffer: memoryview | None = None  # made with the first body, kept for the connection
+        super().__init__(request, client_address, server)
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_HEAD(self) -> None:
+        self._serve()
+
+    def _refuse_method(self) -> None:
+        self.close_connection = True  # its body, if any, is not going to be read
+        record = AccessLogEntry(self.path)
+        self._send_text(record, 405, "This mirror knows GET and HEAD.", {"Allow": "GET, HEAD"})
+        self._log(record)
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse_method  # noqa: N815
+
+    def _serve(self) -> None:
+        target = served_files.parse_target(self.path, self.headers.get("Host", ""))
+        record = AccessLogEntry(target.path, self.headers.get("Range", "-"))
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # a body that nobody reads must not be taken for the next request
+        self.site.rules.count(target.path, requests=1)
+        try:
+            self._answer(target, record)
+        finally:
+            self._log(record)
+
+    def _answer(self, target: served_files.RequestTarget, record: AccessLogEntry) -> None:
+        file = served_files.open_file(self.site.root, target)
+        if file is None:
+            self._answer_without_file(target, record)
+            return
+        with file:
+            facts = FileFacts.of(target.names[-1], os.fstat(file.fileno()))
+            reply = file_response(facts, self._asked())
+            rule = self._match_rule(self._request(target, file, reply), record)
+            if rule and isinstance(rule.fault, StatusFault):
+                self._refuse(rule.fault, record)
+                return
+            self._head(record, reply.status, reply.headers)
+            if self.command == "GET" and reply.length:
+                self._send_body(file, reply, rule, record)
+
+    def _asked(self) -> dict[str, str]:
+        """The request's headers; a range has a meaning for GET alone."""
+        asked = {name.lower(): value for name, value in self.headers.items()}
+        if self.command != "GET":
+            asked.pop("range", None)
+        return asked
+
+    def _answer_without_file(self, target: served_files.RequestTarget, record: AccessLogEntry) -> None:
+        rule = self._match_rule(MirrorRequest(target.path, body=False), record)
+        if rule and isinstance(rule.fault, StatusFault):
+            self._refuse(rule.fault, record)
+            return
+        known = served_files.served_hosts(self.site.root)
+        if target.host in known:
+            self._send_text(record, 404, f"{target.host} has no such file here.")
+        else:
+            self._send_text(
+                record, 404, f"No host {target.host!r} here. The hosts are: {', '.join(known) or 'none'}."
+            )
+
+    def _request(self, target: served_files.RequestTarget, file: io.FileIO, reply: FileResponse) -> MirrorRequest:
+        body = self.command == "GET" and reply.length > 0
+        summed = (
+            served_files.checksum_subjects(target.path, read_content(file))
+            if body and is_checksum_file(target, file)
+            else ()
+        )
+        return MirrorRequest(target.path, body, summed)
+
+    def _match_rule(self, request: MirrorRequest, record: AccessLogEntry) -> FaultRule | None:
+        """The rule for this request, noted in the record."""
+        rule = self.site.rules.match(request)
+        if rule:
+            record.switch = f"{rule.fault.kind}#{rule.id}"
+        return rule
+
+    def _send_body(
+        self, file: io.FileIO, reply: FileResponse, rule: FaultRule | None, record: AccessLogEntry
+    ) -> None:
+        def note(count: int) -> None:
+            record.sent += count
+            self.site.rules.count(record.path, sent=count)
+
+        if self.buffer is None:
+            self.buffer = memoryview(bytearray(CHUNK_BYTES))
+        start, end = reply.start, reply.start + reply.length
+        delivery = BodySender(self.connection, self._body(file, reply, rule, record), self.buffer, note)
+        switch = rule.fault if rule else None
+        if rule and isinstance(switch, SlowFault):
+            delivery.send_throttled(start, end, switch.rate, lambda: self.site.rules.is_active(rule))
+        elif rule and isinstance(switch, CutFault | StallFault):
+            delivery.send(start, start + switch.after.of(reply.length))
+            if isinstance(switch, StallFault):
+                hold_connection(self.connection, switch.hold, lambda: self.site.rules.is_active(rule))
+            self.close_connection = True
+            reset_connection(self.connection)
+        else:
+            delivery.send(start, end)
+
+    def _body(
+        self, file: io.FileIO, reply: FileResponse, rule: FaultRule | None, record: AccessLogEntry
+    ) -> ResponseBody:
+        if rule and isinstance(rule.fault, CorruptFault):
+            return DamagedBody.in_middle(FileBody(file), reply.start, reply.length)
+        if rule and isinstance(rule.fault, ChecksumFault):
+            return TextBody(served_files.falsify_checksums(record.path, read_content(file), rule.glob))
+        return FileBody(file)
+
+    def _refuse(self, switch: StatusFault, record: AccessLogEntry) -> None:
+        headers = {} if switch.retry_after is None else {"Retry-After": str(switch.retry_after)}
+        self._send_text(
+            record, switch.code, f"{reason_phrase(switch.code)}, as a switch of the lab demands.", headers
+        )
+
+    def _send_text(
+        self, record: AccessLogEntry, status: int, sentence: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Answer with a line of text."""
+        text = f"{sentence}\n".encode("utf-8", "backslashreplace")
+        kind = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(text))}
+        self._head(record, status, {**kind, **(headers or {})})
+        if self.command != "HEAD":
+            record.sent += len(text)
+            self.wfile.write(text)
+
+    def _head(self, record: AccessLogEntry, status: int, headers: Mapping[str, str]) -> None:
+        record.status = status
+        self.send_response(status, reason_phrase(status))
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """What http.server calls for a request it cannot read: text, not a page."""
+        self.close_connection = True
+        self.command = self.command or "GET"
+        record = AccessLogEntry("-")
+        self._send_text(record, int(code), message or reason_phrase(int(code)))
+        self._log(record)
+
+    def version_string(self) -> str:
+        return "aks-flex-lab-mirror"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Silent: one line a request is written by `_log`."""
+
+    def _log(self, record: AccessLogEntry) -> None:
+        milliseconds = (time.monotonic() - record.began) * 1000
+        write_log(
+            f"{self.command} {record.path} {record.status} bytes={record.sent} range={record.asked} "
+            f"ms={milliseconds:.0f} switch={record.switch}"
+        )
+
+
+def is_checksum_file(target: served_files.RequestTarget, file: io.FileIO) -> bool:
+    return served_files.is_checksum(target.path) and os.fstat(file.fileno()).st_size <= LARGEST_CHECKSUM_FILE
+
+
+def read_content(file: io.FileIO) -> bytes:
+    return os.pread(file.fileno(), LARGEST_CHECKSUM_FILE, 0)
+
+
+def reason_phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Refused"
+
+
+def write_log(line: str) -> None:
+    """One write a line, straight to the descriptor: the lines of several threads never mix."""
+    clean = "".join(char if char.isprintable() else "?" for char in line)
+    stamp = time.strftime("%H:%M:%S")
+    os.write(STDOUT, f"{stamp} {clean}\n".encode("utf-8", "backslashreplace"))
+
+
+HANDSHAKE_SECONDS = 20.0
+
+
+class MirrorServer(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], site: MirrorState, tls: ssl.SSLContext | None) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.tls = tls
+        handler: Callable[..., MirrorRequestHandler] = partial(MirrorRequestHandler, site)
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer looks its own name up here, which takes many seconds where no DNS answers.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        if self.tls is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(HANDSHAKE_SECONDS)
+        with self.tls.wrap_socket(request, server_side=True) as secure:
+            super().finish_request(secure, client_address)
+            close_tls(secure)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """A client that leaves, or does not trust us, is worth a line; a mistake of ours, a traceback."""
+        error = sys.exc_info()[1]
+        if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
+            write_log(f"connection from {client_address[0]} ended: {error}")
+        else:
+            traceback.print_exc()
+
+
+def close_tls(connection: ssl.SSLSocket) -> None:
+    """Tell the client that the end is meant, without waiting for its answer."""
+    if connection.fileno() < 0:
+        return
+    try:
+        connection.settimeout(0)
+        connection.unwrap()
+    except (OSError, ValueError):
+        return
+
+
+def server_tls_context(cert: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE+AESGCM+AES128:ECDHE+AESGCM:ECDHE+CHACHA20")
+    # The kernel encrypts where Python (3.12) and the kernel can; elsewhere this changes nothing.
+    context.options |= getattr(ssl, "OP_ENABLE_KTLS", 0)
+    try:
+        context.load_cert_chain(cert, key)
+    except OSError as error:
+        raise UsageError(
+            "certificate-unusable", f"The certificate {cert} with the key {key} cannot be used: {error}."
+        ) from error
+    return context
+
+
+def listen(address: tuple[str, int], site: MirrorState, tls: ssl.SSLContext | None) -> MirrorServer:
+    try:
+        return MirrorServer(address, site, tls)
+    except OSError as error:
+        host, port = address
+        raise HostError(
+            "address-taken",
+            f"The mirror cannot listen on {host} port {port}: {error.strerror}.",
+            "See who has it with `ss -ltnp`, or run `aks-flex-lab down` for a lab that was left behind.",
+        ) from error

@@ -1,0 +1,136 @@
+"""Kernel state: mounts, sysctls, modules, swap and cgroups."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.snapshots.collector.exclusions import MOUNTS, SYSCTLS, matcher
+from aks_flex_lab.snapshots.collector.probe import read_text, unused_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_lab.snapshots.collector.probe import Row, Rows
+
+SETTINGS = "/proc/sys"
+# Settings that belong to a namespace: network, host name, communication between processes.
+OWN_SETTING = re.compile(r"net\.|fs\.mqueue\.|kernel\.(hostname|domainname|sem|shm|msg|auto_msgmni)")
+ESCAPED = re.compile(r"\\([0-7]{3})")
+NAMESPACE = re.compile(r":\[\d+\]$")
+# Groups that systemd makes for its units are told as units.
+UNIT = re.compile(r".+\.(service|scope|slice|mount|socket|swap)")
+
+
+def parse_mounts(text: str) -> Rows:
+    """/proc/self/mountinfo by mount point, without the numbers that every boot deals anew."""
+    ignored = matcher(MOUNTS)
+    rows: Rows = {}
+    for target, row in map(parse_mount, text.splitlines()):
+        if not ignored(target):
+            rows[unused_name(target, rows)] = row
+    return rows
+
+
+def parse_mount(line: str) -> tuple[str, Row]:
+    left, _, right = line.partition(" - ")
+    _, _, _, root, target, options, *optional = left.split(" ")
+    kind, source, own_options = right.split(" ")
+    row = {"type": kind, "source": unescape(source), "options": merged_options(options, own_options)}
+    spread = sorted(tag.partition(":")[0] for tag in optional if tag)
+    if spread:
+        row["propagation"] = " ".join(spread)
+    if root != "/":
+        row["of"] = part_of(unescape(root))
+    return unescape(target), row
+
+
+def part_of(root: str) -> str:
+    """Which part of its file system is mounted. A namespace has a number, and a deleted file often a random name."""
+    return "a deleted file" if root.endswith("//deleted") else NAMESPACE.sub("", root)
+
+
+def merged_options(options: str, own_options: str) -> str:
+    """What holds for the mount, and what holds for its file system."""
+    words = sorted(set(options.split(",")) | set(own_options.split(",")))
+    if "ro" in options.split(",") and "rw" in words:
+        words.remove("rw")  # a read-only view of what can be written elsewhere
+    return ",".join(unescape(word) for word in words)
+
+
+def unescape(text: str) -> str:
+    return ESCAPED.sub(lambda found: chr(int(found.group(1), 8)), text)
+
+
+def file_systems(mountinfo: str) -> dict[str, str]:
+    """Which kind of file system one sees at each mount point: the one that was mounted last."""
+    return {target: row["type"] for target, row in map(parse_mount, mountinfo.splitlines())}
+
+
+def sysctl_rows(root: str = SETTINGS) -> Rows:
+    """All settings that can be read, by the names that sysctl(8) gives them."""
+    ignored = matcher(SYSCTLS)
+    rows: Rows = {}
+    pending = [root]
+    while pending:
+        for entry in scan(pending.pop()):
+            name = dotted(entry.path[len(root) + 1 :])
+            if ignored(name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+            elif entry.stat().st_mode & 0o444:
+                rows[name] = {"value": " ".join(read_text(entry.path).split())}
+    return rows
+
+
+def split_sysctls(settings: Rows) -> tuple[Rows, Rows]:
+    """The settings of the machine itself, and those that it shares with all machines on the same kernel.
+
+    Each of these machines can change the latter for all, as a kubelet does; so they are told apart.
+    """
+    own = {name: row for name, row in settings.items() if OWN_SETTING.match(name)}
+    return own, {name: row for name, row in settings.items() if name not in own}
+
+
+def dotted(path: str) -> str:
+    """A link may have a dot in its name; sysctl(8) writes it as a slash."""
+    return path.replace(".", "\0").replace("/", ".").replace("\0", "/")
+
+
+def scan(path: str) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(path))
+    except OSError:
+        return []
+
+
+def parse_modules(text: str) -> Rows:
+    """/proc/modules: names only, since who uses a module changes with every process."""
+    return {line.split()[0]: {"state": "loaded"} for line in text.splitlines()}
+
+
+def parse_swaps(text: str) -> Rows:
+    """/proc/swaps: how much is in use changes all the time."""
+    lines = (line.split() for line in text.splitlines()[1:])
+    return {unescape(name): {"type": kind, "kilobytes": size} for name, kind, size, *_ in lines}
+
+
+def cgroup_rows(mounts: Rows) -> Rows:
+    """Control groups that systemd does not know: what a runtime made itself and forgot to remove."""
+    tops = [target for target, row in mounts.items() if row["type"] in {"cgroup", "cgroup2"}]
+    return {name: {"state": "made"} for top in tops for name in groups_below(top)}
+
+
+def groups_below(top: str) -> Iterator[str]:
+    pending = [top]
+    while pending:
+        for entry in scan(pending.pop()):
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            if not UNIT.fullmatch(entry.name):
+                yield entry.path[len(top) :]
+            # Below a service or a scope is what its program made of it, and goes with it.
+            if not entry.name.endswith((".service", ".scope")):
+                pending.append(entry.path)

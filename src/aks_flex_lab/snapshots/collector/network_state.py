@@ -1,0 +1,171 @@
+"""Network state: links, addresses, routes, rules, and firewall rules of iptables, nftables and ipset."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.snapshots.collector.exclusions import ADDRESSES, matcher
+from aks_flex_lab.snapshots.collector.probe import count_rows, unused_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_lab.snapshots.collector.probe import Row, Rows
+
+
+CHAIN = re.compile(r":(\S+) (\S+)(?: \[\d+:\d+\])?")
+COUNTERS = re.compile(r"^\[\d+:\d+\] ")
+EXPIRES = re.compile(r" expires \S+?(?=[ ,}]|$)")
+# A set's seed is random; a member's time runs down.
+IPSET_FLEETING = {"create": re.compile(r" initval \S+"), "add": re.compile(r" (timeout|packets|bytes) \d+")}
+OPENING = re.compile(r"(table|chain|set|map|flowtable|counter|quota|limit|ct \w+|synproxy|secmark) .*\{$")
+
+
+def parse_iptables(text: str, family: str) -> Rows:
+    """`iptables-save`. A chain tells how many rules it has and in which order, so that a moved rule shows.
+
+    A built-in chain that accepts and is empty is what the kernel does without it: merely listing a table makes one.
+    """
+    rules: dict[tuple[str, str], list[str]] = {}
+    policies: dict[tuple[str, str], str] = {}
+    table = ""
+    for line in text.splitlines():
+        chain = CHAIN.fullmatch(line)
+        if line.startswith("*"):
+            table = line[1:]
+        elif chain:
+            policies[table, chain.group(1)] = chain.group(2)
+        elif line.startswith(("-A ", "[")):
+            rule = COUNTERS.sub("", line)
+            rules.setdefault((table, rule.split()[1]), []).append(rule)
+    rows = count_rows(f"{family} {place[0]} {rule}" for place, found in rules.items() for rule in found)
+    for place, policy in policies.items():
+        if policy != "ACCEPT" or place in rules:
+            rows[f"{family} {place[0]} chain {place[1]}"] = {
+                "policy": policy,
+                "rules": rules_order(rules.get(place, [])),
+            }
+    return rows
+
+
+def rules_order(rules: list[str]) -> str:
+    if not rules:
+        return "none"
+    return f"{len(rules)} (order {hashlib.sha256('|'.join(rules).encode(errors='replace')).hexdigest()[:8]})"
+
+
+def iptables_tables(text: str, family: str) -> set[str]:
+    """The tables that iptables-save told of, as nft names them."""
+    return {f"{family} {line[1:]}" for line in text.splitlines() if line.startswith("*")}
+
+
+def parse_nft(text: str, told: set[str]) -> Rows:
+    """`nft --stateless list ruleset`, but for the tables that iptables-save has told already, and told better."""
+    rules: dict[tuple[str, ...], list[str]] = {}
+    for place, rule in nft_statements(text):
+        if place[0][len("table ") :] not in told:
+            rules.setdefault(place, []).extend([rule] if rule else [])
+    names = (f"nft {' '.join(place)}: {rule}" for place, found in rules.items() for rule in found)
+    return {
+        **count_rows(names),
+        **{f"nft {' '.join(place)}": {"rules": rules_order(found)} for place, found in rules.items()},
+    }
+
+
+def nft_statements(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Each block with no statement, then each statement in it; a list of elements may go over several lines."""
+    place: list[str] = []
+    pending = ""
+    for line in text.splitlines():
+        pending = f"{pending} {line.strip()}".strip()
+        if pending.startswith("#") or not pending:
+            pending = ""
+        elif OPENING.match(pending):
+            place.append(pending[:-1].strip())
+            yield tuple(place), ""
+            pending = ""
+        elif pending == "}":
+            place.pop()
+            pending = ""
+        elif pending.count("{") <= pending.count("}"):
+            yield tuple(place), EXPIRES.sub("", pending)
+            pending = ""
+
+
+def parse_ipsets(text: str) -> Rows:
+    """`ipset save`: one line for a set, one for each of its members."""
+    found = (line.partition(" ") for line in text.splitlines())
+    return count_rows(
+        f"{verb} {IPSET_FLEETING[verb].sub('', rest)}" for verb, _, rest in found if verb in IPSET_FLEETING
+    )
+
+
+# Whether the other end is there changes on its own.
+FLEETING_FLAGS = ("LOWER_UP", "NO-CARRIER", "M-DOWN", "linkdown", "dead")
+# These make a route the one it is; the rest is what it does.
+ROUTE_NAME = ("type", "dst", "from", "tos", "table", "dev", "metric")
+# Numbers that the kernel deals out anew, and times that run down.
+ROUTE_FLEETING = {"expires", "nhid", "cache", "used", "age"}
+RULE_FLEETING = {"protocol"}
+
+
+def parse_links(text: str) -> Rows:
+    """`ip -json -details address show`, without indexes and hardware addresses, which are dealt anew."""
+    return {link["ifname"]: parse_link(link) for link in json.loads(text or "[]") if link}
+
+
+def parse_link(link: dict[str, Any]) -> Row:
+    ignored = matcher(ADDRESSES)
+    flags = sorted(set(link.get("flags", ())) - {*FLEETING_FLAGS, "UP"})
+    addresses = sorted(f"{one.get('local')}/{one.get('prefixlen')}" for one in link.get("addr_info", ()) if one)
+    row = {
+        "kind": link.get("linkinfo", {}).get("info_kind") or link.get("link_type", ""),
+        "state": "up" if "UP" in link.get("flags", ()) else "down",
+        "mtu": str(link.get("mtu", "")),
+        "flags": " ".join(flags),
+        "addresses": " ".join(one for one in addresses if not ignored(one)),
+        "master": link.get("master", ""),
+    }
+    return {name: value for name, value in row.items() if value}
+
+
+def parse_routes(text: str, family: str) -> Rows:
+    """`ip -json route show table all`."""
+    ignored = matcher(ADDRESSES)
+    rows: Rows = {}
+    for route in json.loads(text or "[]"):
+        if not ignored(route.get("dst", "")) and "cache" not in route.get("flags", ()):
+            name = " ".join(route_name(route, family))
+            rest = {one: flatten(value) for one, value in route.items() if one not in {*ROUTE_NAME, *ROUTE_FLEETING}}
+            rows[unused_name(name, rows)] = {one: value for one, value in rest.items() if value}
+    return rows
+
+
+def route_name(route: dict[str, Any], family: str) -> Iterator[str]:
+    yield family
+    for one in ROUTE_NAME:
+        if one in route:
+            yield str(route[one]) if one in {"type", "dst"} else f"{one} {route[one]}"
+
+
+def parse_rules(text: str, family: str) -> Rows:
+    """`ip -json rule show`: which routing table is asked when."""
+    names = []
+    for rule in json.loads(text or "[]"):
+        words = [
+            f"{name} {flatten(value)}".strip() for name, value in sorted(rule.items()) if name not in RULE_FLEETING
+        ]
+        names.append(f"{family} {', '.join(words)}")
+    return count_rows(names)
+
+
+def flatten(value: Any) -> str:
+    """What iproute2 nests, as one word or a few."""
+    if isinstance(value, list):
+        return " ".join(filter(None, (flatten(one) for one in value if one not in FLEETING_FLAGS)))
+    if isinstance(value, dict):
+        return " ".join(f"{name} {flatten(one)}" for name, one in sorted(value.items()) if one)
+    return "" if value is None else str(value)

@@ -1,0 +1,222 @@
+"""Differences between two snapshots, and their text form; a tree that was added or removed is one line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aks_flex_lab.snapshots.model import Row, Rows, Snapshot
+
+
+# In the order a person wants to read them: what is on the disk, what runs, what the kernel was told.
+SECTIONS = (
+    "file",
+    "user",
+    "group",
+    "unit",
+    "process",
+    "socket",
+    "mount",
+    "sysctl",
+    "cgroup",
+    "link",
+    "route",
+    "rule",
+    "firewall",
+    "ipset",
+    "host",
+    "kernel",
+    "module",
+    "swap",
+)
+# All machines of a lab run on one kernel: these may have been changed by another machine.
+KERNEL_SECTIONS = frozenset({"kernel", "module", "swap"})
+
+ChangeKind = Literal["added", "removed", "changed"]
+
+
+@dataclass(frozen=True)
+class AttributeChange:
+    """One attribute of a row, before and after; None where there was none."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class SnapshotDifference:
+    section: str
+    key: str
+    change: ChangeKind
+    attributes: tuple[AttributeChange, ...]
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is the kernel's, and so may come from another machine on it."""
+        return self.section in KERNEL_SECTIONS
+
+    @property
+    def document(self) -> dict[str, Any]:
+        attributes = {one.name: {"before": one.before, "after": one.after} for one in self.attributes}
+        return {
+            "section": self.section,
+            "key": self.key,
+            "change": self.change,
+            "shared": self.shared,
+            "attributes": attributes,
+        }
+
+
+def diff(before: Snapshot, after: Snapshot) -> list[SnapshotDifference]:
+    """Everything that is not as it was, section by section, by key."""
+    others = sorted({*before.sections, *after.sections} - {*SECTIONS})
+    return [
+        difference
+        for section in (*SECTIONS, *others)
+        for difference in diff_rows(section, before.sections.get(section, {}), after.sections.get(section, {}))
+    ]
+
+
+def diff_rows(section: str, before: Rows, after: Rows) -> Iterator[SnapshotDifference]:
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            yield SnapshotDifference(
+                section, key, change_kind(old, new), tuple(changed_attributes(old or {}, new or {}))
+            )
+
+
+def change_kind(before: Row | None, after: Row | None) -> ChangeKind:
+    if before is None:
+        return "added"
+    return "removed" if after is None else "changed"
+
+
+def changed_attributes(before: Row, after: Row) -> Iterator[AttributeChange]:
+    """Those that differ, in the order the collector tells them; new ones last."""
+    for name in dict.fromkeys((*before, *after)):
+        if before.get(name) != after.get(name):
+            yield AttributeChange(name, before.get(name), after.get(name))
+
+
+WIDEST_KEY = 60  # a longer key does not push the rest of its table to the right
+LONGEST_VALUE = 70
+HASH = re.compile(r"[0-9a-f]{64}")
+HASH_SHOWN = 12
+# Every link brings dozens of settings of its own.
+LINK_SETTINGS = re.compile(r"(net\.[a-z0-9]+\.(?:conf|neigh)\.[^.]+)\..+")
+TREES = {"file", "cgroup"}
+# What a person wants to know of something that came or went; of other sections, all there is.
+SHOWN_ATTRIBUTES = {
+    "file": ("type", "mode", "owner", "target"),
+    "unit": ("enabled", "active"),
+    "mount": ("type", "source"),
+    "link": ("kind", "state", "addresses"),
+    "user": ("id", "home"),
+    "group": ("id",),
+}
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    section: str
+    key: str
+    change: str
+    detail: str
+
+
+def render(differences: Sequence[SnapshotDifference]) -> list[str]:
+    """One text line each, in columns."""
+    lines = list(fold_differences(differences))
+    sections = max((len(line.section) for line in lines), default=0)
+    keys = min(WIDEST_KEY, max((len(line.key) for line in lines), default=0))
+    return [
+        f"{line.section:<{sections}}  {line.key:<{keys}}  {line.change:<7}  {line.detail}".rstrip() for line in lines
+    ]
+
+
+def fold_differences(differences: Sequence[SnapshotDifference]) -> Iterator[DiffLine]:
+    """Bring together what came or went together, under its topmost name."""
+    mounts = {one.key for one in differences if one.section == "mount" and one.change != "changed"}
+    groups: dict[tuple[str, str, str], list[SnapshotDifference]] = {}
+    seen: set[tuple[str, str, str]] = set()
+    for one in differences:
+        group = (one.section, one.change, top_of(one, seen, mounts))
+        groups.setdefault(group, []).append(one)
+        seen.add((one.section, one.change, one.key))
+    for (_, _, top), members in groups.items():
+        yield diff_line(top, members)
+
+
+def top_of(one: SnapshotDifference, seen: set[tuple[str, str, str]], mounts: set[str]) -> str:
+    """The name to show it under. Directories come before what is in them, so their own top is known already."""
+    if one.section == "file":
+        for place in parent_directories(one.key):
+            if place in mounts:
+                return f"{place}/*"
+    if one.section == "sysctl":
+        of_link = LINK_SETTINGS.fullmatch(one.key)
+        return f"{of_link.group(1)}.*" if of_link and one.change != "changed" else one.key
+    top = one.key
+    if one.section in TREES and one.change != "changed":
+        for place in parent_directories(one.key):
+            if (one.section, one.change, place) not in seen:
+                break
+            top = place
+    return top
+
+
+def parent_directories(path: str) -> Iterator[str]:
+    """The directories above, the nearest first."""
+    place = path.rpartition("/")[0]
+    while place:
+        yield place
+        place = place.rpartition("/")[0]
+
+
+def diff_line(top: str, members: Sequence[SnapshotDifference]) -> DiffLine:
+    first = members[0]
+    if first.key != top:
+        return DiffLine(first.section, printable(top), first.change, f"{len(members)} of them")
+    detail = difference_text(first)
+    if len(members) > 1:
+        detail += f", with {len(members) - 1} below"
+    return DiffLine(first.section, printable(top), first.change, detail)
+
+
+def difference_text(one: SnapshotDifference) -> str:
+    if one.change == "changed":
+        return ", ".join(
+            f"{printable(part.name)} {shown_value(part.before)} -> {shown_value(part.after)}"
+            for part in one.attributes
+        )
+    telling = SHOWN_ATTRIBUTES.get(one.section)
+    parts = [part for part in one.attributes if telling is None or part.name in telling]
+    return ", ".join(word for word in (attribute_text(part) for part in parts) if word)
+
+
+def attribute_text(part: AttributeChange) -> str:
+    """An attribute of what came or went. A single one of a kind needs no count."""
+    text = part.after if part.before is None else part.before
+    if part.name == "count":
+        return "" if text == "1" else f"{text} times"
+    return shown_value(text) if part.name not in {"rules", "policy"} else f"{part.name} {shown_value(text)}"
+
+
+def shown_value(text: str | None) -> str:
+    if text is None:
+        return "none"
+    if HASH.fullmatch(text):
+        return text[:HASH_SHOWN]
+    return printable(text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…") or "empty"
+
+
+def printable(text: str) -> str:
+    """Names are bytes: what is no text, or would move the cursor, is written out."""
+    readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in readable)

@@ -1,0 +1,249 @@
+"""Builds the tree that the artifact mirror serves: `<host>/<path…>`, as publishers lay out their files.
+
+The tree is built once from the cached tools, keyed by its content. Programs are hard links: never write to the tree.
+Tarballs are reproducible.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import tarfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, TypeAlias
+
+from aks_flex_lab import processes
+from aks_flex_lab.errors import ToolError
+from aks_flex_lab.files import file_lock
+from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
+from aks_flex_lab.tools.catalog import NODE_COMMANDS
+from aks_flex_lab.tools.recipes import Checksum, GoTool
+from aks_flex_lab.tools.tool_store import file_hash, reclaimable_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aks_flex_lab.tools.recipes import ReleaseFile
+    from aks_flex_lab.tools.tool_store import ToolDirectory
+    from aks_flex_lab.tools.toolbox import Toolbox
+
+
+Compress: TypeAlias = Callable[[Path, Path], None]  # from a file to a new one
+COMPRESSION_LEVEL = 6  # what the publishers' own files come near to; higher costs minutes and saves little
+
+
+@dataclass(frozen=True, order=True)
+class ArchiveMember:
+    name: str  # in the archive, as its publisher writes it: with a leading `./` or without
+    source: Path
+
+
+def make_archive(members: Iterable[ArchiveMember], path: Path, compress: Compress) -> None:
+    """Write a compressed tarball. It has its name only when it is whole."""
+    plain = path.with_name(f".{path.name}.tar")
+    done = path.with_name(f".{path.name}.gz")
+    write_tar(sorted(members), plain)
+    compress(plain, done)
+    plain.unlink()
+    done.rename(path)
+
+
+def write_tar(members: list[ArchiveMember], path: Path) -> None:
+    folders: dict[str, None] = {}
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+        for member in members:
+            for folder in reversed(PurePosixPath(member.name).parents):
+                if folder.parts and str(folder) not in folders:
+                    folders[str(folder)] = None
+                    archive.addfile(tar_entry(str(folder), tarfile.DIRTYPE, 0o755))
+            executable = member.source.stat().st_mode & 0o100
+            info = tar_entry(member.name, tarfile.REGTYPE, 0o755 if executable else 0o644)
+            info.size = member.source.stat().st_size
+            with member.source.open("rb") as content:
+                archive.addfile(info, content)
+
+
+def tar_entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    """Root's, and from the beginning of time."""
+    info = tarfile.TarInfo(name)
+    info.type, info.mode, info.mtime = kind, mode, 0
+    info.uid = info.gid = 0
+    info.uname = info.gname = "root"
+    return info
+
+
+def best_compress() -> Compress:
+    """pigz uses all cores; Python's own gzip is always there."""
+    return pigz if shutil.which("pigz") else python_gzip
+
+
+def pigz(plain: Path, done: Path) -> None:
+    """The number of threads is fixed, because the bytes differ between one thread and several."""
+    processes.run(
+        "pigz", "--no-name", "--keep", "--force", f"-{COMPRESSION_LEVEL}", "--processes", "4", plain, timeout=600
+    )
+    plain.with_name(f"{plain.name}.gz").rename(done)
+
+
+def python_gzip(plain: Path, done: Path) -> None:
+    with (
+        plain.open("rb") as source,
+        done.open("wb") as out,
+        gzip.GzipFile("", "wb", COMPRESSION_LEVEL, out, mtime=0) as packed,
+    ):
+        shutil.copyfileobj(source, packed, 1 << 20)
+
+
+LAYOUT_VERSION = 1  # raise it when the same tools would be laid out otherwise
+NODE_TARBALL_MIRRORS = ("acs-mirror.azureedge.net", "packages.aks.azure.com")
+
+
+def artifact_tree(
+    toolbox: Toolbox, progress: ProgressReporter = NO_PROGRESS, compress: Compress | None = None
+) -> Path:
+    """The tree of all release files, made when it is not there yet."""
+    shelves = published_tools(toolbox)
+    root = toolbox.cache / "artifacts"
+    place = root / tree_key(shelves)
+    if place.exists():
+        return place
+    tree = ArtifactTree(root / f".{place.name}.partial", compress or best_compress())
+    start = time.monotonic()
+    with (
+        progress.task("artifacts", lambda: tree.progress_text),
+        file_lock(root / ".lock", "the artifacts", wait=True),
+    ):
+        if not place.exists():
+            shutil.rmtree(tree.root, ignore_errors=True)
+            fill_tree(tree, shelves)
+            os.sync()
+            tree.root.rename(place)
+    progress.finished("artifacts", "packed", time.monotonic() - start)
+    return place
+
+
+def published_tools(toolbox: Toolbox) -> list[ToolDirectory]:
+    """The tools that have a publisher."""
+    return [toolbox.tool_directory(tool) for tool in toolbox.tools if isinstance(tool, GoTool) and tool.release]
+
+
+def tree_key(shelves: list[ToolDirectory]) -> str:
+    digest = hashlib.sha256(f"{LAYOUT_VERSION}\n".encode())
+    for shelf in shelves:
+        manifest = shelf.manifest()
+        if manifest is None:
+            raise ToolError("tool-missing", f"{shelf.tool.title} is not there.", "Run `aks-flex-lab tools install`.")
+        digest.update(f"{shelf.path.name}\n".encode())
+        digest.update("".join(f"{file.sha256} {file.path}\n" for file in manifest.files).encode())
+    return digest.hexdigest()[:12]
+
+
+@dataclass
+class ArtifactTree:
+    """A tree in the making."""
+
+    root: Path
+    compress: Compress
+    progress_text: str = ""
+
+    def at(self, url: str) -> Path:
+        path = self.root / url
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def archive(self, members: list[ArchiveMember], url: str) -> None:
+        self.progress_text = f"packing {url.rsplit('/', 1)[1]}"
+        make_archive(members, self.at(url), self.compress)
+
+    def link(self, source: Path, url: str) -> None:
+        """The same file under another name; a copy where the disk knows no links."""
+        try:
+            os.link(source, self.at(url))
+        except OSError:
+            shutil.copy2(source, self.at(url))
+
+    def write(self, url: str, text: str) -> None:
+        """Add to a file: one checksum file may speak of several."""
+        with self.at(url).open("a") as file:
+            file.write(text)
+
+    def checksum(self, url: str, checksum: Checksum) -> None:
+        path = self.at(url)
+        value = file_hash(path, checksum.algorithm)
+        self.write(checksum.url, f"{value}  {path.name}\n" if checksum.named else value)
+
+
+def fill_tree(tree: ArtifactTree, shelves: list[ToolDirectory]) -> None:
+    for shelf in shelves:
+        for file in shelf.tool.release_for(shelf.arch):
+            publish_file(tree, shelf, file)
+    kubernetes = [shelf for shelf in shelves if shelf.tool.name == "kubernetes"]
+    for shelf in kubernetes:
+        publish_node_tarball(tree, shelf)
+        link_below_release(tree, shelf.tool.version)
+    write_stable_files(tree, [shelf.tool.version for shelf in kubernetes])
+
+
+def publish_file(tree: ArtifactTree, shelf: ToolDirectory, file: ReleaseFile) -> None:
+    """One release file with its checksum files."""
+    if file.inside is None:
+        tree.link(shelf.command(file.commands[0]), file.url)
+    else:
+        tree.archive(archive_members(shelf, file), file.url)
+    for checksum in file.checksums:
+        tree.checksum(file.url, checksum)
+
+
+def archive_members(shelf: ToolDirectory, file: ReleaseFile) -> list[ArchiveMember]:
+    commands = [ArchiveMember(f"{file.inside}/{name}", shelf.command(name)) for name in file.commands]
+    below = [path for folder in file.folders for path in (shelf.path / folder).rglob("*") if path.is_file()]
+    return commands + [ArchiveMember(str(path.relative_to(shelf.path)), path) for path in below]
+
+
+def publish_node_tarball(tree: ArtifactTree, shelf: ToolDirectory) -> None:
+    """What Kubernetes publishes for nodes, and Azure's mirrors carry on."""
+    name = f"kubernetes-node-linux-{shelf.arch}.tar.gz"
+    url = f"dl.k8s.io/v{shelf.tool.version}/{name}"
+    commands = [ArchiveMember(f"kubernetes/node/bin/{command}", shelf.command(command)) for command in NODE_COMMANDS]
+    tree.archive(commands, url)
+    for algorithm in ("sha256", "sha512"):
+        tree.checksum(url, Checksum(f"{url}.{algorithm}", algorithm, named=False))
+    for mirror in NODE_TARBALL_MIRRORS:
+        tree.link(tree.at(url), f"{mirror}/kubernetes/v{shelf.tool.version}/binaries/{name}")
+
+
+def link_below_release(tree: ArtifactTree, version: str) -> None:
+    """dl.k8s.io answers at `/v1.…` and at `/release/v1.…`."""
+    root = tree.root / "dl.k8s.io"
+    for file in sorted(path for path in (root / f"v{version}").rglob("*") if path.is_file()):
+        tree.link(file, f"dl.k8s.io/release/{file.relative_to(root)}")
+
+
+def write_stable_files(tree: ArtifactTree, versions: list[str]) -> None:
+    """The small files that name the newest version, of all and of each minor."""
+    newest_first = sorted(versions, key=lambda version: [int(part) for part in version.split(".")], reverse=True)
+    named: dict[str, str] = {}
+    for version in newest_first:
+        major, minor, _ = version.split(".")
+        for name in ("stable", f"stable-{major}", f"stable-{major}.{minor}"):
+            named.setdefault(name, version)
+    for name, version in named.items():
+        tree.write(f"dl.k8s.io/release/{name}.txt", f"v{version}")
+
+
+def clean_artifacts(toolbox: Toolbox) -> int:
+    """Remove every tree but the one that the present tools make, and say how many bytes that was."""
+    root = toolbox.cache / "artifacts"
+    shelves = published_tools(toolbox)
+    keep = root / tree_key(shelves) if all(shelf.manifest() for shelf in shelves) else None
+    freed = 0
+    with file_lock(root / ".lock", "the artifacts"):
+        for folder in sorted(path for path in root.iterdir() if path.is_dir() and path != keep):
+            freed += reclaimable_bytes(folder)
+            shutil.rmtree(folder)
+    return freed

@@ -1,0 +1,233 @@
+"""The one pinned list of everything the lab runs.
+
+The first version of a tool is the one taken when none is named. Kubernetes stands last, because its build is the long
+one and a mistake in a short one should show first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from aks_flex_lab.errors import UsageError, did_you_mean
+from aks_flex_lab.tools.debian_tools import DebianTool
+from aks_flex_lab.tools.python_tools import OWN_PYTHON, PythonTool
+from aks_flex_lab.tools.recipes import BuildRecipe, BuildRequirement, Checksum, Command, GoTool, ReleaseFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GITHUB = "github.com"
+C_TOOLCHAIN = (
+    BuildRequirement("gcc", program="gcc"),
+    BuildRequirement("pkg-config", program="pkg-config"),
+    BuildRequirement("libc6-dev", library="libc.a"),
+    BuildRequirement("libseccomp-dev", library="libseccomp.a"),
+)
+NODE_COMMANDS = ("kubelet", "kubectl", "kubeadm", "kube-proxy")
+CONTROL_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+CNI_PLUGINS = {
+    "ipam": ("dhcp", "host-local", "static"),
+    "main": ("bridge", "dummy", "host-device", "ipvlan", "loopback", "macvlan", "ptp", "tap", "vlan"),
+    "meta": ("bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"),
+}
+
+
+def kubernetes(version: str, commands: tuple[str, ...]) -> GoTool:
+    major, minor, _ = version.split(".")
+    values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    stamps = tuple(f"{package}.{name}={value}" for package in packages for name, value in values.items())
+    asks = {"kubectl": ("version", "--client"), "kubeadm": ("version",)}
+    return GoTool(
+        "kubernetes",
+        version,
+        tuple(Command(name, f"k8s.io/kubernetes/cmd/{name}", asks.get(name, ("--version",))) for name in commands),
+        BuildRecipe(f"kubernetes-{version}", stamps, megabytes=3800),
+        tuple(kubernetes_file(version, name) for name in commands),
+        version_text=f"v{version}",
+    )
+
+
+def kubernetes_file(version: str, command: str) -> ReleaseFile:
+    url = f"dl.k8s.io/v{version}/bin/linux/{{arch}}/{command}"
+    sums = tuple(Checksum(f"{url}.{algorithm}", algorithm, named=False) for algorithm in ("sha256", "sha512"))
+    return ReleaseFile(url, sums, (command,))
+
+
+def containerd(version: str, commands: tuple[str, ...]) -> GoTool:
+    package = "github.com/containerd/containerd" + ("/v2" if version.startswith("2.") else "")
+    url = f"{GITHUB}/containerd/containerd/releases/download/v{version}/containerd-{version}-linux-{{arch}}.tar.gz"
+    asks = {"containerd": ("--version",), "ctr": ("--version",), "containerd-shim-runc-v2": ("-v",)}
+    return GoTool(
+        "containerd",
+        version,
+        tuple(Command(name, f"{package}/cmd/{name}", asks.get(name)) for name in commands),
+        BuildRecipe(f"containerd-{version}", (f"{package}/version.Version=v{version}",), megabytes=700),
+        (ReleaseFile(url, (Checksum(f"{url}.sha256sum"),), commands, inside="bin"),),
+        version_text=f"v{version}",
+    )
+
+
+def runc(version: str) -> GoTool:
+    """Its version is in its source, so there is nothing to stamp."""
+    folder = f"{GITHUB}/opencontainers/runc/releases/download/v{version}"
+    return GoTool(
+        "runc",
+        version,
+        (Command("runc", "github.com/opencontainers/runc", ("--version",)),),
+        BuildRecipe(
+            f"runc-{version}",
+            tags=("seccomp", "netgo", "osusergo"),
+            cgo=True,
+            requirements=C_TOOLCHAIN,
+            megabytes=150,
+        ),
+        (ReleaseFile(f"{folder}/runc.{{arch}}", (Checksum(f"{folder}/runc.sha256sum"),), ("runc",)),),
+        version_text=f"runc version {version}",
+    )
+
+
+def cni_plugins(version: str) -> GoTool:
+    package = "github.com/containernetworking/plugins"
+    folder = f"{GITHUB}/containernetworking/plugins/releases/download/v{version}"
+    url = f"{folder}/cni-plugins-linux-{{arch}}-v{version}.tgz"
+    commands = {name: f"{package}/plugins/{kind}/{name}" for kind, names in CNI_PLUGINS.items() for name in names}
+    sums = tuple(Checksum(f"{url}.{algorithm}", algorithm) for algorithm in ("sha256", "sha512"))
+    return GoTool(
+        "cni-plugins",
+        version,
+        tuple(Command(name, source, ask=()) for name, source in commands.items()),
+        BuildRecipe(f"cni-plugins-{version}", (f"{package}/pkg/utils/buildversion.BuildVersion=v{version}",)),
+        (ReleaseFile(url, sums, tuple(commands), inside="."),),
+        version_text=f"plugin v{version}",
+    )
+
+
+def node_problem_detector(version: str) -> GoTool:
+    """Built without cgo: it watches the kernel log, files, checks and metrics, but not the journal."""
+    package = "k8s.io/node-problem-detector"
+    folder = f"{GITHUB}/kubernetes/node-problem-detector/releases/download/v{version}"
+    url = f"{folder}/node-problem-detector-v{version}-linux_{{arch}}.tar.gz"
+    sums = (Checksum(f"{url}.sha512", "sha512"),)
+    return GoTool(
+        "node-problem-detector",
+        version,
+        (
+            Command("node-problem-detector", f"{package}/cmd/nodeproblemdetector", ("--version",)),
+            Command("health-checker", f"{package}/cmd/healthchecker"),
+        ),
+        BuildRecipe(
+            f"node-problem-detector-{version}",
+            (f"{package}/pkg/version.version=v{version}",),
+            tags=("disable_stackdriver_exporter",),
+            folders=((package, "config"),),
+            megabytes=900,
+        ),
+        (ReleaseFile(url, sums, ("node-problem-detector", "health-checker"), inside="bin", folders=("config",)),),
+        version_text=f"v{version}",
+    )
+
+
+def toxiproxy(version: str) -> GoTool:
+    package = "github.com/Shopify/toxiproxy/v2"
+    return GoTool(
+        "toxiproxy",
+        version,
+        (Command("toxiproxy-server", f"{package}/cmd/server", ("--version",)),),
+        BuildRecipe(f"toxiproxy-{version}", (f"{package}.Version={version}",), megabytes=150),
+        version_text=f"version {version}",
+    )
+
+
+def pause(version: str) -> GoTool:
+    """What a pod sandbox runs; ours, because no image registry is reachable."""
+    return GoTool(
+        "pause",
+        version,
+        (Command("pause", "flexlab/pause", ("--version",)),),
+        BuildRecipe("pause", (f"main.version={version}",), megabytes=50),
+        version_text=f"pause {version}",
+    )
+
+
+TOOLS: tuple[GoTool, ...] = (
+    pause("3.9"),
+    toxiproxy("2.5.0"),
+    runc("1.5.2"),
+    runc("1.4.0"),
+    cni_plugins("1.9.1"),
+    cni_plugins("1.7.1"),
+    node_problem_detector("1.34.0"),
+    containerd("2.4.2", ("containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr")),
+    containerd(
+        "1.7.29",
+        (
+            "containerd",
+            "containerd-shim",
+            "containerd-shim-runc-v1",
+            "containerd-shim-runc-v2",
+            "containerd-stress",
+            "ctr",
+        ),
+    ),
+    kubernetes("1.34.4", (*CONTROL_COMMANDS, *NODE_COMMANDS)),
+    kubernetes("1.33.13", NODE_COMMANDS),
+)
+
+DEBIAN_TOOLS: tuple[DebianTool, ...] = (
+    DebianTool("etcd", "etcd-server", ("etcd",)),
+    DebianTool("docker-registry", "docker-registry", ("docker-registry",)),
+    DebianTool("dnsmasq", "dnsmasq-base", ("dnsmasq",)),
+    DebianTool("openvpn", "openvpn", ("openvpn",)),
+    DebianTool("busybox", "busybox-static", ("busybox",), static=True),
+)
+
+MACHINES_PYTHON = "3.11"  # of Debian 12, which most machines run
+
+
+def azure_cli(release: str) -> tuple[PythonTool, ...]:
+    """For this machine, and for the lab's own."""
+    pythons = dict.fromkeys((OWN_PYTHON, MACHINES_PYTHON))
+    return tuple(PythonTool("azure-cli", release, "azure.cli", ("az",), ("version",), each) for each in pythons)
+
+
+PYTHON_TOOLS: tuple[PythonTool, ...] = azure_cli("2.91.0")
+
+AnyTool: TypeAlias = "GoTool | DebianTool | PythonTool"
+ALL_TOOLS: tuple[AnyTool, ...] = (*DEBIAN_TOOLS, *PYTHON_TOOLS, *TOOLS)
+
+
+def tool_names() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tool.name for tool in ALL_TOOLS))
+
+
+def tool_versions(name: str) -> tuple[AnyTool, ...]:
+    """All versions of a tool, the default first."""
+    known = tuple(tool for tool in ALL_TOOLS if tool.name == name)
+    if not known:
+        raise UsageError("tool-unknown", f"There is no tool {name!r}.", did_you_mean(name, tool_names()))
+    return known
+
+
+def find_tool(name: str, version: str | None = None) -> AnyTool:
+    """One tool: the default version of it, or the one that is named."""
+    known = tool_versions(name)
+    for tool in known:
+        if version in (None, tool.version):
+            return tool
+    raise UsageError(
+        "tool-version-unknown",
+        f"{name} {version} is not in the catalog.",
+        f"It has {', '.join(tool.version for tool in known)}.",
+    )
+
+
+def select_tools(words: Sequence[str] = ()) -> tuple[AnyTool, ...]:
+    """The tools that words like `runc` (all its versions) and `runc@1.4.0` mean; everything when there are none."""
+    if not words:
+        return ALL_TOOLS
+    chosen: list[AnyTool] = []
+    for word in words:
+        name, _, version = word.partition("@")
+        chosen += [find_tool(name, version)] if version else tool_versions(name)
+    return tuple(dict.fromkeys(chosen))

@@ -1,0 +1,74 @@
+"""Tools that come as Debian packages of the host. The lab finds them and says what to install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from aks_flex_lab.errors import ToolError
+
+DPKG_STATUS = Path("/var/lib/dpkg/status")
+SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")  # sbin is not on everybody's PATH
+ELF_INTERPRETER = 3  # the ELF segment that a statically linked program does not have
+
+
+@dataclass(frozen=True)
+class DebianTool:
+    name: str
+    package: str
+    commands: tuple[str, ...]
+    static: bool = False  # it is copied into images, so it must not need the machine's libraries
+
+    version: str = "Debian"  # whichever the machine has
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+
+def locate(tool: DebianTool, command: str, search: str | None = None) -> Path | None:
+    """Where a command of the tool is; None when it is not there, or not of the kind that is needed."""
+    path = search if search is not None else os.pathsep.join((os.environ.get("PATH", ""), *SYSTEM_PATHS))
+    found = shutil.which(command, path=path)
+    if found is None or (tool.static and not is_static(Path(found))):
+        return None
+    return Path(found)
+
+
+def is_static(program: Path) -> bool:
+    """Whether a 64-bit ELF program runs without the machine's dynamic linker."""
+    with program.open("rb") as file:
+        header = file.read(64)
+        if len(header) < 64 or header[:4] != b"\x7fELF":
+            return False
+        offset, size, count = *struct.unpack_from("<Q", header, 32), *struct.unpack_from("<HH", header, 54)
+        file.seek(offset)
+        table = file.read(size * count)
+    kinds = [struct.unpack_from("<I", table, at)[0] for at in range(0, len(table) - 3, size)]
+    return ELF_INTERPRETER not in kinds
+
+
+def package_version(package: str, status: Path = DPKG_STATUS) -> str:
+    """The installed version of a package, read from dpkg's own list; empty when there is none."""
+    try:
+        text = status.read_text(errors="replace")
+    except OSError:
+        return ""
+    start = f"\n{text}".find(f"\nPackage: {package}\n")
+    if start < 0:
+        return ""
+    for line in text[start:].split("\n\n", 1)[0].splitlines():
+        if line.startswith("Version: "):
+            return line.removeprefix("Version: ")
+    return ""
+
+
+def missing_packages_error(packages: list[str], what: str) -> ToolError:
+    return ToolError(
+        "program-missing",
+        f"{what} {'is' if len(packages) == 1 else 'are'} not installed.",
+        f"Run `apt-get install --no-install-recommends {' '.join(packages)}`.",
+    )

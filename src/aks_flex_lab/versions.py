@@ -1,0 +1,14 @@
+"""Versions of the programs that a node of the lab is made of, unless a test asks for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class NodeVersions:
+    kubernetes: str = "1.34.4"
+    containerd: str = "2.4.2"
+    runc: str = "1.5.2"
+    cni: str = "1.9.1"
+    npd: str = "1.34.0"

@@ -1,0 +1,104 @@
+"""Keeps the OpenVPN server and the private network's DNS server in line with the gateway in ARM until a signal
+ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_lab import network
+from aks_flex_lab.arm import openvpn
+from aks_flex_lab.arm.network_resources import NetworkResources
+from aks_flex_lab.files import write_atomically
+from aks_flex_lab.processes import parent_death_wrapper, spawn
+
+if TYPE_CHECKING:
+    from aks_flex_lab.processes import ProcessHandle
+
+INTERVAL_SECONDS = 0.2
+
+
+@dataclass
+class GatewayController:
+    state: Path  # of the lab's ARM
+    room: Path
+    certificate: Path
+    key: Path
+    _running: ProcessHandle | None = None
+    _as: openvpn.GatewaySpec | None = None
+    _names: ProcessHandle | None = None
+    _ended: list[ProcessHandle] = field(default_factory=list)
+
+    def reconcile(self) -> None:
+        """One look at the gateway, and at what should run by it."""
+        if self._names is None or not self._names.alive:
+            self._names = self._spawn("dns", *dnsmasq_command(self.room))
+        wanted = self._desired()
+        if wanted == self._as and (self._running is None or self._running.alive):
+            return
+        self.stop()
+        if wanted:
+            write_atomically(self.room / "roots.pem", "".join(wanted.roots))
+            text = openvpn.server_config(
+                wanted.pool, self.room, self.certificate, self.key, openvpn.shared_key_file(self.state)
+            )
+            write_atomically(self.room / "server.conf", text, 0o600)
+            self._running = self._spawn("openvpn", "openvpn", "--config", self.room / "server.conf")
+        self._as = wanted
+
+    def _desired(self) -> openvpn.GatewaySpec | None:
+        resources = NetworkResources(self.state)
+        found = (resources.find(id_) for id_ in resources.all())
+        return openvpn.find_gateway(each.document for each in found if each and each.state == "Succeeded")
+
+    def _spawn(self, name: str, *argv: str | Path) -> ProcessHandle:
+        return spawn([*parent_death_wrapper(), *argv], log=self.room / f"{name}.log")
+
+    def stop(self) -> None:
+        if self._running:
+            self._running.stop()
+        self._running = None
+
+
+def dnsmasq_command(room: Path) -> list[str]:
+    """Knows the API server by its private name, and nothing else; it answers in the private network alone."""
+    return [
+        "dnsmasq",
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--user=root",
+        "--log-facility=-",
+        "--no-resolv",
+        "--no-hosts",
+        "--bind-interfaces",
+        f"--listen-address={network.PRIVATE_DNS}",
+        f"--pid-file={room / 'dns.pid'}",
+        "--local=/#/",
+        f"--host-record={network.PRIVATE_API_NAME},{network.PRIVATE_API}",
+    ]
+
+
+def main() -> None:
+    words = argparse.ArgumentParser()
+    for name in ("state", "room", "certificate", "key"):
+        words.add_argument(f"--{name}", type=Path, required=True)
+    follower = GatewayController(**vars(words.parse_args()))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        while True:
+            follower.reconcile()
+            time.sleep(INTERVAL_SECONDS)
+    finally:
+        with contextlib.suppress(OSError):
+            follower.stop()
+
+
+if __name__ == "__main__":
+    main()

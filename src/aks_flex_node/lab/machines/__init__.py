@@ -1,1 +1,0 @@
-"""Edge machines: real systemd hosts, made in seconds from a base system that is built once."""

@@ -1,0 +1,92 @@
+"""Fakes for the lab's download transport and Go builder, used by the tests of its tools."""
+
+from __future__ import annotations
+
+import io
+import threading
+import urllib.error
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import Message
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.tools.releases import DownloadStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from aks_flex_lab.tools.recipes import GoTool
+    from aks_flex_lab.tools.tool_store import ToolDirectory
+
+
+@dataclass
+class FakeTransport:
+    """Files by address. Without files it is a machine without a network."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    cuts: list[int] = field(default_factory=list)  # after so many bytes the next transfers of large files break
+    silent: bool = False  # connections hang until the test is over
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def get(self, url: str, start: int, seconds: float) -> Iterator[DownloadStream]:  # noqa: ARG002
+        self.asked.append((url, start))
+        if self.silent:
+            self.over.wait(60)
+        if not self.files:
+            raise urllib.error.URLError("Name or service not known")
+        if url not in self.files:
+            raise urllib.error.HTTPError(url, 404, "Not Found", Message(), None)
+        content = self.files[url]
+        body = content[start:]
+        if self.cuts and len(body) > self.cuts[0]:
+            body = body[: self.cuts.pop(0)]
+        yield DownloadStream(io.BytesIO(body), start, len(content))
+
+
+@dataclass
+class FakeBuilder:
+    """Writes a few words for each command, and breaks off where it is told to."""
+
+    breaks_after: int | None = None  # so many commands
+    error: BaseException = field(default_factory=KeyboardInterrupt)
+    built: list[str] = field(default_factory=list)
+    prepared: list[str] = field(default_factory=list)
+
+    def prepare(self, tools: Iterable[GoTool]) -> None:
+        self.prepared += [tool.title for tool in tools]
+
+    def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("built by a fake\n")
+        for count, command in enumerate(tool.commands):
+            if count == self.breaks_after:
+                raise self.error
+            write_program(into / command.name, f"{command.name} {tool.version} for {arch}\n")
+        for _, folder in tool.recipe.folders:
+            (into / folder).mkdir(exist_ok=True)
+            (into / folder / "settings.json").write_text("{}\n")
+        self.built.append(tool.title)
+
+    def progress_text(self) -> str:
+        return "building"
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def read_program(program: Path, *words: str) -> str:
+    """In place of starting a fake program: what it would say is what is in it."""
+    return program.read_text()
+
+
+def store_fake_tool(shelf: ToolDirectory) -> None:
+    """Put a made-up tool on its shelf."""
+    bench = shelf.build_directory("build")
+    bench.mkdir(parents=True)
+    FakeBuilder().build(shelf.tool, shelf.arch, bench, shelf.root / "fake.log")
+    shelf.commit("build", 1.0)
