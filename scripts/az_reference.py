@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from aks_flex_lab.processes import run
-from tests.az_extension.warm import python_of
+from tests.az_extension.warm_az import python_of
 from tests.azure_cli import Az, build_extension, program
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/az-reference.md"
-DESCRIBING = ROOT / "tests/az_extension/describing.py"
+DESCRIBING = ROOT / "tests/az_extension/describe_commands.py"
 OWN = "aks flex-node"
 HEAD = """# Options of az aks flex-node
 

@@ -272,7 +272,7 @@ def run_long(suite: SuiteRun) -> None:
     suite.run_alone(suite.tests("marked", "tests", "--ignore=tests/long", marked="long", labs=("test", "test-b")))
 
 
-FOLLOWING = [*map(str, sorted(Path("tests/e2e").glob("test_following*.py"))), "tests/e2e/test_dashboard.py"]
+FOLLOWING = [*map(str, sorted(Path("tests/e2e").glob("test_managed_node*.py"))), "tests/e2e/test_dashboard.py"]
 TOOLS = Stage("tools", [str(BIN / "aks-flex-lab"), "tools", "install"])
 CHECKS = [
     Stage("types", [str(BIN / "mypy")]),

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import node_agent, snapshots
-from tests.waiting import until_named
+from tests.wait import until_named
 
 if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab

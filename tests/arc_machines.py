@@ -11,9 +11,9 @@ from aks_flex_node.azure.arm import AzureCallError, refused_error
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Run, StartUnit
 from aks_flex_node.host.host import CommandResult, UnitState
-from tests.crash.simulated import SimulatedSystem
+from tests.crash.simulated_host import SimulatedSystem
 from tests.openpgp_keys import FINGERPRINT, KEY
-from tests.unit.agent.config.samples import settings
+from tests.unit.agent.config.builders import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.entra.directory import EntraPrincipal
     from aks_flex_lab.processes import CommandResult
-    from tests.service.lab_cloud.clouds import Cloud
+    from tests.service.lab.cloud_harness import Cloud
 
 TOOL = "azure-cli"
 BUILD = Path(__file__).parents[1] / "scripts" / "az-extension"

@@ -11,7 +11,7 @@ from aks_flex_lab.kernel import host_state
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.machines.base_system import DebianRelease
-from tests.running import LAB, Lines
+from tests.harness import LAB, Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

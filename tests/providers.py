@@ -106,7 +106,7 @@ class InAzure:
         program: tuple[str | Path, ...] = (
             *RESOLV_CONF_WRAPPER,
             resolv_conf(self.lab.layout),
-            *(sys.executable, "-m", "tests.azure_calls"),
+            *(sys.executable, "-m", "tests.azure_call_process"),
         )
         done = run(*self.lab.network.cloud.command(*program), input=json.dumps(told))
         answers: list[dict[str, Any]] = json.loads(done.out)

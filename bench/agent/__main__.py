@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.machines.base_system import DebianRelease
 from bench.lab import running_lab
-from tests.followed import Followed
-from tests.waiting import until
+from tests.managed_node import Followed
+from tests.wait import until
 
 if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.az_extension.sites import running_site
+from tests.az_extension.harness import running_site
 
 if TYPE_CHECKING:
-    from tests.az_extension.sites import Site
+    from tests.az_extension.harness import Site
     from tests.azure_cli import Az
 
 ON = ("--resource-group", "edge", "--cluster-name", "plant", "--output", "tsv")

@@ -15,9 +15,9 @@ from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.machines.base_system import DebianRelease
 from bench.agent.__main__ import measure_idle
 from bench.lab import running_lab
-from tests.followed import Followed
-from tests.waiting import until
-from tests.ways import CERTIFICATE, EXEC, by_arc, by_managed_identity
+from tests.join_methods import CERTIFICATE, EXEC, by_arc, by_managed_identity
+from tests.managed_node import Followed
+from tests.wait import until
 
 if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab

@@ -14,7 +14,7 @@ from aks_flex_rp.nodes.commands import node_identity
 from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.resource.rules import ValidationContext
 from aks_flex_rp.store.interface import Cluster, Node
-from tests.unit.rp.auth.issuing import TENANT
+from tests.unit.rp.auth.token_issuer import TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

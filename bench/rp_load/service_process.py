@@ -14,7 +14,7 @@ from aks_flex_lab.processes import ProcessHandle, resident_bytes, run, spawn
 from aks_flex_rp.store.sqlite import SqliteStore
 from bench.rp_load.connections import Server
 from tests.service.ports import accepts, free_port
-from tests.unit.rp.auth.issuing import curve_key
+from tests.unit.rp.auth.token_issuer import curve_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

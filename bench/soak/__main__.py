@@ -24,7 +24,7 @@ from aks_flex_lab.machines.base_system import DebianRelease
 from bench.lab import running_lab
 from bench.soak.memory_sampler import MemorySampler
 from bench.soak.operations import FAULTS, LONGEST_FAULT, any_operation, join_all, leftovers
-from tests.chaos.checking import settle, wrong
+from tests.chaos.invariants import settle, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.lab import Lab
     from bench.soak.operations import SoakFault
-    from tests.chaos.tried import Tried
+    from tests.chaos.attempts import Tried
 
 LONGEST_PAUSE = 6.0  # seconds between two operations; on average half of it
 LONGEST_PEACE = 30.0  # and between two faults

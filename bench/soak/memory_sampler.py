@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_lab.lab import Lab
-    from tests.chaos.tried import Tried
+    from tests.chaos.attempts import Tried
 
 INTERVAL_SECONDS = 5.0  # seconds
 

@@ -14,12 +14,12 @@ import urllib3
 from aks_flex_lab.mirror.fault_rules import CutFault, SlowFault, StatusFault
 from aks_flex_node.api.contract import CORDONED_ANNOTATION
 from tests.agents import flex
-from tests.chaos.checking import HOME
+from tests.chaos.attempts import Tried
+from tests.chaos.expected_state import Wanted
+from tests.chaos.invariants import HOME
 from tests.chaos.operations import KINDS, PROVIDER, Operation, provider_restart
-from tests.chaos.tried import Tried
-from tests.chaos.wanted import Wanted
-from tests.followed import Followed
-from tests.waiting import until
+from tests.managed_node import Followed
+from tests.wait import until
 
 if TYPE_CHECKING:
     import random

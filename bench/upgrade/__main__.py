@@ -20,8 +20,8 @@ from aks_flex_lab.baseline.join import web_pod
 from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.machines.base_system import DebianRelease
 from bench.lab import running_lab
-from tests.followed import Followed
-from tests.waiting import answers, pod, until
+from tests.managed_node import Followed
+from tests.wait import answers, pod, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.az_extension.between import standing_between
-from tests.az_extension.sites import running_site
-from tests.az_extension.warm import warmed
+from tests.az_extension.harness import running_site
+from tests.az_extension.recording_proxy import standing_between
+from tests.az_extension.warm_az import warmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.az_extension.between import Between
-    from tests.az_extension.sites import Site
-    from tests.az_extension.warm import WarmAz
+    from tests.az_extension.harness import Site
+    from tests.az_extension.recording_proxy import Between
+    from tests.az_extension.warm_az import WarmAz
     from tests.azure_cli import Az
 
 numbers = count(1)

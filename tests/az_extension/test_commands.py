@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.service.lab_cloud.clouds import CLUSTER
+from tests.service.lab.cloud_harness import CLUSTER
 
 if TYPE_CHECKING:
-    from tests.az_extension.between import Between
-    from tests.az_extension.sites import Site
-    from tests.az_extension.warm import WarmAz
+    from tests.az_extension.harness import Site
+    from tests.az_extension.recording_proxy import Between
+    from tests.az_extension.warm_az import WarmAz
     from tests.azure_cli import Az
 
 ON = ("--cluster", "plant", "--resource-group", "edge")

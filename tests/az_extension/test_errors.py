@@ -8,13 +8,13 @@ import pytest
 
 from aks_flex_lab.entra.directory import TENANT_ID
 from tests.az_extension.test_commands import ON, flex
-from tests.service.lab_cloud.clouds import CLUSTER
+from tests.service.lab.cloud_harness import CLUSTER
 from tests.service.ports import free_port
 
 if TYPE_CHECKING:
-    from tests.az_extension.between import Between
-    from tests.az_extension.sites import Site
-    from tests.az_extension.warm import WarmAz
+    from tests.az_extension.harness import Site
+    from tests.az_extension.recording_proxy import Between
+    from tests.az_extension.warm_az import WarmAz
     from tests.azure_cli import Az
 
 SHOW = ("aks", "flex-node", "show", *ON)

@@ -15,8 +15,8 @@ from tests.az_extension.test_identities import CLIENT, VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.az_extension.sites import Site
-    from tests.az_extension.warm import WarmAz
+    from tests.az_extension.harness import Site
+    from tests.az_extension.warm_az import WarmAz
 
 HOME = Path(__file__).parents[2]
 COMMANDS = HOME / "az-extension" / "azext_aks_flex_node" / "aaz" / "latest" / "aks" / "flex_node"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab.processes import run
-from tests.az_extension.warm import python_of
+from tests.az_extension.warm_az import python_of
 
 if TYPE_CHECKING:
-    from tests.az_extension.warm import WarmAz
+    from tests.az_extension.warm_az import WarmAz
     from tests.azure_cli import Az
 
-DESCRIBING = Path(__file__).with_name("describing.py")
+DESCRIBING = Path(__file__).with_name("describe_commands.py")
 VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "wait", "join-command"}
 LONGEST = 22  # characters that azdev gives an option, unless it has a shorter name, too
 

@@ -14,8 +14,8 @@ from tests.az_extension.test_commands import ON, flex
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.az_extension.sites import Site
-    from tests.az_extension.warm import WarmAz
+    from tests.az_extension.harness import Site
+    from tests.az_extension.warm_az import WarmAz
     from tests.azure_cli import Az
 
 CLIENT = "11111111-2222-3333-4444-555555555555"

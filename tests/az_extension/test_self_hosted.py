@@ -9,17 +9,17 @@ import pytest
 from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.pki import CertificateAuthority
 from tests.az_extension.test_commands import ON, flex
-from tests.az_extension.warm import warmed
+from tests.az_extension.warm_az import warmed
 from tests.azure_cli import Az
-from tests.service.lab_cloud.clouds import CLUSTER
+from tests.service.lab.cloud_harness import CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.az_extension.between import Between
-    from tests.az_extension.sites import Site
-    from tests.az_extension.warm import WarmAz
+    from tests.az_extension.harness import Site
+    from tests.az_extension.recording_proxy import Between
+    from tests.az_extension.warm_az import WarmAz
 
 
 @pytest.fixture(scope="module")

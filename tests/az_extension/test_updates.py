@@ -12,9 +12,9 @@ from tests.az_extension.test_commands import ON, flex
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.az_extension.between import Between
-    from tests.az_extension.sites import Site
-    from tests.az_extension.warm import WarmAz
+    from tests.az_extension.harness import Site
+    from tests.az_extension.recording_proxy import Between
+    from tests.az_extension.warm_az import WarmAz
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
 BEFORE: dict[str, Any] = {

@@ -17,7 +17,7 @@ from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_node.azure.role_assignments import NODE_ROLES
 from tests.agents import flex
-from tests.waiting import until
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ from aks_flex_lab.machines.machine import SHARED_FOLDERS
 from aks_flex_lab.node_agent import PYTHONS
 from aks_flex_lab.tools import catalog
 from tests.azure_cli import build_extension
-from tests.waiting import until, until_named
+from tests.wait import until, until_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,12 +14,12 @@ from aks_flex_rp.clusters.access import BINDING_PREFIX, IDENTITY_LABEL, ClusterA
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
 from aks_flex_rp.clusters.prerequisites import BINDINGS, check_permissions
-from tests.lab.rp_clusters import PACE, watched
-from tests.lab.rp_clusters import until as eventually
+from tests.harness import Lines
+from tests.lab.cluster_harness import PACE, watched
+from tests.lab.cluster_harness import until as eventually
 from tests.providers import InAzure, Provider
-from tests.running import Lines
-from tests.unit.rp.clusters.given import in_loop, request_for
-from tests.waiting import until
+from tests.unit.rp.clusters.builders import in_loop, request_for
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from aks_flex_lab.components.resource_provider import CLUSTER_ID, OWNER_ROLE_ID,
 from aks_flex_lab.supervisor import RESOLV_CONF_WRAPPER
 from tests.azure_cli import Az, program
 from tests.providers import Provider
-from tests.waiting import until_named
+from tests.wait import until_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.processes import ProcessHandle
 from tests.agents import differences, facts, flex, prepare, web_pod
-from tests.waiting import until
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,8 +9,8 @@ import pytest
 from aks_flex_lab.pki import CertificateAuthority
 from tests.browser.browsers import running_browser
 from tests.browser.providers import running_pages, running_with_entra
-from tests.browser.screens import Opened
-from tests.service.lab_cloud.clouds import running_cloud
+from tests.browser.viewports import Opened
+from tests.service.lab.cloud_harness import running_cloud
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.pki import CertificatePair
     from tests.browser.providers import EntraProvider, Provider
-    from tests.service.lab_cloud.clouds import Cloud
+    from tests.service.lab.cloud_harness import Cloud
 
 
 @pytest.fixture(scope="session")

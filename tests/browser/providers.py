@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab.entra.directory import TENANT_ID
-from tests.browser.fleets import Fleet
+from tests.browser.fleet_data import Fleet
 from tests.service.ports import free_port
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
-from tests.service.rp.api.recording import Recording
-from tests.service.rp.api.running import PLENTY, running, settings
+from tests.service.rp.api.service_harness import PLENTY, running, settings
+from tests.service.rp.api.traffic_recorder import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.entra.directory import EntraPrincipal
     from aks_flex_lab.pki import CertificateAuthority, CertificatePair
-    from tests.service.lab_cloud.clouds import Cloud
-    from tests.service.rp.api.running import Running
+    from tests.service.lab.cloud_harness import Cloud
+    from tests.service.rp.api.service_harness import Running
 
 PASSWORD = "a pass word"  # of all who sign in by Entra ID
 

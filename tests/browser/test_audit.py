@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.store.interface import AuditEvent
-from tests.browser.fleets import HOSTILE
-from tests.browser.judging import judge_on_every_screen
+from tests.browser.accessibility import judge_on_every_screen
+from tests.browser.fleet_data import HOSTILE
+from tests.browser.navigation import follow, sign_in, sign_in_by_entra
 from tests.browser.providers import running_pages
-from tests.browser.screens import Screen
-from tests.browser.visiting import follow, sign_in, sign_in_by_entra
+from tests.browser.viewports import Screen
 from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.pki import CertificateAuthority, CertificatePair
     from tests.browser.providers import EntraProvider, Provider
-    from tests.browser.screens import Opened
+    from tests.browser.viewports import Opened
 
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 

@@ -10,10 +10,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from aks_flex_lab.entra.directory import TENANT_ID
-from tests.browser.judging import judge
-from tests.browser.screens import WIDE
-from tests.browser.visiting import follow
-from tests.service.lab_cloud.clouds import running_provider
+from tests.browser.accessibility import judge
+from tests.browser.navigation import follow
+from tests.browser.viewports import WIDE
+from tests.service.lab.cloud_harness import running_provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.entra.directory import EntraPrincipal
     from aks_flex_lab.pki import CertificatePair
-    from tests.browser.screens import Opened
-    from tests.service.lab_cloud.clouds import Cloud
+    from tests.browser.viewports import Opened
+    from tests.service.lab.cloud_harness import Cloud
 
 
 @dataclass(frozen=True)

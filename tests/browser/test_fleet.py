@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.browser.judging import judge_on_every_screen
-from tests.browser.visiting import follow, give_key
+from tests.browser.accessibility import judge_on_every_screen
+from tests.browser.navigation import follow, give_key
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from tests.browser.providers import Provider
-    from tests.browser.screens import Opened
+    from tests.browser.viewports import Opened
 
 
 def fleet(open_page: Opened, provider: Provider, query: str = "") -> Page:

@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.browser.fleets import HOSTILE, node_page
-from tests.browser.visiting import sign_in
+from tests.browser.fleet_data import HOSTILE, node_page
+from tests.browser.navigation import sign_in
 
 if TYPE_CHECKING:
     from tests.browser.providers import Provider
-    from tests.browser.screens import Opened
+    from tests.browser.viewports import Opened
 
 
 @pytest.mark.parametrize("path", ["/", "/?search=lathe-hostile&trouble=yes", node_page("lathe-hostile")])

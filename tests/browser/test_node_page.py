@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.fleets import HOSTILE, NEW, NO_ROUTE, OLD, RUNTIME
-from tests.browser.judging import judge, judge_on_every_screen
-from tests.browser.visiting import follow, sign_in, sign_in_by_entra
+from tests.browser.accessibility import judge, judge_on_every_screen
+from tests.browser.fleet_data import HOSTILE, NEW, NO_ROUTE, OLD, RUNTIME
+from tests.browser.navigation import follow, sign_in, sign_in_by_entra
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from tests.browser.providers import EntraProvider, Provider
-    from tests.browser.screens import Opened
+    from tests.browser.viewports import Opened
 
 # MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")

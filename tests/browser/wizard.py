@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.browser.visiting import follow, sign_in
+from tests.browser.navigation import follow, sign_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -6,13 +6,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.chaos.wanted import NEWER, OLDER, OURS
+from tests.chaos.expected_state import NEWER, OLDER, OURS
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from tests.chaos.tried import Tried
+    from tests.chaos.attempts import Tried
 
 PROVIDER = threading.Lock()  # it is the same one for all nodes
 KEYS = tuple(f"{OURS}{name}" for name in ("tier", "rack", "owner"))

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash import world
-from tests.crash.crashing import SimulatedHost
+from tests.crash import harness
+from tests.crash.crash_points import SimulatedHost
 from tests.crash.sweeps import points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
-    from tests.crash.crashing import Point
+    from tests.crash.crash_points import Point
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
 
@@ -36,25 +36,25 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def fresh(room: Path) -> Path:
     """A machine that has never been a node. To be copied, not changed."""
-    return world.seed(room / "fresh")
+    return harness.seed(room / "fresh")
 
 
 @pytest.fixture(scope="session")
 def joined(room: Path, fresh: Path) -> Path:
     """A machine that has become a node without a crash. To be copied, not changed."""
     shutil.copytree(fresh, room / "joined", symlinks=True)
-    world.join(SimulatedHost(room / "joined"))
+    harness.join(SimulatedHost(room / "joined"))
     return room / "joined"
 
 
 @pytest.fixture(scope="session")
 def killed_joins(room: Path, fresh: Path) -> list[Point]:
-    return points(world.join, fresh, room / "killed-joins")
+    return points(harness.join, fresh, room / "killed-joins")
 
 
 @pytest.fixture(scope="session")
 def killed_resets(room: Path, joined: Path) -> list[Point]:
-    return points(world.reset, joined, room / "killed-resets")
+    return points(harness.reset, joined, room / "killed-resets")
 
 
 @pytest.fixture(scope="session")

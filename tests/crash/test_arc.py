@@ -13,14 +13,14 @@ from aks_flex_node.agent.arc.registration import ArcRegistration
 from aks_flex_node.host.actions import MakeDirectory
 from aks_flex_node.retry import RetryDeadline
 from tests.arc_machines import AZURE, ArcSystem, Azure, config, seed
-from tests.crash import world
-from tests.crash.crashing import PhotographedHost, SimulatedHost
+from tests.crash import harness
+from tests.crash.crash_points import PhotographedHost, SimulatedHost
 from tests.crash.sweeps import mistakes, points
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tests.crash.crashing import Point
+    from tests.crash.crash_points import Point
 
 NOTHING: dict[str, object] = {"machines": {}, "roles": {}}
 
@@ -32,7 +32,7 @@ def registration(host: SimulatedHost) -> ArcRegistration:
     host.system = ArcSystem(host.disk.root, azure)
     clock = azure.clock
     return ArcRegistration(
-        world.engine(host, config()),
+        harness.engine(host, config()),
         lambda _: None,
         azure,
         lambda seconds: RetryDeadline(seconds, now=clock.now, sleep=clock.sleep),
@@ -73,20 +73,20 @@ def killed(room: Path, machine: Path) -> list[Point]:
 def test_the_next_registration_finishes_one_that_was_killed(
     registered: Path, killed: list[Point], pool: Executor
 ) -> None:
-    assert list(mistakes(pool, killed, register, world.tree(registered))) == []
+    assert list(mistakes(pool, killed, register, harness.tree(registered))) == []
 
 
 def test_a_registration_that_was_killed_is_taken_back_here_and_in_azure(
     machine: Path, killed: list[Point], pool: Executor
 ) -> None:
-    assert list(mistakes(pool, killed, take_back, world.tree(machine))) == []
+    assert list(mistakes(pool, killed, take_back, harness.tree(machine))) == []
 
 
 def test_a_taking_back_that_was_killed_is_finished_by_the_next(
     room: Path, machine: Path, registered: Path, pool: Executor
 ) -> None:
     leaving = points(take_back, registered, room / "arc-leaving")
-    assert list(mistakes(pool, leaving, take_back, world.tree(machine))) == []
+    assert list(mistakes(pool, leaving, take_back, harness.tree(machine))) == []
 
 
 def test_the_token_is_on_the_disk_only_while_azcmagent_runs(killed: list[Point]) -> None:

@@ -7,39 +7,39 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.bootstrap.join import pending_actions
-from tests.crash import world
-from tests.crash.crashing import Crash, CrashingHost, SimulatedHost
+from tests.crash import harness
+from tests.crash.crash_points import Crash, CrashingHost, SimulatedHost
 from tests.crash.sweeps import mistakes, points
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from tests.crash.crashing import Point
+    from tests.crash.crash_points import Point
     from tests.crash.sweeps import Copy
 
 
 def test_a_join_leaves_nothing_to_do(joined: Path) -> None:
-    assert pending_actions(world.engine(SimulatedHost(joined))) == []
+    assert pending_actions(harness.engine(SimulatedHost(joined))) == []
 
 
 def test_a_second_join_changes_nothing_but_what_it_remembers_of_itself(fresh: Path, copy: Copy) -> None:
     root = copy(fresh)
-    world.join(SimulatedHost(root))
+    harness.join(SimulatedHost(root))
 
     again = SimulatedHost(root)
-    world.join(again)
+    harness.join(again)
 
     assert {str(action).split()[1] for action in again.done} == {"/var/lib/aks-flex-node/state.json"}
 
 
 def test_the_next_join_finishes_one_that_was_killed(joined: Path, killed_joins: list[Point], pool: Executor) -> None:
     """What it ends with is what a join without a crash ends with, so a reset takes it back, too."""
-    assert list(mistakes(pool, killed_joins, world.join, world.tree(joined))) == []
+    assert list(mistakes(pool, killed_joins, harness.join, harness.tree(joined))) == []
 
 
 def test_a_reset_takes_back_a_join_that_was_killed(fresh: Path, killed_joins: list[Point], pool: Executor) -> None:
-    assert list(mistakes(pool, killed_joins, world.reset, world.tree(fresh))) == []
+    assert list(mistakes(pool, killed_joins, harness.reset, harness.tree(fresh))) == []
 
 
 @pytest.mark.parametrize("amid", [False, True])
@@ -52,18 +52,18 @@ def test_pictures_show_what_a_killed_process_leaves(
         for point in (one for one in killed_joins if one.name.startswith(f"{word} action {number}:")):
             root = copy(fresh)
             with pytest.raises(Crash):
-                world.join(CrashingHost(root, number, amid=amid))
+                harness.join(CrashingHost(root, number, amid=amid))
 
-            assert world.changes(world.tree(point.root), world.tree(root)) == {}, point.name
+            assert harness.changes(harness.tree(point.root), harness.tree(root)) == {}, point.name
 
 
 def test_the_next_join_finishes_a_repair_that_was_killed(room: Path, joined: Path, pool: Executor) -> None:
     killed = points(repair, joined, room / "killed-repairs")
 
-    assert list(mistakes(pool, killed, world.join, world.tree(joined))) == []
+    assert list(mistakes(pool, killed, harness.join, harness.tree(joined))) == []
 
 
 def repair(host: SimulatedHost) -> list[str]:
     for program in ("containerd/2.4.2/bin/ctr", "runc/1.5.2/bin/runc"):
         host.disk.at(f"/opt/aks-flex-node/{program}").write_text("damaged\n")
-    return world.join(host)
+    return harness.join(host)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash import world
-from tests.crash.crashing import SimulatedHost
+from tests.crash import harness
+from tests.crash.crash_points import SimulatedHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.crash.harness import Change
     from tests.crash.sweeps import Copy
-    from tests.crash.world import Change
 
 FIRST, SECOND = "var/lib/aks-flex-node/ledger.json", "opt/aks-flex-node/ledger.json"
 OLD_CONFIG = "/etc/containerd/config.toml"
@@ -55,9 +55,9 @@ def test_one_copy_of_the_ledger_is_enough(
     root = copy(joined)
     lose(root / lost)
 
-    assert world.reset(SimulatedHost(root)) == []
+    assert harness.reset(SimulatedHost(root)) == []
 
-    assert world.changes(world.tree(fresh), world.tree(root)) == {}
+    assert harness.changes(harness.tree(fresh), harness.tree(root)) == {}
 
 
 @every_loss
@@ -68,9 +68,9 @@ def test_without_a_ledger_all_that_is_ours_goes_and_nothing_else(
     lose(root / FIRST)
     lose(root / SECOND)
 
-    assert world.reset(SimulatedHost(root)) == []
+    assert harness.reset(SimulatedHost(root)) == []
 
-    assert lasting(world.changes(world.tree(fresh), world.tree(root))) == {OLD_CONFIG, OLD_LINK}
+    assert lasting(harness.changes(harness.tree(fresh), harness.tree(root))) == {OLD_CONFIG, OLD_LINK}
     assert not (root / OLD_CONFIG[1:]).exists()
 
 
@@ -84,22 +84,22 @@ def test_a_machine_whose_ledger_was_lost_can_join_and_leave_again(fresh: Path, j
     root = copy(joined)
     delete(root / FIRST)
     delete(root / SECOND)
-    world.reset(SimulatedHost(root))
-    before = world.tree(root)
+    harness.reset(SimulatedHost(root))
+    before = harness.tree(root)
 
-    world.join(SimulatedHost(root))
-    assert world.reset(SimulatedHost(root)) == []
+    harness.join(SimulatedHost(root))
+    assert harness.reset(SimulatedHost(root)) == []
 
-    assert world.changes(before, world.tree(root)) == {}
+    assert harness.changes(before, harness.tree(root)) == {}
 
 
 def test_a_join_writes_the_copy_that_was_lost_again(joined: Path, copy: Copy) -> None:
     root = copy(joined)
     garble(root / FIRST)
 
-    world.join(SimulatedHost(root))
+    harness.join(SimulatedHost(root))
 
-    assert world.changes(world.tree(joined), world.tree(root)) == {}
+    assert harness.changes(harness.tree(joined), harness.tree(root)) == {}
 
 
 def test_without_the_agents_directory_only_the_copies_of_old_files_are_lost(
@@ -108,9 +108,9 @@ def test_without_the_agents_directory_only_the_copies_of_old_files_are_lost(
     root = copy(joined)
     shutil.rmtree(root / "var/lib/aks-flex-node")
 
-    assert world.reset(SimulatedHost(root)) == []
+    assert harness.reset(SimulatedHost(root)) == []
 
-    assert set(world.changes(world.tree(fresh), world.tree(root))) == {OLD_CONFIG}
+    assert set(harness.changes(harness.tree(fresh), harness.tree(root))) == {OLD_CONFIG}
     assert not (root / OLD_CONFIG[1:]).exists()
 
 
@@ -121,6 +121,6 @@ def test_without_any_directory_of_the_agent_all_that_bears_our_mark_goes(
     shutil.rmtree(root / "var/lib/aks-flex-node")
     shutil.rmtree(root / "opt/aks-flex-node")
 
-    assert world.reset(SimulatedHost(root)) == []
+    assert harness.reset(SimulatedHost(root)) == []
 
-    assert lasting(world.changes(world.tree(fresh), world.tree(root))) == {OLD_CONFIG, OLD_LINK}
+    assert lasting(harness.changes(harness.tree(fresh), harness.tree(root))) == {OLD_CONFIG, OLD_LINK}

@@ -5,46 +5,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_node.host.actions import StartUnit, WriteFile
-from tests.crash import world
-from tests.crash.crashing import SimulatedHost
+from tests.crash import harness
+from tests.crash.action_trace import LEFT_BY
+from tests.crash.crash_points import SimulatedHost
 from tests.crash.sweeps import mistakes
-from tests.crash.traces import LEFT_BY
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from tests.crash.crashing import Point
+    from tests.crash.crash_points import Point
     from tests.crash.sweeps import Copy
 
 
 def test_the_next_reset_finishes_one_that_was_killed(fresh: Path, killed_resets: list[Point], pool: Executor) -> None:
     """It ends with the machine as it was, byte for byte, so it can join again, too."""
-    assert list(mistakes(pool, killed_resets, world.reset, world.tree(fresh))) == []
+    assert list(mistakes(pool, killed_resets, harness.reset, harness.tree(fresh))) == []
 
 
 def test_a_reset_that_was_killed_does_not_stand_in_the_way_of_a_join(
     fresh: Path, killed_resets: list[Point], pool: Executor
 ) -> None:
-    assert list(mistakes(pool, killed_resets[::6], world.join_and_reset, world.tree(fresh))) == []
+    assert list(mistakes(pool, killed_resets[::6], harness.join_and_reset, harness.tree(fresh))) == []
 
 
 def test_a_machine_can_join_again_right_after_a_reset(joined: Path, copy: Copy) -> None:
     root = copy(joined)
-    world.reset(SimulatedHost(root))
+    harness.reset(SimulatedHost(root))
 
-    world.join(SimulatedHost(root))
+    harness.join(SimulatedHost(root))
 
-    assert world.changes(world.tree(joined), world.tree(root)) == {}
+    assert harness.changes(harness.tree(joined), harness.tree(root)) == {}
 
 
 def test_a_second_reset_finds_nothing_to_do(fresh: Path, joined: Path, copy: Copy) -> None:
     root = copy(joined)
-    assert world.reset(SimulatedHost(root)) == []
+    assert harness.reset(SimulatedHost(root)) == []
 
-    assert world.reset(SimulatedHost(root)) == []
+    assert harness.reset(SimulatedHost(root)) == []
 
-    assert world.changes(world.tree(fresh), world.tree(root)) == {}
+    assert harness.changes(harness.tree(fresh), harness.tree(root)) == {}
 
 
 def test_a_reset_changes_nothing_on_a_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
@@ -52,11 +52,11 @@ def test_a_reset_changes_nothing_on_a_machine_that_never_joined(fresh: Path, cop
     folders = "etc/kubernetes/manifests opt/cni/bin var/lib/kubelet run/containerd run/netns var/lib/aks-flex-node"
     for folder in folders.split():
         (root / folder).mkdir(parents=True)
-    before = world.tree(root)
+    before = harness.tree(root)
 
-    assert world.reset(SimulatedHost(root)) == []
+    assert harness.reset(SimulatedHost(root)) == []
 
-    assert world.changes(before, world.tree(root)) == {}
+    assert harness.changes(before, harness.tree(root)) == {}
 
 
 def test_pods_of_somebody_else_stay_on_a_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
@@ -64,20 +64,20 @@ def test_pods_of_somebody_else_stay_on_a_machine_that_never_joined(fresh: Path, 
     for name in LEFT_BY:
         host.do(WriteFile(f"/etc/systemd/system/{name}", b"[Service]\n"))
         host.do(StartUnit(name))
-    before = world.tree(host.disk.root)
+    before = harness.tree(host.disk.root)
 
-    assert world.reset(SimulatedHost(host.disk.root)) == []
+    assert harness.reset(SimulatedHost(host.disk.root)) == []
 
-    assert world.changes(before, world.tree(host.disk.root)) == {}
+    assert harness.changes(before, harness.tree(host.disk.root)) == {}
 
 
 def test_directories_of_the_agent_that_were_there_before_stay(fresh: Path, copy: Copy) -> None:
     root = copy(fresh)
     for folder in ("var/lib/aks-flex-node", "opt/aks-flex-node"):
         (root / folder).mkdir(0o755)
-    before = world.tree(root)
+    before = harness.tree(root)
 
-    world.join(SimulatedHost(root))
-    assert world.reset(SimulatedHost(root)) == []
+    harness.join(SimulatedHost(root))
+    assert harness.reset(SimulatedHost(root)) == []
 
-    assert world.changes(before, world.tree(root)) == {}
+    assert harness.changes(before, harness.tree(root)) == {}

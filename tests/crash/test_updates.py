@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash import updates, world
-from tests.crash.crashing import SimulatedHost
+from tests.crash import harness, update_harness
+from tests.crash.crash_points import SimulatedHost
 from tests.crash.sweeps import end, mistakes, points
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tests.crash.sweeps import Copy
 
 CASES = {
-    "setting": updates.SETTING,
-    "upgrade": updates.UPGRADE,
-    "rollback": updates.ROLLBACK,
-    "rotation": updates.ROTATION,
+    "setting": update_harness.SETTING,
+    "upgrade": update_harness.UPGRADE,
+    "rollback": update_harness.ROLLBACK,
+    "rotation": update_harness.ROTATION,
 }
 RESULTS = {"setting": "done", "upgrade": "done", "rollback": "rolled-back", "rotation": "done"}
 
@@ -36,8 +36,8 @@ def waiting(room: Path, joined: Path) -> Callable[[str], Path]:
         root = room / f"waiting-{case}"
         if not root.exists():
             shutil.copytree(joined, root, symlinks=True)
-            updates.follow(SimulatedHost(root))
-            updates.wait(SimulatedHost(root), CASES[case])
+            update_harness.follow(SimulatedHost(root))
+            update_harness.wait(SimulatedHost(root), CASES[case])
         return root
 
     return make
@@ -46,8 +46,8 @@ def waiting(room: Path, joined: Path) -> Callable[[str], Path]:
 @pytest.mark.parametrize("case", CASES)
 def test_an_update_ends_as_it_should(case: str, waiting: Callable[[str], Path], copy: Copy) -> None:
     host = SimulatedHost(copy(waiting(case)))
-    assert updates.run(host).result == RESULTS[case]
-    assert updates.flaws(host) == []
+    assert update_harness.run(host).result == RESULTS[case]
+    assert update_harness.flaws(host) == []
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,19 @@ def test_the_next_run_finishes_one_that_was_killed(
     case: str, every: int, waiting: Callable[[str], Path], room: Path, pool: Executor
 ) -> None:
     """What it ends with is what an update without a crash ends with, in every file and on the Node."""
-    _, expected = end(updates.update, waiting(case))
-    killed = points(updates.update, waiting(case), room / f"killed-{case}-{every}")
-    assert list(mistakes(pool, killed[::every], updates.update, expected)) == []
+    _, expected = end(update_harness.update, waiting(case))
+    killed = points(update_harness.update, waiting(case), room / f"killed-{case}-{every}")
+    assert list(mistakes(pool, killed[::every], update_harness.update, expected)) == []
 
 
 def test_a_reset_takes_back_an_upgrade_that_was_killed(
     fresh: Path, waiting: Callable[[str], Path], room: Path, pool: Executor
 ) -> None:
-    killed = points(updates.update, waiting("upgrade"), room / "killed-for-reset")
-    expected = {path: item for path, item in world.tree(fresh).items() if path != "/.simulated.json"}
+    killed = points(update_harness.update, waiting("upgrade"), room / "killed-for-reset")
+    expected = {path: item for path, item in harness.tree(fresh).items() if path != "/.simulated.json"}
     wrong = [
         (name, words, {path: change for path, change in changed.items() if path != "/.simulated.json"})
-        for name, words, changed in mistakes(pool, killed[::5], world.reset, expected)
+        for name, words, changed in mistakes(pool, killed[::5], harness.reset, expected)
     ]
     assert [one for one in wrong if one[1] or one[2]] == []
 
@@ -82,6 +82,6 @@ def test_a_reset_takes_back_an_upgrade_that_was_killed(
 def test_an_update_that_was_killed_and_is_not_wanted_any_more_leaves_a_node_that_is_whole(
     case: str, waiting: Callable[[str], Path], room: Path, pool: Executor
 ) -> None:
-    killed = points(updates.update, waiting(case), room / f"overtaken-{case}")
-    ends = pool.map(partial(end, updates.overtaken), [point.root for point in killed[::3]])
+    killed = points(update_harness.update, waiting(case), room / f"overtaken-{case}")
+    ends = pool.map(partial(end, update_harness.overtaken), [point.root for point in killed[::3]])
     assert [(point.name, words) for point, (words, _) in zip(killed[::3], ends, strict=True) if words] == []

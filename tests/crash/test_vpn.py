@@ -8,66 +8,66 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash import vpns, world
-from tests.crash.crashing import SimulatedHost
+from tests.crash import harness, vpn_harness
+from tests.crash.crash_points import SimulatedHost
 from tests.crash.sweeps import mistakes, points
-from tests.unit.agent.vpn.azures import GATEWAY
+from tests.unit.agent.vpn.fakes import GATEWAY
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from tests.crash.crashing import Point
+    from tests.crash.crash_points import Point
 
 
 @pytest.fixture(scope="module")
 def start(room: Path) -> Path:
-    return vpns.seed(room / "vpn-start")
+    return vpn_harness.seed(room / "vpn-start")
 
 
 @pytest.fixture(scope="module")
 def connected(room: Path, start: Path) -> Path:
     place = shutil.copytree(start, room / "vpn-connected", symlinks=True)
-    assert vpns.connect(SimulatedHost(place)) == []
+    assert vpn_harness.connect(SimulatedHost(place)) == []
     return place
 
 
 @pytest.fixture(scope="module")
 def left(room: Path, connected: Path) -> Path:
     place = shutil.copytree(connected, room / "vpn-left", symlinks=True)
-    assert vpns.leave(SimulatedHost(place)) == []
+    assert vpn_harness.leave(SimulatedHost(place)) == []
     return place
 
 
 @pytest.fixture(scope="module")
 def killed(room: Path, start: Path) -> list[Point]:
-    return points(vpns.connect, start, room / "vpn-killed")
+    return points(vpn_harness.connect, start, room / "vpn-killed")
 
 
 def gateway(root: Path) -> dict[str, object]:
-    documents = json.loads((root / vpns.AZURE).read_text())
+    documents = json.loads((root / vpn_harness.AZURE).read_text())
     return dict(documents[GATEWAY]["properties"]["vpnClientConfiguration"])
 
 
 def test_leaving_leaves_nothing_here_and_nothing_of_us_in_azure(start: Path, left: Path) -> None:
-    assert set(world.changes(world.tree(start), world.tree(left))) == {f"/{vpns.AZURE}"}
+    assert set(harness.changes(harness.tree(start), harness.tree(left))) == {f"/{vpn_harness.AZURE}"}
     assert gateway(left)["vpnClientRootCertificates"] == []
 
 
 def test_the_next_run_finishes_one_that_was_killed(connected: Path, killed: list[Point], pool: Executor) -> None:
     """It ends with what a run without a crash ends with: one gateway, one certificate on it, one tunnel."""
-    assert list(mistakes(pool, killed, vpns.connect, world.tree(connected))) == []
+    assert list(mistakes(pool, killed, vpn_harness.connect, harness.tree(connected))) == []
 
 
 def test_leaving_after_a_crash_leaves_nothing(start: Path, killed: list[Point], pool: Executor) -> None:
     """What Azure had made by then may be there, so only this machine is compared, and its certificate looked for."""
-    wrong = [(name, words) for name, words, _ in mistakes(pool, killed, vpns.leave, {}) if words]
+    wrong = [(name, words) for name, words, _ in mistakes(pool, killed, vpn_harness.leave, {}) if words]
     assert wrong == []
     for point in killed[:: max(1, len(killed) // 8)]:
         copy = shutil.copytree(point.root, point.root.with_name("vpn-leaving"), symlinks=True)
-        vpns.leave(SimulatedHost(copy))
-        assert set(world.changes(world.tree(start), world.tree(copy))) <= {f"/{vpns.AZURE}"}, point.name
-        if (copy / vpns.AZURE).exists() and GATEWAY in json.loads((copy / vpns.AZURE).read_text()):
+        vpn_harness.leave(SimulatedHost(copy))
+        assert set(harness.changes(harness.tree(start), harness.tree(copy))) <= {f"/{vpn_harness.AZURE}"}, point.name
+        if (copy / vpn_harness.AZURE).exists() and GATEWAY in json.loads((copy / vpn_harness.AZURE).read_text()):
             assert gateway(copy)["vpnClientRootCertificates"] == [], point.name
         shutil.rmtree(copy)
 
@@ -75,12 +75,12 @@ def test_leaving_after_a_crash_leaves_nothing(start: Path, killed: list[Point], 
 def test_leaving_that_was_killed_is_finished_by_the_next(
     room: Path, connected: Path, left: Path, pool: Executor
 ) -> None:
-    cut = points(vpns.leave, connected, room / "vpn-cut-leaves")
-    assert list(mistakes(pool, cut, vpns.leave, world.tree(left))) == []
+    cut = points(vpn_harness.leave, connected, room / "vpn-cut-leaves")
+    assert list(mistakes(pool, cut, vpn_harness.leave, harness.tree(left))) == []
 
 
 def test_a_tunnel_that_is_gone_is_brought_back(room: Path, connected: Path) -> None:
     copy = shutil.copytree(connected, room / "vpn-damaged", symlinks=True)
     (copy / "var/lib/aks-flex-node/vpn/client.conf").unlink()
-    assert vpns.connect(SimulatedHost(copy)) == []
-    assert world.changes(world.tree(connected), world.tree(copy)) == {}
+    assert vpn_harness.connect(SimulatedHost(copy)) == []
+    assert harness.changes(harness.tree(connected), harness.tree(copy)) == {}

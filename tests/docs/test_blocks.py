@@ -16,7 +16,7 @@ from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.processes import run
 from tests.agents import prepare
 from tests.docs.blocks import PLACES, blocks_of, marks, pages, runnable
-from tests.waiting import until
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from pydantic import Field
 from aks_flex_node.agent.components import catalog
 from aks_flex_node.agent.config.base_model import ConfigModel
 from aks_flex_node.agent.reconcile.component import Component
-from tests.unit.agent.given import MACHINE, config_of, files_of
+from tests.unit.agent.builders import MACHINE, config_of, files_of
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/development.md").read_text().partition("## Adding a component")[2].partition("\n## ")[0]
@@ -26,7 +26,7 @@ def names_of(text: str, **known: Any) -> dict[str, Any]:
 
 
 def test_the_component_of_the_guide_passes_the_case_of_the_guide() -> None:
-    setting = names_of(SETTING, Settings=ConfigModel, Field=Field)
+    setting = names_of(SETTING, ConfigModel=ConfigModel, Field=Field)
     component = names_of(COMPONENT)
 
     def config(values: dict[str, object]) -> SimpleNamespace:
@@ -43,10 +43,10 @@ def test_the_component_of_the_guide_passes_the_case_of_the_guide() -> None:
 
 def test_the_guide_names_files_that_there_are() -> None:
     agent = ROOT / "src/aks_flex_node/agent"
-    named = set(re.findall(r"`((?:components|config|engine|updating)/[a-z_/]+\.py)`", GUIDE)) - {
+    named = set(re.findall(r"`((?:components|config|reconcile|jobs)/[a-z_/]+\.py)`", GUIDE)) - {
         "components/banner/__init__.py"
     }
-    assert {"components/sequence.py", "config/models.py", "engine/resources.py"} <= named
+    assert {"components/catalog.py", "config/models.py", "reconcile/resources.py"} <= named
     assert [name for name in named if not (agent / name).exists()] == []
-    assert "vpn, system, runc, containerd" in (agent / "components/sequence.py").read_text()
+    assert "vpn, system, runc, containerd" in (agent / "components/catalog.py").read_text()
     assert {"runc", "npd"} <= set(catalog.COMPONENT_NAMES)

@@ -13,7 +13,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from aks_flex_lab.processes import run
 from tests.browser.browsers import PROGRAM, QUIET
-from tests.service.listening import Handler, listening
+from tests.service.http_servers import Handler, listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

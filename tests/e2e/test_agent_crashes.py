@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.agents import prepare
-from tests.e2e import crashes
+from tests.e2e import crash_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +22,9 @@ def test_four_crashes_of_join_and_reset_change_nothing_in_the_end(
     machine = add_machine("crashes")
     prepare(lab, machine)
     before = machine.snapshot()
-    joins, resets = crashes.points(machine, "join"), crashes.points(machine, "reset")
+    joins, resets = crash_cases.points(machine, "join"), crash_cases.points(machine, "reset")
 
-    pairs = zip(crashes.some(SOME, joins, 1), crashes.some(SOME, resets, 2), strict=True)
+    pairs = zip(crash_cases.some(SOME, joins, 1), crash_cases.some(SOME, resets, 2), strict=True)
     for join_point, reset_point in pairs:
-        crashes.join_dies_and_is_run_again(lab, machine, join_point)
-        crashes.reset_dies_and_is_run_again(machine, reset_point, before)
+        crash_cases.join_dies_and_is_run_again(lab, machine, join_point)
+        crash_cases.reset_dies_and_is_run_again(machine, reset_point, before)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.mixes import lives
+from tests.version_mixes import lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable

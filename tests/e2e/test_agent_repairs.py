@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_lab import node_agent
 from tests.agents import differences, facts, flex, prepare, web_pod
-from tests.waiting import until
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

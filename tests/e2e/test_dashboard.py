@@ -13,12 +13,12 @@ import pytest
 from playwright.sync_api import expect
 
 from aks_flex_lab import node_agent
+from tests.browser.accessibility import judge
 from tests.browser.browsers import running_browser
-from tests.browser.judging import judge
-from tests.browser.screens import Opened
-from tests.browser.visiting import follow, give_key
+from tests.browser.navigation import follow, give_key
+from tests.browser.viewports import Opened
 from tests.browser.wizard import create, go_on
-from tests.waiting import until
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

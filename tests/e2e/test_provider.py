@@ -13,9 +13,9 @@ from aks_flex_lab.arm.managed_clusters import ManagedClusters
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_node.agent.config import loader
 from tests.agents import differences, flex
+from tests.harness import Lines
 from tests.providers import VERSION, InAzure, Provider
-from tests.running import Lines
-from tests.waiting import until, until_named
+from tests.wait import until, until_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

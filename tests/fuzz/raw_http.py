@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.service_harness import Running
 
 PATIENCE = 60.0  # seconds: a bound for what takes a moment
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aks_flex_node.errors import ArtifactError
-from tests.fuzz.damaging import damaged
-from tests.fuzz.trying import tried
-from tests.unit.agent.artifacts.test_archives import Item, packed, refused, unpacked
+from tests.fuzz.attempts import tried
+from tests.fuzz.mutations import damaged
+from tests.unit.agent.artifacts.test_unpack import Item, packed, refused, unpacked
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -15,9 +15,9 @@ from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.config.render import config_template
 from aks_flex_node.agent.config.sources import nest
 from aks_flex_node.errors import ConfigError
-from tests.fuzz.damaging import damaged, json_values
-from tests.fuzz.trying import tried
-from tests.unit.agent.config.samples import CA, TOKEN
+from tests.fuzz.attempts import tried
+from tests.fuzz.mutations import damaged, json_values
+from tests.unit.agent.config.builders import CA, TOKEN
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.api import http_messages, http_protocol
-from tests.fuzz.damaging import damaged, json_values
+from tests.fuzz.mutations import damaged, json_values
 from tests.fuzz.raw_http import Door, request
 from tests.service.rp.api.bodies import token
-from tests.service.rp.api.calling import API_VERSION
+from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
-from tests.service.rp.api.recording import Recording
-from tests.service.rp.api.running import PLENTY, running
-from tests.service.rp.api.running import settings as service_settings
-from tests.service.rp.api.test_pages import sign_in
+from tests.service.rp.api.service_harness import PLENTY, running
+from tests.service.rp.api.service_harness import settings as service_settings
+from tests.service.rp.api.test_paging import sign_in
+from tests.service.rp.api.traffic_recorder import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from aks_flex_rp.api.authorization import parse_target
 from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.nodes import queries
-from tests.fuzz.damaging import damaged
-from tests.fuzz.trying import tried
+from tests.fuzz.attempts import tried
+from tests.fuzz.mutations import damaged
 
 PLANT = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
 NODE = PLANT.node("edge-1")

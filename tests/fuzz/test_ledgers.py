@@ -13,8 +13,8 @@ from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.ledger import Ledger, OwnedResources
 from aks_flex_node.agent.reconcile.resources import Directory, File, Service, Spec, Symlink
 from aks_flex_node.host.actions import WriteFile
-from tests.fuzz.damaging import damaged, json_values
-from tests.unit.agent.given import empty_host, engine_on
+from tests.fuzz.mutations import damaged, json_values
+from tests.unit.agent.builders import empty_host, engine_on
 
 if TYPE_CHECKING:
     from aks_flex_node.host.dry_run import RecordedHost

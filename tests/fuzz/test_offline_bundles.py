@@ -18,8 +18,8 @@ from aks_flex_node.agent.artifacts.bundle import OfflineBundle
 from aks_flex_node.agent.artifacts.cache import ArtifactCache
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile
 from aks_flex_node.errors import ArtifactError
-from tests.fuzz.damaging import damaged, json_values
-from tests.fuzz.trying import tried
+from tests.fuzz.attempts import tried
+from tests.fuzz.mutations import damaged, json_values
 
 URL = "https://publisher.example/tool"
 TOOL = b"tool" * 100

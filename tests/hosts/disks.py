@@ -12,7 +12,7 @@ from aks_flex_node.host.actions import MakeDirectory, MakeLink, PlaceTree, Remov
 from aks_flex_node.host.real import RootedHost
 
 if TYPE_CHECKING:
-    from tests.hosts.stands import Stand
+    from tests.hosts.fixtures import Stand
 
 
 class Leftovers:

@@ -11,7 +11,7 @@ from aks_flex_node.host.actions import EditFile, MakeDirectory, MakeLink, PlaceT
 from aks_flex_node.host.host import EntryKind
 
 if TYPE_CHECKING:
-    from tests.hosts.stands import Stand
+    from tests.hosts.fixtures import Stand
 
 
 class Questions:

@@ -29,7 +29,7 @@ from tests.hosts.units import FILE, NAME, TEXT, WithUnit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.hosts.stands import Stand
+    from tests.hosts.fixtures import Stand
 
 SYSCTL = "net.ipv4.ip_default_ttl"
 

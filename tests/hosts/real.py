@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_node.host.real import RealHost
 from tests.hosts import disks, files, machines, units
-from tests.hosts.stands import Stand
+from tests.hosts.fixtures import Stand
 
 if TYPE_CHECKING:
     from pathlib import Path

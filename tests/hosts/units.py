@@ -18,7 +18,7 @@ from aks_flex_node.host.actions import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.hosts.stands import Stand
+    from tests.hosts.fixtures import Stand
 
 import pytest
 

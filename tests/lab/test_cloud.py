@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.machines.base_system import DebianRelease
-from tests.running import LAB, command
+from tests.harness import LAB, command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,13 +17,13 @@ from aks_flex_lab.kernel.cgroups import LabCgroups
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.processes import run
-from tests.lab.host import OTHER, look
-from tests.running import COMMAND, LAB, Lines, command, kill_while_coming_up
+from tests.harness import COMMAND, LAB, Lines, command, kill_while_coming_up
+from tests.lab.host_inspection import OTHER, look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.lab.host import Listing
+    from tests.lab.host_inspection import Listing
 
 
 @pytest.fixture

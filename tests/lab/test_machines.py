@@ -13,7 +13,7 @@ from aks_flex_lab import snapshots
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.machines.machine import NSPAWN_DIRECTORY
 from aks_flex_lab.processes import run
-from tests.running import LAB, command
+from tests.harness import LAB, command
 
 if TYPE_CHECKING:
     from collections.abc import Callable

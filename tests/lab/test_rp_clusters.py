@@ -23,9 +23,9 @@ from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.facts import FactOverrides, read_facts
 from aks_flex_rp.clusters.managed_cluster import open_client
 from aks_flex_rp.clusters.taints import DesiredTaints
-from tests.lab.rp_clusters import PACE, POLICY, RIVAL, policy_holds, send, until, watched
-from tests.running import Lines
-from tests.unit.rp.clusters.given import in_loop, request_for
+from tests.harness import Lines
+from tests.lab.cluster_harness import PACE, POLICY, RIVAL, policy_holds, send, until, watched
+from tests.unit.rp.clusters.builders import in_loop, request_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agents import prepare
-from tests.e2e import crashes
+from tests.e2e import crash_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,11 +24,11 @@ def test_killed_at_every_point_of_join_and_reset_the_next_run_converges(
     machine = add_machine("crashes")
     prepare(lab, machine)
     before = machine.snapshot()
-    joins, resets = crashes.points(machine, "join"), crashes.points(machine, "reset")
+    joins, resets = crash_cases.points(machine, "join"), crash_cases.points(machine, "reset")
 
     # A part of them, to share the work between labs: AKS_FLEX_CRASH_POINTS=120-240.
     first, _, last = os.environ.get("AKS_FLEX_CRASH_POINTS", "").partition("-")
     for number in range(int(first or 1), int(last or max(joins, resets)) + 1):
-        crashes.join_dies_and_is_run_again(lab, machine, min(number, joins))
-        crashes.reset_dies_and_is_run_again(machine, min(number, resets), before)
+        crash_cases.join_dies_and_is_run_again(lab, machine, min(number, joins))
+        crash_cases.reset_dies_and_is_run_again(machine, min(number, resets), before)
         print(f"point {number} of {max(joins, resets)}", flush=True)

@@ -10,9 +10,9 @@ import pytest
 
 from aks_flex_lab.pki import CertificateAuthority
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
-from tests.service.rp.api.fuzzing import fuzz
-from tests.service.rp.api.recording import Recording
-from tests.service.rp.api.running import PLENTY, running, settings
+from tests.service.rp.api.schemathesis_run import fuzz
+from tests.service.rp.api.service_harness import PLENTY, running, settings
+from tests.service.rp.api.traffic_recorder import Recording
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from aks_flex_lab.baseline.join import join
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.layout import lab_layout
-from tests.lab.host import OTHER, look
-from tests.running import command, kill_while_coming_up
-from tests.waiting import answers, boot_id, until
+from tests.harness import command, kill_while_coming_up
+from tests.lab.host_inspection import OTHER, look
+from tests.wait import answers, boot_id, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from aks_flex_lab.processes import run
 from aks_flex_lab.tools.artifacts import artifact_tree
 from aks_flex_node import __version__
 from release.build_steps import write_and_sign_sums, write_install_script
-from tests.service.release.publishing import Signer
+from tests.service.release.publisher import Signer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

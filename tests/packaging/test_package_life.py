@@ -10,10 +10,10 @@ from aks_flex_lab import snapshots
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_node import __version__
 from tests.agents import facts, flex
-from tests.followed import Followed
-from tests.packaging import installing
+from tests.managed_node import Followed
+from tests.packaging import install_harness
 from tests.packaging.conftest import BEFORE
-from tests.waiting import until
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +106,7 @@ def life(lab: Lab, machine: EdgeMachine, repository: Repository, releases: Relea
         is_taken_from_the_node_by_force_and_comes_back(machine)
 
     flex(machine, "unbootstrap", "--yes")
-    installing.takes_all_away(machine)
+    install_harness.takes_all_away(machine)
     assert leftovers(before, machine) == []
 
 
@@ -120,10 +120,10 @@ def is_refused_with_another_key(machine: EdgeMachine, repository: Repository) ->
 
 def install_the_version_before(machine: EdgeMachine, releases: Releases) -> None:
     """By the script, on a machine that has nothing yet."""
-    installing.bring(machine, releases)
-    installing.looks_and_changes_nothing(machine)
-    installing.refuses_what_is_not_ours(machine, releases)
-    installing.installs(machine)
+    install_harness.bring(machine, releases)
+    install_harness.looks_and_changes_nothing(machine)
+    install_harness.refuses_what_is_not_ours(machine, releases)
+    install_harness.installs(machine)
     assert machine.run("systemctl", "is-enabled", "aks-flex-node", check=False).code != 0
 
 

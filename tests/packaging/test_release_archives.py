@@ -13,9 +13,9 @@ from aks_flex_node import __version__
 from release import program_archives
 from release.checkout import changed_at
 from tests.agents import flex
-from tests.followed import Followed
+from tests.managed_node import Followed
 from tests.packaging.conftest import BEFORE, PUBLISHER
-from tests.waiting import until
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

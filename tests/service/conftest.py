@@ -12,14 +12,14 @@ from aks_flex_lab.images.registry import RegistrySettings, registry_argv, regist
 from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_lab.pki import CertificateAuthority, CertificatePair
 from aks_flex_lab.processes import CommandResult, run, spawn
-from tests.service.lab_cloud.clouds import running_cloud, running_provider
+from tests.service.lab.cloud_harness import running_cloud, running_provider
 from tests.service.ports import accepts, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.service.lab_cloud.clouds import Cloud
+    from tests.service.lab.cloud_harness import Cloud
 
 HOSTS = ("dl.k8s.io", "github.com", "registry.lab")
 KUBELET = bytes(range(256)) * 4096  # 1 MiB

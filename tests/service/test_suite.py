@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from scripts.suite import LANES, MAX_RERUNS, Stage, SuiteRun, main
 
-from tests.waiting import until
+from tests.wait import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.crypto.self_signed import PrivateCa
 from aks_flex_rp.crypto.tls_certificates import ServerTls
-from tests.service.listening import Handler, Listening
+from tests.service.http_servers import Handler, Listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_lab.processes import spawn
-from tests.service.agent.publishers import Publisher, Server, published, until
+from tests.service.agent.http_fakes import Publisher, Server, published, until
 from tests.service.ports import free_port
 
 if TYPE_CHECKING:

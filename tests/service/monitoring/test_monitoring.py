@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from aks_flex_rp.api.metrics import Metrics
-from tests.service.monitoring.promtools import Promtool, promtool
+from tests.service.monitoring.promtool import Promtool, promtool
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "docs" / "monitoring"

@@ -11,7 +11,7 @@ import pytest
 from aks_flex_lab.processes import run
 from release.build_steps import INSTALLER
 from release.checkout import HOME
-from tests.service.release.publishing import EXAMPLE, Signer, Site, deb, publish
+from tests.service.release.publisher import EXAMPLE, Signer, Site, deb, publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from aks_flex_node.agent.certificates import expiry
-from tests.unit.agent.config.samples import PEM
+from tests.unit.agent.config.builders import PEM
 
 UTC = datetime.timezone.utc
 

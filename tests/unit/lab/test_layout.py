@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.layout import lab_layout
-from tests.lab.host import FOREIGN
+from tests.lab.host_inspection import FOREIGN
 
 
 def test_labs_are_apart_and_share_the_cache() -> None:

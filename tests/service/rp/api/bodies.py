@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.service.rp.api.people import NODE
+from tests.service.rp.api.callers import NODE
 
 SECRET = "canary-Zx81-never-to-be-seen"
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.service.rp.api import people
+from tests.service.rp.api import callers
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
-from tests.service.rp.api.recording import Recording
-from tests.service.rp.api.running import PLENTY, running, settings
+from tests.service.rp.api.service_harness import PLENTY, running, settings
 from tests.service.rp.api.tenants import running_tenant
+from tests.service.rp.api.traffic_recorder import Recording
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_rp.settings import ServiceSettings
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.store.servers import PostgresServer
 
@@ -66,7 +66,7 @@ def run_service(
 
     @contextmanager
     def run(clusters: FakeClusters | None = None, **words: Any) -> Iterator[Running]:
-        auth = {"tenants": [tenant.settings], "roles": people.GRANTS}
+        auth = {"tenants": [tenant.settings], "roles": callers.GRANTS}
         room = words.pop("room", None) or tmp_path_factory.mktemp("service") / "state"
         made: ServiceSettings = settings(room, **{"auth": auth, "limits": PLENTY, **words})
         with running(made, clusters or FakeClusters.of(known_clusters(ca_cert_data)), recording) as service:

@@ -12,7 +12,7 @@ from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
 from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.nodes.context import ClusterInfo
-from tests.unit.rp.auth.issuing import TENANT
+from tests.unit.rp.auth.token_issuer import TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,12 +11,12 @@ import urllib3
 
 from aks_flex_lab.processes import ProcessHandle, parent_death_wrapper, spawn
 from tests.service.ports import free_port
-from tests.service.rp.api.calling import Api, Connection
+from tests.service.rp.api.client import Api, Connection
 
 if TYPE_CHECKING:
     import signal
 
-    from tests.service.rp.api.recording import Recording
+    from tests.service.rp.api.traffic_recorder import Recording
 
 ROOT = Path(__file__).parents[4]
 

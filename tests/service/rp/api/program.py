@@ -15,7 +15,7 @@ from aks_flex_rp.server import Server, listen
 from aks_flex_rp.service import Service
 from aks_flex_rp.settings import ServiceSettings
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
-from tests.service.rp.api.running import PLENTY
+from tests.service.rp.api.service_harness import PLENTY
 
 
 async def serve(settings: ServiceSettings, ca_cert_data: str) -> None:

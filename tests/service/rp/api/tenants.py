@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.auth.auth_settings import TenantSettings
-from tests.service.listening import Handler, listening
-from tests.unit.rp.auth.issuing import JWKS, TENANT, Issuer, bearer
+from tests.service.http_servers import Handler, listening
+from tests.unit.rp.auth.token_issuer import JWKS, TENANT, Issuer, bearer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

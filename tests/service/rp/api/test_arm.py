@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.service.rp.api import people
+from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal, token
-from tests.service.rp.api.calling import API_VERSION
+from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import NOWHERE, PLANT
 
 if TYPE_CHECKING:
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.recording import Answer
+    from tests.service.rp.api.client import Api
     from tests.service.rp.api.tenants import Tenant
+    from tests.service.rp.api.traffic_recorder import Answer
 
 UNKNOWN_PATHS = (
     "/subscriptions",
@@ -70,7 +70,7 @@ def test_a_node_that_is_not_there_is_a_missing_resource(admin: Api, name: str) -
 
 def test_whoever_has_no_role_learns_nothing_about_what_exists(admin: Api, tenant: Tenant, name: str) -> None:
     admin.put(name)
-    stranger = admin.as_somebody(tenant.application(people.STRANGER))
+    stranger = admin.as_somebody(tenant.application(callers.STRANGER))
 
     there, not_there = stranger.get(name), stranger.get("not-there")
     nowhere = stranger.at(NOWHERE).get(name)
@@ -110,7 +110,7 @@ def test_a_resource_comes_in_arms_envelope(admin: Api, name: str) -> None:
 
 def test_who_made_a_node_stays_and_who_changed_it_last_follows(admin: Api, tenant: Tenant, name: str) -> None:
     first = admin.put(name).json["systemData"]
-    owner = admin.as_somebody(tenant.application(people.OWNER))
+    owner = admin.as_somebody(tenant.application(callers.OWNER))
 
     last = owner.put(name).json["systemData"]
 
@@ -284,9 +284,9 @@ def test_a_wrong_token_is_refused_and_not_repeated(admin: Api, tenant: Tenant, n
         "Bearer aksflex_admin_" + "x" * 43: "InvalidAuthenticationToken",
         "Bearer not.a.token": "InvalidAuthenticationToken",
         "Basic dXNlcjpwYXNz": "AuthenticationFailed",
-        tenant.application(people.OWNER, exp=1_700_000_000): "ExpiredAuthenticationToken",
-        tenant.application(people.OWNER, aud="https://graph.microsoft.com"): "InvalidAuthenticationTokenAudience",
-        tenant.application(people.OWNER, tid=people.STRANGER): "InvalidAuthenticationTokenTenant",
+        tenant.application(callers.OWNER, exp=1_700_000_000): "ExpiredAuthenticationToken",
+        tenant.application(callers.OWNER, aud="https://graph.microsoft.com"): "InvalidAuthenticationTokenAudience",
+        tenant.application(callers.OWNER, tid=callers.STRANGER): "InvalidAuthenticationTokenTenant",
     }
     for authorization, code in wrong.items():
         refused = admin.as_somebody(authorization).get(name)

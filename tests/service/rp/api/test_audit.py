@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.service.rp.api import people
+from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
-    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.client import Api
     from tests.service.rp.api.tenants import Tenant
 
 
@@ -22,7 +22,7 @@ def events(api: Api, name: str, **query: str) -> list[dict[str, Any]]:
 
 
 def test_every_write_is_recorded_newest_first(admin: Api, tenant: Tenant, name: str) -> None:
-    owner = admin.as_somebody(tenant.application(people.OWNER))
+    owner = admin.as_somebody(tenant.application(callers.OWNER))
     made = owner.put(name, principal(), url=True)
     owner.put(name, principal(secret=None))
     owner.regenerate(name)
@@ -92,7 +92,7 @@ def test_odd_texts_find_nothing(admin: Api, odd: str) -> None:
 
 def test_only_the_local_admin_sees_the_audit_of_everything(admin: Api, tenant: Tenant, name: str) -> None:
     admin.put(name)
-    owner = admin.as_somebody(tenant.application(people.EVERYWHERE))
+    owner = admin.as_somebody(tenant.application(callers.EVERYWHERE))
 
     assert admin.ask("GET", "/audit", query={"limit": "1"}).status == 200
     assert_refused(owner.ask("GET", "/audit", query={}), 400, "InvalidRequestContent")

@@ -16,8 +16,8 @@ from tests.service.rp.api.test_arm import assert_refused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
 
 
 def end_by_put(service: Running, name: str) -> None:

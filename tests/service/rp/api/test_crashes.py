@@ -15,13 +15,13 @@ import urllib3
 from aks_flex_rp.server import STOP_SECONDS
 from tests.service.rp.api.bodies import token
 from tests.service.rp.api.processes import ServiceProcess
-from tests.service.rp.api.recording import Recording
+from tests.service.rp.api.traffic_recorder import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.client import Api
     from tests.service.rp.store.servers import PostgresServer
 
 WRITERS = 8

@@ -8,7 +8,7 @@ from tests.service.rp.api.bodies import token
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
-    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.client import Api
 
 
 def test_a_write_with_the_current_etag_is_done(admin: Api, name: str) -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.store.servers import PostgresServer
 
 SWAGGER = Path(__file__).parents[4] / "api" / "swagger" / "flexnode.json"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.clusters.access import ClusterAccess
-from tests.service.rp.api import people
+from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT, SUBSCRIPTION, FakeClusters, known_clusters
 from tests.service.rp.api.test_arm import assert_refused
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
 
-OID = people.NODE[:-1] + "0"  # as the tenant makes it from the application's id
+OID = callers.NODE[:-1] + "0"  # as the tenant makes it from the application's id
 BEGINS = {"joinState": "ConfigFetched"}
 MACHINES = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/EDGE/providers/Microsoft.HybridCompute/machines"
 
@@ -38,7 +38,7 @@ class Joining:
 
     def __init__(self, service: Running, tenant: Tenant, name: str, way: str = "exec") -> None:
         self.service, self.admin, self.name = service, service.admin, name
-        self.node = self.admin.as_somebody(tenant.application(people.NODE))
+        self.node = self.admin.as_somebody(tenant.application(callers.NODE))
         self.url: str = self.admin.put(name, body(way), url=True).properties["configUrl"]
 
     @property
@@ -75,7 +75,7 @@ def test_a_node_is_let_in_when_it_says_who_it_is(joining: Joining) -> None:
     assert joining.state == "BootstrapAttempted"
     assert joining.admin.fetch(joining.url).status == 404  # it has what was behind it
     [event] = joining.events("access.granted")
-    assert event["who"] == f"app {people.NODE[:8]}"
+    assert event["who"] == f"app {callers.NODE[:8]}"
     assert event["detail"] == {"identity": OID, "role": "system:node"}
     joining.sees("observed", {**READY, "lastHeartbeatTime": "2099-01-01T00:00:00Z"})
     assert joining.state == "Joined"
@@ -108,7 +108,7 @@ def test_a_node_gets_its_certificate_by_its_identity_also_a_second_time(certifie
 
     assert certified.sees("asked", OID, "csr-2")
     assert certified.state == "BootstrapAttempted"
-    assert not certified.sees("asked", people.STRANGER, "csr-3")
+    assert not certified.sees("asked", callers.STRANGER, "csr-3")
     assert [each["detail"]["csr"] for each in certified.events("identity.used")] == ["csr-2", "csr-1"]
     assert len(certified.events("certificate.issued")) == 1
 
@@ -130,7 +130,7 @@ def test_a_poll_with_the_newest_version_lets_a_node_in(joining: Joining) -> None
     assert joining.given == ClusterAccess(OID, "exec")
 
 
-@pytest.mark.parametrize("caller", [people.OWNER, people.CONTRIBUTOR, people.READER, people.OTHER_NODE])
+@pytest.mark.parametrize("caller", [callers.OWNER, callers.CONTRIBUTOR, callers.READER, callers.OTHER_NODE])
 def test_nobody_but_the_node_itself_makes_that_happen(joining: Joining, tenant: Tenant, caller: str) -> None:
     somebody = joining.admin.as_somebody(tenant.application("00000000-0000-4000-8000-000000000000", oid=caller))
     for api in (somebody, joining.admin):
@@ -142,10 +142,12 @@ def test_nobody_but_the_node_itself_makes_that_happen(joining: Joining, tenant: 
 
 
 def test_a_person_with_that_object_id_is_not_let_in(service: Running, tenant: Tenant, name: str) -> None:
-    auth = {"method": "managedIdentity", "managedIdentity": {"principalId": people.STRANGER}}
+    auth = {"method": "managedIdentity", "managedIdentity": {"principalId": callers.STRANGER}}
     made = {"azureAuth": auth, "kubernetesAuth": {"useAzureAuth": True}}
     service.admin.put(name, {"properties": made})
-    person = tenant.application(people.OTHER_NODE, oid=people.STRANGER, sub="x", idtyp="user", upn="ann@example.com")
+    person = tenant.application(
+        callers.OTHER_NODE, oid=callers.STRANGER, sub="x", idtyp="user", upn="ann@example.com"
+    )
 
     assert service.admin.as_somebody(person).report(name, BEGINS).status == 200
     assert name not in service.clusters.given
@@ -154,7 +156,7 @@ def test_a_person_with_that_object_id_is_not_let_in(service: Running, tenant: Te
 def test_a_node_that_joins_by_a_token_is_given_nothing(service: Running, tenant: Tenant, name: str) -> None:
     service.admin.put(name, principal())
 
-    service.admin.as_somebody(tenant.application(people.NODE)).report(name, BEGINS)
+    service.admin.as_somebody(tenant.application(callers.NODE)).report(name, BEGINS)
 
     assert name not in service.clusters.given
 
@@ -164,16 +166,16 @@ def test_an_arc_machine_is_known_by_its_name_alone(service: Running, tenant: Ten
     service.admin.put(name, {"properties": made})
 
     def machine(called: str, oid: str) -> Api:
-        who = tenant.application(people.STRANGER, oid=oid, xms_mirid=f"{MACHINES}/{called}")
+        who = tenant.application(callers.STRANGER, oid=oid, xms_mirid=f"{MACHINES}/{called}")
         return service.admin.as_somebody(who)
 
-    assert_refused(machine(f"{name}-2", people.STRANGER).report(name, BEGINS), 403, "AuthorizationFailed")
-    assert machine(name.upper(), people.STRANGER).report(name, BEGINS).status == 200
-    assert service.clusters.given[name] == ClusterAccess(people.STRANGER, "exec")
+    assert_refused(machine(f"{name}-2", callers.STRANGER).report(name, BEGINS), 403, "AuthorizationFailed")
+    assert machine(name.upper(), callers.STRANGER).report(name, BEGINS).status == 200
+    assert service.clusters.given[name] == ClusterAccess(callers.STRANGER, "exec")
 
     # Registered with Arc anew, it is somebody else to the cluster.
-    assert machine(name, people.OTHER_NODE).report(name, BEGINS).status == 200
-    assert service.clusters.given[name] == ClusterAccess(people.OTHER_NODE, "exec")
+    assert machine(name, callers.OTHER_NODE).report(name, BEGINS).status == 200
+    assert service.clusters.given[name] == ClusterAccess(callers.OTHER_NODE, "exec")
 
 
 def test_a_cluster_that_is_away_makes_a_node_wait_and_nothing_is_half_done(
@@ -240,7 +242,7 @@ def test_a_node_that_becomes_somebody_else_while_it_is_let_in_has_nothing(racing
     async def change() -> None:
         found = await store.node(PLANT.key, racing.name)
         assert found
-        await store.put_node(replace(found, identity=people.STRANGER), found.etag)
+        await store.put_node(replace(found, identity=callers.STRANGER), found.etag)
 
     happens(racing, change)
     racing.node.report(racing.name, BEGINS)
@@ -272,7 +274,7 @@ def test_it_goes_with_the_resource(joining: Joining) -> None:
 def test_it_goes_when_the_node_is_somebody_else(joining: Joining) -> None:
     joining.node.report(joining.name, BEGINS)
 
-    other = principal(people.OTHER_NODE, kubernetesAuth={"useAzureAuth": True})
+    other = principal(callers.OTHER_NODE, kubernetesAuth={"useAzureAuth": True})
     assert joining.admin.put(joining.name, other).status == 200
 
     assert joining.given is None
@@ -345,7 +347,7 @@ def test_a_principal_with_a_certificate_has_no_secret_anywhere(service: Running,
     made["properties"]["azureAuth"]["servicePrincipal"]["certificateOnMachine"] = True
     url = service.admin.put(name, made, url=True).properties["configUrl"]
 
-    node = service.admin.as_somebody(tenant.application(people.NODE))
+    node = service.admin.as_somebody(tenant.application(callers.NODE))
     assert SECRET not in json.dumps(node.credentials(name).json)
     assert "clientSecret" not in node.credentials(name).json["servicePrincipal"]
     bundle = node.fetch(url).json["config"]["azure"]["servicePrincipal"]

@@ -13,8 +13,8 @@ from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
     from aks_flex_rp.nodes.join_tracker import JoinTracker
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
 
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": "v1.34.4"}
 

@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.service.rp.api.bodies import token
-from tests.service.rp.api.calling import API_VERSION
+from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import NEIGHBOUR
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.recording import Answer
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.traffic_recorder import Answer
 
 NAMES = [f"list-{number}" for number in range(7)]
 

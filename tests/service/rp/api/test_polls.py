@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import urllib3
 
-from tests.service.rp.api import people
+from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.test_arm import assert_refused
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.recording import Answer
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
+    from tests.service.rp.api.traffic_recorder import Answer
 
 SOON = 40.0  # a bound for what takes milliseconds
 LONG = "wait=50"
@@ -39,7 +39,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def node(service: Running, tenant: Tenant, name: str) -> Api:
     """A monitored node's own identity."""
     service.admin.put(name, principal())
-    return service.admin.as_somebody(tenant.application(people.NODE))
+    return service.admin.as_somebody(tenant.application(callers.NODE))
 
 
 def held(service: Running, count: int = 1) -> None:
@@ -121,7 +121,7 @@ def test_another_nodes_write_wakes_nobody(service: Running, node: Api, name: str
     waiting = poll(pool, node, name)
     held(service)
 
-    service.admin.put(f"{name}-other", principal(people.OTHER_NODE))
+    service.admin.put(f"{name}-other", principal(callers.OTHER_NODE))
     service.admin.delete(f"{name}-other")
 
     assert not waiting.done()
@@ -164,7 +164,7 @@ def test_a_deleted_nodes_own_identity_is_told_that_it_is_gone_and_no_other(
 ) -> None:
     etag = node.get(name).headers["etag"]
     service.admin.delete(name)
-    other = node.as_somebody(tenant.application(people.OTHER_NODE))
+    other = node.as_somebody(tenant.application(callers.OTHER_NODE))
 
     for guard in ({}, {"if_none_match": etag}, {"if_none_match": etag, "prefer": LONG}):
         assert_refused(node.get(name, **guard), 404, "ResourceNotFound")
@@ -175,8 +175,8 @@ def test_a_deleted_nodes_own_identity_is_told_that_it_is_gone_and_no_other(
 def test_a_node_whose_identity_was_exchanged_is_known_by_the_new_one(
     service: Running, node: Api, tenant: Tenant, name: str
 ) -> None:
-    etag = service.admin.put(name, principal(people.OTHER_NODE)).headers["etag"]
-    other = node.as_somebody(tenant.application(people.OTHER_NODE))
+    etag = service.admin.put(name, principal(callers.OTHER_NODE)).headers["etag"]
+    other = node.as_somebody(tenant.application(callers.OTHER_NODE))
 
     assert other.get(name, if_none_match=etag).status == 304
     assert node.get(name, if_none_match=etag).status == 403

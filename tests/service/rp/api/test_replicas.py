@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.service.rp.api import people
+from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal, token
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
 from tests.service.rp.api.test_polls import SOON, held, poll
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.store.servers import PostgresServer
 
@@ -42,7 +42,7 @@ def test_what_happens_on_one_wakes_who_waits_at_the_other(
 ) -> None:
     one, other = pair
     one.admin.put(name, principal())
-    node = other.admin.as_somebody(tenant.application(people.NODE))
+    node = other.admin.as_somebody(tenant.application(callers.NODE))
     with ThreadPoolExecutor(1) as pool:
         waiting = poll(pool, node, name)
         held(other)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.service.rp.api import people
+from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
 
 
@@ -176,12 +176,12 @@ def _make_silent(service: Running, name: str, seconds: float) -> None:
 def test_a_nodes_own_poll_is_a_sign_of_life_and_nobody_elses(service: Running, tenant: Tenant, name: str) -> None:
     admin = service.admin
     etag = admin.put(name, principal()).headers["etag"]
-    owner = admin.as_somebody(tenant.application(people.OWNER))
+    owner = admin.as_somebody(tenant.application(callers.OWNER))
     owner.get(name, if_none_match=etag)
     owner.get(name)
     assert "lastSeen" not in admin.get(name).properties
 
-    node = admin.as_somebody(tenant.application(people.NODE))
+    node = admin.as_somebody(tenant.application(callers.NODE))
 
     assert node.get(name, if_none_match=etag).status == 304
     assert "lastSeen" in admin.get(name).properties
@@ -190,7 +190,7 @@ def test_a_nodes_own_poll_is_a_sign_of_life_and_nobody_elses(service: Running, t
 def test_polls_and_heartbeats_write_no_row_of_their_own(service: Running, tenant: Tenant, name: str) -> None:
     admin = service.admin
     etag = admin.put(name, principal()).headers["etag"]
-    node = admin.as_somebody(tenant.application(people.NODE))
+    node = admin.as_somebody(tenant.application(callers.NODE))
     told = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2024-02-26T15:30:45Z"}]}
     node.report(name, told)
     service.call(service.service.poll_cache.flush())

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tests.service.rp.api import people
+from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal, token
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.store.servers import PostgresServer
 
@@ -87,7 +87,7 @@ def test_one_principals_secret_is_not_kept_for_another(admin: Api, name: str) ->
 
     assert_refused(refused, 400, "InvalidRequestContent")
     assert refused.error["target"] == "properties.azureAuth.servicePrincipal.clientSecret"
-    assert admin.put(name, principal(people.NODE.upper(), secret=None)).status == 200
+    assert admin.put(name, principal(callers.NODE.upper(), secret=None)).status == 200
 
 
 def test_a_secret_that_is_no_longer_used_is_forgotten(admin: Api, name: str) -> None:
@@ -106,13 +106,13 @@ def test_a_node_that_was_deleted_has_left_no_secret(admin: Api, name: str) -> No
 
 def test_credentials_are_listed_for_the_node_and_its_owner(admin: Api, tenant: Tenant, name: str) -> None:
     version = admin.put(name, principal()).properties["configVersion"]
-    node = admin.as_somebody(tenant.application(people.NODE))
+    node = admin.as_somebody(tenant.application(callers.NODE))
 
     listed = node.credentials(name)
 
     assert listed.status == 200
     assert listed.headers["cache-control"] == "no-store"
-    who = {"clientId": people.NODE, "clientSecret": SECRET}
+    who = {"clientId": callers.NODE, "clientSecret": SECRET}
     assert listed.json["configVersion"] == version
     assert listed.json["method"] == "servicePrincipal"
     assert {key: listed.json["servicePrincipal"][key] for key in who} == who

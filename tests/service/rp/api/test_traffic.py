@@ -10,7 +10,7 @@ import pytest
 from aks_flex_lab.processes import run
 
 if TYPE_CHECKING:
-    from tests.service.rp.api.recording import Recording
+    from tests.service.rp.api.traffic_recorder import Recording
 
 ROOT = Path(__file__).parents[4]
 COLD = 600  # seconds: Node and its packages are installed on the first run

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.config.loader import load_text
-from tests.service.rp.api.calling import API_VERSION
+from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import ISLAND
 from tests.service.rp.api.test_arm import assert_refused
-from tests.unit.rp.resource.tables import Case, cases
+from tests.unit.rp.resource.body_cases import Case, cases
 
 if TYPE_CHECKING:
-    from tests.service.rp.api.calling import Api
+    from tests.service.rp.api.client import Api
 
 PLAIN = {kind: [case for case in cases(kind) if not case.around] for kind in ("valid", "invalid")}
 

@@ -11,8 +11,8 @@ from tests.service.rp.api.bodies import token
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
-    from tests.service.rp.api.calling import Api
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
 
 AHEAD = 1_000_000  # seconds by which a clock was wrong
 

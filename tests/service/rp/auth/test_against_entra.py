@@ -18,7 +18,7 @@ from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
 from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
 from aks_flex_rp.auth.roles import AzureAssignments, Roles
 from aks_flex_rp.auth.token_verifier import TokenVerifier
-from tests.service.lab_cloud.clouds import CLUSTER, OWNER, READER, running_cloud
+from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER, running_cloud
 from tests.service.ports import accepts, wait_until
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.entra.directory import EntraPrincipal
     from aks_flex_lab.pki import CertificateAuthority
-    from tests.service.lab_cloud.clouds import Cloud
+    from tests.service.lab.cloud_harness import Cloud
 
 PLANT = parse_cluster_id(CLUSTER)
 SIBLING = parse_cluster_id(f"{CLUSTER}2")

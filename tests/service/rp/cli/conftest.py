@@ -15,9 +15,9 @@ from aks_flex_rp.crypto import encryption
 from aks_flex_rp.service import open_sealer, open_store
 from aks_flex_rp.store.interface import Cluster
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
-from tests.service.rp.api.recording import Recording
-from tests.service.rp.api.running import running, settings
-from tests.service.rp.cli.typing_words import Person
+from tests.service.rp.api.service_harness import running, settings
+from tests.service.rp.api.traffic_recorder import Recording
+from tests.service.rp.cli.cli_harness import Person
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.settings import ServiceSettings
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.service_harness import Running
 
 
 @pytest.fixture(scope="session")

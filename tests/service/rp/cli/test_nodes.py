@@ -12,14 +12,14 @@ from aks_flex_rp.cli.command_context import ServiceOptions
 from aks_flex_rp.cli.node_body import NodeOptions
 from aks_flex_rp.cli.node_write_commands import UpdateOptions, update_node
 from tests.service.rp.api.fake_clusters import PLANT
-from tests.service.rp.cli.typing_words import Person
+from tests.service.rp.cli.cli_harness import Person
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from aks_flex_rp.arm.ids import ClusterId
-    from tests.service.rp.api.running import Running
+    from tests.service.rp.api.service_harness import Running
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
 CANARY = "canary-8d3f-secret"

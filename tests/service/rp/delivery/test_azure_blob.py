@@ -17,7 +17,7 @@ from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.delivery.azure_blob import AzureBlobDelivery, by_connection_string, by_identity
-from tests.service.rp.delivery.azurites import Azurite, Somebody, azurite_server
+from tests.service.rp.delivery.azurite import Azurite, Somebody, azurite_server
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.store.interface import Conflict
-from tests.service.rp.store.things import event, node
+from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.interface import AuditEvent, Store

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.store.changes import RESYNC, ChangeSubscription
-from tests.service.rp.store.things import next_of, node
+from tests.service.rp.store.builders import next_of, node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.interface import Store

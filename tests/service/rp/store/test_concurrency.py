@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from aks_flex_rp.store.interface import Conflict
-from tests.service.rp.store.things import event, node
+from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.interface import Store

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from tests.service.rp.store.things import node
-from tests.service.rp.store.writing import WRITERS
+from tests.service.rp.store.builders import node
+from tests.service.rp.store.writer_process import WRITERS
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.interface import Store
@@ -19,7 +19,7 @@ ACKNOWLEDGED = 300  # in each round, before it is killed
 
 def write_until_killed(place: Place) -> dict[str, int]:
     """The last version of each node that the store said was written."""
-    words = (sys.executable, "-m", "tests.service.rp.store.writing", place.kind, place.address)
+    words = (sys.executable, "-m", "tests.service.rp.store.writer_process", place.kind, place.address)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.service.rp.store.things import delivery
+from tests.service.rp.store.builders import delivery
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.interface import Store

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
 from aks_flex_rp.store.user_sessions import UserSession
-from tests.service.rp.store.things import node
+from tests.service.rp.store.builders import node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.interface import Node, Store

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_rp.store.interface import Conflict
 from aks_flex_rp.store.outbox import OutboxMessage
-from tests.service.rp.store.things import event, node
+from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.interface import Store

@@ -15,7 +15,7 @@ from aks_flex_rp.store.changes import DISCONNECTED, RESYNC
 from aks_flex_rp.store.interface import SchemaTooNew, StoreError, StoreUnavailable
 from aks_flex_rp.store.migrations import MIGRATIONS, Migration
 from aks_flex_rp.store.postgres import PostgresStore, migrate
-from tests.service.rp.store.things import event, next_of, node
+from tests.service.rp.store.builders import event, next_of, node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,7 +13,7 @@ from aks_flex_rp.store import sqlite as sqlite_store
 from aks_flex_rp.store.interface import SchemaTooNew, StoreUnavailable
 from aks_flex_rp.store.migrations import MIGRATIONS, Migration
 from aks_flex_rp.store.sqlite import SqliteStore
-from tests.service.rp.store.things import event, node
+from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from aks_flex_node.agent.arc.registration import ArcRegistration
 from aks_flex_node.host.actions import Run
 from aks_flex_node.retry import RetryDeadline
 from tests.arc_machines import ArcSystem, Azure, seed
-from tests.crash import world
-from tests.crash.crashing import SimulatedHost
+from tests.crash import harness
+from tests.crash.crash_points import SimulatedHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ class Place:
 
     def registration(self, config: NodeConfig) -> ArcRegistration:
         clock = self.azure.clock
-        engine = world.engine(self.host, config)
+        engine = harness.engine(self.host, config)
         return ArcRegistration(
             engine,
             self.notes.append,

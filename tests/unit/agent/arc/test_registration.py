@@ -16,7 +16,7 @@ from aks_flex_node.azure.role_assignments import NODE_ROLES, assignment_id
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_node.host.actions import WriteFile
 from tests.arc_machines import CLUSTER, MACHINE, config, seed
-from tests.crash import world
+from tests.crash import harness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,11 +104,11 @@ def test_a_machine_that_is_connected_already_is_left_connected(place: Place) -> 
 
 def test_a_machine_that_is_connected_elsewhere_is_not_touched(place: Place) -> None:
     connected(place, MACHINE.replace("group-1", "theirs"))
-    before = world.tree(place.root)
+    before = harness.tree(place.root)
     error = failure(place)
     assert error.name == "arc-connected-elsewhere"
     assert "theirs" in error.message
-    assert world.changes(before, world.tree(place.root)) == {}
+    assert harness.changes(before, harness.tree(place.root)) == {}
 
 
 def test_tags_of_others_stay_and_ours_are_brought_up_to_date(place: Place) -> None:
@@ -244,11 +244,11 @@ def test_taken_back_nothing_of_it_is_left(place: Place, tmp_path: Path) -> None:
     place.registration(config()).run()
     assert place.registration(config()).unregister() == []
     assert place.azure.state == {"machines": {}, "roles": {}}
-    left = world.changes(world.tree(fresh), _without(world.tree(place.root), "/.azure.json", "/fresh"))
+    left = harness.changes(harness.tree(fresh), _without(harness.tree(place.root), "/.azure.json", "/fresh"))
     assert left == {"/var/lib/aks-flex-node": (None, ("directory", 0o700, None))}
 
 
-def _without(tree: world.Tree, *paths: str) -> world.Tree:
+def _without(tree: harness.Tree, *paths: str) -> harness.Tree:
     return {path: item for path, item in tree.items() if not path.startswith(paths)}
 
 

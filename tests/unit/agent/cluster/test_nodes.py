@@ -11,7 +11,7 @@ from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, explai
 from aks_flex_node.agent.cluster.nodes import Node, NodeRemoval
 from aks_flex_node.api.contract import CORDONED_ANNOTATION, LEFT_ANNOTATION
 from aks_flex_node.errors import ClusterError
-from tests.unit.agent.given import Answers
+from tests.unit.agent.builders import Answers
 
 NODE = "/api/v1/nodes/edge-1"
 PODS = "/api/v1/pods?fieldSelector=spec.nodeName%3Dedge-1"

@@ -12,7 +12,7 @@ from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.reconcile.resources import File, FileLine
-from tests.unit.agent.given import MACHINE, config_of, files_of, text_of
+from tests.unit.agent.builders import MACHINE, config_of, files_of, text_of
 
 TOKEN = ("azure.bootstrapToken.token",)
 PRINCIPAL: dict[str, object] = {

@@ -14,7 +14,7 @@ from aks_flex_node.agent.components.catalog import COMPONENT_NAMES, DESIGN_STEPS
 from aks_flex_node.agent.components.kubelet import DEFAULT_DIRECTORY
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, File, Spec
 from aks_flex_node.errors import CommandUsageError
-from tests.unit.agent.given import MACHINE, config_of, files_of
+from tests.unit.agent.builders import MACHINE, config_of, files_of
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.component import Component

@@ -14,8 +14,8 @@ from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.components.kubelet import TLS_CIPHERS, kubelet_configuration, kubelet_settings
 from aks_flex_node.agent.reconcile.resources import Spec
-from tests.unit.agent.config.samples import CLUSTER_ID, PEM, TOKEN
-from tests.unit.agent.given import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
+from tests.unit.agent.builders import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
+from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

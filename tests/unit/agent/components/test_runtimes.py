@@ -15,7 +15,7 @@ from aks_flex_node.agent.components.artifact_urls import artifact, fill_url
 from aks_flex_node.agent.components.kubelet import kubelet_settings
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.config.models import Proxy
-from tests.unit.agent.given import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
+from tests.unit.agent.builders import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine

@@ -21,8 +21,8 @@ from aks_flex_node.host.actions import (
     StopUnit,
     WriteFile,
 )
+from tests.unit.agent.builders import MACHINE, Ready, config_of, empty_host, engine_on, service_of, text_of
 from tests.unit.agent.components.test_every_component import CUSTOM, DEFAULT_PLACES
-from tests.unit.agent.given import MACHINE, Ready, config_of, empty_host, engine_on, service_of, text_of
 
 FOLLOWS: dict[str, object] = {"continuousMonitoring": True}
 RENEWS: dict[str, object] = {**FOLLOWS, "agent.version": "v0.2.0"}

@@ -15,7 +15,7 @@ from aks_flex_node.agent.config.render import setting_rows
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token
 from aks_flex_node.agent.config.secret import Secret, redact
 from aks_flex_node.errors import ConfigError
-from tests.unit.agent.config.samples import PEM, TOKEN, load_settings, problems_of, settings
+from tests.unit.agent.config.builders import PEM, TOKEN, load_settings, problems_of, settings
 
 if TYPE_CHECKING:
     from pathlib import Path

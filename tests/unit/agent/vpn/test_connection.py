@@ -14,10 +14,10 @@ from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit, WriteFile
 from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult
-from tests.unit.agent.config.samples import CLUSTER_ID
-from tests.unit.agent.given import DATA, config_of, empty_host
-from tests.unit.agent.vpn.azures import ADDRESS, API_NAME, GATEWAY, NETWORK, PROFILE, SUBNET, archive, refusal
-from tests.unit.agent.vpn.machines import FILES, PAIR, SETTINGS, Site, numbered, theirs
+from tests.unit.agent.builders import DATA, config_of, empty_host
+from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.vpn.fakes import ADDRESS, API_NAME, GATEWAY, NETWORK, PROFILE, SUBNET, archive, refusal
+from tests.unit.agent.vpn.harness import FILES, PAIR, SETTINGS, Site, numbered, theirs
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from aks_flex_rp.clusters.access_controller import AccessController
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES
 from aks_flex_rp.clusters.prerequisites import BINDINGS, ROLE_BINDINGS
+from tests.unit.rp.clusters.builders import Heard, in_loop
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
-from tests.unit.rp.clusters.given import Heard, in_loop
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 EXEC, CERTIFICATE = ClusterAccess(OID, "exec"), ClusterAccess(OID, "certificate")

@@ -12,8 +12,8 @@ import pytest
 from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_rp.clusters.bootstrap_tokens import format_time
 from aks_flex_rp.clusters.node_controller import NODES, LostNodeCollector
+from tests.unit.rp.clusters.builders import Heard, in_loop
 from tests.unit.rp.clusters.fakes import FakeApi
-from tests.unit.rp.clusters.given import Heard, in_loop
 
 HOUR = 3600.0
 EDGE = f"{NODES}/edge-1"

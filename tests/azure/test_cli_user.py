@@ -1,0 +1,152 @@
+"""A person with an `az login` of their own makes their machine a node: sudo, and no secret of theirs in any file."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_lab import network, node_agent
+from aks_flex_lab.arm.hybrid_compute import ArcMachines
+from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
+from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.machines.machine import SHARED_FOLDERS
+from aks_flex_lab.node_agent import PYTHONS
+from aks_flex_lab.tools import catalog
+from aks_flex_node.azure.role_assignments import NODE_ROLES
+from tests.agents import differences
+from tests.wait import until_named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from aks_flex_lab.processes import CommandResult
+
+OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
+READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
+ADMIN = "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8"
+HOME = "/home/alice"
+# What a person's shell has where az is to believe a private cloud. sudo lets none of it through.
+SHELL = f"HOME={HOME} USER=alice REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt"
+
+
+@pytest.fixture(scope="module")
+def machine(lab: Lab) -> Iterator[EdgeMachine]:
+    """With az, which knows the lab's cloud, and with a user who may do everything by sudo."""
+    (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[DebianRelease.BOOKWORM]]
+    folder = lab.toolbox.folder(tool.name, tool.version)
+    with lab.exclusive():
+        machine = lab.inventory.add("op-1", DebianRelease.BOOKWORM, "site-1", lent=(folder,))
+    until_named(machine, "api.flex.internal")
+    node_agent.install(machine)
+    machine.run("ln", "-s", f"{SHARED_FOLDERS}/{folder.name}/az", "/usr/local/bin/az")
+    machine.run("useradd", "--create-home", "alice")
+    machine.run("sh", "-c", "echo 'alice ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/alice")
+    alice(machine, "az", "cloud", "register", "--name", "Lab", "--endpoint-resource-manager", network.MANAGEMENT_URL)
+    alice(machine, "az", "cloud", "set", "--name", "Lab")
+    alice(machine, "sudo", "true")
+    yield machine
+    with lab.exclusive():
+        lab.inventory.remove(machine)
+    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+
+
+def alice(machine: EdgeMachine, *words: str, check: bool = True) -> CommandResult:
+    """As alice types it."""
+    shell = ("env", f"--chdir={HOME}", *SHELL.split(), "AZURE_CORE_INSTANCE_DISCOVERY=false", *words)
+    return machine.run("runuser", "-u", "alice", "--", *shell, check=check, timeout=240)
+
+
+def sign_in(lab: Lab, machine: EdgeMachine, role: str, scope: str) -> EntraPrincipal:
+    """Somebody new signs in as alice."""
+    principal = lab.azure.directory.service_principal("alice", "secret-of-alice")
+    lab.azure.assignments.put(scope, role, principal.object_id)
+    words = ("--username", principal.client_id, "--password", principal.secret, "--tenant", TENANT_ID)
+    alice(machine, "az", "account", "clear")
+    alice(machine, "az", "login", "--service-principal", *words)
+    return principal
+
+
+def configuration(lab: Lab) -> dict[str, Any]:
+    """It names the cluster, its cloud, and a token for the node. What is missing, Azure knows."""
+    authority = base64.b64encode(lab.authority.certificate.read_bytes()).decode()
+    azure = {
+        "subscriptionId": SUBSCRIPTION_ID,
+        "tenantId": TENANT_ID,
+        "resourceManager": network.MANAGEMENT_URL,
+        "caCertData": authority,
+        "targetCluster": {"resourceId": CLUSTER_ID},
+        "bootstrapToken": {"token": lab.cluster.bootstrap_token()},
+    }
+    complete = node_agent.configuration(lab)
+    versions = {name: complete[name] for name in ("containerd", "runc", "cni", "npd")}
+    return {"azure": azure, **versions}
+
+
+def owners(machine: EdgeMachine) -> set[str]:
+    return set(machine.run("find", f"{HOME}/.azure", "-printf", "%u\n").out.split())
+
+
+def test_who_is_signed_in_with_az_asks_azure_behind_sudo(lab: Lab, machine: EdgeMachine) -> None:
+    bootstrap = ("sudo", "aks-flex-node", "bootstrap")
+    alice(machine, "az", "account", "clear")
+    node_agent.write_configuration(machine, configuration(lab))
+    before = machine.snapshot()
+
+    stranger = alice(machine, *bootstrap, check=False)
+    assert "azure-cli-signed-out" in stranger.err
+    assert "`az login` as alice" in stranger.err
+
+    principal = sign_in(lab, machine, READER, CLUSTER_ID)
+    refused = alice(machine, *bootstrap, check=False)
+    assert "arm-refused" in refused.err
+    assert f'--role "Azure Kubernetes Service Cluster Admin Role" --scope {CLUSTER_ID}' in " ".join(
+        refused.err.split()
+    )
+
+    lab.azure.assignments.put(CLUSTER_ID, ADMIN, principal.object_id)
+    alice(machine, *bootstrap)
+    node = lab.cluster.get("node", machine.name)
+    assert node["status"]["nodeInfo"]["kubeletVersion"] == f"v{catalog.find_tool('kubernetes').version}"
+    assert owners(machine) == {"alice"}
+
+    alice(machine, "sudo", "aks-flex-node", "unbootstrap", "--yes")
+    assert owners(machine) == {"alice"}
+    left = [each for each in differences(before, machine) if HOME not in each]
+    assert left == []
+
+
+def test_who_is_signed_in_with_az_registers_the_machine_with_arc(lab: Lab, machine: EdgeMachine) -> None:
+    document = configuration(lab)
+    package = {"keyFingerprints": [lab.azcmagent_repository.fingerprint]}
+    document["azure"] |= {
+        "resourceGroup": RESOURCE_GROUP_ID.rpartition("/")[2],
+        "location": "westeurope",
+        "arc": {"enabled": True, "autoRoleAssignment": True, "package": package},
+    }
+    node_agent.write_configuration(machine, document)
+    sign_in(lab, machine, OWNER, RESOURCE_GROUP_ID)
+
+    alice(machine, "sudo", "aks-flex-node", "arc", "register")
+    there = ArcMachines(lab.azure.state).find(
+        f"{RESOURCE_GROUP_ID}/providers/Microsoft.HybridCompute/machines/{machine.name}"
+    )
+    assert there
+    principal = there["identity"]["principalId"]
+
+    def roles() -> list[str]:
+        given = [each["properties"] for each in lab.azure.assignments.all()]
+        return sorted(one["roleDefinitionId"].rpartition("/")[2] for one in given if one["principalId"] == principal)
+
+    assert roles() == sorted(role.id for role in NODE_ROLES)
+
+    alice(machine, "sudo", "aks-flex-node", "arc", "unregister", "--yes")
+    assert ArcMachines(lab.azure.state).find(there["id"]) is None
+    assert roles() == []
+    assert owners(machine) == {"alice"}

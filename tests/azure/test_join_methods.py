@@ -1,0 +1,195 @@
+"""Every way into a cluster: by which identity a node comes, what it shows the cluster, and by which road.
+
+Each node joins by one command, runs a pod, is polled and reported, has its credential replaced while it runs, and
+leaves a machine that is as it was before.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_lab import network
+from aks_flex_lab.components.resource_provider import RESOURCE_GROUP_ID
+from tests.agents import differences, flex, web_pod
+from tests.join_methods import CERTIFICATE, EXEC, by_arc, by_managed_identity
+from tests.managed_node import Followed
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+    Add = Callable[..., EdgeMachine]
+
+KUBELET = "/var/lib/kubelet"
+NETWORK_CONTRIBUTOR = "4d97b98b-1d4f-4787-a291-c67834d212e7"
+# What the system's own tools keep of their files as these were before a package made and removed its users.
+COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/lib/dpkg/status-old")
+
+
+@pytest.fixture
+def make(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
+    """Describes nodes at the provider, and takes their resources away after the test."""
+    made: list[Followed] = []
+
+    def describe(name: str, site: str = "site-1", **properties: Any) -> Followed:
+        made.append(Followed.make(lab, add_machine(name, site=site), **properties))
+        return made[-1]
+
+    yield describe
+    for node in made:
+        node.delete()
+
+
+def lives(node: Followed, renew: Callable[[Followed], None], *words: str) -> None:
+    """The life of a node, from an empty machine to an empty machine."""
+    lab, machine, pod = node.lab, node.machine, f"web-{node.name}"
+    before = machine.snapshot()
+    node.join(*words)
+    until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is reported Ready")
+    lab.cluster.apply(web_pod(pod, node.name))
+    until(lambda: _runs(lab, pod), f"a pod runs on {node.name}")
+    node.follows(node.update(nodeConfig={**node.properties.get("nodeConfig", {}), "labels": {"way": "tried"}}))
+    renew(node)
+    until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is Ready with what is new")
+    node.delete()
+    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, f"{node.name} leaves")
+    until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-work", check=False).ok, "and is done")
+    assert node.node() is None
+    assert [one for one in differences(before, machine) if not any(f"key='{copy}'" in one for copy in COPIES)] == []
+    until(lambda: not role_of(lab, node), "its identity may do nothing any more")
+
+
+def _runs(lab: Lab, name: str) -> bool:
+    found = lab.cluster.get("pod", name)
+    return bool(found) and found["status"].get("phase") == "Running"
+
+
+def role_of(lab: Lab, node: Followed) -> str:
+    binding = lab.cluster.get("clusterrolebinding", f"aks-flex-node:node:{node.name}")
+    return str(binding["roleRef"]["name"]) if binding else ""
+
+
+def another_secret(node: Followed) -> None:
+    """The operator sets a new secret; the kubelet's next token is got with it."""
+    changed = node.lab.azure.directory.change(
+        node.principal, secret=f"new-{node.principal.secret}", older_secrets=(node.principal.secret,)
+    )
+    node.principal = changed
+    node.follows(node.update())
+    node.lab.azure.directory.change(changed, older_secrets=())
+    node.machine.run("rm", "-f", f"{KUBELET}/azure-token.json")
+    token = json.loads(node.machine.run(f"{KUBELET}/token.sh").out)
+    assert token["kind"] == "ExecCredential"
+    assert token["status"]["token"]
+
+
+def another_token(node: Followed) -> None:
+    """The one in use is gone, and the kubelet gets another from whoever hands out the machine's identity."""
+    before = node.machine.run("cat", f"{KUBELET}/azure-token.json").out
+    node.machine.run("rm", f"{KUBELET}/azure-token.json")
+    node.machine.run(f"{KUBELET}/token.sh")
+    assert node.machine.run("cat", f"{KUBELET}/azure-token.json").out != before
+
+
+def another_certificate(node: Followed) -> None:
+    """The kubelet's certificate is lost, and it gets another by its Azure identity."""
+    own = f"{KUBELET}/pki/kubelet-client-current.pem"
+    node.machine.run("sh", "-c", f"rm {KUBELET}/pki/kubelet-client-*; systemctl restart kubelet")
+    until(lambda: node.machine.run("test", "-e", own, check=False).ok, f"{node.name} gets a certificate")
+
+
+def test_by_service_principal_with_tokens_and_with_a_certificate(lab: Lab, make: Callable[..., Followed]) -> None:
+    by_tokens, certified = make("sp-exec", kubernetesAuth=EXEC), make("sp-cert", kubernetesAuth=CERTIFICATE)
+    with ThreadPoolExecutor(2) as pool:
+        ways = ((by_tokens, another_secret), (certified, another_certificate))
+        for done in [pool.submit(lives, *way) for way in ways]:
+            done.result()
+
+
+@pytest.mark.long
+def test_by_managed_identity_and_from_tokens_to_a_certificate_while_it_runs(
+    lab: Lab, make: Callable[..., Followed]
+) -> None:
+    node = make("vm-1", kubernetesAuth=EXEC)
+    by_managed_identity(node)
+
+    def certified(node: Followed) -> None:
+        """The safer way is one setting away, also for a node that runs."""
+        node.follows(node.update(kubernetesAuth=CERTIFICATE))
+        assert node.machine.run("test", "-e", f"{KUBELET}/pki/kubelet-client-current.pem", check=False).ok
+        until(lambda: role_of(lab, node) == "system:node-bootstrapper", "its identity may do less")
+
+    lives(node, certified)
+
+
+@pytest.mark.long  # the next one joins by Arc, too
+def test_by_azure_arc(lab: Lab, make: Callable[..., Followed]) -> None:
+    node = make("arc-1", kubernetesAuth=EXEC)
+    words = by_arc(node)
+    node.machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # dpkg's first write orders its file
+
+    def seen(node: Followed) -> None:
+        status = node.status()
+        assert (status["arc"]["status"], status["vpn"]["status"], status["node"]["status"]) == (
+            "Connected",
+            "disabled",
+            "Ready",
+        )
+        assert status["timestamp"]
+        another_token(node)
+
+    lives(node, seen, *words)
+
+
+def test_by_azure_arc_behind_a_vpn(lab: Lab, make: Callable[..., Followed]) -> None:
+    reach = {"vpn": {"enabled": True, "autoProvision": True}, "kubelet": {"serverURL": network.PRIVATE_API_URL}}
+    node = make("arc-2", "private", kubernetesAuth=EXEC, nodeConfig=reach)
+    machine, words = node.machine, by_arc(node)
+    machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # dpkg's first write orders its file
+    ask = ("curl", "--silent", "--insecure", "--max-time", "3", f"{network.PRIVATE_API_URL}/version")
+    assert not machine.run(*ask, check=False).ok
+
+    def renewed(node: Followed) -> None:
+        """The tunnel's certificate, by the machine's own identity."""
+        found = node.status()
+        assert (found["arc"]["status"], found["vpn"]["status"]) == ("Connected", "Connected")
+        lab.azure.assignments.put(RESOURCE_GROUP_ID, NETWORK_CONTRIBUTOR, found["arc"]["principalId"])
+        before = machine.run("sh", "-c", "ls /var/lib/aks-flex-node/vpn/*.pem").out
+        flex(machine, "bootstrap-vpn", "--renew")
+        assert machine.run("sh", "-c", "ls /var/lib/aks-flex-node/vpn/*.pem").out != before
+        assert node.status()["vpn"]["status"] == "Connected"
+
+    lives(node, renewed, *words)
+    gateway = lab.vpn.resources.find(
+        f"{RESOURCE_GROUP_ID}/providers/Microsoft.Network/virtualNetworkGateways/aks-flex-node"
+    )
+    assert gateway
+    assert gateway.document["properties"]["vpnClientConfiguration"]["vpnClientRootCertificates"] == []
+
+
+def test_no_secret_is_where_others_could_see_it(lab: Lab, make: Callable[..., Followed]) -> None:
+    node = make("sp-seen", kubernetesAuth=EXEC)
+    node.join()
+    secret, machine = node.principal.secret, node.machine
+    machine.run(f"{KUBELET}/token.sh")
+    token = json.loads(machine.run("cat", f"{KUBELET}/azure-token.json").out)["token"]
+    for canary in (secret, token):
+        open_to_all = machine.run(
+            "sh", "-c", f"grep -rlF -- '{canary}' /etc /var/lib /var/log /run /tmp 2>/dev/null || true"
+        )
+        files = open_to_all.out.split()
+        modes = {machine.run("stat", "-c", "%a %U", file).out.strip() for file in files}
+        assert files
+        assert modes == {"600 root"}
+        assert (
+            canary not in machine.run("sh", "-c", "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' ' '").out
+        )
+        assert canary not in machine.run("journalctl", "--no-pager").out
+    assert flex(machine, "verify", check=False).code == 0

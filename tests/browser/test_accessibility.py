@@ -1,0 +1,134 @@
+"""The harness finds what it is there to find."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Error
+
+from aks_flex_lab.pki import CertificateAuthority
+from tests.browser.accessibility import axe, overflow
+from tests.browser.viewports import Screen
+from tests.service.lab.cloud_harness import running_provider
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Page, Route
+
+    from tests.browser.viewports import Opened
+
+PAGE = '<!doctype html><html lang="en"><title>t</title><body><main><h1>h</h1>{}</main></body></html>'
+STRICT = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'"
+
+
+def shown(page: Page, body: str, policy: str = "") -> None:
+    """A page with that in it, as a server would send it."""
+
+    def answer(route: Route) -> None:
+        headers = {"Content-Type": "text/html"} | ({"Content-Security-Policy": policy} if policy else {})
+        route.fulfill(body=PAGE.format(body), headers=headers)
+
+    page.route("https://page.example/", answer)
+    page.goto("https://page.example/")
+
+
+def test_a_plain_page_is_fine(open_page: Opened) -> None:
+    page = open_page(Screen(360))
+    shown(page, "<p>some words</p>", STRICT)
+    assert axe(page) == []
+    assert overflow(page) == []
+
+
+def test_axe_speaks_under_a_policy_that_forbids_scripts(open_page: Opened) -> None:
+    page = open_page()
+    shown(page, '<img src="data:," ><input><p style="color:#ccc;background:#fff">pale</p>', "default-src 'none'")
+    open_page.expect("Content Security Policy")
+    found = " ".join(axe(page))
+    assert "image-alt" in found
+    assert "label (critical)" in found
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("<p style='width:900px'>wide</p>", "scrolls sideways"),
+        ("<p style='white-space:nowrap'>{}</p>".format("word " * 60), "sticks out of the screen"),
+        ("<p style='width:5em'>unbreakable-{}</p>".format("x" * 30), "sticks out of its box"),
+        ("<p style='width:5em;overflow:hidden;white-space:nowrap'>more than fits here</p>", "is cut off"),
+        ("<p style='height:1em;width:5em;overflow:hidden'>more lines than fit here</p>", "is cut off"),
+        ("<p style='width:5em'><b>in-an-inline-{}</b></p>".format("x" * 30), "sticks out of its box"),
+    ],
+)
+def test_text_that_does_not_fit_is_found(open_page: Opened, body: str, words: str) -> None:
+    page = open_page(Screen(360))
+    shown(page, body)
+    assert words in " ".join(overflow(page))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<div style='width:9em;overflow:auto'><p style='white-space:nowrap'>one may scroll to all of this</p></div>",
+        "<p title='all of it' style='width:3em;overflow:hidden;text-overflow:ellipsis'>all-of-it-in-one-word</p>",
+        "<p style='position:absolute;width:1px;height:1px;overflow:hidden;white-space:nowrap'>only to be heard</p>",
+        "<a href='#x' style='position:absolute;left:-99em;white-space:nowrap'>to the content</a>",
+        "<p style='width:5em;display:none'>unbreakable-{}</p>".format("x" * 30),
+    ],
+)
+def test_text_that_is_short_on_purpose_is_fine(open_page: Opened, body: str) -> None:
+    page = open_page(Screen(360))
+    shown(page, body)
+    assert overflow(page) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "trouble"),
+    [
+        ("<script>document.title = 'x'</script>", "Content Security Policy"),
+        ("<p onclick='alert(1)'>p</p>", "Content Security Policy"),
+        ("<script src='/none.js'></script>", "none.js"),
+        ("<link rel=stylesheet href='https://evil.example/x.css'>", "Content Security Policy"),
+    ],
+)
+def test_what_goes_wrong_in_a_page_is_told(open_page: Opened, body: str, trouble: str) -> None:
+    page = open_page()
+    page.route("**/none.js", lambda route: route.fulfill(status=404, body=""))
+    shown(page, body, STRICT)
+    open_page.expect(".")
+    assert any(trouble in each for each in open_page.troubles), open_page.troubles
+
+
+def test_a_script_that_fails_is_told(open_page: Opened) -> None:
+    page = open_page()
+    shown(page, "<script>throw new Error('broken')</script>")
+    open_page.expect("broken")
+    assert open_page.troubles == ["script failed: broken"]
+
+
+def test_a_dialog_is_told_and_stops_nothing(open_page: Opened) -> None:
+    page = open_page()
+    shown(page, "<script>alert('boo')</script>")
+    open_page.expect("boo")
+    assert open_page.troubles == ["dialog: boo"]
+
+
+def test_a_trouble_that_nobody_expects_fails_the_test(open_page: Opened) -> None:
+    page = open_page()
+    shown(page, "<script>console.error('broken')</script>")
+    with pytest.raises(AssertionError, match="broken"):
+        open_page.close()
+    open_page.expect("broken")
+
+
+def test_a_server_with_another_key_is_refused(open_page: Opened, tmp_path: Path) -> None:
+    stranger = CertificateAuthority(tmp_path)
+    stranger.ensure()
+    page = open_page()
+    open_page.expect("ERR_CERT_AUTHORITY_INVALID")
+    with (
+        running_provider(stranger.issue("localhost", "localhost", names=("localhost",))) as url,
+        pytest.raises(Error, match="ERR_CERT_AUTHORITY_INVALID"),
+    ):
+        page.goto(url)

@@ -1,0 +1,224 @@
+"""A person makes a node, step by step, and is told at each field what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.accessibility import judge_on_every_screen
+from tests.browser.fleet_data import HOSTILE
+from tests.browser.navigation import follow, sign_in, sign_in_by_entra
+from tests.browser.providers import running_pages
+from tests.browser.viewports import Screen
+from tests.browser.wizard import CANARY, CLIENT, begin, choose_principal, command_on, create, go_on
+from tests.service.rp.api.bodies import token
+from tests.service.rp.api.fake_clusters import PLANT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from aks_flex_lab.pki import CertificateAuthority, CertificatePair
+    from tests.browser.providers import EntraProvider, Provider
+    from tests.browser.viewports import Opened
+
+pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
+
+
+def step(page: Page) -> str:
+    return page.locator(".wizard [aria-current=step]").inner_text().split(maxsplit=1)[1]
+
+
+def problem_at(page: Page, label: str) -> str:
+    """What is said at a field, as a screen reader finds it."""
+    told = page.get_by_label(label, exact=True).get_attribute("aria-describedby") or ""
+    return page.locator(f"#{told.split()[0]}").inner_text()
+
+
+def properties(provider: Provider, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = provider.running.admin.get(name).json["properties"]
+    return found
+
+
+def test_everybody_can_use_every_step(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    sign_in(page, provider, "/ui/create")
+    open_page.expect("status of 400")
+    go_on(page)
+    judge_on_every_screen(page, "create-1-wrong")
+    page.get_by_label("Name of the node").fill("made-everywhere")
+    go_on(page)
+    choose_principal(page)
+    judge_on_every_screen(page, "create-2")
+    go_on(page)
+    page.get_by_text("Other versions of these").click()
+    judge_on_every_screen(page, "create-3")
+    go_on(page)
+    page.get_by_label("Key of label 1").fill("-site")
+    page.get_by_label("Key of taint 1").fill("dedicated")
+    go_on(page)
+    judge_on_every_screen(page, "create-4-wrong")
+    page.get_by_label("Key of label 1").fill("site")
+    page.get_by_label("Value of label 1").fill("hall-1")
+    go_on(page)
+    judge_on_every_screen(page, "create-5")
+    page.get_by_label("Secret of the service principal").fill(CANARY)
+    create(page)
+    page.wait_for_url("**/joining")
+    judge_on_every_screen(page, "created")
+
+
+def test_it_works_without_scripts_and_going_back_loses_nothing(provider: Provider, open_page: Opened) -> None:
+    page, name = open_page(java_script_enabled=False), "plain-1"
+    begin(page, provider, name)
+    page.get_by_label("Managed identity", exact=True).check()
+    page.get_by_label("Client id of the identity").fill(CLIENT)
+    page.get_by_label("By the identity, for a certificate of its own").check()
+    go_on(page)
+    page.get_by_label("Kubernetes version").fill("1.33.13")
+    page.get_by_label("The agent stays").uncheck()
+    page.get_by_label("When somebody changes the machine by hand").select_option("repair")
+    page.get_by_label("Most pods").fill("50")
+    go_on(page)
+    page.get_by_label("Key of label 1").fill("site")
+    page.get_by_label("Value of label 1").fill("hall-1")
+    follow(page, page.get_by_role("button", name="Add a label"))
+    page.get_by_label("Key of label 2").fill("gone")
+    follow(page, page.get_by_role("button", name="Add a label"))
+    page.get_by_label("Key of label 3").fill("line")
+    page.get_by_label("Value of label 3").fill("3")
+    follow(page, page.get_by_role("button", name="Remove label 2"))
+    page.get_by_label("Key of taint 1").fill("dedicated")
+    page.get_by_label("Effect of taint 1").select_option("NoExecute")
+    for _ in range(3):
+        follow(page, page.get_by_role("button", name="Back"))
+    assert page.get_by_label("Name of the node").input_value() == name
+    go_on(page)
+    assert page.get_by_label("Managed identity", exact=True).is_checked()
+    go_on(page)
+    assert not page.get_by_label("The agent stays").is_checked()
+    go_on(page)
+    go_on(page)
+    create(page)
+    assert page.url.endswith(f"/{name}/joining")
+    made = properties(provider, name)
+    assert made["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"clientId": CLIENT}}
+    assert made["kubernetesAuth"] == {"method": "certificate"}
+    assert made["versions"] == {"kubernetes": "1.33.13"}
+    assert made["continuousMonitoring"] is False
+    assert made["nodeConfig"] == {
+        "labels": {"site": "hall-1", "line": "3"},
+        "taints": [{"key": "dedicated", "effect": "NoExecute"}],
+        "maxPods": 50,
+        "driftPolicy": "repair",
+    }
+
+
+def test_what_is_wrong_is_said_at_its_field_and_all_else_is_kept(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    open_page.expect("status of 400")
+    begin(page, provider, "Press_1")
+    assert step(page) == "Cluster and name"
+    assert "lower-case letters" in problem_at(page, "Name of the node")
+    assert page.get_by_label("Name of the node").input_value() == "Press_1"
+    expect(page.get_by_role("alert")).to_be_focused()
+    page.get_by_label("Name of the node").fill("press-1")
+    with page.expect_navigation():
+        page.get_by_label("Name of the node").press("Enter")
+    assert "already" in problem_at(page, "Name of the node")
+    page.get_by_label("Name of the node").fill("wrong-1")
+    go_on(page)
+    go_on(page)
+    page.get_by_label("Kubernetes version").fill("1.35.0")
+    page.get_by_label("Most pods").fill("many")
+    go_on(page)
+    assert "newer than the cluster's" in problem_at(page, "Kubernetes version")
+    assert "number" in problem_at(page, "Most pods") or "integer" in problem_at(page, "Most pods")
+    assert page.get_by_role("alert").get_by_role("link").count() == 2
+
+
+def test_hostile_words_stay_words(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    page.on("dialog", lambda dialog: open_page.troubles.append(f"a script ran: {dialog.message}"))
+    open_page.expect("status of 400")
+    sign_in(page, provider, "/ui/create")
+    page.get_by_label("Name of the node").evaluate("(field, text) => { field.value = text }", HOSTILE)
+    go_on(page)
+    assert "<script>" in page.get_by_role("alert").inner_text()
+    page.get_by_label("Name of the node").fill("hostile-1")
+    for _ in range(3):
+        go_on(page)
+    page.get_by_label("Key of label 1").fill(HOSTILE)
+    page.get_by_label("Value of label 1").fill(HOSTILE)
+    go_on(page)
+    assert page.get_by_label("Key of label 1").input_value() == HOSTILE
+    assert "<script>" in problem_at(page, "Value of label 1")
+    assert page.locator("main script, main img").count() == 0
+
+
+def test_a_secret_is_neither_carried_nor_shown_again(provider: Provider, open_page: Opened) -> None:
+    """Not even when the cluster is away at the very moment, and the last step comes back."""
+    page = open_page()
+    begin(page, provider, "secret-1")
+    choose_principal(page)
+    for _ in range(3):
+        go_on(page)
+    open_page.expect("status of (400|503)")
+    create(page)
+    assert "The secret is needed" in problem_at(page, "Secret of the service principal")
+    provider.running.clusters.away = True
+    page.get_by_label("Secret of the service principal").fill(CANARY)
+    create(page)
+    assert "does not answer" in page.get_by_role("alert").inner_text()
+    provider.running.clusters.away = False
+    assert CANARY not in page.content()
+    page.get_by_label("Secret of the service principal").fill(CANARY)
+    create(page)
+    page.wait_for_url("**/joining")
+    bundle = provider.running.admin.fetch(command_on(page).split("'")[1])
+    assert bundle.json["config"]["azure"]["servicePrincipal"]["clientSecret"] == CANARY
+    assert CANARY not in page.content()
+    assert CANARY not in provider.running.log
+
+
+def test_a_node_that_somebody_else_has_just_made_is_left_as_it_is(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    begin(page, provider, "race-1")
+    for _ in range(3):
+        go_on(page)
+    provider.running.admin.put("race-1", token(labels={"of": "somebody-else"}))
+    open_page.expect("status of 409")
+    create(page)
+    assert step(page) == "Cluster and name"
+    assert "already" in problem_at(page, "Name of the node")
+    assert properties(provider, "race-1")["nodeConfig"]["labels"] == {"of": "somebody-else"}
+
+
+def test_a_reader_is_told_whom_to_ask_and_cannot_create(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
+    sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/create")
+    assert "ask an owner of the cluster for the role Contributor" in page.get_by_role("main").inner_text()
+    assert page.get_by_role("button", name="Next").count() == 0
+    judge_on_every_screen(page, "create-reader")
+    csrf = page.locator("input[name=csrf]").first.input_value()
+    form: dict[str, str | float | bool] = {"csrf": csrf, "step": "5", "to": "create"}
+    form |= {"cluster": PLANT.key, "name": "by-reader", "method": "bootstrapToken", "drift": "log"}
+    answer = page.request.post(f"{entra_provider.url}/ui/create", form=form)
+    assert answer.status == 403
+    assert entra_provider.running.admin.get("by-reader").status == 404
+    denied = entra_provider.running.admin.audit("by-reader").json["value"]
+    assert [(each["what"], each["outcome"]) for each in denied] == [("write", "denied")]
+
+
+def test_without_a_cluster_one_is_told_how_to_add_one(
+    authority: CertificateAuthority, certificate: CertificatePair, open_page: Opened, tmp_path: Path
+) -> None:
+    with running_pages(authority, certificate, tmp_path) as provider:
+        provider.running.call(provider.running.service.store.delete_cluster(PLANT.key))
+        page = open_page(Screen(360))
+        sign_in(page, provider, "/ui/create")
+        assert "aks-flex-rp cluster add" in page.get_by_role("main").inner_text()
+        judge_on_every_screen(page, "create-nowhere")

@@ -1,0 +1,239 @@
+"""A node is edited, given a new join command and deleted from its pages, by those who may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.accessibility import judge, judge_on_every_screen
+from tests.browser.navigation import follow, sign_in, sign_in_by_entra
+from tests.browser.test_node_page import address
+from tests.service.rp.api.bodies import SECRET, principal
+from tests.service.rp.api.fake_clusters import PLANT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.providers import EntraProvider, Provider
+    from tests.browser.viewports import Opened
+
+# MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
+pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
+
+KUBELET = {"kubeReserved": {"cpu": "100m"}, "extraConfig": {"maxOpenFiles": 5}}
+SETTINGS = {"labels": {"site": "hall-1"}, "kubelet": KUBELET, "updatePolicy": {"drain": False}}
+
+
+def properties(provider: Provider, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = provider.running.admin.get(name).json["properties"]
+    return found
+
+
+def edited(page: Page, provider: Provider, name: str) -> None:
+    sign_in(page, provider, address(name, "/edit"))
+
+
+def save(page: Page) -> None:
+    follow(page, page.get_by_role("button", name="Save"))
+
+
+def test_everybody_can_use_the_forms(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    edited(page, provider, "press-3")
+    open_page.expect("status of 400")
+    page.get_by_label("Labels").fill("site")
+    page.get_by_label("Kubernetes", exact=True).fill("1.33.13")
+    save(page)
+    judge_on_every_screen(page, "edit")
+
+
+def test_what_a_form_changes_is_written_and_nothing_else(provider: Provider, open_page: Opened) -> None:
+    provider.fleet.ready("press-edited", nodeConfig=SETTINGS)
+    page = open_page()
+    edited(page, provider, "press-edited")
+    page.get_by_label("Labels").fill("site=hall-2\nline=7")
+    page.get_by_label("Taints").fill("dedicated=edge:NoSchedule")
+    page.get_by_label("Pods at most").fill("60")
+    page.get_by_label("Opens at").fill("22:00")
+    page.get_by_label("Sunday").check()
+    page.get_by_label("Pause changes").check()
+    save(page)
+    page.wait_for_url(f"**{address('press-edited')}")
+    found = properties(provider, "press-edited")
+    window = {"start": "22:00", "days": ["Sunday"]}
+    assert found["nodeConfig"] == {
+        "labels": {"site": "hall-2", "line": "7"},
+        "taints": [{"key": "dedicated", "value": "edge", "effect": "NoSchedule"}],
+        "maxPods": 60,
+        "kubelet": KUBELET,
+        "updatePolicy": {"drain": False, "paused": True, "maintenanceWindow": window},
+    }
+    assert found["continuousMonitoring"]
+    assert provider.running.admin.credentials("press-edited").json["servicePrincipal"]["clientSecret"] == SECRET
+
+
+def test_a_form_that_is_saved_as_it_is_changes_nothing(provider: Provider, open_page: Opened) -> None:
+    before = properties(provider, "press-4")
+    page = open_page()
+    edited(page, provider, "press-4")
+    save(page)
+    page.wait_for_url(f"**{address('press-4')}")
+    assert properties(provider, "press-4")["configVersion"] == before["configVersion"]
+
+
+def test_what_is_wrong_is_told_at_the_field_and_what_was_typed_stays(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    edited(page, provider, "press-3")
+    open_page.expect("status of 400")
+    page.get_by_label("Labels").fill("site=hall 9")
+    page.get_by_label("Kubernetes", exact=True).fill("1.99.0")
+    page.get_by_text("More settings").click()
+    page.get_by_label("New secret").fill("typed-and-not-to-be-sent-back")
+    save(page)
+    summary = page.get_by_role("alert")
+    assert "2 things" in summary.inner_text()
+    expect(summary).to_be_focused()
+    labels, version = page.get_by_label("Labels"), page.get_by_label("Kubernetes", exact=True)
+    assert labels.input_value() == "site=hall 9"
+    assert labels.get_attribute("aria-invalid") == version.get_attribute("aria-invalid") == "true"
+    described = (version.get_attribute("aria-describedby") or "").split()
+    assert "newer than the cluster's API server" in page.locator(f"#{described[-1]}").inner_text()
+    summary.get_by_role("link").first.click()
+    expect(page.locator("#labels:focus, #version-kubernetes:focus")).to_be_visible()
+    assert "typed-and-not-to-be-sent-back" not in page.content()
+    assert "Type it again" in page.content()
+
+
+def test_an_older_version_needs_a_tick(provider: Provider, open_page: Opened) -> None:
+    provider.fleet.ready("press-older")
+    page = open_page()
+    edited(page, provider, "press-older")
+    open_page.expect("status of 400")
+    assert page.get_by_label("Older versions are meant").count() == 0
+    page.get_by_label("Kubernetes", exact=True).fill("1.33.13")
+    save(page)
+    page.get_by_label("Older versions are meant").check()
+    save(page)
+    page.wait_for_url(f"**{address('press-older')}")
+    assert properties(provider, "press-older")["versions"]["kubernetes"] == "1.33.13"
+
+
+def test_who_loses_a_race_sees_what_the_other_did_and_decides(provider: Provider, open_page: Opened) -> None:
+    name = "press-raced"
+    provider.fleet.ready(name, nodeConfig={"labels": {"site": "hall-1", "line": "1"}})
+    page = open_page()
+    edited(page, provider, name)
+    theirs = {"labels": {"site": "hall-2", "line": "1", "shift": "night"}, "maxPods": 33}
+    provider.running.admin.put(name, principal(secret=None, nodeConfig=theirs))
+    open_page.expect("status of 409")
+    page.get_by_label("Labels").fill("site=hall-3\nline=2")
+    save(page)
+    told = page.get_by_role("table", name="What the other person changed")
+    assert "hall-3" in told.get_by_role("row", name="nodeConfig.labels.site").inner_text()
+    assert "theirs stays" in told.get_by_role("row", name="nodeConfig.maxPods").inner_text()
+    assert properties(provider, name)["nodeConfig"] == theirs
+    judge(page, "edit-raced")
+    save(page)
+    page.wait_for_url(f"**{address(name)}")
+    both = {"site": "hall-3", "line": "2", "shift": "night"}
+    assert properties(provider, name)["nodeConfig"] == {"labels": both, "maxPods": 33}
+
+
+def test_a_new_command_is_shown_once_and_ends_the_earlier(provider: Provider, open_page: Opened) -> None:
+    name = "oven-again"
+    made = provider.running.admin.put(name, {"properties": {}}, url=True).json["properties"]["configUrl"]
+    page = open_page()
+    sign_in(page, provider, address(name, "/token"))
+    assert "stops working" in page.get_by_role("main").inner_text()
+    judge_on_every_screen(page, "token")
+    follow(page, page.get_by_role("button", name="Make the command"))
+    page.get_by_text("aks-flex-node agent --config-url").wait_for()
+    command = page.get_by_text("aks-flex-node agent --config-url").inner_text()
+    url = command.split("'")[1]
+    assert provider.running.admin.fetch(made).status == 404
+    assert provider.running.admin.fetch(url).status == 200
+    assert url not in page.url
+    secret = url.partition("#")[0].rpartition("/")[2]
+    page.reload()
+    assert secret not in page.content()
+    assert secret not in provider.running.log
+
+
+def test_a_form_that_is_sent_twice_makes_one_command(provider: Provider, open_page: Opened) -> None:
+    provider.fleet.never_joined("oven-twice")
+    one = open_page()
+    sign_in(one, provider, address("oven-twice", "/token"))
+    two = one.context.new_page()
+    two.goto(provider.url + address("oven-twice", "/token"))
+    follow(one, one.get_by_role("button", name="Make the command"))
+    one.get_by_text("aks-flex-node agent --config-url").wait_for()
+    version = properties(provider, "oven-twice")["configVersion"]
+    open_page.expect("status of 409")
+    follow(two, two.get_by_role("button", name="Make the command"))
+    assert "none was made now" in two.get_by_role("alert").inner_text()
+    assert properties(provider, "oven-twice")["configVersion"] == version
+
+
+def test_a_node_is_deleted_by_its_name_and_its_page_says_so(provider: Provider, open_page: Opened) -> None:
+    name = "press-leaving"
+    provider.fleet.ready(name)
+    page = open_page()
+    sign_in(page, provider, address(name, "/delete"))
+    assert "evicted" in page.get_by_role("main").inner_text()
+    open_page.expect("status of 400")
+    page.get_by_label("Type the node's name").fill("press-1")
+    follow(page, page.get_by_role("button", name=f"Delete {name}"))
+    assert "not the name of this node" in page.get_by_role("alert").inner_text()
+    judge_on_every_screen(page, "delete-wrong-name")
+    page.get_by_label("Type the node's name").fill(name)
+    follow(page, page.get_by_role("button", name=f"Delete {name}"))
+    page.wait_for_url(f"**{address(name)}")
+    assert "Its machine leaves the cluster by itself" in page.get_by_role("main").inner_text()
+    judge_on_every_screen(page, "deleted")
+    assert provider.running.admin.get(name).status == 404
+
+
+def test_what_changed_meanwhile_is_not_deleted_unseen(provider: Provider, open_page: Opened) -> None:
+    name = "press-kept"
+    provider.fleet.ready(name)
+    page = open_page()
+    sign_in(page, provider, address(name, "/delete"))
+    provider.running.admin.put(name, principal(secret=None, nodeConfig={"maxPods": 9}))
+    open_page.expect("status of 409")
+    page.get_by_label("Type the node's name").fill(name)
+    follow(page, page.get_by_role("button", name=f"Delete {name}"))
+    assert "nothing was deleted" in page.get_by_role("alert").inner_text()
+    assert provider.running.admin.get(name).status == 200
+
+
+def test_what_a_reader_sends_all_the_same_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
+    sign_in_by_entra(page, entra_provider, entra_provider.reader, address("press-1"))
+    token = page.locator("input[name=csrf]").first.get_attribute("value") or ""
+    etag = entra_provider.running.admin.get("press-1").json["etag"]
+    origin = {"Origin": entra_provider.url}
+    for below in ("/edit", "/token", "/delete"):
+        form = {"csrf": token, "etag": etag, "name": "press-1", "labels": "a=b"}
+        answer = page.request.post(entra_provider.url + address("press-1", below), form=form, headers=origin)
+        assert answer.status == 403
+        assert "You may not do this" in answer.text()
+    found = entra_provider.running.admin.get("press-1").json
+    assert found["etag"] == etag
+    events = entra_provider.running.admin.audit("press-1").json["value"]
+    assert {each["what"] for each in events if each["outcome"] == "denied"} >= {"write", "delete", "regenerateToken"}
+
+
+def test_a_form_without_the_word_of_its_page_changes_nothing(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    sign_in(page, provider, address("press-5"))
+    etag = provider.running.admin.get("press-5").json["etag"]
+    for below in ("/edit", "/token", "/delete"):
+        form = {"csrf": "x", "etag": etag, "name": "press-5"}
+        answer = page.request.post(
+            provider.url + address("press-5", below), form=form, headers={"Origin": provider.url}
+        )
+        assert answer.status == 403
+    assert provider.running.admin.get("press-5").json["etag"] == etag
+    assert str(PLANT) in provider.running.admin.get("press-5").json["id"]

@@ -1,0 +1,83 @@
+"""Whoever has made a node gets the command for the machine, once, and sees the machine come in."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.timestamps import format_seconds
+from tests.browser.accessibility import judge_on_every_screen
+from tests.browser.navigation import sign_in
+from tests.browser.wizard import command_on, create_with_principal, create_with_token
+from tests.service.rp.api.fake_clusters import PLANT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.providers import Provider
+    from tests.browser.viewports import Opened
+
+READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": "v1.34.4"}
+
+
+def wait_for(page: Page, name: str, state: str) -> None:
+    """Until the page itself has found out how far the machine is."""
+    page.locator(f".step.{state} .step-name", has_text=name).wait_for()
+
+
+def test_a_node_is_made_and_followed_until_it_is_ready(provider: Provider, open_page: Opened) -> None:
+    page, name = open_page(), "follow-1"
+    create_with_token(page, provider, name)
+    found = re.fullmatch(r"aks-flex-node agent --config-url '(https://[^']+)'", command_on(page))
+    assert found
+    joins, clusters = provider.running.service.join_tracker, provider.running.clusters
+    [secret] = [secret for secret, (node, _) in clusters.tokens.items() if node == name]
+    wait_for(page, "Created", "now")
+    assert provider.running.admin.fetch(found[1]).status == 200
+    wait_for(page, "Configuration fetched", "now")
+    assert provider.running.call(joins.attempted(PLANT.key, name, secret, "csr-1"))
+    wait_for(page, "Asked to join", "now")
+    provider.running.call(joins.issued(PLANT.key, name, secret, "csr-1"))
+    heard = {**READY, "lastHeartbeatTime": format_seconds(time.time() + 5)}
+    provider.running.call(joins.observed(PLANT.key, name, heard))
+    wait_for(page, "Ready", "done")
+    assert page.get_by_text(f"{name} is Ready.").is_visible()
+    assert command_on(page) == found[0]
+
+
+def test_a_machine_that_fails_is_shown_with_its_cause_and_what_to_do(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    create_with_principal(page, provider, "follow-2")
+    cause = "The API server did not answer within 30 s."
+    told = {"agentVersion": "1.0.0", "joinState": "Failed", "joinFailure": cause}
+    assert provider.running.admin.report("follow-2", told).status == 200
+    wait_for(page, "Asked to join", "failed")
+    assert cause in page.locator(".step.failed").inner_text()
+    assert "run aks-flex-node agent on the machine again" in page.get_by_role("main").inner_text()
+    judge_on_every_screen(page, "created-failed")
+
+
+def test_the_command_is_shown_once_and_nowhere_else(provider: Provider, open_page: Opened) -> None:
+    page, other = open_page(permissions=["clipboard-read", "clipboard-write"]), open_page()
+    create_with_token(page, provider, "once-1")
+    page.clock.install()
+    page.clock.pause_at(time.time() + 60)  # what the button says stays until it was read
+    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == command_on(page)
+    url = command_on(page).split("'")[1]
+    secret = url.partition("#")[0].rpartition("/")[2]
+    assert secret not in page.url
+    part = page.request.get(page.url, headers={"X-Live": "something else"})
+    assert part.status == 200
+    assert "Configuration fetched" in part.text()
+    assert secret not in part.text()
+    sign_in(other, provider, page.url.removeprefix(provider.url))
+    assert secret not in other.content()
+    page.reload()
+    assert secret not in page.content()
+    assert "shown once" in page.get_by_role("main").inner_text()
+    assert page.get_by_role("link", name="make a new command").get_attribute("href")
+    assert secret not in provider.running.log
+    assert provider.running.admin.fetch(url).status == 200

@@ -1,0 +1,313 @@
+"""People sign in with the admin key or with Entra ID, and nobody else comes in with them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+from aks_flex_rp.auth.admin_key import generate_key
+from tests.browser.accessibility import judge_on_every_screen
+from tests.browser.fleet_data import node_page
+from tests.browser.navigation import (
+    SESSION,
+    follow,
+    give_key,
+    give_password,
+    session_of,
+    sign_in,
+    sign_in_by_entra,
+    sign_out,
+    to_entra,
+)
+from tests.browser.providers import PASSWORD, running_pages
+from tests.browser.viewports import WIDE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from aks_flex_lab.pki import CertificateAuthority, CertificatePair
+    from tests.browser.providers import EntraProvider, Provider
+    from tests.browser.viewports import Opened
+
+# MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
+pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
+
+STILL = "/ui/audit"  # a page that asks for nothing by itself, and so hears nothing of a session that has ended
+
+
+def is_signed_out(page: Page, provider: Provider) -> bool:
+    page.goto(f"{provider.url}/")
+    return page.url == f"{provider.url}/ui/sign-in"
+
+
+def test_everybody_can_use_the_page(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    page.goto(f"{provider.url}/")
+    judge_on_every_screen(page, "sign-in")
+    open_page.expect("status of 403")
+    give_key(page, "wrong")
+    judge_on_every_screen(page, "sign-in-wrong-key")
+
+
+def test_everybody_can_choose_entra(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
+    page.goto(f"{entra_provider.url}/")
+    judge_on_every_screen(page, "sign-in-entra")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_key_opens_the_page_that_was_asked_for(provider: Provider, open_page: Opened, scripts: bool) -> None:
+    page = open_page(WIDE, java_script_enabled=scripts)
+    page.goto(f"{provider.url}/?search=press&sort=seen")
+    give_key(page, f"  {provider.key}\n")
+    page.wait_for_url(f"{provider.url}/?search=press&sort=seen")
+    assert page.get_by_role("link", name="press-1").is_visible()
+
+
+def test_the_key_is_typed_unseen_and_is_nowhere_afterwards(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    addresses: list[str] = []
+    page.on("request", lambda request: addresses.append(request.url))
+    page.goto(f"{provider.url}/")
+    assert page.get_by_label("Admin key").get_attribute("type") == "password"
+    give_key(page, provider.key)
+    page.wait_for_url(f"{provider.url}/")
+    kept = page.evaluate("[JSON.stringify(localStorage), JSON.stringify(sessionStorage), document.cookie].join()")
+    seen = [page.content(), kept, *addresses, *(str(each) for each in page.context.cookies())]
+    assert not [each for each in seen if provider.key in each]
+    assert provider.key not in provider.running.log
+
+
+def test_a_wrong_key_is_told_so_and_opens_nothing(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    page.goto(f"{provider.url}/?search=press")
+    open_page.expect("status of 403")
+    give_key(page, "aksflex_admin_" + "x" * 43)
+    assert "not the admin key" in page.get_by_role("alert").inner_text()
+    assert not session_of(page)
+    give_key(page, provider.key)
+    page.wait_for_url(f"{provider.url}/?search=press")
+
+
+def test_the_cookie_is_kept_from_scripts_and_from_other_sites(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    sign_in(page, provider)
+    [cookie] = [each for each in page.context.cookies() if each["name"] == SESSION]
+    assert (cookie["httpOnly"], cookie["secure"], cookie["sameSite"]) == (True, True, "Lax")
+    assert (cookie["path"], cookie["domain"]) == ("/", "127.0.0.1")
+    assert 0 < cookie["expires"] - time.time() <= 8 * 3600 + 1
+    assert page.evaluate("document.cookie") == ""
+
+
+def test_a_cookie_that_was_planted_is_worth_nothing(provider: Provider, open_page: Opened) -> None:
+    """Session fixation: somebody has put a session of theirs, or any words, into the browser beforehand."""
+    other = open_page()
+    sign_in(other, provider, STILL)
+    planted = session_of(other)
+    for value in (planted, "x" * 43):
+        page = open_page()
+        page.context.add_cookies(
+            [{"name": SESSION, "value": value, "url": provider.url, "secure": True, "httpOnly": True}]
+        )
+        sign_in(page, provider)
+        assert session_of(page) not in {planted, "x" * 43, ""}
+    assert is_signed_out(other, provider)
+
+
+def test_who_signs_out_is_out_everywhere_that_this_session_was(provider: Provider, open_page: Opened) -> None:
+    page, copy, other = open_page(), open_page(), open_page()
+    sign_in(page, provider, f"{node_page('press-1')}/edit")
+    assert page.get_by_role("link", name="press-1").is_visible()
+    sign_in(other, provider)
+    copy.context.add_cookies([{"name": SESSION, "value": session_of(page), "url": provider.url, "secure": True}])
+    copy.goto(f"{provider.url}{STILL}")
+    assert copy.url == f"{provider.url}{STILL}"
+    sign_out(page)
+    assert not session_of(page)
+    assert is_signed_out(copy, provider)
+    assert not is_signed_out(other, provider)
+    page.go_back()
+    assert not page.get_by_role("link", name="press-1").is_visible()
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        "https://evil.example/",
+        "//evil.example/",
+        "/\\evil.example/",
+        "/\t/evil.example",
+        "/ui//evil.example",
+        "javascript:alert(1)",
+        "/ui/../../evil",
+        "/subscriptions",
+        "evil",
+    ],
+)
+def test_nobody_is_led_elsewhere_after_signing_in(provider: Provider, open_page: Opened, elsewhere: str) -> None:
+    page = open_page()
+    page.route("**/*evil*/**", lambda route: route.abort())
+    open_page.expect("status of 404")
+    page.goto(f"{provider.url}/ui/sign-in?next={quote(elsewhere, safe='')}")
+    give_key(page, provider.key)
+    page.get_by_role("button", name="Sign out").wait_for()
+    assert page.url == f"{provider.url}/"
+
+
+def test_a_new_key_ends_the_sessions_of_the_old_one(
+    authority: CertificateAuthority, certificate: CertificatePair, open_page: Opened, tmp_path: Path
+) -> None:
+    with running_pages(authority, certificate, tmp_path) as provider:
+        page = open_page()
+        sign_in(page, provider, STILL)
+        provider.running.service.settings.admin_key_file.write_bytes(generate_key() + b"\n")
+        assert is_signed_out(page, provider)
+        sign_in(page, provider, STILL)
+
+
+def test_a_form_of_another_site_neither_signs_in_nor_out(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    open_page.expect("status of 403")
+    send_from_elsewhere(page, f"{provider.url}/ui/sign-in/key", key=provider.key, token="x", next="/")
+    assert not session_of(page)
+    sign_in(page, provider)
+    send_from_elsewhere(page, f"{provider.url}/ui/sign-out", csrf="x")
+    assert not is_signed_out(page, provider)
+
+
+def test_who_signs_in_with_entra_gets_what_they_asked_for(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
+    page.goto(f"{entra_provider.url}/?search=press")
+    to_entra(page)
+    give_password(page, entra_provider.owner)
+    page.wait_for_url(f"{entra_provider.url}/?search=press")
+    assert page.get_by_text(entra_provider.owner.name).is_visible()
+    assert page.get_by_role("link", name="press-1").is_visible()
+    page.goto(f"{entra_provider.url}{STILL}")
+    sign_out(page)
+    assert is_signed_out(page, entra_provider)
+
+
+def test_a_reader_finds_nothing_that_changes_anything(entra_provider: EntraProvider, open_page: Opened) -> None:
+    reader, owner = open_page(), open_page()
+    sign_in_by_entra(reader, entra_provider, entra_provider.reader)
+    sign_in_by_entra(owner, entra_provider, entra_provider.owner)
+    assert reader.get_by_role("link", name="press-1").is_visible()
+    assert changing(owner)
+    assert not changing(reader)
+    reader.goto(f"{entra_provider.url}{node_page('press-1')}")
+    assert reader.get_by_role("heading", name="press-1").is_visible()
+    assert not changing(reader)
+
+
+def test_who_has_no_role_sees_no_node_and_is_told_what_to_do(
+    entra_provider: EntraProvider, open_page: Opened
+) -> None:
+    page = open_page()
+    sign_in_by_entra(page, entra_provider, entra_provider.stranger)
+    assert "press-1" not in page.content()
+    assert "ask their owner for the role Reader" in page.get_by_role("main").inner_text()
+
+
+def test_who_cancels_at_entra_is_told_so_and_may_try_again(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
+    page.goto(f"{entra_provider.url}/")
+    to_entra(page)
+    open_page.expect("status of 401")
+    follow(page, page.get_by_role("button", name="Cancel"))
+    assert "declined" in page.get_by_role("alert").inner_text()
+    assert not session_of(page)
+    follow(page, page.get_by_role("link", name="Sign in"))
+    to_entra(page)
+    give_password(page, entra_provider.owner)
+    page.wait_for_url(f"{entra_provider.url}/")
+
+
+def test_nobody_can_be_signed_in_as_somebody_else_by_a_link(entra_provider: EntraProvider, open_page: Opened) -> None:
+    """Somebody signs in themselves, stops at the last step, and sends the address of it to another person."""
+    page, other = open_page(), open_page()
+    link = last_step(other, entra_provider)
+    open_page.expect("status of 401")
+    page.goto(link)
+    assert "has not begun to sign in" in page.get_by_role("alert").inner_text()
+    assert not session_of(page)
+    begun(page, entra_provider)
+    page.goto(link)
+    assert "not to the question" in page.get_by_role("alert").inner_text()
+    assert not session_of(page)
+
+
+def test_the_last_step_is_taken_once(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
+    link = last_step(page, entra_provider)
+    page.goto(link)
+    page.wait_for_url(f"{entra_provider.url}/")
+    page.goto(f"{entra_provider.url}{STILL}")
+    sign_out(page)
+    open_page.expect("status of 401")
+    page.goto(link)
+    assert page.get_by_role("alert").is_visible()
+    assert not session_of(page)
+
+
+def test_an_identity_for_another_question_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
+    page.goto(begun(page, entra_provider).replace("&nonce=", "&nonce=0"))
+    open_page.expect("status of 401")
+    give_password(page, entra_provider.owner)
+    assert "not to the question" in page.get_by_role("alert").inner_text()
+    assert not session_of(page)
+
+
+def test_a_long_address_is_not_lost_at_entra(entra_provider: EntraProvider, open_page: Opened) -> None:
+    page = open_page()
+    sign_in_by_entra(page, entra_provider, entra_provider.owner, f"/?search={'x' * 1800}")
+
+
+def test_everybody_gets_the_headers_that_guard_a_page(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    open_page.expect("status of 404")
+    for path in ("/ui/sign-in", "/ui/nothing", "/"):
+        answer = page.goto(f"{provider.url}{path}")
+        assert answer is not None
+        headers = answer.headers
+        policy = dict(each.strip().split(" ", 1) for each in headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == "'self'"
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def changing(page: Page) -> list[str]:
+    """What a page offers that changes something, but for signing out."""
+    links = page.locator("a[href*=create], a[href*=edit], a[href*=delete]").all_inner_texts()
+    buttons = page.locator("form[method=post] button, form[method=post] input[type=submit]").all_inner_texts()
+    return [*links, *(each for each in buttons if each != "Sign out")]
+
+
+def send_from_elsewhere(page: Page, address: str, **fields: str) -> None:
+    """A form that a page of another site sends by itself, and what comes of it."""
+    inputs = "".join(f'<input name="{name}" value="{value}">' for name, value in fields.items())
+    form = f'<form method="post" action="{address}">{inputs}<button>Win</button></form>'
+    page.route("https://elsewhere.example/", lambda route: route.fulfill(body=form, content_type="text/html"))
+    page.goto("https://elsewhere.example/")
+    follow(page, page.get_by_role("button", name="Win"))
+
+
+def begun(page: Page, provider: EntraProvider) -> str:
+    """The address of Entra ID that a browser which begins to sign in is led to."""
+    answer = page.request.get(f"{provider.url}/ui/sign-in/entra", max_redirects=0)
+    return answer.headers["location"]
+
+
+def last_step(page: Page, provider: EntraProvider) -> str:
+    """The address that Entra ID leads back to, which nobody has followed yet."""
+    answer = page.request.post(
+        begun(page, provider), form={"username": provider.owner.name, "password": PASSWORD}, max_redirects=0
+    )
+    return answer.headers["location"]

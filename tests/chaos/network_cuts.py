@@ -1,0 +1,80 @@
+"""The power is cut at some moment of an upgrade, and the machine comes back with the old or the new, and goes on."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.agents import web_pod
+from tests.chaos.expected_state import NEWER, OLDER
+from tests.chaos.invariants import HOME, settle
+from tests.wait import until
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator
+
+    from tests.chaos.attempts import Tried
+
+LONGEST = 8.0  # seconds that an upgrade takes from its begin, more or less
+READY_SECONDS = 90.0
+WANTED_SECONDS = 240.0
+
+
+def cut_upgrades(it: Tried, chance: random.Random, count: int) -> None:
+    with pod_on(it):
+        for number in range(1, count + 1):
+            cut_upgrade(it, chance, number)
+
+
+@contextmanager
+def pod_on(it: Tried) -> Iterator[None]:
+    """One that is not moved away for an upgrade, and is to run again after it."""
+    cluster, name = it.followed.lab.cluster, f"web-{it.name}"
+    pod = web_pod(name, it.name)
+    labels = pod["metadata"]["labels"]
+    template = {"metadata": {"labels": labels}, "spec": pod["spec"]}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    about = {"name": name, "namespace": "default"}
+    cluster.apply({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": about, "spec": spec})
+    try:
+        until(lambda: _pod_runs(it), "its pod runs")
+        yield
+    finally:
+        cluster.run("delete", "daemonset", name)
+
+
+def _pod_runs(it: Tried) -> bool:
+    found = it.followed.lab.cluster.get("daemonset", f"web-{it.name}")["status"]
+    return bool(found.get("numberReady") == found["desiredNumberScheduled"] == 1)
+
+
+def cut_upgrade(it: Tried, chance: random.Random, number: int) -> None:
+    """Up, or down again where it was up; the next may begin when this returns."""
+    up = it.wanted.versions != NEWER
+    moment = chance.uniform(0, LONGEST)
+    boot = it.followed.node()["status"]["nodeInfo"]["bootID"]
+    it.want(downgrade=not up, versions=NEWER if up else OLDER)
+    until(lambda: it.machine.run("test", "-e", f"{HOME}/update.json", check=False).ok, "the update begins")
+    time.sleep(moment)
+    begun = time.monotonic()
+    it.machine.power_cycle()
+    until(lambda: _works(it, boot), f"cut {number}, {moment:.1f} s into it: Ready with old or new", READY_SECONDS)
+    ready = time.monotonic() - begun
+    settle([it], WANTED_SECONDS)
+    until(lambda: _pod_runs(it), f"cut {number}: its pod runs again")
+    whole = time.monotonic() - begun
+    print(f"cut {number} after {moment:.1f} s: Ready in {ready:.1f} s, as wanted in {whole:.1f} s", flush=True)
+
+
+def _works(it: Tried, boot: str) -> bool:
+    """Whether it runs since the cut, and with versions that somebody has asked for."""
+    node = it.followed.node()
+    info = node["status"]["nodeInfo"]
+    if info["bootID"] == boot or not it.followed.lab.cluster.node_ready(it.name):
+        return False
+    kubelet, runtime = info["kubeletVersion"].removeprefix("v"), info["containerRuntimeVersion"].rpartition("/")[2]
+    assert kubelet in {OLDER["kubernetes"], NEWER["kubernetes"]}, info
+    assert runtime in {OLDER["containerd"], NEWER["containerd"]}, info
+    return True

@@ -1,0 +1,120 @@
+"""A simulated machine, and pictures of all that a process leaves behind which is killed while it works on one."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host import mounts
+from aks_flex_node.host.actions import MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
+from aks_flex_node.host.disk import backup_path, temporary_path
+from aks_flex_node.host.real import RootedHost
+from tests.crash.simulated_host import SimulatedSystem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import FileEntry
+
+HAVE_A_MIDDLE = (WriteFile, MakeLink, PlaceTree, RemoveTree)  # all others are one system call, or one program
+
+
+class SimulatedHost(RootedHost):
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, SimulatedSystem(root))
+        self.done: list[Action] = []
+
+    def look(self, path: str) -> FileEntry | None:
+        """Whoever runs the tests stands for root."""
+        entry = super().look(path)
+        return replace(entry, uid=0, gid=0) if entry else None
+
+    def do(self, action: Action) -> None:
+        self.done.append(action)
+        self._refuse_what_is_mounted(action)
+        super().do(action)
+
+    def _refuse_what_is_mounted(self, action: Action) -> None:
+        """The disk asks the real kernel what is mounted; the mounts of this machine are simulated, too."""
+        if isinstance(action, Remove | RemoveTree):
+            points = mounts.mount_points((self.read(mounts.MOUNTINFO) or b"").decode())
+            if mounts.mounts_below(points, action.path):
+                raise MachineError("mounted-below", f"{action.path} was not removed: something is mounted there.", "")
+
+
+class Crash(BaseException):
+    pass
+
+
+class CrashingHost(SimulatedHost):
+    """The process that works on it ends before its `at`-th action, or in the middle of it."""
+
+    def __init__(self, root: Path, at: int, *, amid: bool) -> None:
+        super().__init__(root)
+        self._at = at
+        self._amid = amid
+
+    def do(self, action: Action) -> None:
+        if len(self.done) + 1 == self._at:
+            if self._amid:
+                begin(self, action)
+            raise Crash(str(action))
+        super().do(action)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A machine as it stands when a process was killed there."""
+
+    name: str
+    root: Path
+
+
+class PhotographedHost(SimulatedHost):
+    """Takes a picture of the machine before each action, one in its middle where it has one, and one at the end.
+
+    Nothing but an action changes the machine: after one is before the next.
+    """
+
+    def __init__(self, root: Path, album: Path) -> None:
+        super().__init__(root)
+        self._album = album
+        self.points: list[Point] = []
+
+    def do(self, action: Action) -> None:
+        number = len(self.done) + 1
+        self.take(f"before action {number}: {action}")
+        if isinstance(action, HAVE_A_MIDDLE):
+            begin(SimulatedHost(self.take(f"amid action {number}: {action}")), action)
+        super().do(action)
+
+    def take(self, name: str) -> Path:
+        self.points.append(Point(name, self._album / f"{len(self.points):03}"))
+        shutil.copytree(self.disk.root, self.points[-1].root, symlinks=True)
+        return self.points[-1].root
+
+
+def begin(host: SimulatedHost, action: Action) -> None:
+    """Do half of it: what is on the disk when the process ends between two of its system calls."""
+    match action:
+        case WriteFile(path, content):
+            temporary_path(host.disk.at(path)).write_bytes(content[: len(content) // 2])
+        case MakeLink(path, target):
+            temporary_path(host.disk.at(path)).unlink(missing_ok=True)
+            temporary_path(host.disk.at(path)).symlink_to(target)
+        case PlaceTree(source, path):
+            _half_place(host.disk.at(source), host.disk.at(path))
+        case RemoveTree(path):
+            for child in sorted(host.disk.at(path).glob("*"))[::2]:
+                shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
+
+
+def _half_place(source: Path, place: Path) -> None:
+    """Of the three steps aside, into place and away, the first two; where nothing is in the way, the only one."""
+    if place.exists():
+        place.rename(backup_path(place))
+    if source.exists():
+        source.rename(place)

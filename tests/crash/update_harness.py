@@ -1,0 +1,107 @@
+"""Updates of a simulated node, whose cluster outlives the processes that work on the machine."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from aks_flex_node.agent import stored_config
+from aks_flex_node.agent.bootstrap.join import pending_actions
+from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config.remote import parse_bundle
+from aks_flex_node.agent.jobs.update.job import UpdateJob
+from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.host.actions import Run, WriteFile
+from tests.crash import harness
+from tests.unit.agent.config.builders import settings
+from tests.unit.agent.jobs.update.fakes import Cluster, pod
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.jobs.job_result import JobResult
+    from tests.crash.crash_points import SimulatedHost
+
+BROKEN = "1.34.9"  # a version of the kubelet that does not work
+SETTING: dict[str, object] = {"node.maxPods": 50, "node.labels": {"site": "b"}}
+UPGRADE: dict[str, object] = {
+    **SETTING,
+    "kubernetes.version": "1.34.4",
+    "containerd.version": "2.5.0",
+    "runc.version": "1.6.0",
+    "cni.version": "1.10.0",
+}
+ROTATION: dict[str, object] = {
+    "azure.servicePrincipal.clientId": "11111111-2222-3333-4444-555555555555",
+    "azure.servicePrincipal.clientSecret": "a-new-secret",
+}
+ROLLBACK: dict[str, object] = {**UPGRADE, "kubernetes.version": BROKEN}
+
+
+class LastingCluster(Cluster):
+    """One whose Node is kept where a process that dies cannot take it along; each change of it is an action."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        super().__init__(host)
+        self.node = json.loads(host.ask("see-node").out) or self.node
+        self.broken = frozenset([BROKEN])
+        self.pods = [pod("agent", "DaemonSet")]
+
+    def patch(self, body: dict[str, Any]) -> dict[str, Any]:
+        super().patch(body)
+        self.host.do(Run(("change-node",), "change the Node", json.dumps(self.node).encode()))
+        return {}
+
+
+def bundle(values: dict[str, object], version: str) -> bytes:
+    text = settings({**harness.SETTINGS, **values})
+    return json.dumps({"config": json.loads(text), "configVersion": version}).encode()
+
+
+def follow(host: SimulatedHost) -> None:
+    """From now on, the machine goes by a configuration of the provider's."""
+    config_store.commit_update(host, parse_bundle(bundle({}, "1"), "test"), harness.CONFIG, b"")
+
+
+def wait(host: SimulatedHost, values: dict[str, object]) -> None:
+    host.do(WriteFile(NEXT_CONFIG, bundle(values, "2"), 0o600, secret=True))
+
+
+def run(host: SimulatedHost) -> JobResult:
+    """One whole run of an update, as a new process makes it."""
+    cluster = LastingCluster(host)
+    bench = NodeOperations(
+        host,
+        lambda config: harness.engine(host, config),
+        ProgressReporter(),
+        lambda _: cast("ApiClient", cluster),
+        lambda _: harness.StagingWorkshop(host),
+        cluster.world,
+    )
+    return UpdateJob(bench).run()
+
+
+def update(host: SimulatedHost) -> list[str]:
+    """Take on what waits, or what is left of it; what is not whole then."""
+    run(host)
+    return flaws(host)
+
+
+def flaws(host: SimulatedHost) -> list[str]:
+    """What a machine and its Node must not be like when nobody is at work on them."""
+    current = stored_config.read_stored(host, CURRENT_CONFIG, {})
+    assert current
+    found = [f"{name}: {action}" for name, action in pending_actions(harness.engine(host, current.config))]
+    if (host.read(CONFIG_VERSION_FILE) or b"").decode().strip() != current.version:
+        found.append("the version is not that of the configuration")
+    found += [path for path in (UPDATE_JOURNAL, config_store.JOURNAL_FILE) if host.look(path)]
+    if LastingCluster(host).cordoned:
+        found.append("the node is cordoned")
+    return found
+
+
+def overtaken(host: SimulatedHost) -> list[str]:
+    """A newer configuration has come, and pauses the node; what is not whole when that is known."""
+    host.do(WriteFile(NEXT_CONFIG, bundle({**UPGRADE, "updatePolicy.paused": True}, "3"), 0o600, secret=True))
+    return update(host)

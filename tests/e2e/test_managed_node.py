@@ -1,0 +1,224 @@
+"""A node that is followed for life: what its resource says becomes true on the machine, and nobody touches it."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_lab import network
+from aks_flex_lab.components.resource_provider import CLUSTER_ID, LOCATION
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.pki import CertificateAuthority
+from tests.agents import differences, flex, web_pod
+from tests.managed_node import Followed
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+    Add = Callable[..., EdgeMachine]
+
+OLDER = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
+NEWER = {"kubernetes": "1.34.4", "containerd": "2.4.2", "runc": "1.5.2"}
+
+
+@pytest.fixture
+def follow(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
+    """Makes nodes that are followed, and takes their resources away after the test."""
+    made: list[Followed] = []
+
+    def make(name: str, **properties: Any) -> Followed:
+        made.append(Followed.make(lab, add_machine(name), **properties))
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.delete()
+
+
+def started(machine: EdgeMachine, unit: str) -> str:
+    return machine.run("systemctl", "show", "-p", "ActiveEnterTimestampMonotonic", "--value", unit).out.strip()
+
+
+def pod_runs(lab: Lab, name: str) -> bool:
+    found = lab.cluster.get("pod", name)
+    return bool(found) and found["status"].get("phase") == "Running"
+
+
+def test_one_command_and_then_the_node_follows_its_resource_until_that_is_deleted(
+    lab: Lab, follow: Callable[..., Followed]
+) -> None:
+    node = follow("life-1", versions=OLDER)
+    machine = node.machine
+    before = machine.snapshot()
+
+    node.join()
+
+    until(lambda: node.condition("Ready").get("status") == "True", "the agent reports that it is Ready")
+    assert machine.run("systemctl", "is-enabled", "aks-flex-node").out.strip() == "enabled"
+    kubelet = started(machine, "kubelet")
+
+    # Labels and taints: on the Node, and no service is restarted.
+    taint = {"key": "edge", "value": "yes", "effect": "PreferNoSchedule"}
+    node.follows(node.update(nodeConfig={"labels": {"tier": "gold"}, "taints": [taint]}))
+    assert node.node()["metadata"]["labels"]["tier"] == "gold"
+    until(lambda: taint in node.node()["spec"].get("taints", []), "the provider brings the taint")
+    node.follows(node.update(nodeConfig={}))
+    assert "tier" not in node.node()["metadata"]["labels"]
+    until(lambda: taint not in node.node()["spec"].get("taints", []), "the provider takes the taint away")
+    assert started(machine, "kubelet") == kubelet
+
+    # A setting of the kubelet: one restart of it, and of nothing else.
+    containerd = started(machine, "containerd")
+    node.follows(node.update(nodeConfig={"maxPods": 42}))
+    until(lambda: node.node()["status"]["capacity"]["pods"] == "42", "the Node says so")
+    assert started(machine, "kubelet") != kubelet
+    assert started(machine, "containerd") == containerd
+
+    # Everything newer, with a pod that may be moved.
+    lab.cluster.apply(web_pod("web-life-1", "life-1"))
+    until(lambda: pod_runs(lab, "web-life-1"), "a pod runs")
+    node.follows(node.update(versions=NEWER))
+    info = node.node()["status"]["nodeInfo"]
+    assert (info["kubeletVersion"], info["containerRuntimeVersion"]) == ("v1.34.4", "containerd://2.4.2")
+    assert node.status()["versions"]["runc"] == "1.5.2"
+    assert not node.node()["spec"].get("unschedulable")
+    until(lambda: node.condition("ConfigApplied").get("status") == "True", "it is reported as applied")
+
+    # Deleted: out of the cluster, the machine as it was, and ready to join again.
+    node.delete()
+    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, "it leaves")
+    until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-work", check=False).ok, "and is done")
+    assert node.node() is None
+    assert differences(before, machine) == []
+    node.properties = {}
+    node.join()
+    until(lambda: node.condition("Ready").get("status") == "True", "it is back under a new resource")
+
+
+def test_what_somebody_changes_by_hand_is_brought_back_and_told(lab: Lab, follow: Callable[..., Followed]) -> None:
+    node = follow("drift-1")
+    machine = node.machine
+    node.join()
+    lab.cluster.apply(web_pod("web-drift-1", "drift-1"))
+    until(lambda: pod_runs(lab, "web-drift-1"), "a pod runs")
+    container = lab.cluster.get("pod", "web-drift-1")["status"]["containerStatuses"][0]["containerID"]
+
+    machine.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kubelet")
+    machine.run("systemctl", "mask", "--now", "--runtime", "node-problem-detector")
+
+    until(lambda: int(node.provider.get("drift-1")["status"].get("driftCount", 0)) >= 2, "the provider is told")
+    until(lambda: flex(machine, "verify", check=False).code == 0, "it is repaired")
+    said = machine.run("cat", "/var/log/aks-flex-node/agent.log").out
+    seen = [one for one in map(json.loads, said.splitlines()) if one["event"] == "drift"]
+    assert any("config.toml" in one["message"] and "+# was here" in one["diff"] for one in seen)
+    assert lab.cluster.get("pod", "web-drift-1")["status"]["containerStatuses"][0]["containerID"] == container
+
+    # Only told, where the policy says so.
+    node.follows(node.update(nodeConfig={"driftPolicy": "log"}))
+    machine.run("sh", "-c", "echo '# again' >>/etc/containerd/config.toml")
+    until(lambda: node.condition("Drifted").get("status") == "True", "drift is reported")
+    assert "config.toml" in node.condition("Drifted")["message"]
+    assert flex(machine, "verify", check=False).code == 1
+
+    # And repaired when it says so again; but not for ever, when somebody else wants it otherwise.
+    node.follows(node.update(nodeConfig={"driftPolicy": "repair"}))
+    fight = "while sleep 0.5; do grep -q fight /etc/default/kubelet || echo '# fight' >>/etc/default/kubelet; done"
+    machine.run("systemd-run", "--unit=fighter", "--collect", "sh", "-c", fight)
+    try:
+        until(lambda: node.condition("Drifted").get("reason") == "Fighting", "it gives in, and says so")
+        assert "/etc/default/kubelet" in node.condition("Drifted")["message"]
+    finally:
+        machine.run("systemctl", "stop", "fighter")
+
+
+def test_a_node_that_lost_its_certificate_its_kubeconfig_or_its_node_comes_back_alone(
+    lab: Lab, follow: Callable[..., Followed]
+) -> None:
+    node = follow("lost-1")
+    machine = node.machine
+    node.join()
+    until(lambda: node.condition("Ready").get("status") == "True", "it is Ready")
+
+    lab.cluster.run("delete", "node", "lost-1")
+    until(lambda: bool(node.node()) and ready(node), "its Node is back")
+
+    kubeconfig = "/var/lib/kubelet/kubeconfig"
+    machine.run("sh", "-c", f"rm {kubeconfig} /var/lib/kubelet/pki/kubelet-client-*; systemctl restart kubelet")
+    until(lambda: machine.run("test", "-e", kubeconfig, check=False).ok, "its kubeconfig is back")
+    until(lambda: node.condition("Ready").get("status") == "True", "it is Ready again")
+    until(lambda: node.provider.join_state("lost-1") == "Joined", "the cluster has seen it join again")
+
+
+def ready(node: Followed) -> bool:
+    conditions = node.node()["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def test_a_new_secret_reaches_the_node_with_the_old_one_and_is_tried_before_the_old_is_dropped(
+    lab: Lab, follow: Callable[..., Followed]
+) -> None:
+    node = follow("rotate-1")
+    directory = lab.azure.directory
+    node.join()
+    until(lambda: node.status()["following"]["standing"] == "Following", "it follows")
+
+    # Written down before Entra knows it: the old one stays in use, and that is told.
+    version = node.update(secret="a-new-secret")
+    node.follows(version)
+    until(lambda: "do not work yet" in (node.status()["following"]["credentials"] or ""), "the new one is tried")
+    assert node.condition("CredentialsRefused")["status"] == "True"
+
+    node.principal = directory.change(node.principal, secret="a-new-secret")
+    until(lambda: secret_in(node) == "a-new-secret", "the new one is taken")
+    node.follows(node.update(nodeConfig={"labels": {"rotated": "yes"}}))
+    said = node.machine.run("sh", "-c", "journalctl --no-pager; cat /var/log/aks-flex-node/agent.log").out
+    assert "a-new-secret" not in said
+    assert node.machine.run("stat", "-c", "%a", "/var/lib/aks-flex-node/current-config.json").out.strip() == "600"
+
+
+def secret_in(node: Followed) -> str:
+    text = node.machine.run("cat", "/var/lib/aks-flex-node/current-config.json").out
+    return str(json.loads(text)["config"]["azure"]["servicePrincipal"]["clientSecret"])
+
+
+@pytest.mark.long
+def test_a_new_authority_of_the_cluster_is_trusted_beside_the_old_one(
+    lab: Lab, follow: Callable[..., Followed], tmp_path: Path
+) -> None:
+    node = follow("ca-1")
+    node.join()
+    other = CertificateAuthority(tmp_path)
+    other.ensure()
+    both = lab.authority.certificate.read_bytes() + other.certificate.read_bytes()
+    known = lab.provider.cluster_file.read_text()
+    kubelet = started(node.machine, "kubelet")
+
+    changed = json.loads(known)
+    changed["clusters"][0]["cluster"]["certificate-authority-data"] = b64encode(both).decode()
+    introduce(lab, tmp_path, json.dumps(changed))
+    try:
+        trusted = ("cat", "/etc/kubernetes/certs/ca.crt")
+        until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 2, "both are trusted")
+        node.follows(str(node.provider.get("ca-1")["configVersion"]))
+        assert started(node.machine, "kubelet") != kubelet
+        assert ready(node)
+    finally:
+        introduce(lab, tmp_path, known)
+    until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 1, "and the old one alone again")
+
+
+def introduce(lab: Lab, folder: Path, kubeconfig: str) -> None:
+    """Tell the provider how it reaches the cluster, and whom to trust there."""
+    file = folder / "kubeconfig"
+    file.write_text(kubeconfig)
+    file.chmod(0o600)
+    where = (f"--kubeconfig={file}", f"--server={network.API_URL}", f"--location={LOCATION}", f"--tenant={TENANT_ID}")
+    lab.provider.run_cli_on_state("cluster", "add", CLUSTER_ID, *where)

@@ -1,0 +1,36 @@
+"""Nodes that are followed through power cuts and many things at once: a few here, many in tests/long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos.network_cuts import cut_upgrades
+from tests.chaos.runner import joined, storm
+from tests.chaos.seeds import seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+    Add = Callable[..., EdgeMachine]
+
+CUTS = 1
+OPERATIONS = 10
+
+
+def test_an_upgrade_whose_power_is_cut_goes_on_and_the_node_works(lab: Lab, add_machine: Add) -> None:
+    chance = seeded(1)
+    with joined(lab, [add_machine("cuts-1")]) as (node,):
+        cut_upgrades(node, chance, CUTS)
+
+
+@pytest.mark.long
+def test_three_nodes_end_as_they_were_asked_for_whatever_happens_to_them(lab: Lab, add_machine: Add) -> None:
+    chance = seeded(1)
+    machines = [add_machine(f"storm-{number}") for number in (1, 2, 3)]
+    with joined(lab, machines) as nodes:
+        storm(nodes, chance, OPERATIONS)

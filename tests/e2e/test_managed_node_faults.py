@@ -1,0 +1,266 @@
+"""What goes wrong while a node is followed: it stays a node, says why, and goes on when it can."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_lab.mirror.fault_rules import StatusFault
+from aks_flex_lab.tools.artifacts import artifact_tree
+from tests.agents import flex, web_pod
+from tests.harness import Lines
+from tests.managed_node import Followed
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+    Add = Callable[..., EdgeMachine]
+
+BROKEN = "1.33.99"
+FAILING = """#!/bin/sh
+echo 'E0101 00:00:00.000000 1 run.go:74] "command failed" err="this one was built to fail"' >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def broken(lab: Lab) -> Iterator[str]:
+    """A version of the kubelet that the mirror has, and that ends as soon as it is started."""
+    folder = artifact_tree(lab.toolbox) / f"dl.k8s.io/v{BROKEN}"
+    for program in ("kubelet", "kubectl", "kubeadm"):
+        place = folder / f"bin/linux/amd64/{program}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(FAILING)
+        digest = hashlib.sha256(FAILING.encode()).hexdigest()
+        place.with_name(f"{program}.sha256").write_text(digest)
+    yield BROKEN
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def node(lab: Lab) -> Iterator[Followed]:
+    """One node for all of these: each leaves it as it found it, but for its versions."""
+    from aks_flex_lab.machines.base_system import DebianRelease  # noqa: PLC0415
+
+    with lab.exclusive():
+        machine = lab.inventory.add("faults-1", DebianRelease.BOOKWORM, "site-1")
+    found = Followed.make(lab, machine, versions={"kubernetes": "1.33.13", "runc": "1.4.0"})
+    found.join()
+    until(lambda: found.condition("Ready").get("status") == "True", "the node is Ready")
+    yield found
+    found.delete()
+    with lab.exclusive():
+        lab.inventory.remove(machine)
+    lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+
+
+def reason(node: Followed) -> str:
+    return node.condition("ConfigApplied").get("reason", "")
+
+
+def kubelet(node: Followed) -> str:
+    return str(node.node()["status"]["nodeInfo"]["kubeletVersion"])
+
+
+def test_a_kubelet_that_does_not_run_is_gone_back_from_and_reported_with_its_own_words(
+    node: Followed, broken: str
+) -> None:
+    before = node.applied()
+
+    node.update(versions={**node.properties["versions"], "kubernetes": broken})
+
+    until(lambda: node.condition("UpgradeFailed").get("status") == "True", "the failure is reported")
+    assert "this one was built to fail" in node.condition("UpgradeFailed")["message"]
+    until(lambda: reason(node) == "ServiceFailed", "the configuration is reported as not applied")
+    assert node.applied() == before
+    assert kubelet(node) == "v1.33.13"
+    assert not node.node()["spec"].get("unschedulable")
+    assert node.status()["following"]["waiting"]["reason"] == "service-failed"
+    flex(node.machine, "health")
+
+    # It is not tried again, not even by an agent that was restarted.
+    tried = node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out
+    node.machine.run("systemctl", "restart", "aks-flex-node")
+    until(lambda: node.status()["following"]["standing"] == "Following", "the agent is back")
+    time.sleep(2)
+    assert node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out == tried
+    node.follows(node.update(versions={**node.properties["versions"], "kubernetes": "1.33.13"}))
+    until(lambda: node.condition("UpgradeFailed").get("status") == "False", "the failure is over")
+
+
+def test_a_disruption_budget_keeps_a_node_as_it_is_until_it_lets_the_pod_go(lab: Lab, node: Followed) -> None:
+    lab.cluster.apply(web_pod("web-faults-1", node.name))
+    lab.cluster.apply(budget())
+    until(lambda: lab.cluster.get("pod", "web-faults-1")["status"].get("phase") == "Running", "the pod runs")
+    until(lambda: counted(lab) == 1, "the budget has counted it")
+    versions = {**node.properties["versions"], "kubernetes": "1.34.4"}
+
+    node.update(versions=versions, nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 3}})
+
+    until(lambda: reason(node) == "DrainTimedOut", "it is told that the pod does not go")
+    said = node.condition("ConfigApplied")["message"]
+    assert "default/web-faults-1" in said
+    assert "web-budget" in said
+    assert kubelet(node) == "v1.33.13"
+    assert not node.node()["spec"].get("unschedulable")
+    assert lab.cluster.get("pod", "web-faults-1")["status"]["phase"] == "Running"
+
+    lab.cluster.run("delete", "pdb", "web-budget")
+    node.follows(node.update(nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 60}}))
+    assert kubelet(node) == "v1.34.4"
+
+
+def budget() -> dict[str, Any]:
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    metadata = {"name": "web-budget", "namespace": "default"}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+
+
+def counted(lab: Lab) -> int:
+    return int(lab.cluster.get("poddisruptionbudget", "web-budget").get("status", {}).get("currentHealthy", 0))
+
+
+def test_upgrades_wait_for_their_window_and_everything_for_the_end_of_a_pause(node: Followed) -> None:
+    opens = datetime.now(timezone.utc) + timedelta(hours=3)
+    window = {"start": f"{opens:%H:%M}", "durationMinutes": 15}
+    versions = {**node.properties["versions"], "runc": "1.5.2"}
+
+    node.update(
+        versions=versions,
+        nodeConfig={"labels": {"early": "yes"}, "updatePolicy": {"maintenanceWindow": window}},
+    )
+
+    until(lambda: reason(node) == "MaintenanceWindowClosed", "it waits for the window")
+    assert f"{opens:%H:%M}" in node.condition("ConfigApplied")["message"]
+    assert node.node()["metadata"]["labels"]["early"] == "yes"
+    assert node.status()["versions"]["runc"] == "1.4.0"
+    node.follows(node.update(nodeConfig={}))
+    assert node.status()["versions"]["runc"] == "1.5.2"
+
+    node.update(nodeConfig={"labels": {"late": "yes"}, "updatePolicy": {"paused": True}})
+    until(lambda: reason(node) == "Paused", "it is paused")
+    node.machine.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
+    until(lambda: node.condition("Drifted").get("status") == "True", "drift is told")
+    assert "late" not in node.node()["metadata"]["labels"]
+    assert "# was here" in node.machine.run("cat", "/etc/containerd/config.toml").out
+
+    node.follows(node.update(nodeConfig={"labels": {"late": "yes"}}))
+    assert node.node()["metadata"]["labels"]["late"] == "yes"
+    until(lambda: node.condition("Drifted").get("status") == "False", "and repaired")
+    node.follows(node.update(nodeConfig={}))
+
+
+def test_what_cannot_be_fetched_or_stored_changes_nothing(lab: Lab, node: Followed) -> None:
+    begun = node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out
+    versions = node.properties["versions"]
+
+    lab.mirror.add("*", StatusFault(503))
+    try:
+        node.update(versions={**versions, "cni": "1.7.1"}, query="&allowDowngrade=true")
+        until(lambda: reason(node) == "ArtifactUnreachable", "it says that the mirror is away")
+    finally:
+        lab.mirror.reset()
+
+    folder = "/var/lib/aks-flex-node/artifacts"
+    node.machine.run("mount", "-t", "tmpfs", "-o", "size=1m", "none", folder)
+    try:
+        node.update(nodeConfig={"labels": {"again": "yes"}}, query="&allowDowngrade=true")
+        until(lambda: reason(node) == "DiskFull", "it says that the disk is full")
+    finally:
+        node.machine.run("umount", folder)
+    assert node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out == begun
+    assert not node.node()["spec"].get("unschedulable")
+    node.follows(node.update(versions=versions, nodeConfig={}))
+
+
+def test_an_api_server_that_goes_away_during_an_upgrade_is_waited_for(lab: Lab, node: Followed) -> None:
+    other = "1.5.2" if node.status()["versions"]["runc"] == "1.4.0" else "1.4.0"
+    versions = {**node.properties["versions"], "runc": other}
+    version = node.update(versions=versions, query="&allowDowngrade=true")
+    until(lambda: stage(node) == "applying", "the upgrade is under way")
+    lab.fault_proxy.set_enabled("api", on=False)
+    try:
+        until(lambda: flex(node.machine, "status", "--json", check=False).ok, "the agent answers")
+        time.sleep(5)
+    finally:
+        lab.fault_proxy.clear("api")
+
+    node.follows(version)
+    assert not node.node()["spec"].get("unschedulable")
+
+
+def stage(node: Followed) -> str:
+    text = node.machine.run("cat", "/var/lib/aks-flex-node/update.json", check=False).out
+    return str(json.loads(text)["stage"]) if text.strip() else ""
+
+
+def test_a_provider_that_is_away_changes_nothing_and_is_found_again(lab: Lab, node: Followed) -> None:
+    process = lab.supervisor.process("provider")
+    assert process
+    process.kill()
+    until(lambda: node.status()["following"]["standing"] == "ProviderUnreachable", "it says so")
+    node.machine.run("sh", "-c", "rm /usr/local/bin/kubelet")
+    until(lambda: flex(node.machine, "verify", check=False).code == 0, "and repairs what is broken meanwhile")
+    flex(node.machine, "health")
+    lab.up(Lines())
+    until(lambda: node.status()["following"]["standing"] == "Following", "it is found again")
+    node.follows(node.update(nodeConfig={"labels": {"back": "yes"}}))
+
+
+def test_a_certificate_that_ended_while_the_machine_was_off_is_replaced(lab: Lab, node: Followed) -> None:
+    machine, folder = node.machine, "/var/lib/kubelet/pki"
+    machine.run("systemctl", "stop", "aks-flex-node", "kubelet")
+    machine.run("sh", "-c", f"umask 077; cat >{folder}/old.pem", input=expired(f"system:node:{node.name}").decode())
+    dated = f"{folder}/kubelet-client-2020-01-01-00-00-00.pem"
+    machine.run("sh", "-c", f"rm {folder}/kubelet-client-* && mv {folder}/old.pem {dated}")
+    machine.run("ln", "-s", dated, f"{folder}/kubelet-client-current.pem")
+
+    machine.run("systemctl", "start", "kubelet", "aks-flex-node")
+
+    until(lambda: good(node), "it has a certificate that is valid")
+    until(lambda: node.condition("Ready").get("status") == "True", "and is Ready")
+    flex(machine, "health")
+
+
+def good(node: Followed) -> bool:
+    found = node.status()["certificate"]
+    return found is not None and found["days"] > 1
+
+
+def expired(name: str) -> bytes:
+    """A node's certificate that nobody has any use for, with its key."""
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    from cryptography.x509.oid import NameOID  # noqa: PLC0415
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"), x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    )
+    long_ago = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    made = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(long_ago)
+        .not_valid_after(long_ago + timedelta(days=365))
+        .sign(key, hashes.SHA256())
+    )
+    form = serialization.PrivateFormat.PKCS8
+    private = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    return made.public_bytes(serialization.Encoding.PEM) + private
+
+
+def test_two_agents_never_follow_one_machine(node: Followed) -> None:
+    done = flex(node.machine, "follow", check=False)
+    assert done.code == 7
+    assert "already-following" in done.err

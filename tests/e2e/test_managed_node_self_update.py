@@ -1,0 +1,62 @@
+"""The agent replaces itself when its resource says so, and goes back from a version that does not run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agents import differences
+from tests.managed_node import Followed
+from tests.releases import published
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+    Add = Callable[..., EdgeMachine]
+
+WORK = "aks-flex-node-work.service"
+
+
+def agent(node: Followed) -> str:
+    return str(node.provider.get(node.name).get("status", {}).get("agentVersion", ""))
+
+
+@pytest.mark.long
+def test_an_agent_becomes_another_version_or_stays_what_it_was(lab: Lab, add_machine: Add) -> None:
+    node = Followed.make(lab, add_machine("self-1"))
+    machine = node.machine
+    before = machine.snapshot()
+    node.join()
+    until(lambda: agent(node) not in {"", "0.2.0"}, "it reports its version")
+    first = agent(node)
+
+    with published(lab, machine, "0.2.0", works=True):
+        node.update(versions={"agent": "0.2.0"})
+        until(lambda: agent(node) == "0.2.0", "it is another version")
+        node.update(versions={})
+        until(lambda: agent(node) == first, "it is what the machine came with")
+        until(lambda: not machine.run("test", "-e", "/opt/aks-flex-node/agent", check=False).ok, "and nothing else")
+        until(lambda: not machine.run("systemctl", "is-active", WORK, check=False).ok, "the work has ended")
+        assert node.status()["following"]["lastWork"]["result"] == "done"
+        node.update(versions={"agent": "0.2.0"})
+        until(lambda: agent(node) == "0.2.0", "and becomes the other again")
+    node.follows(node.update(nodeConfig={"labels": {"by": "the-new-one"}}))
+    assert node.node()["metadata"]["labels"]["by"] == "the-new-one"
+
+    with published(lab, machine, "0.3.0", works=False):
+        node.update(versions={"agent": "0.3.0"})
+        until(lambda: node.condition("AgentUpdateFailed").get("status") == "True", "it went back")
+    assert "built to fail" in node.condition("AgentUpdateFailed")["message"]
+    assert agent(node) == "0.2.0" != first
+    node.follows(node.update(nodeConfig={"labels": {"by": "the-same"}}))
+    assert node.node()["metadata"]["labels"]["by"] == "the-same"
+
+    node.delete()
+    until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, "it leaves")
+    until(lambda: not machine.run("systemctl", "is-active", WORK, check=False).ok, "and is done")
+    assert differences(before, machine) == []

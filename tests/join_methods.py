@@ -1,0 +1,47 @@
+"""Ways into the lab's cluster by an Azure identity, from a test: what a resource says, and what the lab is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from aks_flex_lab.components.resource_provider import LOCATION, OWNER_ROLE_ID, RESOURCE_GROUP_ID
+
+if TYPE_CHECKING:
+    from tests.managed_node import Followed
+
+EXEC = {"useAzureAuth": True, "method": "exec"}
+CERTIFICATE = {"useAzureAuth": True, "method": "certificate"}
+
+
+def by_managed_identity(node: Followed) -> None:
+    """The machine becomes a VM of the lab's Azure, with an identity of its own."""
+    azure = node.lab.azure
+    identity = azure.directory.managed_identity(node.name, f"/subscriptions/lab/identities/{node.name}")
+    azure.metadata.assign_identities(node.machine, identity)
+    managed = {"clientId": identity.client_id}
+    node.properties["azureAuth"] = {"method": "managedIdentity", "managedIdentity": managed}
+
+
+def by_arc(node: Followed) -> list[str]:
+    """The machine is to be registered with the lab's Arc; words by which a join may do that."""
+    arc = {"resourceGroup": "lab", "location": LOCATION, "autoRoleAssignment": True}
+    node.properties["azureAuth"] = {"method": "arc", "arc": arc}
+    return [
+        *as_operator(node),
+        "--set",
+        f"azure.arc.package.keyFingerprints={json.dumps([node.lab.azcmagent_repository.fingerprint])}",
+    ]
+
+
+def as_operator(node: Followed) -> list[str]:
+    """Words by which a join has an operator's rights in the lab's Azure."""
+    lab, secret, file = node.lab, f"secret-of-the-operator-of-{node.name}", "/root/operator-secret"
+    principal = lab.azure.directory.service_principal(f"operator-{node.name}", secret)
+    lab.azure.assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, principal.object_id)
+    node.machine.run("sh", "-c", f"umask 077; cat >{file}", input=secret)
+    settings = {
+        "azure.servicePrincipal.clientId": principal.client_id,
+        "azure.servicePrincipal.clientSecretFile": file,
+    }
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

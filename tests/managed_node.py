@@ -1,0 +1,78 @@
+"""Nodes that an agent stays on, from a test: described at the lab's provider with an identity of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab import node_agent
+from tests.agents import facts, flex
+from tests.providers import VERSION, Provider
+from tests.wait import until, until_named
+
+if TYPE_CHECKING:
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+
+@dataclass
+class Followed:
+    """One machine, its resource, and its identity."""
+
+    lab: Lab
+    machine: EdgeMachine
+    principal: EntraPrincipal
+    properties: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, lab: Lab, machine: EdgeMachine, **properties: Any) -> Followed:
+        """Describe it; nothing has joined yet. The agent is in the machine."""
+        until_named(machine, "provider.flex.internal")
+        node_agent.install(machine)
+        principal = lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}")
+        return cls(lab, machine, principal, properties)
+
+    @property
+    def name(self) -> str:
+        return self.machine.name
+
+    @property
+    def provider(self) -> Provider:
+        return Provider(self.lab)
+
+    def body(self, secret: str = "") -> dict[str, Any]:
+        principal = {"clientId": self.principal.client_id, "clientSecret": secret or self.principal.secret}
+        auth = {"method": "servicePrincipal", "servicePrincipal": principal}
+        return {"continuousMonitoring": True, "azureAuth": auth, **self.properties}
+
+    def join(self, *words: str) -> None:
+        """From URL to Ready, by one command."""
+        flex(self.machine, "agent", "--config-url", self.provider.put(self.name, self.body()), *words)
+
+    def update(self, secret: str = "", query: str = "", **properties: Any) -> str:
+        """Change what is wanted; the new version."""
+        self.properties = {**self.properties, **properties}
+        path = f"{self.provider.node(self.name)}?{VERSION}{query}"
+        answer = self.provider.ask("PUT", path, {"properties": self.body(secret)})
+        assert answer.status in {200, 201}, answer
+        return str(answer.document["properties"]["configVersion"])
+
+    def applied(self) -> str:
+        return str(self.provider.get(self.name).get("status", {}).get("appliedConfigVersion", ""))
+
+    def follows(self, version: str) -> None:
+        until(lambda: self.applied() == version, f"{self.name} applies {version}")
+
+    def condition(self, kind: str) -> dict[str, str]:
+        conditions = self.provider.get(self.name).get("status", {}).get("conditions", ())
+        return next((each for each in conditions if each["type"] == kind), {})
+
+    def node(self) -> Any:
+        return self.lab.cluster.get("node", self.name)
+
+    def status(self) -> Any:
+        return facts(self.machine, "status")
+
+    def delete(self) -> None:
+        self.provider.delete(self.name)

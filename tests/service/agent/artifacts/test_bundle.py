@@ -1,0 +1,167 @@
+"""An offline bundle, made from a real publisher and used without one."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.artifacts import ArtifactFile, clean_cache, list_cache, make_bundle
+from aks_flex_node.errors import ArtifactError
+from tests.service.agent.http_fakes import refusal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.agent.artifacts import ArtifactTree
+    from tests.service.agent.http_fakes import Publisher
+
+KINDS = ("bundle", "bundle.tar", "bundle.tar.gz")
+
+
+@pytest.fixture
+def tree(publisher: Publisher) -> ArtifactTree:
+    return publisher.tree(publisher.kubelet(), publisher.tools())
+
+
+def bundled(publisher: Publisher, tree: ArtifactTree, name: str) -> Path:
+    target = publisher.room / name
+    made = make_bundle([tree], publisher.sources, publisher.room / "cache", target, "amd64")
+    assert [entry.size > 0 for entry in made.artifacts] == [True, True]
+    publisher.mirror.reset()
+    return target
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bundle_serves_everything_without_a_network(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
+    expected = publisher.store().wait(publisher.tree(*tree.artifacts, component=tree.component), 60)
+    target = bundled(publisher, tree, kind)
+    offline = publisher.store(bundle=str(target), cache="elsewhere")
+    again = publisher.tree(*tree.artifacts, component="offline")
+    assert offline.wait(again, 60).files == expected.files
+    assert publisher.mirror.requests() == {}
+    assert all(each.cached for each in offline.transfers())
+
+
+def test_what_two_trees_take_from_one_artifact_is_bundled_once(publisher: Publisher, tree: ArtifactTree) -> None:
+    other = publisher.tree(
+        replace(publisher.tools(), files=(ArtifactFile("bin/tool", "bin/renamed"),)), component="other"
+    )
+    made = make_bundle([tree, other], publisher.sources, publisher.room / "cache", publisher.room / "b.tar", "amd64")
+    assert [entry.url for entry in made.artifacts] == [publisher.url("kubelet"), publisher.url("tools.tar.gz")]
+    offline = publisher.store(bundle=str(publisher.room / "b.tar"), cache="elsewhere")
+    assert list(offline.wait(other, 60).files) == ["bin/renamed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bundle_that_lacks_an_artifact_names_it(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
+    target = bundled(publisher, tree, kind)
+    lacking = publisher.tree(publisher.runc(), component="runc")
+    error = refusal(publisher.store(bundle=str(target), cache="elsewhere"), lacking)
+    assert error.name == "bundle-incomplete"
+    assert publisher.url("runc.amd64") in error.message
+
+
+@pytest.mark.parametrize("kind", ["bundle", "bundle.tar"])
+def test_a_bundle_that_was_altered_names_the_file(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
+    target = bundled(publisher, tree, kind)
+    file = next(target.glob("*/kubelet")) if target.is_dir() else target
+    with file.open("r+b") as opened:
+        opened.seek(file.stat().st_size // 2 if target.is_dir() else 200_000)
+        opened.write(b"altered")
+    error = refusal(publisher.store(bundle=str(target)), tree)
+    assert error.name == "bundle-broken"
+    assert "kubelet" in error.message
+
+
+def test_a_packed_bundle_that_is_cut_off_is_named(publisher: Publisher, tree: ArtifactTree) -> None:
+    target = bundled(publisher, tree, "bundle.tar.gz")
+    target.write_bytes(target.read_bytes()[: target.stat().st_size // 2])
+    assert refusal(publisher.store(bundle=str(target), cache="elsewhere"), tree).name == "bundle-broken"
+
+
+def test_a_bundle_without_one_of_its_files_names_it(publisher: Publisher, tree: ArtifactTree) -> None:
+    target = bundled(publisher, tree, "bundle")
+    next(target.glob("*/tools.tar.gz")).unlink()
+    error = refusal(publisher.store(bundle=str(target)), tree)
+    assert error.name == "bundle-incomplete"
+    assert "tools.tar.gz" in error.message
+
+
+@pytest.mark.parametrize(
+    ("wire", "reason"),
+    [("{", "makes no sense"), ('{"format": 99}', "format is 99"), ('{"format": 1, "arch": "amd64"}', "artifacts")],
+)
+def test_a_manifest_that_makes_no_sense_is_refused(
+    publisher: Publisher, tree: ArtifactTree, wire: str, reason: str
+) -> None:
+    target = bundled(publisher, tree, "bundle")
+    (target / "manifest.json").write_text(wire)
+    error = refusal(publisher.store(bundle=str(target)), tree)
+    assert error.name == "bundle-broken"
+    assert reason in error.message
+
+
+def test_a_manifest_cannot_lead_out_of_the_bundle(publisher: Publisher, tree: ArtifactTree) -> None:
+    target = bundled(publisher, tree, "bundle")
+    wire = json.loads((target / "manifest.json").read_text())
+    for entry in wire["artifacts"]:
+        entry["file"] = f"../bundle/{entry['file']}"
+    (target / "manifest.json").write_text(json.dumps(wire))
+    assert refusal(publisher.store(bundle=str(target)), tree).name == "bundle-incomplete"
+
+
+def test_a_bundle_that_is_not_there_is_named(publisher: Publisher, tree: ArtifactTree) -> None:
+    error = refusal(publisher.store(bundle="/nowhere/bundle.tar"), tree)
+    assert error.name == "bundle-broken"
+    assert "/nowhere/bundle.tar" in error.message
+
+
+def test_the_configurations_digest_stands_above_the_bundles(publisher: Publisher, tree: ArtifactTree) -> None:
+    target = bundled(publisher, tree, "bundle.tar")
+    pinned = publisher.tree(publisher.kubelet(digest="sha256:" + "0" * 64))
+    assert refusal(publisher.store(bundle=str(target)), pinned).name == "bundle-broken"
+
+
+def test_a_bundles_manifest_comes_first_and_names_no_owner(publisher: Publisher, tree: ArtifactTree) -> None:
+    with tarfile.open(bundled(publisher, tree, "bundle.tar")) as tar:
+        names = [(info.name, info.uid, info.mode) for info in tar]
+    assert names[0] == ("manifest.json", 0, 0o644)
+    assert len(names) == 3
+
+
+def test_an_older_bundle_is_replaced_but_nothing_else(publisher: Publisher, tree: ArtifactTree) -> None:
+    target = bundled(publisher, tree, "bundle")
+    assert bundled(publisher, tree, "bundle") == target
+    (target / "manifest.json").unlink()
+    with pytest.raises(ArtifactError) as caught:
+        bundled(publisher, tree, "bundle")
+    assert caught.value.name == "bundle-target-taken"
+    assert list(target.iterdir())
+
+
+def test_a_bundle_of_what_is_missing_leaves_nothing(publisher: Publisher) -> None:
+    lost = publisher.tree(publisher.kubelet(url=publisher.url("lost"), digest="0" * 64), publisher.tools())
+    target = publisher.room / "bundle.tar"
+    with pytest.raises(ArtifactError) as caught:
+        make_bundle([lost], publisher.sources, publisher.room / "cache", target, "amd64")
+    assert caught.value.name == "artifact-missing"
+    assert not list(publisher.room.glob("bundle*"))
+
+
+def test_the_cache_is_listed_and_cleaned(publisher: Publisher, tree: ArtifactTree) -> None:
+    cache = publisher.room / "cache"
+    publisher.store().wait(tree, 60)
+    found = {entry.name: entry for entry in list_cache(cache)}
+    assert set(found) == {"kubelet", "tools.tar.gz"}
+    assert found["kubelet"].component == "kubernetes"
+    assert found["kubelet"].urls == (publisher.url("kubelet"),)
+    assert found["kubelet"].complete
+    freed = clean_cache(cache, {found["kubelet"].digest})
+    assert freed >= found["tools.tar.gz"].size
+    assert [entry.name for entry in list_cache(cache)] == ["kubelet"]
+    assert clean_cache(cache, set()) < found["kubelet"].size  # the tree still shares it
+    assert (tree.staging / "bin/kubelet").exists()

@@ -1,0 +1,234 @@
+"""Proxies, and servers with habits that the lab's mirror does not have."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from base64 import b64encode
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.artifacts import ArtifactFile
+from tests.service.agent.http_fakes import KUBELET, refusal
+from tests.service.http_servers import Handler, listening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.service.agent.http_fakes import Publisher
+
+LOGIN = "Basic " + b64encode(b"joe:s3cret").decode()
+
+
+class Quiet(Handler):
+    protocol_version = "HTTP/1.1"
+
+
+class Proxy(Quiet):
+    """CONNECT to anywhere, for whoever has the password."""
+
+    seen: list[str]
+
+    def do_CONNECT(self) -> None:  # noqa: N802 - http.server's name
+        self.seen.append(self.path)
+        self.close_connection = True
+        if self.headers.get("Proxy-Authorization") != LOGIN:
+            self.send_error(407)
+            return
+        host, _, port = self.path.partition(":")
+        with socket.create_connection((host, int(port))) as there:
+            self.send_response(200)
+            self.end_headers()
+            back = threading.Thread(target=pump, args=(there, self.connection))
+            back.start()
+            pump(self.connection, there)
+            back.join()
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while piece := source.recv(1 << 16):
+            target.sendall(piece)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        return
+
+
+@contextmanager
+def serving(handler: type[Handler]) -> Iterator[str]:
+    """The address of a server on loopback, while it runs."""
+    with listening(handler) as url:
+        yield url.removeprefix("http://")
+
+
+@pytest.fixture
+def proxied() -> Iterator[tuple[str, list[str]]]:
+    """A proxy's address, and the places it was asked to connect to."""
+    seen: list[str] = []
+    with serving(type("SeenProxy", (Proxy,), {"seen": seen})) as address:
+        yield address, seen
+
+
+def test_a_proxy_is_used_with_its_password(publisher: Publisher, proxied: tuple[str, list[str]]) -> None:
+    address, seen = proxied
+    store = publisher.store(https_proxy=f"http://joe:s3cret@{address}")
+    assert store.wait(publisher.tree(publisher.kubelet(), publisher.tools()), 60)
+    assert set(seen) == {publisher.base.removeprefix("https://")}
+
+
+@pytest.mark.parametrize("direct", ["localhost", ".localhost", "*"])
+def test_who_is_to_be_reached_directly_is(publisher: Publisher, proxied: tuple[str, list[str]], direct: str) -> None:
+    address, seen = proxied
+    store = publisher.store(https_proxy=f"http://{address}", no_proxy=("10.0.0.0/8", direct))
+    assert store.wait(publisher.tree(publisher.kubelet()), 60)
+    assert seen == []
+
+
+def test_a_proxy_that_refuses_us_is_named_without_the_password(
+    publisher: Publisher, proxied: tuple[str, list[str]]
+) -> None:
+    address, seen = proxied
+    error = refusal(publisher.store(https_proxy=f"http://joe:wr0ng@{address}"), publisher.tree(publisher.kubelet()))
+    assert (error.name, error.again) == ("artifact-unreachable", False)
+    assert f"the proxy {address}" in error.message
+    assert "407" in error.message
+    assert "wr0ng" not in f"{error!r} {error} {error.__cause__!r}"
+    assert len(seen) == 1
+
+
+def test_a_proxy_that_is_away_is_named_without_the_password(publisher: Publisher) -> None:
+    store = publisher.store(https_proxy="http://joe:s3cret@localhost:1")
+    error = refusal(store, publisher.tree(publisher.kubelet()))
+    assert "the proxy localhost:1 refused the connection" in error.message
+    assert "s3cret" not in f"{error!r} {error} {error.__cause__!r}"
+
+
+def habit(answer: Callable[[Quiet], None]) -> type[Quiet]:
+    return type("Habit", (Quiet,), {"do_GET": answer})
+
+
+def fetch(publisher: Publisher, address: str) -> str:
+    """How it ends: an error's name, or `ready`."""
+    digest = f"sha256:{hashlib.sha256(KUBELET).hexdigest()}"
+    artifact = publisher.kubelet(url=f"http://{address}/kubelet", digest=digest)
+    tree, store = publisher.tree(artifact), publisher.store()
+    store.prepare([tree])
+    try:
+        store.wait(tree, 60)
+    except Exception as error:
+        return getattr(error, "name", repr(error))
+    return "ready" if (tree.staging / "bin/kubelet").read_bytes() == KUBELET else "wrong"
+
+
+def send(call: Quiet, status: int, headers: dict[str, str], content: bytes = b"") -> None:
+    call.send_response(status)
+    for name, value in headers.items():
+        call.send_header(name, value)
+    call.end_headers()
+    call.wfile.write(content)
+
+
+def test_a_server_that_ignores_ranges_starts_from_nought(publisher: Publisher) -> None:
+    asked: list[str] = []
+
+    def answer(call: Quiet) -> None:
+        asked.append(call.headers.get("Range", "-"))
+        content = KUBELET if len(asked) > 1 else KUBELET[:500_000]
+        call.close_connection = True
+        send(call, 200, {"Content-Length": str(len(KUBELET)), "ETag": '"one"'}, content)
+
+    with serving(habit(answer)) as address:
+        assert fetch(publisher, address) == "ready"
+    assert asked[0] == "-"
+    assert asked[1].startswith("bytes=")
+
+
+def test_a_server_that_resumes_elsewhere_is_not_believed(publisher: Publisher) -> None:
+    asked: list[str] = []
+
+    def answer(call: Quiet) -> None:
+        asked.append(call.headers.get("Range", "-"))
+        call.close_connection = True
+        if asked[-1] == "-":
+            content = KUBELET if len(asked) > 1 else KUBELET[:500_000]
+            send(call, 200, {"Content-Length": str(len(KUBELET))}, content)
+        else:
+            send(call, 206, {"Content-Range": f"bytes 7-{len(KUBELET) - 1}/{len(KUBELET)}"}, KUBELET[7:])
+
+    with serving(habit(answer)) as address:
+        assert fetch(publisher, address) == "ready"
+    assert [each == "-" for each in asked] == [True, False, True]
+
+
+def test_a_file_that_changed_on_the_server_is_fetched_anew(publisher: Publisher) -> None:
+    conditions: list[str] = []
+
+    def answer(call: Quiet) -> None:
+        conditions.append(call.headers.get("If-Range", "-"))
+        call.close_connection = True
+        content = KUBELET if len(conditions) > 1 else b"x" * 500_000
+        send(call, 200, {"Content-Length": str(len(KUBELET)), "ETag": f'"{len(conditions)}"'}, content)
+
+    with serving(habit(answer)) as address:
+        assert fetch(publisher, address) == "ready"
+    assert conditions == ["-", '"1"']
+
+
+def test_a_chunked_answer_without_a_length_is_read_to_its_end(publisher: Publisher) -> None:
+    def answer(call: Quiet) -> None:
+        half = len(KUBELET) // 2
+        chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (KUBELET[:half], KUBELET[half:], b""))
+        send(call, 200, {"Transfer-Encoding": "chunked"}, chunks)
+
+    with serving(habit(answer)) as address:
+        assert fetch(publisher, address) == "ready"
+
+
+def test_an_answer_that_is_far_too_long_is_refused_at_once(publisher: Publisher) -> None:
+    with serving(habit(lambda call: send(call, 200, {"Content-Length": str(1 << 40)}))) as address:
+        assert fetch(publisher, address) == "artifact-too-large"
+
+
+def test_an_endless_checksum_file_is_refused(publisher: Publisher) -> None:
+    with serving(habit(lambda call: send(call, 200, {"Content-Length": str(4 << 20)}, b"a" * (4 << 20)))) as address:
+        sums = (f"http://{address}/sums",)
+        error = refusal(publisher.store(), publisher.tree(publisher.kubelet(checksums=sums)))
+    assert error.name == "artifact-too-large"
+
+
+def test_redirects_are_followed_but_not_for_ever(publisher: Publisher) -> None:
+    def answer(call: Quiet) -> None:
+        if call.path == "/end":
+            send(call, 200, {"Content-Length": str(len(KUBELET))}, KUBELET)
+        else:
+            target = call.path + "x" if loop else "/end"
+            send(call, 302, {"Location": target, "Content-Length": "0"})
+
+    with serving(habit(answer)) as address:
+        loop = True
+        assert fetch(publisher, address) == "redirect-refused"
+        loop = False
+        assert fetch(publisher, address) == "ready"
+
+
+def test_a_redirect_may_lead_to_tls(publisher: Publisher) -> None:
+    target = {"Location": publisher.url("kubelet"), "Content-Length": "0"}
+    with serving(habit(lambda call: send(call, 301, target))) as address:
+        assert fetch(publisher, address) == "ready"
+
+
+def test_the_password_of_a_mirror_is_sent_and_not_shown(publisher: Publisher) -> None:
+    def answer(call: Quiet) -> None:
+        right = call.headers.get("Authorization") == LOGIN
+        send(call, 404 if right else 401, {"Content-Length": "0"})
+
+    with serving(habit(answer)) as address:
+        store = publisher.store(base_url=f"http://joe:s3cret@{address}/mirror")
+        tree = publisher.tree(publisher.kubelet(files=(ArtifactFile("", "bin/kubelet"),), digest="0" * 64))
+        error = refusal(store, tree)
+    assert error.name == "artifact-missing"
+    assert f"http://{address}/mirror/localhost:" in error.message
+    assert "s3cret" not in str(error)

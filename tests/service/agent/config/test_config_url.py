@@ -1,0 +1,235 @@
+"""The agent fetches its configuration from a real TLS server, and trusts it for the right reason alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import socketserver
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.artifacts import DownloadOptions, RetryBackoff
+from aks_flex_node.agent.config.remote import fetch_config
+from aks_flex_node.api import config_urls
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.crypto.self_signed import PrivateCa, create_ca, sign_server_certificate
+from tests.service.agent.bundle_servers import Answer, bundle_server
+from tests.service.http_servers import Handler, listening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.agent.config.remote import ConfigBundle
+    from aks_flex_rp.crypto.tls_certificates import CertificateChain
+    from tests.service.agent.bundle_servers import BundleServer
+
+PATH = "/configs/canary-of-a-url"
+BUNDLE = {"config": {"node": {"name": "edge-1"}, "kubernetes": {"version": "1.34.4"}}, "configVersion": "1708123456"}
+QUICK = RetryBackoff(first_delay=0.01, max_delay=0.02, max_retry_after=0.05)
+YEAR = 366 * 86400.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[BundleServer]:
+    with bundle_server(tmp_path / "tls") as running:
+        running.answers[PATH] = [Answer(body=json.dumps(BUNDLE).encode())]
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.DEBUG):
+        yield
+        assert "canary" not in caplog.text
+
+
+def fetched(url: str, *, ca_file: str | None = None, https_proxy: str | None = None) -> ConfigBundle:
+    sources = DownloadOptions(attempts=2, stall_seconds=5.0, ca_file=ca_file, https_proxy=https_proxy)
+    return fetch_config(config_urls.parse(url), sources, QUICK)
+
+
+def refused(url: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        fetched(url)
+    told = f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
+    assert "canary" not in told
+    assert "localhost" in told or "127.0.0.1" in told
+    return caught.value
+
+
+def test_with_the_right_pin_a_bare_machine_gets_its_bundle_with_one_request(server: BundleServer) -> None:
+    bundle = fetched(server.url(PATH))
+    assert json.loads(bundle.text) == BUNDLE
+    assert bundle.version == "1708123456"
+    assert server.asked == [PATH]
+
+
+def test_a_wrong_pin_is_refused_before_anything_is_asked(server: BundleServer) -> None:
+    error = refused(server.url(PATH, pin="ab" * 32))
+    assert error.name == "config-url-untrusted"
+    assert "does not show the CA" in error.message
+    assert server.asked == []
+
+
+def test_without_a_pin_an_unknown_authority_is_refused_and_the_hint_tells_of_the_pin(server: BundleServer) -> None:
+    error = refused(server.url(PATH, pin=""))
+    assert error.name == "config-url-untrusted"
+    assert "#ca=sha256" in error.hint
+    assert server.asked == []
+
+
+def test_without_a_pin_an_authority_that_the_machine_knows_is_enough(server: BundleServer, tmp_path: Path) -> None:
+    assert fetched(server.url(PATH, pin=""), ca_file=str(tmp_path / "tls/ca.crt")).version == "1708123456"
+
+
+def test_the_right_authority_for_another_name_is_refused(server: BundleServer) -> None:
+    error = refused(server.url(PATH, host="127.0.0.1"))
+    assert error.name == "config-url-untrusted"
+    assert server.asked == []
+
+
+@dataclass(frozen=True)
+class Impostor:
+    """Shows the true authority's certificate, and has none that it signed."""
+
+    true: CertificateChain
+
+    def current(self, now: float) -> CertificateChain:
+        own = sign_server_certificate(create_ca(now), ("localhost",), now)
+        return type(own)(own.key, (own.certificates[0], *self.true.certificates))
+
+
+def test_an_impostor_that_shows_the_pinned_certificate_is_refused(tmp_path: Path) -> None:
+    true = create_ca(time.time())
+    with bundle_server(tmp_path, source=Impostor(true)) as server:
+        assert refused(server.url(PATH, pin=true.pin)).name == "config-url-untrusted"
+        assert server.asked == []
+
+
+def test_an_expired_certificate_is_refused_with_its_reason(tmp_path: Path) -> None:
+    with bundle_server(tmp_path, now=time.time() - YEAR) as server:
+        error = refused(server.url(PATH))
+        assert "expired" in error.message
+        assert server.asked == []
+
+
+def test_a_renewed_certificate_is_served_by_the_running_server_under_the_same_pin(tmp_path: Path) -> None:
+    with bundle_server(tmp_path, now=time.time() - YEAR) as server:
+        server.answers[PATH] = [Answer(body=json.dumps(BUNDLE).encode())]
+        url = server.url(PATH)
+        assert refused(url).name == "config-url-untrusted"
+        assert server.serving.refresh(time.time())
+        assert fetched(url).version == "1708123456"
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_a_dead_url_says_how_to_get_a_new_one(server: BundleServer, status: int) -> None:
+    server.answers[PATH] = [Answer(status)]
+    error = refused(server.url(PATH))
+    assert error.name == "config-url-dead"
+    assert "regenerateToken" in error.hint
+    assert server.asked == [PATH]
+
+
+def test_a_redirect_is_not_followed(server: BundleServer) -> None:
+    server.answers[PATH] = [Answer(302, headers={"Location": server.url("/canary-elsewhere", pin="")})]
+    assert refused(server.url(PATH)).name == "config-url-refused"
+    assert server.asked == [PATH]
+
+
+def test_a_body_without_end_is_cut_off(server: BundleServer) -> None:
+    server.answers[PATH] = [Answer(body=b" " * (3 << 20))]
+    error = refused(server.url(PATH))
+    assert error.name == "bundle-invalid"
+    assert "megabyte" in error.message
+
+
+@pytest.mark.parametrize("body", [b"<html>canary</html>", b"[]", b'{"config": "canary"}', b"\xff", b"[" * 100_000])
+def test_what_is_no_bundle_is_told_and_not_shown(server: BundleServer, body: bytes) -> None:
+    server.answers[PATH] = [Answer(body=body)]
+    assert refused(server.url(PATH)).name == "bundle-invalid"
+
+
+def test_a_service_that_is_busy_for_a_moment_is_asked_again(server: BundleServer) -> None:
+    server.answers[PATH].insert(0, Answer(503, headers={"Retry-After": "0"}))
+    assert fetched(server.url(PATH)).version == "1708123456"
+    assert server.asked == [PATH, PATH]
+
+
+def test_a_server_that_is_not_there_is_told_to_be_tried_again(server: BundleServer) -> None:
+    url = server.url(PATH).replace(str(server.server_port), "1")
+    error = refused(url)
+    assert error.name == "config-url-unreachable"
+    assert error.again
+
+
+class Tunnel(socketserver.StreamRequestHandler):
+    """A proxy that connects us, and remembers what it was asked."""
+
+    asked: list[bytes]
+
+    def handle(self) -> None:
+        lines = []
+        while (line := self.rfile.readline()).strip():
+            lines.append(line)
+        self.asked.append(b"".join(lines))
+        host, port = lines[0].split()[1].decode().rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=10) as beyond:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            back = threading.Thread(target=self._pump, args=(beyond, self.connection))
+            back.start()
+            self._pump(self.connection, beyond)
+            back.join()
+
+    @staticmethod
+    def _pump(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
+def test_a_proxy_is_used_and_never_sees_the_secret(server: BundleServer) -> None:
+    asked: list[bytes] = []
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), type("Remembering", (Tunnel,), {"asked": asked})) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            address = f"http://user:password@127.0.0.1:{proxy.server_address[1]}"
+            assert fetched(server.url(PATH), https_proxy=address).version == "1708123456"
+        finally:
+            proxy.shutdown()
+            thread.join()
+    assert len(asked) == 2  # to see the certificates, and to fetch
+    assert all(b"proxy-authorization" in each.lower() and b"canary" not in each for each in asked)
+
+
+def test_the_services_own_certificate_files_make_such_a_server(tmp_path: Path) -> None:
+    """What `aks-flex-rp` makes at its first start is what a machine accepts."""
+    own = PrivateCa(tmp_path / "tls", ("localhost", "127.0.0.1"))
+    with bundle_server(tmp_path, source=own) as server:
+        server.answers[PATH] = [Answer(body=json.dumps(BUNDLE).encode())]
+        assert fetched(server.url(PATH, host="127.0.0.1")).version == "1708123456"
+
+
+class Plain(Handler):
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        body = json.dumps(BUNDLE).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.mark.parametrize("end", ["", f"#ca=sha256:{'ab' * 32}"])
+def test_a_tunnel_that_ends_on_this_machine_may_speak_http(end: str) -> None:
+    with listening(Plain) as url:
+        got = fetch_config(config_urls.parse(f"{url}{PATH}{end}", plain=True), DownloadOptions(attempts=1), QUICK)
+    assert json.loads(got.text) == BUNDLE

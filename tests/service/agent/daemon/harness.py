@@ -1,0 +1,131 @@
+"""The half of an agent that listens to a provider, with its files below a directory of the test's."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG, STATE_DIR
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
+from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
+from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host.real import RootedHost
+from tests.unit.agent.config.builders import CA, CLUSTER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+    from aks_flex_rp.arm.ids import ClusterId
+    from tests.service.rp.api.client import Api
+
+PROGRAM = str(Path(sys.executable).with_name("aks-flex-node"))
+SOON = 20.0  # a bound for what takes a second
+
+
+@dataclass
+class Agent:
+    host: RootedHost
+    provider: ProviderClient
+    heard: list[PollResult] = field(default_factory=list)
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        self.accepting = ConfigReceiver(
+            self.host, self.provider, self._hear, self._try_way, self.version(CURRENT_CONFIG)
+        )
+
+    def _try_way(self, _: str) -> PollResult:
+        return self.provider.poll("", 0)
+
+    def _hear(self, verdict: PollResult, refused: str) -> None:
+        self.heard.append(verdict)
+        self.refused = refused
+
+    def poller(self, interval: float, wait: int) -> Poller:
+        accepting = self.accepting
+        return Poller(
+            self.provider,
+            PollBackoff(interval),
+            lambda: 0 if accepting.has_pending_credentials else wait,
+            lambda: accepting.newest_version,
+            accepting.handle,
+            lambda verdict: self._hear(verdict, ""),
+        )
+
+    def asks(self) -> PollResult:
+        """Once, without being held."""
+        self.accepting.handle(self.provider.poll(self.accepting.newest_version, 0))
+        return self.heard[-1]
+
+    def standing(self) -> ProviderState | None:
+        return self.heard[-1].state if self.heard else None
+
+    def kept(self, path: str = NEXT_CONFIG) -> dict[str, Any] | None:
+        content = self.host.read(path)
+        return None if content is None else dict(json.loads(content))
+
+    def version(self, path: str = NEXT_CONFIG) -> str:
+        return str((self.kept(path) or {}).get("configVersion", ""))
+
+    def secret(self, path: str = NEXT_CONFIG) -> str:
+        return str((self.kept(path) or {})["config"]["azure"]["servicePrincipal"].get("clientSecret", ""))
+
+
+def agent_on(room: Path, bundle: str, node: str, program: str = PROGRAM) -> Agent:
+    """An agent whose node has joined with this bundle."""
+    host = RootedHost(room)
+    (room / STATE_DIR.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    host.do(WriteFile(CURRENT_CONFIG, bundle.encode(), 0o600, secret=True))
+    config = load_text(bundle, "test", {}, {}).config
+    text: Callable[[str], str] = lambda path: (host.read(path) or b"").decode()  # noqa: E731
+    tokens = ProviderTokens(program, lambda: text(CURRENT_CONFIG), lambda: text(NEXT_CONFIG))
+    return Agent(host, ProviderClient(provider_endpoint(config, node), config, tokens, grace=2.0))
+
+
+def joined(api: Api, node: str, body: dict[str, Any]) -> str:
+    """The bundle of a node that the provider has just been told of."""
+    made = api.put(node, body, url=True)
+    assert made.status in {200, 201}, made.text
+    return api.fetch(made.properties["configUrl"]).text
+
+
+def bundle_for(url: str, ca: bytes | None, cluster: ClusterId | None = None, **more: Any) -> str:
+    """A bundle of somebody whose provider is there."""
+    provider = {"url": url, **({"caCertData": base64.b64encode(ca).decode()} if ca else {})}
+    azure = {
+        "targetCluster": {"resourceId": str(cluster) if cluster else CLUSTER_ID},
+        "servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": "canary-secret"},
+    }
+    kubelet = {"serverURL": "https://cluster.example:443", "caCertData": CA}
+    config = {
+        "continuousMonitoring": True,
+        "provider": provider,
+        "azure": azure,
+        "node": {"kubelet": kubelet},
+        **more,
+    }
+    return json.dumps({"config": {"kubernetes": {"version": "1.34.4"}, **config}, "configVersion": "1"})
+
+
+def script(room: Path, text: str) -> str:
+    """A program in place of the one that signs in."""
+    path = room / "program"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def eventually(holds: Callable[[], object], seconds: float = SOON) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)

@@ -1,0 +1,116 @@
+"""The whole agent that stays, threads and all, with a real resource provider; only its machine stands still."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
+from aks_flex_node.agent.jobs.job_result import JobResult
+from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+from aks_flex_node.host.actions import Remove
+from tests.service.agent.daemon.conftest import OLD
+from tests.service.agent.daemon.harness import PROGRAM, eventually, joined
+from tests.unit.agent.builders import engine_on
+from tests.unit.agent.daemon.fakes import FakeHost, Quiet, StillSite, kept, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.host.host import CommandResult
+    from tests.service.rp.api.service_harness import Running
+
+
+class Machine(FakeHost):
+    """Where an update takes effect at once: what waited is current."""
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+        if argv[0] == "systemd-run" and argv[argv.index("work") + 1] == "update":
+            taken = self.read(NEXT_CONFIG) or b""
+            put(self, CURRENT_CONFIG, taken)
+            self.do(Remove(NEXT_CONFIG))
+            self.outcomes = [JobResult("update", "done", version=json.loads(taken)["configVersion"])]
+        return super().ask(*argv, seconds=seconds)
+
+
+def site_of(host: FakeHost, name: str) -> StillSite:
+    def text() -> str:
+        return (host.read(CURRENT_CONFIG) or b"").decode()
+
+    config = load_text(text(), CURRENT_CONFIG, {}, {}).config
+    provider = ProviderClient(provider_endpoint(config, name), config, ProviderTokens(PROGRAM, text))
+    return StillSite(engine_on(host, config), cast("ApiClient", Quiet()), name, provider)
+
+
+@contextmanager
+def living(host: FakeHost, name: str) -> Iterator[Controller]:
+    follower = Controller(lambda: site_of(host, name), SystemdNotifier(""), is_busy=lambda: False)
+    thread = threading.Thread(target=follower.run)
+    thread.start()
+    try:
+        yield follower
+    finally:
+        follower.stop()
+        thread.join(20)
+    assert not thread.is_alive(), "it did not end when told"
+
+
+@pytest.fixture
+def host(service: Running, body: Callable[..., dict[str, Any]], name: str) -> Machine:
+    bundle = json.loads(joined(service.admin, name, body()))
+    bundle["config"]["provider"] |= {"pollSeconds": 1, "waitSeconds": 50}
+    machine = Machine()
+    put(machine, CURRENT_CONFIG, json.dumps(bundle).encode())
+    return machine
+
+
+def standing(host: FakeHost) -> str:
+    return str((kept(host, DAEMON_STATE) or {}).get("standing"))
+
+
+def status(service: Running, name: str) -> dict[str, Any]:
+    return dict(service.admin.get(name).properties.get("status") or {})
+
+
+def test_a_change_is_seen_applied_and_reported(
+    service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
+) -> None:
+    with living(host, name):
+        eventually(lambda: standing(host) == "Following")
+        version = service.admin.put(name, body(labels={"site": "north"})).properties["configVersion"]
+        eventually(lambda: host.works == ["update"])
+        eventually(lambda: status(service, name).get("appliedConfigVersion") == version)
+        conditions = {one["type"]: one["status"] for one in status(service, name)["conditions"]}
+        assert conditions["ConfigApplied"] == conditions["Ready"] == "True"
+        service.release()
+
+
+def test_a_deleted_resource_makes_the_node_leave(service: Running, name: str, host: Machine) -> None:
+    with living(host, name):
+        eventually(lambda: standing(host) == "Following")
+        service.admin.delete(name)
+        eventually(lambda: standing(host) == "Deleted")
+        eventually(lambda: host.works[:1] == ["leave"])
+        service.release()
+
+
+def test_nothing_that_it_wrote_for_others_holds_a_secret(
+    service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
+) -> None:
+    with living(host, name):
+        eventually(lambda: standing(host) == "Following")
+        service.admin.put(name, body("canary-wrong", maxPods=23))
+        eventually(lambda: (kept(host, DAEMON_STATE) or {}).get("credentials"))
+        eventually(lambda: "CredentialsRefused" in str(status(service, name)))
+        service.release()
+    assert "canary" not in str(host.read(DAEMON_STATE))
+    assert "canary" not in str(status(service, name))
+    assert OLD in str(host.read(CURRENT_CONFIG))

@@ -1,0 +1,221 @@
+"""Whoever answers in the provider's place, and the provider on a bad day: each by its name; none changes a node."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_lab.pki import CertificateAuthority
+from aks_flex_node.agent.provider.poll_result import ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from tests.service.agent.daemon.fake_providers import (
+    answer,
+    cuts,
+    drips,
+    forwards,
+    hangs,
+    never_ends,
+    refusal,
+    says,
+    serving,
+)
+from tests.service.agent.daemon.harness import agent_on, bundle_for, script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from aks_flex_lab.pki import CertificatePair
+    from tests.service.agent.daemon.harness import Agent
+
+TOKEN = "canary-token"
+HTML = b"<html>Please sign in to the hotel</html>"
+PASSWORD = "canary-of-the-proxy"
+
+
+@pytest.fixture(scope="session")
+def pair(authority: CertificateAuthority) -> CertificatePair:
+    return authority.issue("localhost", "localhost", names=("localhost",))
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    """Signs in at once, and counts."""
+    return script(tmp_path, f'''cat >/dev/null; echo >>"$0.calls"; echo '{{"token": "{TOKEN}", "seconds": 3600}}' ''')
+
+
+@pytest.fixture
+def meet(
+    tmp_path: Path, pair: CertificatePair, authority: CertificateAuthority, program: str
+) -> Iterator[Callable[..., Agent]]:
+    """An agent whose provider does this."""
+    open_servers = []
+
+    def make(
+        does: Any, trusts: CertificateAuthority = authority, shows: CertificatePair = pair, **more: Any
+    ) -> Agent:
+        server = serving(does, shows)
+        port = server.__enter__()
+        open_servers.append(server)
+        text = bundle_for(f"https://localhost:{port}", trusts.certificate.read_bytes(), **more)
+        return agent_on(tmp_path / "root", text, "edge-1", program)
+
+    yield make
+    for server in open_servers:
+        server.__exit__(None, None, None)
+
+
+CASES: dict[str, tuple[Any, ProviderState]] = {
+    "a portal's page": (says(answer("200 OK", HTML, "content-type: text/html")), ProviderState.NOT_THE_PROVIDER),
+    "a portal's 404": (says(answer("404 Not Found", HTML)), ProviderState.NOT_THE_PROVIDER),
+    "an empty 404": (says(answer("404 Not Found", b"")), ProviderState.NOT_THE_PROVIDER),
+    "another's 404 in JSON": (
+        says(answer("404 Not Found", b'{"detail":"Not Found"}')),
+        ProviderState.NOT_THE_PROVIDER,
+    ),
+    "a redirect": (
+        says(answer("302 Found", b"", "location: http://portal.example/")),
+        ProviderState.NOT_THE_PROVIDER,
+    ),
+    "JSON of somebody else": (says(answer("200 OK", b'{"properties": {}}')), ProviderState.NOT_THE_PROVIDER),
+    "a page in place of an error": (says(answer("500 Oops", HTML)), ProviderState.NOT_THE_PROVIDER),
+    "garbage": (says(b"\x00\xff not HTTP at all\r\n\r\n"), ProviderState.UNREACHABLE),
+    "nothing": (says(b""), ProviderState.UNREACHABLE),
+    "an answer that is cut": (cuts, ProviderState.UNREACHABLE),
+    "silence": (hangs, ProviderState.UNREACHABLE),
+    "a body that never ends": (never_ends, ProviderState.NOT_THE_PROVIDER),
+    "a body that drips": (drips, ProviderState.NOT_THE_PROVIDER),
+    "a refusal": (says(refusal("403 Forbidden", "AuthorizationFailed")), ProviderState.NOT_AUTHORIZED),
+    "an unknown caller": (says(refusal("401 Unauthorized", "AuthenticationFailed")), ProviderState.NOT_AUTHORIZED),
+    "an error": (says(refusal("500 Oops", "InternalServerError")), ProviderState.FAILING),
+    "a proxy's error": (says(answer("502 Bad Gateway", HTML)), ProviderState.NOT_THE_PROVIDER),
+    "no such cluster": (says(refusal("404 Not Found", "ParentResourceNotFound")), ProviderState.NO_CLUSTER),
+    "too many": (says(refusal("429 Slowly", "TooManyRequests", "retry-after: 17")), ProviderState.THROTTLED),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_has_its_standing_and_nothing_is_written(case: str, meet: Callable[..., Agent]) -> None:
+    does, standing = CASES[case]
+    agent = meet(does)
+    verdict = agent.asks()
+    assert verdict.state is standing, verdict
+    assert verdict.message
+    assert (agent.kept(), agent.accepting.newest_version) == (None, "1")
+    assert TOKEN not in repr(agent.heard)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "JSON of somebody else"])
+def test_an_action_ends_in_the_same_way(case: str, meet: Callable[..., Agent]) -> None:
+    does, standing = CASES[case]
+    agent = meet(does)
+    with pytest.raises(ProviderRequestError) as caught:
+        agent.provider.post_action("reportStatus", {"conditions": []})
+    assert caught.value.result.state is standing
+
+
+def test_how_long_to_wait_is_understood_in_whatever_letters(meet: Callable[..., Agent]) -> None:
+    """The provider's own server writes the names of headers in small letters."""
+    for name in ("retry-after", "Retry-After", "RETRY-AFTER"):
+        agent = meet(says(refusal("429 Slowly", "TooManyRequests", f"{name}: 17")))
+        assert agent.asks().retry_after == 17.0
+
+
+def test_a_refused_token_is_replaced_once_and_not_more(meet: Callable[..., Agent], tmp_path: Path) -> None:
+    agent = meet(says(refusal("401 Unauthorized", "AuthenticationFailed")))
+    agent.asks()
+    assert len((tmp_path / "program.calls").read_text()) == 2
+    agent.asks()
+    assert len((tmp_path / "program.calls").read_text()) == 3
+
+
+def test_a_certificate_of_another_authority_is_a_standing_of_its_own(
+    meet: Callable[..., Agent], tmp_path: Path
+) -> None:
+    other = CertificateAuthority(tmp_path / "other")
+    other.ensure()
+    agent = meet(says(refusal("404 Not Found", "ResourceNotFound")), trusts=other)
+    verdict = agent.asks()
+    assert verdict.state is ProviderState.UNTRUSTED
+    assert "is not trusted" in verdict.message
+
+
+def test_a_certificate_for_another_name_is_not_the_provider_s(
+    meet: Callable[..., Agent], authority: CertificateAuthority
+) -> None:
+    shows = authority.issue("elsewhere", "elsewhere", names=("elsewhere.example",))
+    agent = meet(says(refusal("404 Not Found", "ResourceNotFound")), shows=shows)
+    assert agent.asks().state is ProviderState.UNTRUSTED
+
+
+def test_nobody_there_is_told_as_such(tmp_path: Path, authority: CertificateAuthority, program: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    text = bundle_for(f"https://localhost:{port}", authority.certificate.read_bytes())
+    verdict = agent_on(tmp_path / "root", text, "edge-1", program).asks()
+    assert verdict.state is ProviderState.UNREACHABLE
+    assert f"localhost:{port} refused the connection" in verdict.message
+
+
+def test_a_name_that_nobody_knows_is_told_as_such(
+    tmp_path: Path, authority: CertificateAuthority, program: str
+) -> None:
+    text = bundle_for("https://provider.invalid:8443", authority.certificate.read_bytes())
+    verdict = agent_on(tmp_path / "root", text, "edge-1", program).asks()
+    assert verdict.state is ProviderState.UNREACHABLE
+    assert "the name provider.invalid cannot be looked up" in verdict.message
+
+
+def proxy_login() -> str:
+    return f"Basic {base64.b64encode(f'me:{PASSWORD}'.encode()).decode()}"
+
+
+def test_a_proxy_with_a_password_leads_to_the_provider(meet: Callable[..., Agent]) -> None:
+    seen: list[str] = []
+    with serving(forwards(proxy_login(), seen), None) as proxy:
+        way = {"https": f"http://me:{PASSWORD}@127.0.0.1:{proxy}"}
+        agent = meet(says(refusal("403 Forbidden", "AuthorizationFailed")), proxy=way)
+        assert agent.asks().state is ProviderState.NOT_AUTHORIZED
+    assert seen
+    assert all(head.startswith("CONNECT localhost:") for head in seen)
+    assert TOKEN not in str(seen)
+
+
+def test_a_proxy_that_refuses_is_told_without_the_password(meet: Callable[..., Agent]) -> None:
+    with serving(forwards("Basic other", []), None) as proxy:
+        way = {"https": f"http://me:{PASSWORD}@127.0.0.1:{proxy}"}
+        agent = meet(says(answer("200 OK", HTML)), proxy=way)
+        verdict = agent.asks()
+    assert verdict.state is ProviderState.UNREACHABLE
+    assert f"the proxy 127.0.0.1:{proxy}".lower() in verdict.message.lower()
+    assert PASSWORD not in repr(agent.heard)
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, int]]:
+    """An address that takes no more connections: whoever tries one more hears nothing."""
+    with socket.create_server(("127.0.0.2", 0), backlog=0) as server:
+        port = server.getsockname()[1]
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(("127.0.0.2", port))
+        yield "127.0.0.2", port
+        for each in waiting:
+            each.close()
+
+
+@pytest.mark.parametrize("first", ["refuses", "is silent"])
+def test_where_the_first_address_does_not_answer_the_next_does(
+    first: str, meet: Callable[..., Agent], silent: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = meet(says(refusal("403 Forbidden", "AuthorizationFailed")))
+    port = int(agent.provider.endpoint.origin.rpartition(":")[2])
+    dead = silent if first == "is silent" else ("127.0.0.3", port)
+    stream = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+    found = [(*stream, dead), (*stream, ("127.0.0.1", port))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert agent.asks().state is ProviderState.NOT_AUTHORIZED

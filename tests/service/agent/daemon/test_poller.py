@@ -1,0 +1,241 @@
+"""The agent's polls against a real resource provider, signed in with tokens of the lab's Entra ID."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aks_flex_node.agent.cluster.node_health import NodeHealth
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.context import ledger_paths
+from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.jobs.recovery import CredentialRecovery
+from aks_flex_node.agent.provider.poll_result import ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from aks_flex_node.agent.reconcile.engine import Engine
+from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.host.actions import MakeDirectory
+from tests.service.agent.daemon.conftest import NEW, OLD
+from tests.service.agent.daemon.harness import agent_on, eventually, joined
+from tests.service.rp.api.service_harness import running
+from tests.service.rp.api.traffic_recorder import Recording
+from tests.unit.agent.builders import MACHINE, SYSTEM_FOLDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_node.agent.cluster.readiness import NodeReadiness
+    from aks_flex_rp.settings import ServiceSettings
+    from tests.service.agent.daemon.harness import Agent
+    from tests.service.lab.cloud_harness import Cloud
+    from tests.service.rp.api.fake_clusters import FakeClusters
+    from tests.service.rp.api.service_harness import Running
+
+Body = "Callable[..., dict[str, Any]]"
+
+
+@pytest.fixture
+def agent(service: Running, body: Callable[..., dict[str, Any]], name: str, tmp_path: Path) -> Agent:
+    return agent_on(tmp_path, joined(service.admin, name, body()), name)
+
+
+def test_a_node_that_has_the_newest_configuration_hears_that_nothing_is_new(agent: Agent) -> None:
+    assert agent.asks().state is ProviderState.FOLLOWING
+    assert agent.kept() is None
+
+
+def test_a_change_is_seen_by_a_held_poll(
+    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
+) -> None:
+    poller = agent.poller(interval=0.1, wait=50)
+    poller.start()
+    eventually(lambda: service.service.poll_cache.held_polls)
+    service.admin.put(name, body(maxPods=17))
+    eventually(lambda: agent.version() > "1")
+    poller.stop()
+    waiting = agent.kept()
+    assert waiting
+    assert waiting["config"]["node"]["maxPods"] == 17
+    assert agent.secret() == OLD
+    service.release()
+
+
+def test_a_change_is_seen_at_the_next_interval_where_nobody_holds(
+    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
+) -> None:
+    poller = agent.poller(interval=0.1, wait=0)
+    poller.start()
+    eventually(lambda: len(agent.heard) >= 2)
+    service.admin.put(name, body(maxPods=18))
+    eventually(lambda: agent.version() > "1")
+    poller.stop()
+
+
+def test_every_change_is_seen_and_the_last_one_stays(
+    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
+) -> None:
+    poller = agent.poller(interval=0.05, wait=50)
+    poller.start()
+    for pods in range(20, 30):
+        version = service.admin.put(name, body(maxPods=pods)).properties["configVersion"]
+    eventually(lambda: agent.version() == version)
+    poller.stop()
+    service.release()
+
+
+def test_a_provider_that_is_away_for_a_while_is_followed_again(
+    make_settings: Callable[..., ServiceSettings],
+    clusters: FakeClusters,
+    body: Callable[..., dict[str, Any]],
+    name: str,
+    tmp_path: Path,
+) -> None:
+    made = make_settings()
+    with running(made, clusters, Recording()) as first:
+        agent = agent_on(tmp_path, joined(first.admin, name, body()), name)
+        poller = agent.poller(interval=0.05, wait=50)
+        poller.start()
+        eventually(lambda: first.service.poll_cache.held_polls)
+    eventually(lambda: agent.standing() is ProviderState.UNREACHABLE)
+    assert "refused the connection" in agent.heard[-1].message
+    with running(made, clusters, Recording()) as second:
+        eventually(lambda: agent.standing() is ProviderState.FOLLOWING)
+        assert agent.kept() is None
+        second.admin.put(name, body(maxPods=19))
+        eventually(lambda: agent.version() > "1")
+        poller.stop()
+        second.release()
+
+
+def test_a_deleted_resource_is_told_as_such_and_changes_nothing_by_itself(
+    agent: Agent, service: Running, name: str
+) -> None:
+    service.admin.delete(name)
+    verdict = agent.asks()
+    assert verdict.state is ProviderState.DELETED
+    assert "ResourceNotFound" in verdict.message
+    assert agent.kept() is None
+
+
+def test_a_cluster_that_is_gone_is_no_deleted_resource(
+    make_settings: Callable[..., ServiceSettings],
+    clusters: FakeClusters,
+    body: Callable[..., dict[str, Any]],
+    name: str,
+    tmp_path: Path,
+) -> None:
+    made = make_settings()
+    with running(made, clusters, Recording()) as first:
+        agent = agent_on(tmp_path, joined(first.admin, name, body()), name)
+    empty = type(clusters)({})
+    with running(made, empty, Recording()):
+        assert agent.provider.poll("", 0).state is ProviderState.NO_CLUSTER
+        assert agent.asks().state is not ProviderState.DELETED
+    assert agent.kept() is None
+
+
+def test_a_resource_of_another_identity_is_not_shown_to_this_one(
+    agent: Agent, service: Running, cloud: Cloud, body: Callable[..., dict[str, Any]], name: str
+) -> None:
+    other = cloud.directory.service_principal("other", NEW)
+    told = body(NEW)
+    told["properties"]["azureAuth"]["servicePrincipal"]["clientId"] = other.client_id
+    service.admin.put(name, told)
+    assert agent.asks().state is ProviderState.NOT_AUTHORIZED
+    assert agent.kept() is None
+
+
+def test_an_identity_that_was_disabled_cannot_sign_in(agent: Agent, cloud: Cloud, identity: EntraPrincipal) -> None:
+    cloud.directory.change(identity, enabled=False)
+    assert agent.asks().state is ProviderState.SIGN_IN_FAILED
+    assert OLD not in str(agent.heard)
+
+
+def test_a_new_secret_is_fetched_with_the_old_one_and_proven(
+    agent: Agent,
+    service: Running,
+    cloud: Cloud,
+    identity: EntraPrincipal,
+    body: Callable[..., dict[str, Any]],
+    name: str,
+) -> None:
+    assert agent.asks().is_ok
+    cloud.directory.change(identity, secret=NEW, older_secrets=(OLD,))
+    service.admin.put(name, body(NEW))
+    assert agent.asks().changed
+    assert (agent.secret(), agent.refused) == (NEW, "")
+    cloud.directory.change(identity, secret=NEW)
+    agent.provider.tokens.invalidate()
+    assert agent.asks().is_ok, "the secret that waits works while the one in effect does not"
+
+
+def test_a_new_secret_that_entra_does_not_know_yet_waits_for_it(
+    agent: Agent,
+    service: Running,
+    cloud: Cloud,
+    identity: EntraPrincipal,
+    body: Callable[..., dict[str, Any]],
+    name: str,
+) -> None:
+    service.admin.put(name, body(NEW, maxPods=21))
+    agent.asks()
+    assert agent.secret() == OLD
+    assert "do not work yet" in agent.refused
+    assert NEW not in agent.refused
+    cloud.directory.change(identity, secret=NEW, older_secrets=(OLD,))
+    assert agent.asks().changed
+    assert (agent.secret(), agent.refused) == (NEW, "")
+
+
+def test_what_the_node_reports_is_taken(agent: Agent, service: Running, name: str) -> None:
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    agent.provider.post_action("reportStatus", {"conditions": [ready], "agentVersion": "0.1.0", "driftCount": 3})
+    shown = service.admin.get(name).properties["status"]
+    assert [(one["type"], one["status"]) for one in shown["conditions"]] == [("Ready", "True")]
+
+
+def test_what_a_node_may_not_do_is_refused_with_its_standing(agent: Agent) -> None:
+    with pytest.raises(ProviderRequestError) as caught:
+        agent.provider.post_action("conquer")
+    assert not caught.value.result.is_ok
+
+
+class Came:
+    """A kubelet that comes back when it has a token."""
+
+    def wait_registered(self) -> None: ...
+
+    def wait_ready(self, seen: Callable[[Any], None]) -> None: ...
+
+
+def test_a_node_without_a_certificate_gets_itself_a_token(agent: Agent, name: str) -> None:
+    before = agent.kept(CURRENT_CONFIG)
+    assert before
+    for folder in (*SYSTEM_FOLDERS, "/var/lib/kubelet", "/etc/kubernetes"):
+        agent.host.do(MakeDirectory(folder))
+    config = agent.provider.config
+    engine = Engine(agent.host, config, MACHINE, Ledger(agent.host, ledger_paths(config)), EventLog())
+    lost = lambda: NodeHealth(has_certificate=False)  # noqa: E731
+    outcome = CredentialRecovery(engine, agent.provider, cast("NodeReadiness", Came()), lost).run()
+    assert (outcome.result, outcome.reason) == ("done", "Recovered"), outcome
+    after = agent.kept(CURRENT_CONFIG)
+    assert after
+    token = after["config"]["azure"]["bootstrapToken"]["token"]
+    assert token != before["config"]["azure"].get("bootstrapToken", {}).get("token")
+    assert after["config"]["azure"]["servicePrincipal"] == before["config"]["azure"]["servicePrincipal"]
+    assert after["configVersion"] == before["configVersion"]
+    assert token not in f"{outcome}"
+    written = [path for path in (agent.host.disk.root / "var/lib/kubelet").rglob("*") if path.is_file()]
+    assert any(token.encode() in path.read_bytes() for path in written), f"{name} has no kubeconfig with its token"
+    assert all(path.stat().st_mode & 0o077 == 0 for path in written if token.encode() in path.read_bytes())
+
+
+def test_what_waits_is_for_root_alone(
+    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
+) -> None:
+    service.admin.put(name, body(maxPods=22))
+    agent.asks()
+    assert agent.host.disk.at(NEXT_CONFIG).stat().st_mode & 0o777 == 0o600

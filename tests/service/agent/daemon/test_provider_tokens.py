@@ -1,0 +1,158 @@
+"""Tokens from a child: what it may say, and what becomes of what it should not have said."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.provider.provider_tokens import EXPIRY_MARGIN, ProviderTokens, SignInError
+from tests.service.agent.daemon.harness import script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+BUNDLE = '{"config": {"secret": "canary-secret"}}'
+COUNT = 'cat >/dev/null; echo >>"$0.calls"; count=$(wc -l <"$0.calls")'
+NUMBERED = COUNT + """; echo '{"token": "token-'$count'", "seconds": 3600}'"""
+
+
+def refuses(name: str = "sign-in-refused") -> str:
+    said = {"error": {"name": name, "message": "No.", "hint": "Try.", "again": True}}
+    return f"cat >/dev/null; echo '{json.dumps(said)}'"
+
+
+def tokens_of(
+    room: Path, text: str, now: Callable[[], float] = lambda: 0.0, spare: Callable[[], str] = lambda: ""
+) -> ProviderTokens:
+    return ProviderTokens(script(room, text), lambda: BUNDLE, spare, now)
+
+
+def failure(tokens: ProviderTokens) -> SignInError:
+    with pytest.raises(SignInError) as caught:
+        tokens.value()
+    return caught.value
+
+
+def test_a_token_is_used_until_shortly_before_its_end(tmp_path: Path) -> None:
+    moment = [0.0]
+    tokens = tokens_of(tmp_path, NUMBERED, lambda: moment[0])
+    assert {tokens.value(), tokens.value()} == {"token-1"}
+    moment[0] = 3600 - EXPIRY_MARGIN - 1
+    assert tokens.value() == "token-1"
+    moment[0] = 3600 - EXPIRY_MARGIN
+    assert tokens.value() == "token-2"
+
+
+def test_a_token_of_a_few_minutes_is_used_for_half_of_them(tmp_path: Path) -> None:
+    moment = [0.0]
+    tokens = tokens_of(tmp_path, NUMBERED.replace("3600", "60"), lambda: moment[0])
+    tokens.value()
+    moment[0] = 29.0
+    assert tokens.value() == "token-1"
+    moment[0] = 30.0
+    assert tokens.value() == "token-2"
+
+
+def test_one_that_is_forgotten_is_fetched_anew(tmp_path: Path) -> None:
+    tokens = tokens_of(tmp_path, NUMBERED)
+    tokens.value()
+    tokens.invalidate()
+    assert tokens.value() == "token-2"
+
+
+def test_many_who_ask_at_once_make_one_child(tmp_path: Path) -> None:
+    tokens, got = tokens_of(tmp_path, NUMBERED), []
+    threads = [threading.Thread(target=lambda: got.append(tokens.value())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == ["token-1"] * 8
+
+
+def test_the_child_gets_the_configuration_on_a_pipe_and_nowhere_else(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    text = f"""{{ echo "$@"; env; echo ---; cat; }} >{told}; echo '{{"token": "x", "seconds": 60}}' """
+    tokens_of(tmp_path, text).value()
+    words, _, piped = told.read_text().partition("---\n")
+    assert words.splitlines()[0] == "azure-token"
+    assert "canary" not in words
+    assert piped == BUNDLE
+
+
+def test_a_refusal_is_told_in_its_own_words(tmp_path: Path) -> None:
+    error = failure(tokens_of(tmp_path, refuses())).error
+    assert (error.name, error.message, error.hint, error.again) == ("sign-in-refused", "No.", "Try.", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("exit 1", "the sign-in gave no reason"),
+        ("echo 'Killed: no memory' >&2; exit 137", "Killed: no memory"),
+        ("echo null", "the sign-in gave no reason"),
+        ("echo 5", "the sign-in gave no reason"),
+        ("echo '[]'", "the sign-in gave no reason"),
+        ("echo '{}'", "the sign-in gave no reason"),
+        ("""echo '{"token": "canary"}'""", "the sign-in gave no reason"),
+        ("""echo '{"token": "canary", "seconds": "soon"}'""", "the sign-in gave no reason"),
+        ("""echo '{"token": "canary", "seconds": null}'""", "the sign-in gave no reason"),
+        ("""echo '{"error": {"later": 1}}'""", "the sign-in gave no reason"),
+        ("""echo '{"error": "odd"}'""", "the sign-in gave no reason"),
+    ],
+)
+def test_whatever_else_the_child_says_is_a_failure_that_may_pass(tmp_path: Path, text: str, said: str) -> None:
+    error = failure(tokens_of(tmp_path, f"cat >/dev/null; {text}"))
+    assert (error.error.name, error.error.again) == ("sign-in-failed", True)
+    assert said in error.error.message
+    assert "canary" not in f"{error!r} {error}"
+
+
+def test_a_program_that_is_not_there_is_a_failure_too() -> None:
+    error = failure(ProviderTokens("/nonexistent/aks-flex-node", lambda: BUNDLE))
+    assert error.error.name == "sign-in-failed"
+
+
+def test_a_configuration_that_cannot_be_read_is_a_failure_too(tmp_path: Path) -> None:
+    error = failure(ProviderTokens(script(tmp_path, NUMBERED), (tmp_path / "none").read_text))
+    assert error.error.name == "sign-in-failed"
+
+
+def test_a_failure_is_not_remembered(tmp_path: Path) -> None:
+    tokens = tokens_of(tmp_path, refuses())
+    failure(tokens)
+    script(tmp_path, NUMBERED)
+    assert tokens.value() == "token-1"
+
+
+ONLY_THE_NEW = (
+    f"""case "$(cat)" in *new*) echo '{{"token": "by the new", "seconds": 60}}' ;; *) {refuses()} ;; esac"""
+)
+
+
+def test_where_the_secret_in_effect_does_not_work_the_one_that_waits_is_used(tmp_path: Path) -> None:
+    assert tokens_of(tmp_path, ONLY_THE_NEW, spare=lambda: '{"new": 1}').value() == "by the new"
+
+
+@pytest.mark.parametrize("waiting", ["", '{"other": 1}'])
+def test_where_neither_does_the_first_reason_is_told(tmp_path: Path, waiting: str) -> None:
+    assert failure(tokens_of(tmp_path, ONLY_THE_NEW, spare=lambda: waiting)).error.name == "sign-in-refused"
+
+
+def test_credentials_are_proven_without_touching_the_token_in_use(tmp_path: Path) -> None:
+    tokens = tokens_of(tmp_path, ONLY_THE_NEW)
+    tokens.check_credentials('{"new": 1}')
+    with pytest.raises(SignInError):
+        tokens.check_credentials("{}")
+    with pytest.raises(SignInError):
+        tokens.value()
+
+
+def test_neither_tokens_nor_configurations_are_shown(tmp_path: Path) -> None:
+    tokens = tokens_of(tmp_path, NUMBERED.replace("token-", "canary-"))
+    tokens.value()
+    assert "canary" not in repr(tokens)

@@ -1,0 +1,164 @@
+"""The real child, `aks-flex-node azure-token`, and the lab's Entra ID."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens, SignInError
+from aks_flex_node.host import processes
+from tests.service.agent.daemon.conftest import NEW, OLD
+from tests.service.agent.daemon.fake_providers import answer, forwards, hangs, says, serving
+from tests.service.agent.daemon.harness import PROGRAM, SOON
+from tests.service.agent.daemon.test_hostile_providers import PASSWORD, proxy_login
+from tests.service.ports import free_port
+from tests.unit.agent.config.builders import CLUSTER_ID
+
+if TYPE_CHECKING:
+    import socket
+
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_lab.pki import CertificateAuthority
+    from aks_flex_node.errors import FlexError
+    from tests.service.lab.cloud_harness import Cloud
+
+
+def bundle(
+    cloud: Cloud, identity: EntraPrincipal, secret: str = OLD, *, authority: str = "", trust: bool = True
+) -> str:
+    ca = {"caCertData": base64.b64encode(Path(cloud.ca).read_bytes()).decode()} if trust else {}
+    azure = {
+        "targetCluster": {"resourceId": CLUSTER_ID},
+        "servicePrincipal": {"clientId": identity.client_id, "clientTenant": TENANT_ID, "clientSecret": secret},
+        "resourceManager": cloud.url,
+        "authorityHost": authority or cloud.url,
+        **ca,
+    }
+    return json.dumps({"config": {"azure": azure, "provider": {"audience": cloud.url}}, "configVersion": "1"})
+
+
+def refusal(text: str) -> FlexError:
+    with pytest.raises(SignInError) as caught:
+        ProviderTokens(PROGRAM, lambda: text).value()
+    assert OLD not in f"{caught.value!r} {caught.value}"
+    return caught.value.error
+
+
+def test_a_good_secret_gives_a_token_for_the_provider(cloud: Cloud, identity: EntraPrincipal) -> None:
+    answer = processes.run((PROGRAM, "azure-token"), seconds=60, text=bundle(cloud, identity).encode())
+    told = json.loads(answer.out)
+    claims = jwt.decode(told["token"], options={"verify_signature": False, "verify_aud": False})
+    assert (claims["aud"].rstrip("/"), claims["appid"]) == (cloud.url, identity.client_id)
+    assert 3000 < told["seconds"] <= 3600
+    assert (answer.code, answer.err) == (0, "")
+
+
+def test_a_wrong_secret_is_told_as_such(cloud: Cloud, identity: EntraPrincipal) -> None:
+    error = refusal(bundle(cloud, identity, "canary-wrong"))
+    assert "AADSTS7000215" in error.message
+    assert "canary-wrong" not in f"{error.message} {error.hint}"
+
+
+def test_an_expired_secret_is_told_as_such(cloud: Cloud, identity: EntraPrincipal) -> None:
+    cloud.directory.change(identity, secret_expires=time.time() - 60)
+    assert "AADSTS7000222" in refusal(bundle(cloud, identity)).message
+
+
+def test_a_new_secret_is_good_beside_the_old_one(cloud: Cloud, identity: EntraPrincipal) -> None:
+    cloud.directory.change(identity, secret=NEW, older_secrets=(OLD,))
+    assert ProviderTokens(PROGRAM, lambda: bundle(cloud, identity)).value()
+    assert ProviderTokens(PROGRAM, lambda: bundle(cloud, identity, NEW)).value()
+
+
+def test_entra_that_is_away_is_told_as_such_and_may_come_back(cloud: Cloud, identity: EntraPrincipal) -> None:
+    error = refusal(bundle(cloud, identity, authority=f"https://localhost:{free_port()}"))
+    assert (error.name, error.again) == ("sign-in-unreachable", True)
+    assert "refused" in error.message
+
+
+def test_an_authority_that_nobody_vouches_for_is_not_asked(cloud: Cloud, identity: EntraPrincipal) -> None:
+    error = refusal(bundle(cloud, identity, trust=False))
+    assert error.name == "sign-in-unreachable"
+    assert "certificate" in error.message.lower()
+
+
+def test_an_identity_that_is_not_there_is_a_word_about_the_configuration(
+    cloud: Cloud, identity: EntraPrincipal
+) -> None:
+    document: dict[str, Any] = json.loads(bundle(cloud, identity))
+    del document["config"]["azure"]["servicePrincipal"]
+    assert refusal(json.dumps(document)).name == "azure-identity-missing"
+
+
+@pytest.mark.parametrize("text", ["nonsense {", "[]"])
+def test_what_is_no_configuration_is_told_as_such(text: str) -> None:
+    assert refusal(text).name.startswith("config-")
+
+
+def test_a_proxy_with_a_password_leads_to_entra(
+    cloud: Cloud, identity: EntraPrincipal, authority: CertificateAuthority
+) -> None:
+    seen: list[str] = []
+    pair = authority.issue("entra", "entra.example", names=("entra.example",))
+    no = answer("400 Bad Request", b'{"error": "invalid_client", "error_description": "AADSTS7000215: No."}')
+    with serving(says(no), pair) as entra, serving(forwards(proxy_login(), seen, entra), None) as proxy:
+        document: dict[str, Any] = json.loads(bundle(cloud, identity, authority="https://entra.example"))
+        document["config"]["proxy"] = {"https": f"http://me:{PASSWORD}@127.0.0.1:{proxy}"}
+        error = refusal(json.dumps(document))
+    assert seen
+    assert seen[0].startswith("CONNECT entra.example:443")
+    assert PASSWORD not in f"{error.message} {error.hint}"
+
+
+def children() -> list[Path]:
+    """Processes that sign in for this one."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words, parent = (
+                (entry / "cmdline").read_bytes(),
+                (entry / "stat").read_text().rpartition(")")[2].split()[1],
+            )
+        except OSError:
+            continue
+        if b"azure-token" in words and int(parent) == os.getpid():
+            found.append(entry)
+    return found
+
+
+def test_while_it_works_no_secret_is_in_its_words_its_environment_or_a_file(
+    cloud: Cloud, identity: EntraPrincipal, authority: CertificateAuthority
+) -> None:
+    """Entra hangs, so that there is time to look."""
+    pair, asked = authority.issue("localhost", "localhost", names=("localhost",)), threading.Event()
+
+    def hang(link: socket.socket, over: threading.Event) -> None:
+        asked.set()
+        hangs(link, over)
+
+    with serving(hang, pair) as port:
+        tokens = ProviderTokens(PROGRAM, lambda: bundle(cloud, identity, authority=f"https://localhost:{port}"))
+        with ThreadPoolExecutor(1) as pool:
+            value = pool.submit(tokens.value)
+            assert asked.wait(SOON)
+            [child] = children()
+            shown = (child / "cmdline").read_bytes() + (child / "environ").read_bytes()
+            files = [os.readlink(each) for each in (child / "fd").iterdir()]  # noqa: PTH115 - they are another's
+            os.kill(int(child.name), signal.SIGKILL)
+            with pytest.raises(SignInError):
+                value.result()
+    assert b"azure-token" in shown
+    assert OLD.encode() not in shown
+    assert not [path for path in files if path.startswith(tempfile.gettempdir())]

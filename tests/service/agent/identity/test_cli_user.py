@@ -1,0 +1,168 @@
+"""Whoever typed a command, by their own az: a script that tells who ran it, and the real one."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jwt
+import pytest
+
+from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.identity import azure_sign_in
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.cli_user import CliCredential, CliUser
+from aks_flex_node.azure.credentials import TokenAuthority
+from aks_flex_node.host.processes import ENVIRONMENT
+from tests.azure_cli import Az
+from tests.service.agent.identity.test_credentials import bundle, in_pem, made_certificate
+from tests.service.lab.cloud_harness import CLUSTER, READER, running_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    from tests.service.lab.cloud_harness import Cloud
+
+DAEMON = pwd.getpwnam("daemon")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+TELLS = f"""#!/bin/sh
+id -un >"$AZURE_CONFIG_DIR/who"
+echo "$@" >"$AZURE_CONFIG_DIR/words"
+env >"$AZURE_CONFIG_DIR/env"
+[ -z "$REQUESTS_CA_BUNDLE" ] || cat "$REQUESTS_CA_BUNDLE" >"$AZURE_CONFIG_DIR/ca"
+pwd >"$AZURE_CONFIG_DIR/where"
+echo '{{"accessToken": "of az", "expires_on": {int(time.time()) + 3000}}}'
+"""
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    """Of the person who typed; everybody may pass to it, as to a home."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        (Path(name) / "azure").mkdir()
+        if os.geteuid() == 0:
+            os.chown(Path(name) / "azure", DAEMON.pw_uid, DAEMON.pw_gid)
+        yield Path(name)
+
+
+@pytest.fixture
+def typed(room: Path) -> Callable[..., dict[str, str]]:
+    """The environment of a command that was typed with sudo, on a machine whose az is this script."""
+
+    def make(script: str = TELLS) -> dict[str, str]:
+        (room / "az").write_text(script)
+        (room / "az").chmod(0o755)
+        return {"SUDO_USER": "daemon", "PATH": f"{room}:/usr/bin:/bin", "AZURE_CONFIG_DIR": str(room / "azure")}
+
+    return make
+
+
+def cli(environment: dict[str, str], authority: str = "https://login.example", ca: bytes = b"") -> CliCredential:
+    return CliCredential(CliUser.at(environment), TokenAuthority(authority), "tenant-1", ca)
+
+
+@ROOT
+def test_behind_sudo_az_runs_as_the_person_and_leaves_nothing_of_roots(
+    room: Path, typed: Callable[..., dict[str, str]]
+) -> None:
+    token = cli(typed(), ca=b"certificates").get_token("https://x/.default")
+    told = {path.name: path.read_text().strip() for path in (room / "azure").iterdir()}
+    assert (token.token, token.expires_on > time.time()) == ("of az", True)
+    assert (told["who"], told["where"], told["ca"]) == ("daemon", DAEMON.pw_dir, "certificates")
+    assert told["words"] == ("account get-access-token --scope https://x/.default --output json --tenant tenant-1")
+    assert f"HOME={DAEMON.pw_dir}" in told["env"].splitlines()
+    assert "AZURE_CORE_INSTANCE_DISCOVERY=false" in told["env"].splitlines()
+    assert {path.stat().st_uid for path in (room / "azure").iterdir()} == {DAEMON.pw_uid}
+
+
+@ROOT
+def test_who_is_not_signed_in_is_told_what_to_type(typed: Callable[..., dict[str, str]]) -> None:
+    environment = typed("#!/bin/sh\necho \"ERROR: Please run 'az login' to setup account.\" >&2; exit 1\n")
+    with pytest.raises(AzureCallError) as caught:
+        cli(environment).get_token("https://x/.default")
+    assert caught.value.name == "azure-cli-signed-out"
+    assert "`az login` as daemon" in caught.value.hint
+
+
+@ROOT
+def test_a_machine_without_az_is_told(room: Path, typed: Callable[..., dict[str, str]]) -> None:
+    environment = {**typed(), "PATH": ""}
+    if shutil.which("az", path=ENVIRONMENT["PATH"]):
+        pytest.skip("this machine has az for everybody")
+    with pytest.raises(AzureCallError) as caught:
+        cli(environment).get_token("https://x/.default")
+    assert caught.value.name == "azure-cli-missing"
+
+
+@ROOT
+def test_a_configured_principal_works_before_the_person_does(
+    cloud: Cloud, typed: Callable[..., dict[str, str]]
+) -> None:
+    principal = cloud.directory.service_principal("operator", "right")
+    given = {"clientId": principal.client_id, "clientSecret": "right"}
+    with_one = load_text(bundle(cloud, servicePrincipal=given, arc={"enabled": True}), "test", {}, {}).config
+    without = load_text(bundle(cloud, arc={"enabled": True}), "test", {}, {}).config
+    with azure_sign_in.ca_bundle(with_one) as file:
+        token = azure_sign_in.operator_credential(with_one, file, typed()).get_token("https://x/.default").token
+        by_az = azure_sign_in.operator_credential(without, file, typed()).get_token("https://x/.default").token
+    assert jwt.decode(token, options={"verify_signature": False})["oid"] == principal.object_id
+    assert by_az == "of az"
+
+
+@pytest.fixture
+def az(cloud: Cloud, room: Path) -> Az:
+    return Az.at(cloud, room / "azure")
+
+
+def test_az_signs_in_by_a_certificate(cloud: Cloud, az: Az, room: Path, key: rsa.RSAPrivateKey) -> None:
+    principal = cloud.directory.service_principal("az", "")
+    certificate = made_certificate(key)
+    cloud.directory.change(principal, certificates=(certificate,))
+    pem = room / "both.pem"
+    pem.write_text(certificate + in_pem(key))
+    words = (
+        "--service-principal",
+        "--username",
+        principal.client_id,
+        "--certificate",
+        str(pem),
+        "--tenant",
+        TENANT_ID,
+    )
+    assert SUBSCRIPTION_ID in az("login", *words, "--query", "[].id")
+    token = az("account", "get-access-token", "--query", "accessToken")
+    assert jwt.decode(token, options={"verify_signature": False})["oid"] == principal.object_id
+
+
+def test_whoever_is_signed_in_with_the_real_az_is_the_operator(cloud: Cloud, az: Az, room: Path) -> None:
+    principal = cloud.directory.service_principal("operator", "right")
+    cloud.assignments.put(CLUSTER, READER, principal.object_id)
+    config = load_text(bundle(cloud), "test", {}, {}).config
+    environment = {"PATH": f"{az.program.parent}:/usr/bin:/bin", "AZURE_CONFIG_DIR": str(room / "azure")}
+    with azure_sign_in.ca_bundle(config) as file:
+        credential = azure_sign_in.operator_credential(config, file, environment)
+        with pytest.raises(AzureCallError) as caught:
+            credential.get_token(f"{cloud.url}/.default")
+        assert caught.value.name == "azure-cli-signed-out"
+        az.sign_in(principal)
+        token = credential.get_token(f"{cloud.url}/.default").token
+    assert jwt.decode(token, options={"verify_signature": False})["oid"] == principal.object_id
+
+
+def test_az_signs_in_as_the_machine(cloud: Cloud, az: Az, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = cloud.directory.managed_identity("edge", "/subscriptions/s/virtualMachines/edge")
+    with running_metadata(cloud, tmp_path, identity) as url:
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
+        assert SUBSCRIPTION_ID in az("login", "--identity", "--query", "[].id")
+        token = az("account", "get-access-token", "--query", "accessToken")
+    assert jwt.decode(token, options={"verify_signature": False})["xms_mirid"] == identity.resource_id

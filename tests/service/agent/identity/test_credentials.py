@@ -1,0 +1,285 @@
+"""Each way to sign in, by the real child and Azure's own libraries; and each way to fail, told in one sentence."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+from aks_flex_lab.entra.directory import TENANT_ID, FederatedCredential
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.identity import azure_sign_in, cloud_endpoints
+from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
+from aks_flex_node.azure import credentials
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.errors import FlexError
+from aks_flex_node.host import processes
+from tests.service.agent.daemon.harness import PROGRAM
+from tests.service.ports import free_port
+from tests.unit.agent.config.builders import CLUSTER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from aks_flex_node.agent.config.models import NodeConfig
+    from tests.service.lab.cloud_harness import Cloud
+
+HIMDS = Path(__file__).with_name("himds.py")
+SCOPE = f"{AKS_SERVER_APP_ID}/.default"
+ISSUER, SUBJECT = "https://issuer.example", "system:serviceaccount:edge:agent"
+
+
+def bundle(cloud: Cloud, **azure: Any) -> str:
+    ca = base64.b64encode(Path(cloud.ca).read_bytes()).decode()
+    where = {"resourceManager": cloud.url, "caCertData": ca, "targetCluster": {"resourceId": CLUSTER_ID}}
+    return json.dumps({"azure": {**where, "tenantId": TENANT_ID, **azure}})
+
+
+def config(cloud: Cloud, **azure: Any) -> NodeConfig:
+    return load_text(bundle(cloud, **azure), "test", {}, {}).config
+
+
+def claims(token: str) -> dict[str, Any]:
+    return jwt.decode(token, options={"verify_signature": False})
+
+
+def refusal(of: NodeConfig) -> FlexError:
+    with pytest.raises(FlexError) as caught:
+        azure_sign_in.sign_in(of, SCOPE)
+    assert "canary" not in f"{caught.value!r} {caught.value}"
+    return caught.value
+
+
+Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+def made_certificate(key: Key, days: float = 1) -> str:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "edge")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - datetime.timedelta(days=9)).not_valid_after(
+        now + datetime.timedelta(days=days)
+    )
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def in_pem(key: Key, password: bytes = b"") -> str:
+    form = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, form).decode()
+
+
+@pytest.fixture
+def principal(cloud: Cloud) -> EntraPrincipal:
+    return cloud.directory.service_principal("edge", "right", groups=("group-1",))
+
+
+def by_certificate(cloud: Cloud, principal: EntraPrincipal, key: Key, certificate: str) -> NodeConfig:
+    return config(
+        cloud, servicePrincipal={"clientId": principal.client_id, "clientCertificate": certificate + in_pem(key)}
+    )
+
+
+def test_a_private_cloud_is_asked_where_its_tokens_come_from(cloud: Cloud, principal: EntraPrincipal) -> None:
+    """The configuration gives only its resource manager."""
+    of = config(cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": "right"})
+    assert cloud_endpoints.authority_host(of) == cloud.url
+    token = azure_sign_in.sign_in(of, SCOPE)
+    told = claims(token.value)
+    assert (told["aud"], told["oid"], told["groups"]) == (AKS_SERVER_APP_ID, principal.object_id, ["group-1"])
+    assert token.expires > time.time() + 3000
+    assert token.value not in repr(token)
+
+
+@pytest.mark.parametrize("wrong", [True, False], ids=["nobody-there", "not-trusted"])
+def test_a_cloud_that_does_not_describe_itself_is_told(cloud: Cloud, wrong: bool) -> None:
+    azure = {"resourceManager": f"https://localhost:{free_port()}"} if wrong else {"caCertData": None}
+    with pytest.raises(FlexError) as caught:
+        cloud_endpoints.authority_host(config(cloud, **azure))
+    assert (caught.value.name, caught.value.again) == ("cloud-undescribed", True)
+
+
+def test_a_certificate_is_as_good_as_a_secret(
+    cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
+) -> None:
+    certificate = made_certificate(key)
+    cloud.directory.change(principal, certificates=(certificate,), secret="")
+    told = claims(azure_sign_in.sign_in(by_certificate(cloud, principal, key, certificate), SCOPE).value)
+    assert (told["oid"], told["appid"]) == (principal.object_id, principal.client_id)
+
+
+def test_one_that_is_not_the_principals_is_refused(
+    cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
+) -> None:
+    error = refusal(by_certificate(cloud, principal, key, made_certificate(key)))
+    assert "AADSTS700027" in error.message
+    assert "correlation id" in error.message
+    assert "Add this certificate" in error.hint
+
+
+def test_one_that_has_expired_is_refused(cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey) -> None:
+    certificate = made_certificate(key, days=-1)
+    cloud.directory.change(principal, certificates=(certificate,))
+    assert "AADSTS700027" in refusal(by_certificate(cloud, principal, key, certificate)).message
+
+
+def test_a_key_that_is_not_the_certificates_is_refused(
+    cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
+) -> None:
+    certificate = made_certificate(key)
+    cloud.directory.change(principal, certificates=(certificate,))
+    other = rsa.generate_private_key(65537, 2048)
+    assert "AADSTS50027" in refusal(by_certificate(cloud, principal, other, certificate)).message
+
+
+def test_what_is_no_certificate_for_this_is_told_without_it(cloud: Cloud, principal: EntraPrincipal) -> None:
+    curve = ec.generate_private_key(ec.SECP256R1())
+    error = refusal(by_certificate(cloud, principal, curve, made_certificate(curve)))
+    assert error.name == "client-certificate-unusable"
+    assert "RSA" in error.message
+    pem = "-----BEGIN CERTIFICATE-----\ncanary\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\ncanary\n"
+    of = config(cloud, servicePrincipal={"clientId": "a", "clientCertificate": pem})
+    assert refusal(of).name == "client-certificate-unusable"
+
+
+def test_a_key_with_a_password_is_told(cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey) -> None:
+    pem = made_certificate(key) + in_pem(key, b"canary")
+    of = config(cloud, servicePrincipal={"clientId": principal.client_id, "clientCertificate": pem})
+    assert "encrypted" in refusal(of).message
+
+
+@pytest.mark.parametrize(
+    ("changes", "secret", "number", "remedy"),
+    [
+        ({}, "canary-wrong", "AADSTS7000215", "not its id"),
+        ({"secret_expires": 1.0}, "right", "AADSTS7000222", "az ad app credential reset"),
+        ({"enabled": False}, "right", "AADSTS7000112", "Enterprise applications"),
+    ],
+)
+def test_a_secret_that_does_not_hold_is_told_with_its_number_and_a_remedy(
+    cloud: Cloud, principal: EntraPrincipal, changes: dict[str, Any], secret: str, number: str, remedy: str
+) -> None:
+    cloud.directory.change(principal, **changes)
+    error = refusal(config(cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": secret}))
+    assert error.name == "azure-sign-in-failed"
+    assert number in error.message
+    assert "correlation id" in error.message
+    assert remedy in error.hint
+
+
+def test_an_application_or_a_tenant_that_is_not_there_is_told(cloud: Cloud, principal: EntraPrincipal) -> None:
+    unknown = config(
+        cloud, servicePrincipal={"clientId": "00000000-0000-4000-8000-00000000000f", "clientSecret": "x"}
+    )
+    assert "AADSTS700016" in refusal(unknown).message
+    other = "00000000-0000-4000-8000-00000000000e"
+    lost = config(
+        cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": "right", "tenantId": other}
+    )
+    assert "AADSTS90002" in refusal(lost).message
+
+
+def federated(key: rsa.RSAPrivateKey, **changes: Any) -> str:
+    now = int(time.time())
+    told = {"iss": ISSUER, "sub": SUBJECT, "aud": "api://AzureADTokenExchange", "iat": now, "exp": now + 600}
+    return jwt.encode({**told, **changes}, key, "RS256")
+
+
+@pytest.fixture
+def workload(
+    cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey, tmp_path: Path
+) -> Callable[..., NodeConfig]:
+    """A configuration with a federated token that says this and that."""
+    trusted = FederatedCredential(ISSUER, SUBJECT, made_certificate(key))
+    cloud.directory.change(principal, federations=(trusted,), secret="")
+
+    def make(by: rsa.RSAPrivateKey = key, **changes: Any) -> NodeConfig:
+        file = tmp_path / "token"
+        file.write_text(federated(by, **changes))
+        return config(cloud, workloadIdentity={"clientId": principal.client_id, "tokenFile": str(file)})
+
+    return make
+
+
+def test_a_federated_token_is_as_good_as_a_secret(
+    workload: Callable[..., NodeConfig], principal: EntraPrincipal
+) -> None:
+    assert claims(azure_sign_in.sign_in(workload(), SCOPE).value)["oid"] == principal.object_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"iss": "https://evil.example"}, "AADSTS700211"),
+        ({"sub": "system:serviceaccount:edge:other"}, "AADSTS700213"),
+        ({"exp": 1}, "AADSTS700024"),
+        ({"aud": "somebody"}, "AADSTS50027"),
+    ],
+)
+def test_one_that_is_not_as_agreed_is_refused(
+    workload: Callable[..., NodeConfig], changes: dict[str, Any], number: str
+) -> None:
+    assert number in refusal(workload(**changes)).message
+
+
+def test_one_that_somebody_else_signed_is_refused(workload: Callable[..., NodeConfig]) -> None:
+    assert "AADSTS50027" in refusal(workload(by=rsa.generate_private_key(65537, 2048))).message
+
+
+def test_where_there_is_no_metadata_service_that_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(AzureCallError) as caught:
+        credentials.managed_identity().get_token(SCOPE)
+    assert (caught.value.name, caught.value.again) == ("managed-identity-absent", True)
+    assert "connection refused" in caught.value.message
+
+
+INSIDE = 'ip link set lo up && mount -t tmpfs tmpfs /var/opt && exec "$@"'
+AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+def by_arc(cloud: Cloud, manner: str, *before: str) -> dict[str, Any]:
+    """What the child says on a machine of Azure Arc; all that the machine has for it goes with the namespaces."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make namespaces")
+    words = ("unshare", "--net", "--mount", "sh", "-c", INSIDE, "sh", sys.executable, str(HIMDS), manner, *before)
+    text = bundle(cloud, arc={"enabled": True}).encode()
+    answer = processes.run((*words, PROGRAM, "azure-token"), seconds=60, text=text)
+    assert answer.out, answer.err
+    told: dict[str, Any] = json.loads(answer.out)
+    return told
+
+
+def test_a_machine_of_arc_has_its_identity_by_the_challenge_of_its_agent(cloud: Cloud) -> None:
+    told = by_arc(cloud, "good")
+    assert (told["token"], told["seconds"] > 3000) == (f"for {cloud.url}", True)
+
+
+@pytest.mark.parametrize(
+    ("manner", "before", "name", "words"),
+    [
+        ("away", (), "arc-agent-down", "127.0.0.1:40342 (connection refused)"),
+        ("good", AS_NOBODY, "arc-key-unreadable", "/var/opt/azcmagent/tokens/one.key"),
+        ("elsewhere", (), "arc-identity-refused", "passwd"),
+        ("wrong", (), "arc-identity-refused", "disconnected"),
+    ],
+)
+def test_why_arc_gives_no_identity_is_told(
+    cloud: Cloud, manner: str, before: tuple[str, ...], name: str, words: str
+) -> None:
+    error = by_arc(cloud, manner, *before)["error"]
+    assert error["name"] == name
+    assert words in error["message"]
+    assert "the-key" not in json.dumps(error)

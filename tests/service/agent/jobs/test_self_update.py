@@ -1,0 +1,229 @@
+"""The agent changes its own version: it is tried, proven, gone back from, and a cut at any instant does no harm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
+from aks_flex_node.agent.components.service import release
+from aks_flex_node.agent.garbage_collection import unused_versions
+from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.jobs.self_update import failure_reason, is_due
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from tests.service.agent.self_update_harness import DEAD, GOOD, MUTE, Bench, Cut, script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    made = Bench(tmp_path, {"0.2.0": script("0.2.0", GOOD), "0.3.0": script("0.3.0", GOOD)})
+    made.install()
+    assert made.running == made.home
+    return made
+
+
+def program(bench: Bench, version: str) -> str:
+    return f"{bench.root}/opt/flex/agent/{version}/bin/aks-flex-node"
+
+
+def files(bench: Bench) -> list[str]:
+    """What of a trial is there."""
+    paths = [release.trial_file(bench.config), release.failed_file(bench.config)]
+    return [path.rpartition("/")[2] for path in paths if bench.look(path)]
+
+
+def test_a_version_that_works_takes_over(bench: Bench) -> None:
+    bench.settings("0.2.0")
+    assert is_due(bench, bench.config)
+
+    outcome = bench.renew()
+
+    assert (outcome.result, outcome.message) == ("done", "The agent is at version 0.2.0.")
+    assert (bench.running, files(bench), bench.as_wanted) == (program(bench, "0.2.0"), [], True)
+    assert not is_due(bench, bench.config)
+    assert bench.renew().result == "done"
+
+
+def test_the_version_before_stays_until_somebody_tidies_up(bench: Bench) -> None:
+    for version in ("0.2.0", "0.3.0"):
+        bench.settings(version)
+        bench.renew()
+    assert bench.running == program(bench, "0.3.0")
+    assert unused_versions(bench.engine()) == [release.release_path(bench.config).replace("0.3.0", "0.2.0")]
+
+
+@pytest.mark.parametrize("first", ["", "0.2.0"])
+@pytest.mark.parametrize(
+    ("follows", "why"),
+    [(DEAD, "It does not start: no such module"), (MUTE, "It did not ask for its configuration within 180 s.")],
+)
+def test_a_version_that_does_not_work_is_gone_back_from(bench: Bench, first: str, follows: str, why: str) -> None:
+    bench.settings(first)
+    bench.renew()
+    before = bench.running
+    bench.versions["0.3.0"] = script("0.3.0", follows)
+    bench.settings("0.3.0")
+
+    outcome = bench.renew()
+
+    assert (outcome.result, outcome.reason) == ("rolled-back", "AgentUpdateFailed")
+    assert why in outcome.message
+    assert (bench.running, files(bench)) == (before, ["agent-failed"])
+    assert outcome.message == failure_reason(bench, bench.config)
+
+
+def test_a_version_that_failed_is_tried_again_with_another_configuration_alone(bench: Bench) -> None:
+    bench.versions["0.2.0"] = script("0.2.0", DEAD)
+    bench.settings("0.2.0")
+    bench.renew()
+
+    assert not is_due(bench, bench.config)
+    assert bench.renew().result == "failed"
+    bench.set_configuration("8")
+    assert failure_reason(bench, bench.config) == ""
+    assert is_due(bench, bench.config)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (script("0.1.9", GOOD), "asked for its version, it says: 0.1.9"),
+        (b"#!/bin/sh\necho 'no interpreter' >&2; exit 1\n", "asked for its version, it says: no interpreter"),
+        (b"\x7fELF", "asked for its version, it says: "),
+    ],
+)
+def test_a_version_that_is_not_what_it_should_be_is_never_started(bench: Bench, content: bytes, why: str) -> None:
+    bench.versions["0.2.0"] = content
+    bench.settings("0.2.0")
+
+    outcome = bench.renew()
+
+    assert (outcome.result, outcome.reason) == ("failed", "agent-refused")
+    assert why in outcome.message
+    assert (bench.running, bench.look(release.current_link(bench.config))) == (bench.home, None)
+    assert not is_due(bench, bench.config)
+
+
+@pytest.mark.parametrize(("answer", "started"), [("exit 2", False), ("exit 1", True), ("exit 0", True)])
+def test_a_version_that_has_no_token_for_the_kubelet_is_never_started(
+    bench: Bench, answer: str, started: bool
+) -> None:
+    answers = f"config) exit 0;;\ntoken) {answer};;".encode()
+    bench.versions["0.2.0"] = script("0.2.0", GOOD).replace(b"config) exit 0;;", answers)
+    bench.settings("0.2.0")
+    bench.notes.do(MakeDirectory("/var/lib/kubelet"))
+    bench.notes.do(WriteFile("/var/lib/kubelet/identity.json", b"{}", 0o600))
+
+    outcome = bench.renew()
+
+    assert (outcome.result == "done") == started
+    assert ("has no token for the kubelet" in outcome.message) != started
+
+
+def test_the_launcher_alone_goes_back_after_three_starts(bench: Bench) -> None:
+    bench.versions["0.2.0"] = script("0.2.0", DEAD)
+    bench.settings("0.2.0")
+    bench.repair()
+    assert bench.running == bench.home
+    self_update.begin_trial(bench, bench.config)
+    for _ in range(3):
+        with pytest.raises(MachineError):
+            bench.start()
+    assert self_update.read_trial(bench, bench.config)
+
+    bench.start()
+
+    assert (bench.running, files(bench)) == (bench.home, ["agent-failed"])
+    assert "started 3 times" in failure_reason(bench, bench.config)
+
+
+def test_a_version_that_is_gone_is_stood_in_for_by_the_machines_own(bench: Bench) -> None:
+    bench.settings("0.2.0")
+    bench.renew()
+    (bench.root / "opt/flex/agent/0.2.0/bin/aks-flex-node").unlink()
+    bench.start()
+    assert bench.running == bench.home
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "a\nb\nc\nd\n", "\n\n\n\n"])
+def test_a_trial_that_cannot_be_read_keeps_nobody_from_starting(bench: Bench, text: str) -> None:
+    bench.settings("0.2.0")
+    bench.renew()
+    (bench.root / "data/flex/agent-trial").write_text(text)
+    bench.start()
+    assert bench.running == program(bench, "0.2.0")
+
+
+def test_a_trial_that_nobody_waits_for_any_more_is_waited_for_again(bench: Bench) -> None:
+    bench.versions["0.2.0"] = script("0.2.0", MUTE)
+    bench.settings("0.2.0")
+    bench.repair()
+    self_update.begin_trial(bench, bench.config)
+    bench.start()
+    assert bench.running == program(bench, "0.2.0")
+
+    assert bench.renew().result == "rolled-back"
+    assert bench.running == bench.home
+
+
+def test_an_agent_that_is_not_on_trial_proves_nothing(bench: Bench) -> None:
+    bench.settings("0.2.0")
+    bench.repair()
+    self_update.begin_trial(bench, bench.config)
+    self_update.confirm_trial(bench, bench.config, f"{bench.root}/home/lib/aks_flex_node")
+    assert files(bench) == ["agent-trial"]
+
+
+@pytest.mark.parametrize("version", ["", "0.2.0"])
+def test_nothing_is_left_when_it_goes(bench: Bench, version: str) -> None:
+    bench.settings("0.2.0")
+    bench.renew()
+    bench.settings(version)
+    bench.repair()
+    engine = bench.engine()
+    if version:
+        for component in reversed(AGENT_COMPONENTS):
+            engine.remove(component, pytest.fail)
+    assert bench.names(f"{bench.root}/opt/flex") == ("ledger.json",)
+    assert bench.names(f"{bench.root}/data/flex") == ("ledger.json",)
+    assert version or bench.running == bench.home
+
+
+@pytest.mark.parametrize("cut_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("first", ["", "0.2.0"])
+@pytest.mark.parametrize("follows", [GOOD, DEAD, MUTE], ids=["good", "dead", "mute"])
+def test_a_cut_at_any_action_ends_with_an_agent_that_runs(
+    tmp_path: Path, first: str, follows: str, cut_after: bool
+) -> None:
+    """And with the wanted version if it works, with the one before it if it does not."""
+    for number in range(60):
+        (tmp_path / str(number)).mkdir()
+        bench = Bench(tmp_path / str(number), {"0.2.0": script("0.2.0", GOOD), "0.3.0": script("0.3.0", follows)})
+        bench.install()
+        bench.settings(first)
+        bench.renew()
+        before = bench.running
+        bench.settings("0.3.0")
+        bench.cut_at, bench.cut_after = number, cut_after
+        try:
+            bench.renew()
+        except Cut:
+            bench.running = ""
+        else:
+            break
+
+        bench.boot()
+        assert bench.running, f"cut at action {number}"
+        bench.repair()
+        bench.boot()
+        bench.renew()
+        bench.boot()
+        assert bench.running == (program(bench, "0.3.0") if follows == GOOD else before), f"cut at action {number}"
+    else:
+        pytest.fail("it never came to its end")
+    assert number > 8

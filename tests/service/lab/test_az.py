@@ -1,0 +1,97 @@
+"""The lab's Azure as the real az sees it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from aks_flex_lab.arm.hybrid_compute import ArcMachines
+from aks_flex_lab.arm.managed_clusters import ManagedClusters
+from aks_flex_node.azure.role_assignments import NODE_ROLES
+from tests.az_extension.warm_az import warmed
+from tests.azure_cli import Az
+from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.service.lab.cloud_harness import Cloud
+
+GROUP = CLUSTER.partition("/providers/")[0]
+MACHINE = f"{GROUP}/providers/Microsoft.HybridCompute/machines/by-az"
+IN_GROUP = ("--resource-group", "edge")
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "plant", "cluster": {"server": "https://api.flex.internal:443"}}],
+    "contexts": [{"name": "plant", "context": {"cluster": "plant", "user": "clusterAdmin_edge_plant"}}],
+    "users": [{"name": "clusterAdmin_edge_plant", "user": {"token": "x"}}],
+    "current-context": "plant",
+}
+
+
+@pytest.fixture(scope="module")
+def az(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Az]:
+    """An owner's."""
+    az = Az.at(cloud, tmp_path_factory.mktemp("azure"))
+    principal = cloud.directory.service_principal("az", "right")
+    cloud.assignments.put(GROUP, OWNER, principal.object_id)
+    az.sign_in(principal)
+    with warmed(az) as warm:
+        yield warm
+
+
+def test_arc_machines_are_made_found_and_removed(cloud: Cloud, az: Az) -> None:
+    body = {"location": "westeurope", "properties": {"vmId": "vm-by-az", "clientPublicKey": "x"}}
+    address = f"{cloud.url}{MACHINE}?api-version=2024-07-10"
+    made = az("rest", "--method", "put", "--url", address, "--body", json.dumps(body), "--resource", cloud.url)
+    shown = az("resource", "show", "--ids", MACHINE)
+    assert shown["identity"]["principalId"] == made["identity"]["principalId"]
+    listed = az("resource", "list", "--resource-type", "Microsoft.HybridCompute/machines")
+    assert "by-az" in [each["name"] for each in listed]
+    az("resource", "delete", "--ids", MACHINE)
+    assert not ArcMachines(cloud.state).find(MACHINE)
+
+
+def test_roles_are_given_by_name_listed_and_taken_away(cloud: Cloud, az: Az) -> None:
+    principal = cloud.directory.service_principal("edge", "x").object_id
+    who = ("--assignee-object-id", principal, "--assignee-principal-type", "ServicePrincipal")
+    for role in NODE_ROLES:
+        az("role", "assignment", "create", *who, "--role", role.name, "--scope", CLUSTER)
+
+    def listed() -> dict[str, str]:
+        shown = az("role", "assignment", "list", "--scope", CLUSTER, "--fill-principal-name", "false")
+        return {each["id"]: each["roleDefinitionName"] for each in shown if each["principalId"] == principal}
+
+    assert sorted(listed().values()) == sorted(role.name for role in NODE_ROLES)
+    az("role", "assignment", "delete", "--ids", *listed())
+    assert listed() == {}
+
+
+def test_a_cluster_is_shown_and_gives_its_credentials(cloud: Cloud, az: Az, tmp_path: Path) -> None:
+    resources, given, got = ManagedClusters(cloud.state), tmp_path / "admin", tmp_path / "got"
+    given.write_text(yaml.safe_dump(KUBECONFIG))
+    known = resources.find(CLUSTER)
+    assert known
+    resources.register(dataclasses.replace(known, id=f"{CLUSTER}-az", kubeconfig=str(given)))
+    named = (*IN_GROUP, "--name", "plant-az")
+    shown = az("aks", "show", *named)
+    assert (shown["currentKubernetesVersion"], shown["fqdn"]) == ("1.34.4", "api.flex.internal")
+    az("aks", "get-credentials", "--admin", *named, "--file", str(got))
+    assert yaml.safe_load(got.read_text())["clusters"] == KUBECONFIG["clusters"]
+
+
+def test_who_may_not_is_told_so_by_az(cloud: Cloud, tmp_path: Path) -> None:
+    az = Az.at(cloud, tmp_path)
+    principal = cloud.directory.service_principal("reader", "right")
+    cloud.assignments.put(CLUSTER, READER, principal.object_id)
+    az.sign_in(principal)
+    refused = az.run("aks", "get-credentials", "--admin", *IN_GROUP, "--name", "plant", "--file", "-", check=False)
+    assert not refused.ok
+    assert "(AuthorizationFailed)" in refused.err
+    assert "listClusterAdminCredential/action" in refused.err

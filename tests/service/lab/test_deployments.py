@@ -1,0 +1,265 @@
+"""Our templates, deployed by the real az to the lab's Azure, with a real resource provider behind it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.az_extension.warm_az import warmed
+from tests.azure_cli import Az
+from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER, running_cloud
+from tests.service.lab.deployment_harness import TEMPLATES, running_whole
+from tests.wait import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_lab.pki import CertificateAuthority
+    from aks_flex_lab.processes import CommandResult
+    from tests.service.lab.cloud_harness import Cloud
+    from tests.service.lab.deployment_harness import Whole
+
+GROUP = CLUSTER.partition("/providers/")[0]
+ONE, MANY = TEMPLATES / "arm" / "flex-node.json", TEMPLATES / "arm" / "flex-nodes.json"
+CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+CLIENT = "5b3e11a5-4f00-4c00-8000-00000000c11e"
+CANARY = "canary-of-a-client-secret"
+
+
+@pytest.fixture(scope="module")
+def whole(authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+    with running_whole(authority, tmp_path_factory.mktemp("whole")) as whole:
+        yield whole
+
+
+def signed_in(cloud: Cloud, role: str, folder: Path) -> Az:
+    az = Az.at(cloud, folder)
+    principal = cloud.directory.service_principal("az", "right")
+    cloud.assignments.put(GROUP, role, principal.object_id)
+    az.sign_in(principal)
+    return az
+
+
+@pytest.fixture(scope="module")
+def owner(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Az]:
+    with warmed(signed_in(whole.cloud, OWNER, tmp_path_factory.mktemp("owner"))) as az:
+        yield az
+
+
+@pytest.fixture(scope="module")
+def reader(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> Az:
+    return signed_in(whole.cloud, READER, tmp_path_factory.mktemp("reader"))
+
+
+def deploy(az: Az, verb: str, name: str, template: Path, *, check: bool = True, **parameters: Any) -> CommandResult:
+    given = {key: {"value": value} for key, value in {"clusterName": "plant", **parameters}.items()}
+    file = az.folder / f"{name}.parameters.json"
+    file.write_text(json.dumps(given))
+    words = ("--name", name, "--resource-group", "edge", "--template-file", str(template), "--parameters", f"@{file}")
+    more = ("--no-pretty-print",) if verb == "what-if" else ()
+    return az.run("deployment", "group", verb, *words, *more, check=check)
+
+
+def changes(az: Az, name: str, template: Path, **parameters: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(deploy(az, "what-if", name, template, **parameters).out)["changes"]
+    return found
+
+
+def secure_outputs(az: Az, whole: Whole, name: str) -> CommandResult:
+    """As a template that uses another one's secure outputs gets them."""
+    action = f"{GROUP}/providers/Microsoft.Resources/deployments/{name}/listOutputsWithSecureValues"
+    address = f"{whole.cloud.url}{action}?api-version=2025-04-01"
+    return az.run("rest", "--method", "post", "--url", address, "--resource", whole.cloud.url, check=False)
+
+
+def shown(az: Az, name: str) -> Any:
+    return az("deployment", "group", "show", "--name", name, "--resource-group", "edge")["properties"]
+
+
+def test_the_resource_group_is_there(owner: Az) -> None:
+    assert owner("group", "show", "--name", "edge")["location"] == "westeurope"
+    assert owner("group", "list", "--query", "[].name") == ["edge"]
+    assert owner("group", "exists", "--name", "edge") is True
+
+
+def test_one_node_is_checked_foreseen_made_and_changed(whole: Whole, owner: Az) -> None:
+    wanted: dict[str, Any] = {"nodeName": "edge-1", "labels": {"site": "north"}, "maxPods": 50}
+    validated = json.loads(deploy(owner, "validate", "one", ONE, **wanted).out)["properties"]
+    assert [each["id"] for each in validated["validatedResources"]] == [f"{CLUSTER}/flexNodeConfig/edge-1"]
+    [foreseen] = changes(owner, "one", ONE, **wanted)
+    assert (foreseen["changeType"], foreseen["after"]["properties"]["nodeConfig"]["maxPods"]) == ("Create", 50)
+    assert whole.nodes.get("edge-1").status == 404
+
+    deploy(owner, "create", "one", ONE, **wanted)
+
+    node = whole.nodes.get("edge-1").properties
+    assert node["nodeConfig"] == {**node["nodeConfig"], "labels": {"site": "north"}, "maxPods": 50}
+    assert [each["changeType"] for each in changes(owner, "one", ONE, **wanted)] == ["NoChange"]
+    [change] = changes(owner, "one", ONE, **{**wanted, "maxPods": 60, "labels": {}})
+    found = {each["path"]: (each["propertyChangeType"], each["before"], each["after"]) for each in change["delta"]}
+    assert found == {
+        "properties.nodeConfig.maxPods": ("Modify", 50, 60),
+        "properties.nodeConfig.labels": ("Delete", {"site": "north"}, None),
+    }
+    deploy(owner, "create", "one", ONE, **{**wanted, "maxPods": 60})
+    assert whole.nodes.get("edge-1").properties["nodeConfig"]["maxPods"] == 60
+
+
+def test_the_history_says_what_was_done(owner: Az) -> None:
+    deploy(owner, "create", "told", ONE, nodeName="told-1")
+    done = shown(owner, "told")
+    assert (done["provisioningState"], done["mode"]) == ("Succeeded", "Incremental")
+    assert done["outputs"]["nodeId"] == {"type": "String", "value": f"{CLUSTER}/flexNodeConfig/told-1"}
+    assert done["parameters"]["nodeName"] == {"type": "String", "value": "told-1"}
+    words = ("--name", "told", "--resource-group", "edge")
+    operations = owner("deployment", "operation", "group", "list", *words)
+    found = [each["properties"]["provisioningOperation"] for each in operations]
+    assert found == ["Create", "EvaluateDeploymentOutput"]
+    query = ("--query", "[?name=='told'].properties.provisioningState")
+    assert owner("deployment", "group", "list", "--resource-group", "edge", *query) == ["Succeeded"]
+    owner("deployment", "group", "delete", *words)
+    gone = owner.run("deployment", "group", "show", *words, check=False)
+    assert "(DeploymentNotFound)" in gone.err
+
+
+def test_a_url_comes_out_only_where_it_is_asked_for_and_only_in_secret(whole: Whole, owner: Az, reader: Az) -> None:
+    deploy(owner, "create", "plain", ONE, nodeName="url-1")
+    assert json.loads(secure_outputs(owner, whole, "plain").out)["configUrl"] == ""
+    assert whole.nodes.audit("url-1", what="regenerateToken").json["value"] == []
+
+    made = deploy(owner, "create", "secure", ONE, nodeName="url-1", issueConfigUrls=True)
+    url = json.loads(secure_outputs(owner, whole, "secure").out)["configUrl"]
+
+    assert whole.nodes.fetch(url).status == 200
+    assert json.loads(made.out)["properties"]["outputs"]["configUrl"] == {"type": "SecureString"}
+    words = ("--name", "secure", "--resource-group", "edge")
+    told = [made, reader.run("deployment", "group", "show", *words)]
+    told.append(reader.run("deployment", "operation", "group", "list", *words))
+    told.append(reader.run("deployment", "group", "list", "--resource-group", "edge"))
+    secret = url.rpartition("/")[2].partition("#")[0]
+    assert all(secret not in each.out + each.err for each in told)
+    assert not [file for file in whole.cloud.state.rglob("*") if file.is_file() and secret in file.read_text()]
+    assert secret not in whole.cloud.log.read_text()
+    refused = secure_outputs(reader, whole, "secure")
+    assert "listOutputsWithSecureValues/action" in refused.err
+
+
+def test_twenty_nodes_are_made_by_one_loop(whole: Whole, owner: Az) -> None:
+    nodes = [{"name": f"loop-{number}", "clientId": CLIENT, "labels": {"n": str(number)}} for number in range(20)]
+    secrets = {each["name"]: f"{CANARY}-{each['name']}" for each in nodes}
+    method = {"azureAuthMethod": "servicePrincipal", "kubernetesAuthMethod": "bootstrapToken"}
+    wanted: dict[str, Any] = {"nodes": nodes, "clientSecrets": secrets, "labels": {"site": "north"}, **method}
+    foreseen = deploy(owner, "what-if", "many", MANY, **wanted)
+    assert [each["changeType"] for each in json.loads(foreseen.out)["changes"]] == ["Create"] * 20
+
+    made = deploy(owner, "create", "many", MANY, **wanted)
+
+    found = json.loads(made.out)["properties"]["outputs"]["nodeIds"]["value"]
+    assert [each.rpartition("/")[2] for each in found] == [each["name"] for each in nodes]
+    for number, each in enumerate(nodes):
+        labels = whole.nodes.get(str(each["name"])).properties["nodeConfig"]["labels"]
+        assert labels == {"site": "north", "n": str(number)}
+    credentials = whole.nodes.credentials("loop-7").json["servicePrincipal"]
+    assert credentials["clientSecret"] == f"{CANARY}-loop-7"
+    again = deploy(owner, "what-if", "many", MANY, **wanted)
+    assert [each["changeType"] for each in json.loads(again.out)["changes"]] == ["NoChange"] * 20
+    words = ("--name", "many", "--resource-group", "edge")
+    told = [foreseen, made, again, owner.run("deployment", "group", "show", *words)]
+    told.append(owner.run("deployment", "operation", "group", "list", *words))
+    assert all(CANARY not in each.out + each.err for each in told)
+    assert not [file for file in whole.cloud.state.rglob("*") if file.is_file() and CANARY in file.read_text()]
+    assert CANARY not in whole.cloud.log.read_text() + whole.provider.log
+
+
+def test_secrets_that_are_not_given_again_are_kept(whole: Whole, owner: Az) -> None:
+    wanted: dict[str, Any] = {"nodeName": "kept-1", "azureAuthMethod": "servicePrincipal", "clientId": CLIENT}
+    deploy(owner, "create", "kept", ONE, **wanted, clientSecret=CANARY)
+    deploy(owner, "create", "kept", ONE, **wanted)
+    assert whole.nodes.credentials("kept-1").json["servicePrincipal"]["clientSecret"] == CANARY
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"nodeName": "wrong-1", "driftPolicy": "ignore"}, "'ignore' is not part of the allowed value(s)"),
+        ({"nodeName": "wrong-1", "maxPods": 2000}, "its maxValue is 1024"),
+        ({"nodeName": "wrong-1", "pods": 20}, "'pods'"),
+        ({"nodeName": "wrong/1"}, "incorrect segment lengths"),
+    ],
+)
+def test_a_wrong_parameter_is_told_before_anything_is_made(
+    whole: Whole, owner: Az, parameters: dict[str, Any], said: str
+) -> None:
+    refused = deploy(owner, "create", "wrong", ONE, check=False, **parameters)
+    assert not refused.ok
+    assert said in refused.err
+    assert whole.nodes.get("wrong-1").status == 404
+    assert (
+        "(DeploymentNotFound)"
+        in owner.run("deployment", "group", "show", "--name", "wrong", "--resource-group", "edge", check=False).err
+    )
+
+
+def test_what_the_provider_refuses_is_told_and_the_others_stay(whole: Whole, owner: Az) -> None:
+    nodes = [{"name": "part-1"}, {"name": "-part-2"}, {"name": "part-3", "taints": [{"key": "a", "effect": "Never"}]}]
+    failed = deploy(owner, "create", "part", MANY, check=False, nodes=nodes)
+    assert not failed.ok
+    for said in ("DeploymentFailed", "flexNodeConfig/-part-2", "InvalidResourceName", "flexNodeConfig/part-3"):
+        assert said in failed.err
+    assert whole.nodes.get("part-1").status == 200
+    done = shown(owner, "part")
+    assert done["provisioningState"] == "Failed"
+    assert [each["id"].rpartition("/")[2] for each in done["outputResources"]] == ["part-1"]
+    assert {each["target"].rpartition("/")[2] for each in done["error"]["details"]} == {"-part-2", "part-3"}
+
+
+def test_a_reader_deploys_nothing(whole: Whole, reader: Az) -> None:
+    for verb, action in (("validate", "validate"), ("what-if", "whatIf"), ("create", "validate")):
+        refused = deploy(reader, verb, "not", ONE, check=False, nodeName="not-1")
+        assert f"Microsoft.Resources/deployments/{action}/action" in refused.err
+    assert whole.nodes.get("not-1").status == 404
+
+
+def test_a_template_gives_no_right_that_its_user_has_not(whole: Whole, owner: Az, tmp_path: Path) -> None:
+    """A URL carries the node's secrets: who did not write them, and is no owner, does not get it this way either."""
+    wanted: dict[str, Any] = {"nodeName": "right-1", "azureAuthMethod": "servicePrincipal", "clientId": CLIENT}
+    deploy(owner, "create", "right", ONE, **wanted, clientSecret=CANARY)
+    contributor = signed_in(whole.cloud, CONTRIBUTOR, tmp_path)
+    deploy(contributor, "create", "right", ONE, **wanted)
+    refused = deploy(contributor, "create", "right", ONE, check=False, **wanted, issueConfigUrls=True)
+    assert "DeploymentOutputEvaluationFailed" in refused.err
+    assert "AuthorizationFailed" in refused.err
+    assert "configUrl" not in json.loads(secure_outputs(contributor, whole, "right").out)
+
+
+def test_an_expression_that_is_unknown_is_named(owner: Az, tmp_path: Path) -> None:
+    document = json.loads(ONE.read_text())
+    document["outputs"]["odd"] = {"type": "string", "value": "[guid('x')]"}
+    odd = tmp_path / "odd.json"
+    odd.write_text(json.dumps(document))
+    refused = deploy(owner, "validate", "odd", odd, check=False, nodeName="odd-1")
+    assert "InvalidTemplate" in refused.err
+    assert "'[guid('x')]': the function 'guid' is unknown" in refused.err
+
+
+@pytest.mark.long
+def test_a_deployment_that_hangs_is_cancelled(authority: CertificateAuthority, tmp_path: Path) -> None:
+    """Behind a provider that takes calls and never answers."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        running_cloud(authority, tmp_path, f"https://127.0.0.1:{silent.getsockname()[1]}") as cloud,
+    ):
+        az = signed_in(cloud, OWNER, tmp_path / "az")
+        words = ("--name", "hangs", "--resource-group", "edge")
+        more = ("--template-file", str(ONE), "--parameters", "clusterName=plant", "nodeName=a", "--no-wait")
+        az.run("deployment", "group", "create", *words, *more)
+        assert shown(az, "hangs")["provisioningState"] == "Running"
+        busy = az.run("deployment", "group", "delete", *words, check=False)
+        assert "(DeploymentActive)" in busy.err
+        az.run("deployment", "group", "cancel", *words)
+        until(lambda: shown(az, "hangs")["provisioningState"] == "Canceled", "it is cancelled")
+        az.run("deployment", "group", "delete", *words)

@@ -1,0 +1,227 @@
+"""Azure's own libraries take the lab's Entra ID for the real one, and its refusals, too."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import msal  # type: ignore[import-untyped]
+import pytest
+import requests
+import urllib3
+from azure.core.exceptions import ClientAuthenticationError
+from azure.identity import CredentialUnavailableError, ManagedIdentityCredential
+
+from aks_flex_lab.entra.directory import TENANT_ID, MachineIdentities
+from aks_flex_node.azure import credentials
+from aks_flex_node.azure.arm import AzureCallError
+from tests.service.lab.cloud_harness import running_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from azure.core.credentials import TokenCredential
+
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from tests.service.lab.cloud_harness import Cloud
+
+AZ = "04b07795-8ddb-461a-bbee-02f9e1bf7b46"  # the Azure CLI's own id
+
+
+def claims(token: str) -> dict[str, Any]:
+    return jwt.decode(token, options={"verify_signature": False})
+
+
+def signed_in(cloud: Cloud, principal: EntraPrincipal, secret: str, tenant: str = TENANT_ID) -> TokenCredential:
+    authority = credentials.TokenAuthority(cloud.url, cloud.ca)
+    return credentials.service_principal(tenant, principal.client_id, secret, authority)
+
+
+def ask(cloud: Cloud, method: str, path: str, **options: Any) -> urllib3.BaseHTTPResponse:
+    with urllib3.PoolManager(ca_certs=cloud.ca, retries=False) as pool:
+        return pool.request(method, cloud.url + path, **options)
+
+
+class OnItsPort(requests.adapters.HTTPAdapter):
+    """MSAL asks for a user's realm on port 443, whatever the authority's own port is."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def send(self, request: requests.PreparedRequest, *words: Any, **named: Any) -> requests.Response:
+        request.url = (request.url or "").replace("https://localhost/", f"{self._url}/")
+        return super().send(request, *words, **named)
+
+
+def trusting(cloud: Cloud) -> requests.Session:
+    """MSAL's transport, whatever the environment says of certificates."""
+    session = requests.Session()
+    session.mount("https://localhost/", OnItsPort(cloud.url))
+    session.trust_env = False
+    session.verify = cloud.ca
+    return session
+
+
+def test_azure_identity_signs_a_service_principal_in(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("deployer", "right")
+    token = signed_in(cloud, principal, "right").get_token("https://management.azure.com/.default")
+    told = claims(token.token)
+    assert told["aud"] == "https://management.azure.com"
+    assert told["iss"] == f"https://sts.windows.net/{TENANT_ID}/"
+    assert (told["oid"], told["appid"], told["idtyp"]) == (principal.object_id, principal.client_id, "app")
+    assert token.expires_on > time.time() + 3000
+
+
+def test_the_signature_is_by_a_key_that_is_shown(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("signed", "right")
+    token = signed_in(cloud, principal, "right").get_token("https://x/.default").token
+    shown = ask(cloud, "GET", f"/{TENANT_ID}/discovery/v2.0/keys").json()["keys"]
+    [key] = [each for each in shown if each["kid"] == jwt.get_unverified_header(token)["kid"]]
+    assert jwt.decode(token, jwt.PyJWK.from_dict(key).key, ["RS256"], audience="https://x")["tid"] == TENANT_ID
+
+
+@pytest.mark.parametrize(
+    ("changes", "secret", "number"),
+    [
+        ({}, "wrong", "AADSTS7000215"),
+        ({"secret_expires": 1.0}, "right", "AADSTS7000222"),
+        ({"enabled": False}, "right", "AADSTS7000112"),
+    ],
+)
+def test_a_secret_that_does_not_hold_is_refused_with_its_number(
+    cloud: Cloud, changes: dict[str, Any], secret: str, number: str
+) -> None:
+    principal = cloud.directory.service_principal("refused", "right")
+    cloud.directory.change(principal, **changes)
+    with pytest.raises(ClientAuthenticationError, match=number):
+        signed_in(cloud, principal, secret).get_token("https://x/.default")
+
+
+def test_who_has_been_removed_is_unknown(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("gone", "right")
+    signed_in(cloud, principal, "right").get_token("https://x/.default")
+    cloud.directory.remove(principal)
+    with pytest.raises(ClientAuthenticationError, match="AADSTS700016"):
+        signed_in(cloud, principal, "right").get_token("https://x/.default")
+
+
+def test_another_tenant_is_unknown(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("lost", "right")
+    other = "99999999-0000-4000-8000-000000000001"
+    with pytest.raises(ClientAuthenticationError, match="double check your tenant name"):
+        signed_in(cloud, principal, "right", other).get_token("https://x/.default")
+
+
+def test_msal_signs_a_program_in(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("msal", "right")
+    program = msal.ConfidentialClientApplication(
+        principal.client_id,
+        client_credential="right",
+        authority=f"{cloud.url}/{TENANT_ID}",
+        instance_discovery=False,
+        http_client=trusting(cloud),
+    )
+    answer = program.acquire_token_for_client(["https://management.azure.com/.default"])
+    assert claims(answer["access_token"])["oid"] == principal.object_id
+
+
+def test_a_program_may_show_its_secret_in_the_header(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("basic", "a+b/c=d%e")
+    headers = urllib3.make_headers(basic_auth=f"{principal.client_id}:a%2Bb%2Fc%3Dd%25e")
+    form = {"grant_type": "client_credentials", "scope": "https://x/.default"}
+    path = f"/{TENANT_ID}/oauth2/v2.0/token"
+    answer = ask(cloud, "POST", path, headers=headers, fields=form, encode_multipart=False)
+    assert answer.status == 200
+    assert answer.json()["token_type"] == "Bearer"
+    wrong = urllib3.make_headers(basic_auth=f"{principal.client_id}:x")
+    answer = ask(cloud, "POST", path, headers=wrong, fields=form, encode_multipart=False)
+    assert (answer.status, answer.json()["error_codes"]) == (401, [7000215])
+    assert "a+b/c" not in answer.data.decode()
+
+
+@pytest.mark.filterwarnings("ignore:This API has been deprecated")  # a password is all that a test can type
+def test_a_user_signs_in_by_password_and_stays_signed_in(cloud: Cloud) -> None:
+    user = cloud.directory.user("ann@flex.internal", "pass word", groups=("ops-group",))
+    public = msal.PublicClientApplication(
+        AZ, authority=f"{cloud.url}/organizations", instance_discovery=False, http_client=trusting(cloud)
+    )
+    first = public.acquire_token_by_username_password("ann@flex.internal", "pass word", ["https://x/.default"])
+    told = claims(first["access_token"])
+    assert (told["oid"], told["idtyp"], told["upn"]) == (user.object_id, "user", "ann@flex.internal")
+    assert told["groups"] == ["ops-group"]
+    [account] = public.get_accounts()
+    second = public.acquire_token_silent(["https://y/.default"], account)
+    assert claims(second["access_token"])["aud"] == "https://y"
+    wrong = public.acquire_token_by_username_password("ann@flex.internal", "x", ["https://x/.default"])
+    assert "AADSTS50126" in wrong["error_description"]
+
+
+def test_rotated_keys_sign_and_the_one_before_is_still_shown(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("rotated", "right")
+
+    def kid() -> str:
+        token = signed_in(cloud, principal, "right").get_token("https://x/.default").token
+        return str(jwt.get_unverified_header(token)["kid"])
+
+    before = kid()
+    cloud.keys.rotate()
+    after = kid()
+    shown = {each["kid"] for each in ask(cloud, "GET", f"/{TENANT_ID}/discovery/v2.0/keys").json()["keys"]}
+    assert before != after
+    assert shown == {before, after}
+    cloud.keys.rotate()
+    assert before not in {each["kid"] for each in ask(cloud, "GET", "/common/discovery/v2.0/keys").json()["keys"]}
+
+
+def test_older_metadata_name_the_issuer_of_access_tokens(cloud: Cloud) -> None:
+    principal = cloud.directory.service_principal("issued", "right")
+    told = claims(signed_in(cloud, principal, "right").get_token("https://x/.default").token)
+    older = ask(cloud, "GET", f"/{TENANT_ID}/.well-known/openid-configuration").json()
+    assert older["issuer"] == told["iss"]
+    assert ask(cloud, "GET", f"/{TENANT_ID}/v2.0/.well-known/openid-configuration").json()["issuer"] != told["iss"]
+
+
+def test_instances_are_known(cloud: Cloud) -> None:
+    told = ask(cloud, "GET", "/common/discovery/instance?api-version=1.1&authorization_endpoint=x").json()
+    assert told["tenant_discovery_endpoint"] == cloud.metadata
+
+
+@pytest.fixture
+def machine(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EntraPrincipal]:
+    """A machine with one managed identity, whose metadata service azure-identity finds by its variable."""
+    identity = cloud.directory.managed_identity("edge-1", f"/subscriptions/s/{tmp_path.name}/edge-1")
+    with running_metadata(cloud, tmp_path, identity) as url:
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)
+        yield identity
+
+
+def test_azure_identity_gets_a_machines_identity(machine: EntraPrincipal) -> None:
+    told = claims(credentials.managed_identity().get_token("https://management.azure.com/.default").token)
+    assert (told["oid"], told["xms_mirid"]) == (machine.object_id, machine.resource_id)
+    chosen = credentials.managed_identity(machine.client_id).get_token("https://x/.default")
+    assert claims(chosen.token)["appid"] == machine.client_id
+
+
+def test_a_machine_gets_no_identity_but_its_own(cloud: Cloud, machine: EntraPrincipal) -> None:
+    other = cloud.directory.managed_identity("edge-2", "/subscriptions/s/edge-2")
+    with pytest.raises(AzureCallError, match="Identity not found") as caught:
+        credentials.managed_identity(other.client_id).get_token("https://x/.default")
+    assert caught.value.name == "managed-identity-unknown"
+
+
+def test_azure_identity_itself_is_told_that_an_identity_is_not_there(cloud: Cloud, machine: EntraPrincipal) -> None:
+    MachineIdentities(cloud.state).set("127.0.0.1", [])
+    with pytest.raises(CredentialUnavailableError, match="Identity not found"):
+        ManagedIdentityCredential().get_token("https://x/.default")
+
+
+def test_the_metadata_service_wants_its_header(machine: EntraPrincipal, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = os.environ["AZURE_POD_IDENTITY_AUTHORITY_HOST"]
+    url = f"{base}/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://x"
+    with urllib3.PoolManager(retries=False) as pool:
+        assert pool.request("GET", url).status == 400
+        assert pool.request("GET", url, headers={"Metadata": "true"}).status == 200

@@ -1,0 +1,261 @@
+"""People sign in to the lab's Entra ID by its page, for an application that uses the real MSAL."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msal  # type: ignore[import-untyped]
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from aks_flex_lab.entra.directory import TENANT_ID
+from tests.service.agent.identity.test_credentials import in_pem, made_certificate
+from tests.service.lab.test_entra import ask, claims, trusting
+
+if TYPE_CHECKING:
+    import urllib3
+
+    from aks_flex_lab.entra.directory import EntraPrincipal
+    from tests.service.lab.cloud_harness import Cloud
+
+# MSAL would rather have a form posted back; both ways are in use, and both are tried here.
+pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
+
+BACK = "https://dashboard.example/ui/signed-in"
+AUTHORIZE = f"/{TENANT_ID}/oauth2/v2.0/authorize"
+TOKEN = f"/{TENANT_ID}/oauth2/v2.0/token"
+
+
+@dataclass(frozen=True)
+class Application:
+    """A web application that people sign in to, and Ann, who does."""
+
+    cloud: Cloud
+    itself: EntraPrincipal
+    ann: EntraPrincipal
+
+    def msal(self, credential: Any = None) -> Any:
+        return msal.ConfidentialClientApplication(
+            self.itself.client_id,
+            client_credential=credential or self.itself.secret,
+            authority=f"{self.cloud.url}/{TENANT_ID}",
+            instance_discovery=False,
+            http_client=trusting(self.cloud),
+        )
+
+    def answer(self, address: str, **form: str) -> urllib3.BaseHTTPResponse:
+        """What the page answers to a form that a person has filled in."""
+        path = address.removeprefix(self.cloud.url)
+        filled = {"username": self.ann.name, "password": "pass word", **form}
+        return ask(self.cloud, "POST", path, fields=filled, encode_multipart=False, redirect=False)
+
+    def question(self, **changes: str) -> str:
+        told = {"client_id": self.itself.client_id, "response_type": "code", "redirect_uri": BACK}
+        told |= {"scope": "openid profile", "state": "s", **changes}
+        return f"{AUTHORIZE}?{urlencode(told)}"
+
+    def asked(self, **changes: str) -> urllib3.BaseHTTPResponse:
+        return ask(self.cloud, "GET", self.question(**changes), redirect=False)
+
+    def redeemed(self, **form: str) -> urllib3.BaseHTTPResponse:
+        told = {"grant_type": "authorization_code", "client_id": self.itself.client_id, "redirect_uri": BACK, **form}
+        return ask(self.cloud, "POST", TOKEN, fields=told, encode_multipart=False)
+
+
+@pytest.fixture
+def application(cloud: Cloud) -> Application:
+    itself = cloud.directory.service_principal("dashboard", "right", redirect_uris=(BACK, f"{BACK}/out"))
+    name = f"ann-{itself.client_id}@flex.internal"
+    return Application(cloud, itself, cloud.directory.user(name, "pass word", groups=("ops-group",)))
+
+
+def sent_back(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:
+    """What the application is told by the address that a person is sent to."""
+    assert answer.status == 303, answer.data.decode()
+    where = urlsplit(answer.headers["Location"])
+    assert f"{where.scheme}://{where.netloc}{where.path}" == BACK
+    return dict(parse_qsl(where.query))
+
+
+def posted_back(page: str) -> dict[str, str]:
+    """What it is told by the form on the page."""
+    assert f'action="{BACK}"' in page
+    return {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', page)}
+
+
+def test_msal_signs_a_person_in_by_the_page(application: Application) -> None:
+    client = application.msal()
+    flow = client.initiate_auth_code_flow([], redirect_uri=BACK, login_hint=application.ann.name)
+    page = ask(application.cloud, "GET", flow["auth_uri"].removeprefix(application.cloud.url))
+    assert f'value="{application.ann.name}"' in page.data.decode()
+    told = sent_back(application.answer(flow["auth_uri"]))
+    result = client.acquire_token_by_auth_code_flow(flow, told)
+    who = result["id_token_claims"]
+    assert (who["oid"], who["tid"], who["aud"]) == (
+        application.ann.object_id,
+        TENANT_ID,
+        application.itself.client_id,
+    )
+    assert (who["preferred_username"], who["groups"]) == (application.ann.name, ["ops-group"])
+    assert who["iss"] == f"{application.cloud.url}/{TENANT_ID}/v2.0"
+    assert claims(result["access_token"])["aud"] == "https://graph.microsoft.com"
+    [account] = client.get_accounts()
+    assert account["username"] == application.ann.name
+
+
+def test_msal_signs_a_person_in_by_a_form_that_is_posted_back(application: Application) -> None:
+    client = application.msal()
+    flow = client.initiate_auth_code_flow(
+        [f"{application.cloud.url}/.default"], redirect_uri=BACK, state='"><script>', response_mode="form_post"
+    )
+    page = application.answer(flow["auth_uri"]).data.decode()
+    result = client.acquire_token_by_auth_code_flow(flow, posted_back(page))
+    assert result["id_token_claims"]["oid"] == application.ann.object_id
+    assert claims(result["access_token"])["aud"] == application.cloud.url
+
+
+def test_an_identity_for_another_question_is_refused_by_msal(application: Application) -> None:
+    client = application.msal()
+    flow = client.initiate_auth_code_flow([], redirect_uri=BACK)
+    told = sent_back(application.answer(flow["auth_uri"].replace("&nonce=", "&nonce=0")))
+    with pytest.raises(RuntimeError, match="nonce"):
+        client.acquire_token_by_auth_code_flow(flow, told)
+
+
+@pytest.mark.parametrize(
+    ("form", "number"),
+    [
+        ({"password": "wrong"}, "AADSTS50126"),
+        ({"username": "<b>nobody</b>@flex.internal"}, "AADSTS50034"),
+        ({"username": "", "password": ""}, "AADSTS50034"),
+    ],
+)
+def test_whoever_is_not_known_is_told_on_the_page(
+    application: Application, form: dict[str, str], number: str
+) -> None:
+    answer = application.answer(application.question(), **form)
+    page = answer.data.decode()
+    assert answer.status == 200
+    assert number in page
+    assert "<b>nobody" not in page
+    assert "pass word" not in page
+
+
+def test_a_disabled_person_is_told_so(application: Application) -> None:
+    application.cloud.directory.change(application.ann, enabled=False)
+    assert b"AADSTS50057" in application.answer(application.question()).data
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"redirect_uri": "https://evil.example/ui/signed-in"}, "AADSTS50011"),
+        ({"redirect_uri": f"{BACK}/../elsewhere"}, "AADSTS50011"),
+        ({"redirect_uri": ""}, "AADSTS50011"),
+        ({"client_id": "11111111-0000-4000-8000-000000000001"}, "AADSTS700016"),
+        ({"client_id": ""}, "AADSTS900144"),
+    ],
+)
+def test_what_cannot_be_trusted_is_shown_and_never_redirected(
+    application: Application, changes: dict[str, str], number: str
+) -> None:
+    for answer in (application.asked(**changes), application.answer(application.question(**changes))):
+        assert answer.status == 400
+        assert "Location" not in answer.headers
+        assert number in answer.data.decode()
+
+
+def test_another_tenant_is_unknown_on_the_page(application: Application) -> None:
+    path = application.question().replace(TENANT_ID, "elsewhere")
+    assert b"AADSTS90002" in ask(application.cloud, "GET", path).data
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"response_mode": "fragment"}, "unsupported_response_mode"),
+        ({"scope": "profile"}, "invalid_request"),
+        ({"code_challenge": "x" * 43, "code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge": "short", "code_challenge_method": "S256"}, "invalid_request"),
+        ({"prompt": "none"}, "login_required"),
+    ],
+)
+def test_what_the_application_asks_wrongly_it_is_told_itself(
+    application: Application, changes: dict[str, str], error: str
+) -> None:
+    told = sent_back(application.asked(**changes))
+    assert (told["error"], told["state"]) == (error, "s")
+
+
+def test_who_cancels_is_led_back_without_a_code(application: Application) -> None:
+    told = sent_back(application.answer(application.question(), answer="cancel"))
+    assert told["error"] == "access_denied"
+    assert "AADSTS65004" in told["error_description"]
+    assert "code" not in told
+
+
+def test_an_application_shows_who_it_is_before_its_code_counts(application: Application) -> None:
+    code = sent_back(application.answer(application.question()))["code"]
+    without = application.redeemed(code=code)
+    assert (without.status, without.json()["error_codes"]) == (401, [7000218])
+    wrong = application.redeemed(code=code, client_secret="wrong")
+    assert (wrong.status, wrong.json()["error_codes"]) == (401, [7000215])
+    right = application.redeemed(code=code, client_secret="right")
+    assert right.status == 200
+    again = application.redeemed(code=code, client_secret="right")
+    assert (again.status, again.json()["error_codes"]) == (400, [54005])
+
+
+def test_a_certificate_is_as_good_as_a_secret(application: Application) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    certificate = made_certificate(key)
+    application.cloud.directory.change(application.itself, certificates=(certificate,), secret="")
+    pem = certificate + in_pem(key)
+    client = application.msal({"private_key": pem, "public_certificate": pem})
+    flow = client.initiate_auth_code_flow([], redirect_uri=BACK)
+    result = client.acquire_token_by_auth_code_flow(flow, sent_back(application.answer(flow["auth_uri"])))
+    assert result["id_token_claims"]["oid"] == application.ann.object_id
+
+
+def test_a_code_is_worth_nothing_without_its_verifier(application: Application) -> None:
+    flow = application.msal().initiate_auth_code_flow([], redirect_uri=BACK)
+    code = sent_back(application.answer(flow["auth_uri"]))["code"]
+    answer = application.redeemed(code=code, client_secret="right")
+    assert answer.json()["error_codes"] == [501481]
+
+
+def test_a_code_is_worth_nothing_to_another_application(application: Application) -> None:
+    other = application.cloud.directory.service_principal("other", "right", redirect_uris=(BACK,))
+    code = sent_back(application.answer(application.question()))["code"]
+    answer = application.redeemed(code=code, client_id=other.client_id, client_secret="right")
+    assert answer.json()["error_codes"] == [70000]
+
+
+def test_a_person_stays_signed_in_by_a_refresh_token(application: Application) -> None:
+    client = application.msal()
+    flow = client.initiate_auth_code_flow([], redirect_uri=BACK)
+    client.acquire_token_by_auth_code_flow(flow, sent_back(application.answer(flow["auth_uri"])))
+    [account] = client.get_accounts()
+    again = client.acquire_token_silent([f"{application.cloud.url}/.default"], account)
+    assert claims(again["access_token"])["oid"] == application.ann.object_id
+
+
+def test_signing_out_leads_back_to_nobody_but_ours(application: Application) -> None:
+    path = f"/{TENANT_ID}/oauth2/v2.0/logout?post_logout_redirect_uri="
+    ours = ask(application.cloud, "GET", f"{path}{BACK}/out", redirect=False)
+    assert (ours.status, ours.headers["Location"]) == (303, f"{BACK}/out")
+    for elsewhere in ("", "https://evil.example/", f"{BACK}/elsewhere"):
+        theirs = ask(application.cloud, "GET", path + elsewhere, redirect=False)
+        assert theirs.status == 200
+        assert b"You signed out" in theirs.data
+
+
+def test_the_metadata_name_where_people_sign_in_and_out(application: Application) -> None:
+    told = ask(application.cloud, "GET", application.cloud.metadata.removeprefix(application.cloud.url)).json()
+    assert told["authorization_endpoint"] == application.cloud.url + AUTHORIZE
+    assert told["end_session_endpoint"].endswith("/logout")

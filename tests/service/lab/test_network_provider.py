@@ -1,0 +1,198 @@
+"""Networks and VPN gateways in the lab's ARM, by our own client and by az: slow, failing, with etags, as in Azure."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import urllib3
+
+from aks_flex_lab.arm import openvpn
+from aks_flex_lab.arm.network_resources import NetworkDelays, NetworkResources
+from aks_flex_lab.arm.openvpn import find_gateway
+from aks_flex_lab.files import write_atomically
+from aks_flex_node.agent.vpn.client_profile import parse_profile, unpack_profile
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.operations import ArmSender, OperationTimeout, started_operation, wait_for_operation
+from tests.az_extension.warm_az import warmed
+from tests.azure_cli import Az
+from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER
+from tests.service.lab.test_resource_manager import somebody
+from tests.unit.agent.config.builders import PEM
+from tests.unit.agent.vpn.fakes import quick_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.service.lab.cloud_harness import Cloud
+
+API = "2024-05-01"
+GROUP = CLUSTER.partition("/providers/")[0]
+NETWORK = f"{GROUP}/providers/Microsoft.Network/virtualNetworks/net"
+ADDRESS = f"{GROUP}/providers/Microsoft.Network/publicIPAddresses/ip"
+GATEWAY = f"{GROUP}/providers/Microsoft.Network/virtualNetworkGateways/gw"
+SUBNET = f"{NETWORK}/subnets/GatewaySubnet"
+ROOT = {"name": "machine", "properties": {"publicCertData": quick_pair("machine").root}}
+
+
+@pytest.fixture
+def resources(cloud: Cloud) -> Iterator[NetworkResources]:
+    """Quick, and empty before and after."""
+    found = NetworkResources(cloud.state)
+    found.set_delays(NetworkDelays(seconds=0.3))
+    yield found
+    for id_ in found.all():
+        found.remove(id_)
+    found.set_delays(NetworkDelays())
+
+
+@pytest.fixture
+def owner(cloud: Cloud, resources: NetworkResources) -> ArmSender:
+    return ArmSender(somebody(cloud, OWNER, GROUP)[1])
+
+
+def made(owner: ArmSender, path: str, body: Any, if_match: str = "") -> Any:
+    reply = owner.send("PUT", path, API, {"location": "westeurope", **body}, if_match)
+    return wait_for_operation(
+        owner, started_operation(reply, path, path, API, 0.0), OperationTimeout(30.0), lambda _: None
+    )
+
+
+def whole(owner: ArmSender, roots: list[Any] | None = None) -> Any:
+    """A network, and a gateway in it."""
+    made(owner, NETWORK, {"properties": {"addressSpace": {"addressPrefixes": ["10.1.0.0/24"]}, "subnets": []}})
+    made(owner, SUBNET, {"properties": {"addressPrefix": "10.1.0.224/27"}})
+    made(owner, ADDRESS, {"sku": {"name": "Standard"}, "properties": {"publicIPAllocationMethod": "Static"}})
+    return made(owner, GATEWAY, gateway_body(roots or [ROOT]))
+
+
+def gateway_body(roots: list[Any]) -> dict[str, Any]:
+    clients = {
+        "vpnClientAddressPool": {"addressPrefixes": ["192.168.100.0/24"]},
+        "vpnClientProtocols": ["OpenVPN"],
+        "vpnAuthenticationTypes": ["Certificate"],
+        "vpnClientRootCertificates": roots,
+    }
+    place = {"name": "default", "properties": {"subnet": {"id": SUBNET}, "publicIPAddress": {"id": ADDRESS}}}
+    return {
+        "properties": {
+            "gatewayType": "Vpn",
+            "vpnType": "RouteBased",
+            "sku": {"name": "VpnGw1", "tier": "VpnGw1"},
+            "ipConfigurations": [place],
+            "vpnClientConfiguration": clients,
+        }
+    }
+
+
+def test_a_gateway_takes_its_time_and_shows_in_its_network(owner: ArmSender, resources: NetworkResources) -> None:
+    resources.set_delays(NetworkDelays(seconds=1.5))
+    done = whole(owner)
+    assert done["properties"]["provisioningState"] == "Succeeded"
+    (subnet,) = owner.send("GET", NETWORK, API).body["properties"]["subnets"]
+    assert subnet["properties"]["ipConfigurations"] == [{"id": f"{GATEWAY}/ipConfigurations/default"}]
+    before = owner.send("GET", GATEWAY, API).body
+    reply = owner.send("PUT", GATEWAY, API, before)
+    assert reply.body["properties"]["provisioningState"] == "Updating"
+    with pytest.raises(AzureCallError) as caught:
+        owner.send("PUT", GATEWAY, API, before)
+    assert caught.value.code == "AnotherOperationInProgress"
+
+
+def test_a_change_of_what_somebody_else_has_changed_is_refused(owner: ArmSender) -> None:
+    old = whole(owner)["etag"]
+    made(owner, GATEWAY, gateway_body([ROOT]), old)
+    with pytest.raises(AzureCallError) as caught:
+        made(owner, GATEWAY, gateway_body([]), old)
+    assert (caught.value.status, caught.value.code) == (412, "PreconditionFailed")
+
+
+def test_an_operation_fails_when_it_is_told_to(owner: ArmSender, resources: NetworkResources) -> None:
+    resources.set_delays(NetworkDelays(seconds=0.3, fail="NoRoom"))
+    with pytest.raises(AzureCallError) as caught:
+        whole(owner)
+    assert caught.value.code == "NoRoom"
+    assert owner.send("GET", GATEWAY, API).body["properties"]["provisioningState"] == "Failed"
+    assert made(owner, GATEWAY, gateway_body([ROOT]))["properties"]["provisioningState"] == "Succeeded"
+
+
+def test_a_gateway_takes_twenty_roots_and_no_more(owner: ArmSender) -> None:
+    with pytest.raises(AzureCallError) as caught:
+        whole(owner, [{**ROOT, "name": f"n{number}"} for number in range(21)])
+    assert caught.value.status == 400
+
+
+def test_who_may_only_read_changes_nothing(cloud: Cloud, owner: ArmSender) -> None:
+    whole(owner)
+    reader = ArmSender(somebody(cloud, READER, GROUP)[1])
+    assert reader.send("GET", GATEWAY, API).body["name"] == "gw"
+    for method, path in (("PUT", GATEWAY), ("DELETE", GATEWAY), ("POST", f"{GATEWAY}/generatevpnprofile")):
+        with pytest.raises(AzureCallError, match="Network") as caught:
+            reader.send(method, path, API, gateway_body([]))
+        assert caught.value.status == 403
+
+
+def test_what_is_in_use_stays_and_all_goes_in_order(owner: ArmSender, resources: NetworkResources) -> None:
+    whole(owner)
+    with pytest.raises(AzureCallError, match="in use"):
+        owner.send("DELETE", ADDRESS, API)
+    for path in (GATEWAY, ADDRESS, SUBNET):
+        owner.send("DELETE", path, API)
+    assert list(resources.all()) == [NETWORK.lower()]
+    assert owner.send("GET", NETWORK, API).body["properties"]["subnets"] == []
+
+
+def test_a_profile_is_made_and_fetched_by_its_link_alone(cloud: Cloud, owner: ArmSender) -> None:
+    whole(owner)
+    write_atomically(openvpn.shared_key_file(cloud.state), "-----BEGIN OpenVPN Static key V1-----\n00\n")
+    write_atomically(openvpn.authority_file(cloud.state), PEM)
+    path = f"{GATEWAY}/generatevpnprofile"
+    reply = owner.send("POST", path, API, {"authenticationMethod": "EAPTLS"})
+    assert reply.status == 202
+    url = wait_for_operation(
+        owner, started_operation(reply, "the profile", path, API, 0.0), OperationTimeout(30.0), lambda _: None
+    )
+    with urllib3.PoolManager(ca_certs=cloud.ca) as pool:
+        content = pool.request("GET", url).data
+        assert pool.request("GET", url.partition("?")[0]).status == 403
+    assert zipfile.is_zipfile(io.BytesIO(content))
+    assert parse_profile(unpack_profile(content)).protocol == "tcp-client"
+
+
+def test_the_server_follows_the_gateway(owner: ArmSender, resources: NetworkResources) -> None:
+    assert find_gateway(each["document"] for each in resources.all().values()) is None
+    whole(owner)
+    found = find_gateway(each["document"] for each in resources.all().values())
+    assert found
+    assert (found.pool, len(found.roots)) == ("192.168.100.0/24", 1)
+
+
+@pytest.mark.long
+def test_az_shows_lists_and_changes_gateways(cloud: Cloud, owner: ArmSender, tmp_path: Path) -> None:
+    whole(owner)
+    az = Az.at(cloud, tmp_path / "azure")
+    principal = cloud.directory.service_principal("az-networks", "right")
+    cloud.assignments.put(GROUP, OWNER, principal.object_id)
+    az.sign_in(principal)
+    with warmed(az) as warm:
+        look_at_gateways(warm, tmp_path / "root.cer")
+
+
+def look_at_gateways(az: Az, certificate: Path) -> None:
+    group = ("--resource-group", GROUP.rpartition("/")[2])
+    shown = az("network", "vnet-gateway", "show", *group, "--name", "gw")
+    assert shown["vpnClientConfiguration"]["vpnClientRootCertificates"][0]["name"] == "machine"
+    assert [each["name"] for each in az("network", "vnet-gateway", "list", *group)] == ["gw"]
+    assert [each["name"] for each in az("network", "vnet", "list", *group)] == ["net"]
+    assert az("network", "public-ip", "show", *group, "--name", "ip")["ipAddress"]
+    certificate.write_text(PEM)
+    named = ("--gateway-name", "gw", "--name", "another")
+    az("network", "vnet-gateway", "root-cert", "create", *group, *named, "--public-cert-data", str(certificate))
+    roots = az("network", "vnet-gateway", "show", *group, "--name", "gw")["vpnClientConfiguration"]
+    assert [each["name"] for each in roots["vpnClientRootCertificates"]] == ["machine", "another"]
+    az("network", "vnet-gateway", "root-cert", "delete", *group, *named)
+    az("network", "vnet-gateway", "delete", *group, "--name", "gw")
+    assert az("network", "vnet-gateway", "list", *group) == []

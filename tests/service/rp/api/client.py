@@ -1,0 +1,119 @@
+"""The API as a caller uses it: one method an operation, over real TLS, and everything recorded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import urllib3
+
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.traffic_recorder import Answer, Exchange, Recording
+
+if TYPE_CHECKING:
+    from aks_flex_rp.arm.ids import ClusterId
+
+API_VERSION = "2026-05-01-preview"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """To one service, shared by all who call it."""
+
+    url: str
+    pool: urllib3.PoolManager
+    recording: Recording
+
+    @classmethod
+    def to(cls, url: str, ca: str, recording: Recording, connections: int = 30) -> Connection:
+        pool = urllib3.PoolManager(ca_certs=ca, maxsize=connections, retries=False, timeout=urllib3.Timeout(60))
+        return cls(url, pool, recording)
+
+    def ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> Answer:
+        answer = self.pool.request(method, self.url + path, headers=headers, body=body)
+        shown = {name.lower(): value for name, value in answer.headers.items()}
+        found = Answer(answer.status, shown, answer.data)
+        self.recording.add(Exchange(method, self.url + path, headers, body, found))
+        return found
+
+
+@dataclass(frozen=True)
+class Api:
+    connection: Connection
+    authorization: str = ""
+    cluster: ClusterId = PLANT
+
+    def at(self, cluster: ClusterId) -> Api:
+        return replace(self, cluster=cluster)
+
+    def as_somebody(self, authorization: str) -> Api:
+        return replace(self, authorization=authorization)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """`query` None is the usual api-version; a body that is bytes is sent as it is."""
+        asked = {"api-version": API_VERSION} if query is None else query
+        shown = {"Authorization": self.authorization} if self.authorization else {}
+        content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        if content is not None and "content-type" not in (headers or {}):
+            shown["Content-Type"] = "application/json"
+        where = path + (f"?{urlencode(asked, safe='$/', quote_via=quote)}" if asked else "")
+        return self.connection.ask(method, where, {**shown, **(headers or {})}, content)
+
+    def path(self, name: str = "", action: str = "") -> str:
+        return "/".join(filter(None, (f"{self.cluster}/flexNodeConfig", name, action)))
+
+    def put(self, name: str, body: Any = None, *, url: bool | None = None, **headers: str) -> Answer:
+        query = {"api-version": API_VERSION} | ({} if url is None else {"configUrl": str(url).lower()})
+        return self.ask(
+            "PUT",
+            self.path(name),
+            {"properties": {}} if body is None else body,
+            query=query,
+            headers=_dashed(headers),
+        )
+
+    def get(self, name: str, **headers: str) -> Answer:
+        return self.ask("GET", self.path(name), headers=_dashed(headers))
+
+    def list(self, **query: str) -> Answer:
+        asked = {f"${name}": value for name, value in query.items()}
+        return self.ask("GET", self.path(), query={"api-version": API_VERSION, **asked})
+
+    def delete(self, name: str, **headers: str) -> Answer:
+        return self.ask("DELETE", self.path(name), headers=_dashed(headers))
+
+    def regenerate(self, name: str) -> Answer:
+        return self.ask("POST", self.path(name, "regenerateToken"), {})
+
+    def list_url(self, name: str) -> Answer:
+        return self.ask("POST", self.path(name, "listConfigUrl"))
+
+    def report(self, name: str, body: Any) -> Answer:
+        return self.ask("POST", self.path(name, "reportStatus"), body)
+
+    def credentials(self, name: str) -> Answer:
+        return self.ask("POST", self.path(name, "listCredentials"))
+
+    def audit(self, name: str = "", **query: str) -> Answer:
+        resource = self.cluster.node(name) if name else str(self.cluster)
+        return self.ask("GET", "/audit", query={"resource": resource, **query})
+
+    def fetch(self, url: str, method: str = "GET") -> Answer:
+        """What is behind a config URL, as a bare machine gets it: without a token."""
+        path = url.partition("#")[0].removeprefix(self.connection.url)
+        return self.connection.ask(method, path, {})
+
+
+def _dashed(headers: dict[str, str]) -> dict[str, str]:
+    """`if_match` for If-Match."""
+    return {name.replace("_", "-"): value for name, value in headers.items()}

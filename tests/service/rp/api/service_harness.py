@@ -1,0 +1,111 @@
+"""The real service on a real socket: in a thread of the tests, so that they can reach what is behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import uvloop
+
+from aks_flex_rp.log_setup import JsonFormatter
+from aks_flex_rp.server import Server, listen
+from aks_flex_rp.service import Service
+from aks_flex_rp.settings import ServiceSettings
+from tests.service.ports import free_port
+from tests.service.rp.api.client import Api, Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+    from pathlib import Path
+
+    from tests.service.rp.api.fake_clusters import FakeClusters
+    from tests.service.rp.api.traffic_recorder import Recording
+
+T = TypeVar("T")
+PLENTY = {"reads_per_second": 1e6, "read_burst": 10**6, "writes_per_second": 1e6, "write_burst": 10**6}
+STARTED = 30.0  # seconds: a bound for what takes less than one
+
+
+@dataclass(frozen=True)
+class Running:
+    service: Service
+    clusters: FakeClusters
+    loop: asyncio.AbstractEventLoop
+    connection: Connection
+    room: Path  # its state directory
+
+    @property
+    def admin(self) -> Api:
+        return Api(self.connection, f"Bearer {self.service.settings.admin_key_file.read_text().strip()}")
+
+    @property
+    def log(self) -> str:
+        return (self.room / "log").read_text()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Done inside the service, as what watches a cluster does it."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(STARTED)
+
+    def release(self) -> None:
+        """What a signal to stop does first."""
+        self.loop.call_soon_threadsafe(self.service.poll_cache.release_waiters)
+
+
+def settings(room: Path, **more: Any) -> ServiceSettings:
+    port = free_port()
+    words = {"listen": f"127.0.0.1:{port}", "public_url": f"https://127.0.0.1:{port}", "state_dir": room}
+    return ServiceSettings.model_validate({**words, **more})
+
+
+@contextmanager
+def running(settings: ServiceSettings, clusters: FakeClusters, recording: Recording) -> Iterator[Running]:
+    ready = threading.Event()
+    loop = uvloop.new_event_loop()
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    service, server = _made(loop, settings, clusters)
+    with listen(settings) as bound, _logged(settings.state_dir / "log"):
+        work = server.run_service(bound, lambda *_: ready.set())
+        thread = threading.Thread(target=loop.run_until_complete, args=(work,))
+        thread.start()
+        try:
+            assert ready.wait(STARTED), "the service did not start"
+            ca = str(settings.state_dir / "tls" / "ca.crt")
+            connection = Connection.to(settings.origin, ca, recording)
+            yield Running(service, clusters, loop, connection, settings.state_dir)
+            connection.pool.clear()
+        finally:
+            loop.call_soon_threadsafe(server.handle_exit, signal.SIGTERM, None)
+            thread.join(STARTED)
+            loop.close()
+
+
+def _made(
+    loop: asyncio.AbstractEventLoop, settings: ServiceSettings, clusters: FakeClusters
+) -> tuple[Service, Server]:
+    async def make() -> tuple[Service, Server]:
+        service = Service(settings, clusters)
+        return service, Server(service)
+
+    return loop.run_until_complete(make())
+
+
+@contextmanager
+def _logged(file: Path) -> Iterator[None]:
+    """All that the service says, as it says it."""
+    handler = logging.FileHandler(file)
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("aks_flex_rp")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        handler.close()

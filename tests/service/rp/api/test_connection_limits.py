@@ -1,0 +1,118 @@
+"""What strangers and mistakes may cost: bounds that hold before anybody is known, and at the edges."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aks_flex_node.errors import ClusterError
+from aks_flex_rp.api import http_protocol
+from aks_flex_rp.store.interface import AuditEvent
+from tests.service.rp.api.client import API_VERSION
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.test_arm import assert_refused
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
+
+PATIENCE = 60.0
+
+
+def stranger(service: Running) -> ssl.SSLSocket:
+    address = urlsplit(service.service.settings.origin)
+    trust = ssl.create_default_context(cafile=service.room / "tls" / "ca.crt")
+    plain = socket.create_connection((address.hostname or "", address.port or 0), PATIENCE)
+    return trust.wrap_socket(plain, server_hostname=address.hostname)
+
+
+def is_hung_up_on(connection: ssl.SSLSocket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except (ConnectionError, ssl.SSLError):
+        return True
+
+
+def test_headers_without_end_are_not_taken_into_memory(service: Running) -> None:
+    with stranger(service) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n")
+        try:
+            for _ in range(20 * http_protocol.LARGEST_HEAD // 4096):
+                connection.sendall(b"X-Filling: " + b"x" * 4096 + b"\r\n")
+        except (ConnectionError, ssl.SSLError):
+            return  # hung up on in the middle
+        assert is_hung_up_on(connection)
+
+
+def test_who_never_finishes_a_request_is_not_waited_for(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
+    with stranger(service) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+        assert is_hung_up_on(connection)
+
+
+def test_a_request_sent_before_the_last_one_was_answered_has_its_own_time(
+    service: Running, admin: Api, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "REST_SECONDS", 0.1)
+    body = b'{"properties":{}}'
+    path = f"{admin.path(name)}?api-version={API_VERSION}"
+    headers = f"Host: x\r\nAuthorization: {admin.authorization}\r\nContent-Length: {len(body)}"
+    with stranger(service) as connection:
+        both = f"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nPUT {path} HTTP/1.1\r\n{headers}\r\n\r\n"
+        connection.sendall(both.encode() + body[:5])
+        answers = b""
+        while not answers.endswith(b"\r\n\r\nok\n"):
+            answers += connection.recv(65536)
+        time.sleep(0.5)  # five times as long as whoever was answered may take
+        connection.sendall(body[5:])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
+
+
+def test_a_number_that_json_does_not_know_is_refused(admin: Api, name: str) -> None:
+    body = b'{"properties":{"nodeConfig":{"kubelet":{"extraConfig":{"a":1e999}}}}}'
+    refused = admin.ask("PUT", admin.path(name), body)
+
+    assert_refused(refused, 400, "InvalidRequestContent")
+    assert admin.get(name).status == 404
+
+
+def test_a_name_that_another_node_of_the_cluster_has_is_a_conflict(
+    service: Running, admin: Api, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def taken(*_: object) -> None:
+        raise ClusterError("node-name-taken", "The cluster has such a Node.", "Choose another name.")
+
+    monkeypatch.setattr(service.clusters, "mint", taken)
+
+    assert_refused(admin.put(name, url=True), 409, "Conflict")
+    assert admin.get(name).status == 404
+
+
+def test_no_node_is_left_in_a_cluster_that_is_removed_at_that_moment(
+    service: Running, admin: Api, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(key: str) -> bool:
+        return False
+
+    monkeypatch.setattr(service.clusters, "is_there", gone)
+
+    assert_refused(admin.put(name), 404, "ParentResourceNotFound")
+    assert service.call(service.service.store.node(PLANT.key, name)) is None
+
+
+def test_old_lines_of_the_audit_are_forgotten(service: Running, name: str) -> None:
+    store, resource = service.service.store, f"/old/{name}"
+    now = time.time()
+    service.call(
+        store.record(AuditEvent(now - 400 * 86400, "me", "old", resource), AuditEvent(now, "me", "new", resource))
+    )
+
+    service.call(service.service._sweep())
+
+    assert [each.what for each in service.call(store.audit(resource=resource))] == ["new"]

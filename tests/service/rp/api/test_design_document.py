@@ -1,0 +1,135 @@
+"""The examples of the seed, sent as they stand there and answered as they are answered there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.service.rp.api.fake_clusters import SEED
+
+if TYPE_CHECKING:
+    from tests.service.rp.api.client import Api
+
+CREATE: dict[str, Any] = {
+    "properties": {
+        "continuousMonitoring": True,
+        "azureAuth": {
+            "method": "servicePrincipal",
+            "servicePrincipal": {
+                "clientId": "11111111-2222-3333-4444-555555555555",
+                "clientSecret": "your-secret-here",
+                "clientTenant": "your-tenant-here",
+            },
+        },
+        "kubernetesAuth": {"useAzureAuth": True},
+        "versions": {"kubernetes": "1.30.0", "containerd": "1.7.1"},
+        "nodeConfig": {"maxPods": 50, "labels": {"environment": "prod"}},
+    }
+}
+
+
+def test_a_node_is_created_and_its_url_is_returned(admin: Api, name: str) -> None:
+    made = admin.at(SEED).put(name, CREATE, url=True)
+
+    assert made.status == 201
+    assert made.properties["provisioningState"] == "Succeeded"
+    assert made.properties["configVersion"].isdigit()
+    assert made.properties["configUrl"].startswith("https://")
+    assert made.properties["configUrlExpires"].endswith("Z")
+
+
+def test_the_bundle_is_complete(admin: Api, name: str) -> None:
+    made = admin.at(SEED).put(name, CREATE, url=True).properties
+
+    fetched = admin.fetch(made["configUrl"])
+
+    bundle = fetched.json
+    assert fetched.status == 200
+    assert bundle["configVersion"] == made["configVersion"]
+    config = bundle["config"]
+    assert config["continuousMonitoring"] is True
+    assert config["azure"]["servicePrincipal"] == CREATE["properties"]["azureAuth"]["servicePrincipal"]
+    assert config["azure"]["targetCluster"] == {"resourceId": str(SEED), "location": "westeurope"}
+    assert {"subscriptionId", "tenantId"} <= config["azure"].keys()
+    assert config["kubernetes"] == {"version": "1.30.0"}
+    assert config["node"]["maxPods"] == 50
+    assert {"dnsServiceIP", "serverURL", "caCertData"} <= config["node"]["kubelet"].keys()
+
+
+def test_an_update_answers_with_the_whole_resource_and_without_its_secret(admin: Api, name: str) -> None:
+    first = admin.at(SEED).put(name, CREATE, url=True).properties
+    wanted = {**CREATE["properties"], "versions": {"kubernetes": "1.31.0", "containerd": "1.7.2"}}
+
+    updated = admin.at(SEED).put(name, {"properties": wanted})
+
+    assert updated.status == 200
+    assert updated.json["name"] == name
+    shown = updated.properties
+    assert int(shown["configVersion"]) > int(first["configVersion"])
+    principal = {key: value for key, value in _principal(CREATE).items() if key != "clientSecret"}
+    expected = {**wanted, "azureAuth": {"method": "servicePrincipal", "servicePrincipal": principal}}
+    assert {key: shown[key] for key in expected} == expected
+    assert "configUrl" not in shown
+    assert "configUrlExpires" not in shown
+
+
+def test_a_node_is_read_with_its_configuration_and_its_status(admin: Api, name: str) -> None:
+    version = admin.at(SEED).put(name, CREATE).properties["configVersion"]
+    condition = {"type": "Ready", "status": "True", "lastTransitionTime": "2024-02-26T15:30:45Z"}
+    told = {"lastConfigApplied": "2024-02-26T14:00:00Z", "appliedConfigVersion": version}
+    admin.at(SEED).report(name, {"conditions": [condition], **told})
+
+    shown = admin.at(SEED).get(name)
+
+    assert shown.json["name"] == name
+    config = shown.properties["config"]
+    assert config["azure"]["targetCluster"]["resourceId"] == str(SEED)
+    assert config["kubernetes"] == {"version": "1.30.0"}
+    assert config["node"]["kubelet"]["serverURL"]
+    assert "clientSecret" not in str(config)
+    status = shown.properties["status"]
+    assert status["conditions"] == [condition]
+    assert {key: status[key] for key in told} == told
+
+
+def test_nodes_are_listed_with_their_status(admin: Api, name: str) -> None:
+    admin.at(SEED).put(name, CREATE)
+    admin.at(SEED).report(name, {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]})
+
+    listed = admin.at(SEED).list()
+
+    [node] = [each for each in listed.json["value"] if each["name"] == name]
+    assert node["properties"]["provisioningState"] == "Succeeded"
+    [ready] = node["properties"]["status"]["conditions"]
+    assert (ready["status"], ready["reason"]) == ("False", "KubeletNotReady")
+    assert "config" not in node["properties"]
+
+
+def test_a_deletion_says_what_was_ended(admin: Api, name: str) -> None:
+    admin.at(SEED).put(name, CREATE, url=True)
+
+    gone = admin.at(SEED).delete(name)
+
+    assert gone.status == 200
+    assert gone.json == {
+        "status": "Deleted",
+        "cleanup": {"configUrlRevoked": True, "bootstrapTokenRevoked": True, "monitoringDisabled": True},
+        "note": "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately.",
+    }
+    assert admin.at(SEED).get(name).status == 404
+    assert admin.at(SEED).delete(name).status == 204
+
+
+def test_a_new_token_comes_with_a_new_url(admin: Api, name: str) -> None:
+    first = admin.at(SEED).put(name, CREATE, url=True).properties
+
+    renewed = admin.at(SEED).regenerate(name)
+
+    assert renewed.status == 200
+    assert renewed.json.keys() == {"configVersion", "configUrl", "configUrlExpires"}
+    assert int(renewed.json["configVersion"]) > int(first["configVersion"])
+    assert renewed.json["configUrl"] != first["configUrl"]
+
+
+def _principal(body: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = body["properties"]["azureAuth"]["servicePrincipal"]
+    return found

@@ -1,0 +1,86 @@
+"""The pages, behind the same doors as the API: how much one may ask for, what is noted, and what keeps a session."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from aks_flex_rp.dashboard.page_request import SESSION_COOKIE, START_COOKIE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from urllib3 import BaseHTTPResponse
+
+    from tests.service.rp.api.service_harness import Running
+
+FEW = {"reads_per_second": 0.01, "read_burst": 3, "writes_per_second": 0.01, "write_burst": 3}
+ID = "12345678-1234-1234-1234-123456789abc"
+
+
+def ask(service: Running, path: str, cookie: str = "", **headers: str) -> BaseHTTPResponse:
+    """Not recorded: pages are no part of the API's contract."""
+    headers |= {"Cookie": cookie}
+    return service.connection.pool.request("GET", service.connection.url + path, headers=headers, redirect=False)
+
+
+def sign_in(service: Running) -> str:
+    """The session's cookie."""
+    begun = re.findall(rf"{START_COOKIE}=([^;]+)", ask(service, "/ui/sign-in").headers["Set-Cookie"])[0]
+    key = service.service.settings.admin_key_file.read_text().strip()
+    answer = service.connection.pool.request(
+        "POST",
+        f"{service.connection.url}/ui/sign-in/key",
+        body=urlencode({"token": begun, "key": key, "next": "/"}),
+        headers={"Cookie": f"{START_COOKIE}={begun}", "Content-Type": "application/x-www-form-urlencoded"},
+        redirect=False,
+    )
+    return f"{SESSION_COOKIE}={re.findall(rf'{SESSION_COOKIE}=([^;]+)', answer.headers['Set-Cookie'])[0]}"
+
+
+def test_who_asks_for_the_fleet_too_often_is_told_when_to_come_back(
+    run_service: Callable[..., AbstractContextManager[Running]],
+) -> None:
+    with run_service(limits=FEW) as service:
+        cookie = sign_in(service)
+        answers = [ask(service, f"/?search={number}", cookie) for number in range(4)]
+        assert [each.status for each in answers] == [200, 200, 200, 429]
+        assert int(answers[-1].headers["Retry-After"]) >= 1
+
+
+def test_signing_in_by_entra_is_limited_by_address_and_what_failed_is_in_the_audit(
+    run_service: Callable[..., AbstractContextManager[Running]], tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    entra = {"tenantId": ID, "clientId": ID, "clientSecretFile": str(secret)}
+    with run_service(limits=FEW, dashboard={"entra": entra}) as service:
+        done = [ask(service, "/ui/sign-in/entra/done?code=guess&state=guess") for _ in range(4)]
+        assert [each.status for each in done] == [401, 401, 401, 429]
+        assert ask(service, "/ui/sign-in/entra").status == 429
+        events = service.call(service.service.store.audit(what="signIn"))
+        assert [(each.who, each.outcome) for each in events] == [("somebody", "denied")] * 3
+
+
+def test_a_page_that_keeps_itself_fresh_is_not_somebody_who_does_something(
+    run_service: Callable[..., AbstractContextManager[Running]],
+) -> None:
+    with run_service() as service:
+        cookie = sign_in(service)
+        store, now = service.service.store, time.time()
+        name = hashlib.sha256(cookie.partition("=")[2].encode()).hexdigest()
+        service.call(store.use_session(name, now - 1800))
+
+        def used() -> float:
+            found = service.call(store.session(name, now))
+            return found.used if found else 0.0
+
+        assert ask(service, "/", cookie, **{"X-Live": "old"}).status == 200
+        assert used() == now - 1800
+        assert ask(service, "/", cookie).status == 200
+        assert used() >= now

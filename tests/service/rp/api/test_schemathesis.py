@@ -1,0 +1,23 @@
+"""Requests that schemathesis makes up from the contract: none breaks the service, and every answer fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.service.rp.api.schemathesis_run import fuzz
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.service.rp.api.service_harness import Running
+
+
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True, scope="session"
+)
+def test_whatever_is_asked_is_answered_as_the_contract_says(service: Running, tmp_path: Path) -> None:
+    said = fuzz(service, tmp_path, examples=2)
+
+    assert said.ok, said.out + said.err

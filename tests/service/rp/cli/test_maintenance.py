@@ -1,0 +1,295 @@
+"""Backups, keys, the audit, and moving to PostgreSQL: on what a real service has written."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sqlite3
+import stat
+import tarfile
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_rp import raw_database
+from aks_flex_rp.cli.command_context import ServiceOptions
+from aks_flex_rp.key_rotation import reseal
+from aks_flex_rp.raw_database import SqliteDatabase
+from aks_flex_rp.service import open_sealer, open_store
+from aks_flex_rp.store.interface import AuditEvent
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.cli.cli_harness import Person
+from tests.service.rp.cli.conftest import add_clusters, serving
+from tests.service.rp.store.servers import postgres_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.settings import ServiceSettings
+
+CLIENT = "11111111-2222-3333-4444-555555555555"
+CANARY = "canary-8d3f-secret"
+ON_PLANT = ("--cluster", "plant")
+
+
+@pytest.fixture
+def worked(made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path) -> Person:
+    """Somebody whose service has a node with a secret, one whose bundle waits, and the trace of a deleted one."""
+    person, secret = Person(made.state_dir), tmp_path / "secret"
+    secret.write_text(CANARY)
+    secret.chmod(0o600)
+    add_clusters(made, clusters)
+    with serving(made, clusters):
+        how = ("--auth-method", "servicePrincipal", "--client-id", CLIENT, "--client-secret-file", str(secret))
+        person.does("node", "create", *ON_PLANT, "--name", "edge-1", *how)
+        person.does("node", "create", *ON_PLANT, "--name", "edge-2", "--join-command")
+        person.does("node", "create", *ON_PLANT, "--name", "gone")
+        person.does("node", "delete", *ON_PLANT, "--name", "gone", "--yes")
+    return person
+
+
+def secret_of(person: Person, made: ServiceSettings, clusters: list[ClusterInfo]) -> str:
+    with serving(made, clusters):
+        found = person.does("node", "credentials", *ON_PLANT, "--name", "edge-1", "--json").json
+        return str(found["servicePrincipal"]["clientSecret"])
+
+
+def test_a_backup_is_whole_private_and_says_what_it_lacks(worked: Person, tmp_path: Path) -> None:
+    file = tmp_path / "backup.tar"
+
+    done = worked.does("backup", str(file))
+    assert "clusters: 4, nodes: 2" in done.out
+    assert "NOT IN THIS BACKUP" in done.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert CANARY.encode() not in file.read_bytes()
+    with tarfile.open(file) as archive:
+        assert archive.getnames() == ["manifest.json", "flex.db"]
+
+
+def test_a_backup_is_made_while_the_service_runs(
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
+) -> None:
+    with serving(made, clusters):
+        assert "nodes: 2" in worked.does("backup", str(tmp_path / "backup.tar")).out
+
+
+def test_what_was_backed_up_comes_back_and_what_was_there_is_kept(
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
+) -> None:
+    worked.does("backup", str(tmp_path / "backup.tar"))
+    with serving(made, clusters):
+        worked.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
+
+    done = worked.does("restore", str(tmp_path / "backup.tar"), "--yes", "--json").json
+    assert secret_of(worked, made, clusters) == CANARY
+    assert done["sealedWithoutKey"] == 0
+    with closing(sqlite3.connect(f"{done['aside']}/flex.db")) as aside:
+        assert aside.execute("SELECT count(*) FROM nodes WHERE gone = 0").fetchone() == (1,)
+
+
+def test_nobody_is_signed_in_by_a_backup(worked: Person, made: ServiceSettings, tmp_path: Path) -> None:
+    def sessions(*statements: str) -> list[tuple[str]]:
+        with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as file:
+            for each in statements:
+                file.execute(each)
+            return file.execute("SELECT id FROM sessions").fetchall()
+
+    assert sessions("INSERT INTO sessions VALUES ('of a thief', '{}', 'proof', 1e12, 1e12)")
+    worked.does("backup", str(tmp_path / "backup.tar"))
+    sessions("DELETE FROM sessions")  # somebody signs out
+    worked.does("restore", str(tmp_path / "backup.tar"), "--yes")
+    assert sessions() == []
+
+
+def test_a_whole_service_comes_back_on_an_empty_machine_only_with_its_keys(worked: Person, tmp_path: Path) -> None:
+    bare, whole = tmp_path / "bare.tar", tmp_path / "whole.tar"
+    worked.does("backup", str(bare))
+    worked.does("backup", str(whole), "--with-keys")
+
+    without, complete = Person(tmp_path / "without"), Person(tmp_path / "complete")
+    assert "KEYS ARE MISSING: 6 secrets" in without.does("restore", str(bare)).err
+    assert complete.does("restore", str(whole), "--json").json["sealedWithoutKey"] == 0
+    for name in ("keys", "admin.key", "tls/ca.crt"):
+        assert (complete.state / name).read_bytes() == (worked.state / name).read_bytes()
+        assert stat.S_IMODE((complete.state / name).stat().st_mode) == 0o600
+
+
+def test_nothing_is_restored_under_a_running_service(
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
+) -> None:
+    worked.does("backup", str(tmp_path / "backup.tar"))
+
+    with serving(made, clusters):
+        refused = worked.types("restore", str(tmp_path / "backup.tar"), "--yes")
+    assert refused.code == 7
+    assert "A service runs from" in refused.err
+
+
+def test_a_log_that_a_crash_left_is_not_played_into_the_restored_database(
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
+) -> None:
+    worked.does("backup", str(tmp_path / "backup.tar"))
+    crashed = sqlite3.connect(made.sqlite_file, isolation_level=None)
+    crashed.execute("PRAGMA journal_mode = WAL")
+    crashed.execute("DELETE FROM nodes")
+    left = made.sqlite_file.with_name("flex.db-wal").read_bytes()
+    crashed.close()
+    made.sqlite_file.with_name("flex.db-wal").write_bytes(left)
+
+    worked.does("restore", str(tmp_path / "backup.tar"), "--yes")
+    assert secret_of(worked, made, clusters) == CANARY
+
+
+@pytest.mark.parametrize("harm", ["nothing", "text", "cut", "one bit"])
+def test_a_backup_that_is_damaged_changes_nothing(
+    worked: Person, made: ServiceSettings, tmp_path: Path, harm: str
+) -> None:
+    file = tmp_path / "backup.tar"
+    worked.does("backup", str(file))
+    content, before = file.read_bytes(), made.sqlite_file.read_bytes()
+    half = len(content) // 2
+    wrong = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+    file.write_bytes({"nothing": b"", "text": b"hello", "cut": content[:half], "one bit": wrong}[harm])
+
+    assert worked.types("restore", str(file), "--yes").code == 3
+    assert made.sqlite_file.read_bytes() == before
+
+
+@pytest.mark.parametrize("manifest", [b"[]", b"[" * 100_000, b'{"made": ""}'], ids=["a list", "deep", "half of one"])
+def test_an_archive_that_is_no_backup_is_refused_in_words(worked: Person, tmp_path: Path, manifest: bytes) -> None:
+    with tarfile.open(tmp_path / "other.tar", "w") as archive:
+        entry = tarfile.TarInfo("manifest.json")
+        entry.size = len(manifest)
+        archive.addfile(entry, io.BytesIO(manifest))
+
+    refused = worked.types("restore", str(tmp_path / "other.tar"), "--yes")
+
+    assert (refused.code, "is no backup that can be used" in refused.err) == (3, True)
+
+
+def test_after_rotation_the_old_key_is_needed_for_nothing(
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
+) -> None:
+    [old] = worked.does("keys", "list", "--json").json
+    new = worked.does("keys", "add", "--json").json["id"]
+
+    assert worked.does("keys", "prune").out.startswith(f"removed: none; still needed: {old['id']}")
+    worked.does("keys", "rotate")
+    assert worked.does("keys", "prune").out == f"removed: {old['id']}\n"
+    assert [(each["id"], each["sealed"]) for each in worked.does("keys", "list", "--json").json] == [(new, "6")]
+    assert secret_of(worked, made, clusters) == CANARY
+    assert worked.does("keys", "rotate").out == "sealed anew, nothing to do\n"
+
+
+class Cut(SqliteDatabase):
+    """A database that is gone after so many changes."""
+
+    def __init__(self, connection: sqlite3.Connection, changes: int) -> None:
+        super().__init__(connection)
+        self._left = changes
+
+    async def change(self, text: str, *values: object) -> int:
+        if not self._left:
+            raise KeyboardInterrupt
+        self._left -= 1
+        return await super().change(text, *values)
+
+
+@pytest.mark.parametrize("changes", range(6))
+def test_a_rotation_that_is_cut_short_anywhere_is_finished_by_the_next(
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], changes: int
+) -> None:
+    worked.does("keys", "add")
+    with closing(raw_database.open_sqlite(made.sqlite_file)) as connection, pytest.raises(KeyboardInterrupt):
+        asyncio.run(reseal(Cut(connection, changes), open_sealer(made)))
+
+    worked.does("keys", "rotate")
+    worked.does("keys", "prune")
+    assert [each["sealed"] for each in worked.does("keys", "list", "--json").json] == ["6"]
+    assert secret_of(worked, made, clusters) == CANARY
+
+
+def test_keys_are_not_rotated_under_a_service_that_does_not_know_the_newest(
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
+) -> None:
+    with serving(made, clusters):
+        worked.does("keys", "add")
+        refused = worked.types("keys", "rotate")
+        assert refused.code == 7
+        assert "Restart it" in refused.err
+    with serving(made, clusters):
+        worked.does("keys", "rotate")
+        assert worked.does("node", "credentials", *ON_PLANT, "--name", "edge-1", "--json").json["servicePrincipal"]
+
+
+def test_what_no_key_opens_is_named_and_the_rest_is_done(worked: Person, made: ServiceSettings) -> None:
+    with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as database:
+        database.execute("UPDATE nodes SET secrets = randomblob(60) WHERE key = 'edge-1'")
+    worked.does("keys", "add")
+
+    done = worked.types("keys", "rotate")
+    assert done.code == 3
+    assert f"secrets of {PLANT.key}/edge-1" in done.err
+    assert "connections of clusters: 4, bundles that wait: 1" in done.out
+
+
+def test_the_audit_tells_who_did_what(worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]) -> None:
+    with serving(made, clusters):
+        everything = worked.does("audit", "--since", "1h", "--json").json
+        one = worked.does("audit", *ON_PLANT, "--node", "edge-2")
+        assert worked.does("audit", "--what", "delete", "--limit", "1", "--json").json[0]["resource"].endswith("gone")
+        assert worked.does("audit", "--since", "2000-01-01", "--who", "nobody").out == "no events\n"
+
+    assert [each["what"] for each in everything] == ["delete", "create", "create", "create"]
+    assert "edge-2" in one.out
+    assert "edge-1" not in one.out
+
+
+def test_the_audit_is_followed_over_pages(worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]) -> None:
+    with serving(made, clusters):
+        found = list(ServiceOptions(state=worked.state).client().audit(page_size=3))
+
+    assert [each["sequence"] for each in found] == [4, 3, 2, 1]
+
+
+@pytest.fixture
+def address_file(tmp_path: Path) -> Iterator[Path]:
+    with postgres_server() as server:
+        file = tmp_path / "address"
+        file.write_text(server.new_database())
+        file.chmod(0o600)
+        yield file
+
+
+def test_everything_moves_to_postgresql_once(worked: Person, made: ServiceSettings, address_file: Path) -> None:
+    config = address_file.with_name("config.yaml")
+    config.write_text(f"databaseFile: {address_file}\nkeysFile: {made.keys}\n")
+    there = Person(address_file.with_name("replica"))
+    words = ("--config", str(config))
+
+    assert there.types("migrate", "--check", *words).code == 1
+    moved = there.does("migrate", "--from", str(made.sqlite_file), *words, "--json").json
+    assert moved == {"clusters": 4, "nodes": 3, "places": 1, "fleet": 2, "deliveries": 1, "audit": 4}
+    assert there.does("migrate", "--check", *words).out.endswith("nothing to do\n")
+    assert "has rows already" in there.types("migrate", "--from", str(made.sqlite_file), *words).err
+    assert "pg_dump --format=custom" in there.types("backup", "x.tar", *words).err
+
+    replica = made.model_copy(update={"database_file": address_file})
+    assert asyncio.run(everything(replica)) == asyncio.run(everything(made))
+    there.does("keys", "add", *words)
+    assert "secrets of nodes: 1" in there.does("keys", "rotate", *words).out
+
+
+async def everything(settings: ServiceSettings) -> object:
+    """What a store knows, in all its parts; and one more event, whose number is its own."""
+    store = open_store(settings)
+    await store.start()
+    try:
+        await store.record(AuditEvent(0.0, "test", "looked", str(PLANT)))
+        nodes = await store.nodes(PLANT.key)
+        return await store.clusters(), nodes, await store.trace(PLANT.key, "gone"), await store.audit()
+    finally:
+        await store.stop()

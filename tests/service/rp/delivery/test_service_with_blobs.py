@@ -1,0 +1,76 @@
+"""The whole service, delivering by a real Azurite."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import urllib3
+
+from tests.service.rp.api.bodies import SECRET, principal, token
+from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
+from tests.service.rp.api.service_harness import Running, running, settings
+from tests.service.rp.api.traffic_recorder import Recording
+from tests.service.rp.delivery.azurite import Azurite, azurite_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_lab.pki import CertificateAuthority
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    with azurite_server(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture
+def service(azurite: Azurite, authority: CertificateAuthority, tmp_path: Path) -> Iterator[Running]:
+    file = tmp_path / "connection-string"
+    file.touch(0o600)
+    file.write_text(azurite.connection_string)
+    delivery = {"method": "azureBlob", "azure_blob": {"connection_string_file": file}}
+    told = settings(tmp_path / "state", delivery=delivery, azure={"ca_file": azurite.authority})
+    ca = base64.b64encode(authority.certificate.read_bytes()).decode()
+    with running(told, FakeClusters.of(known_clusters(ca)), Recording()) as made:
+        yield made
+
+
+def status_of(url: str, azurite: Azurite) -> tuple[int, bytes]:
+    with urllib3.PoolManager(ca_certs=str(azurite.authority), retries=False) as pool:
+        answer = pool.request("GET", url)
+    return answer.status, answer.data
+
+
+def test_bundles_are_delivered_and_retired_by_blobs(service: Running, azurite: Azurite) -> None:
+    admin = service.admin.at(PLANT)
+    first = admin.put("edge-1", token(), url=True).properties["configUrl"]
+    assert first.startswith(azurite.url)
+    status, bundle = status_of(first, azurite)
+    assert status == 200
+    assert json.loads(bundle)["config"]["azure"]["bootstrapToken"]["token"]
+
+    second = admin.regenerate("edge-1").json["configUrl"]
+    assert [status_of(url, azurite)[0] for url in (first, second)] == [404, 200]
+
+    admin.put("edge-1", token(maxPods=20))  # which asks for no URL
+    assert status_of(second, azurite)[0] == 404
+
+    third = admin.put("edge-1", principal(), url=True).properties["configUrl"]
+    assert SECRET in status_of(third, azurite)[1].decode()
+    assert admin.delete("edge-1").json["cleanup"]["configUrlRevoked"] is True
+    assert status_of(third, azurite)[0] == 404
+
+
+def test_a_url_dies_with_the_first_use_of_its_token(service: Running, azurite: Azurite) -> None:
+    admin = service.admin.at(PLANT)
+    url = admin.put("edge-2", token(), url=True).properties["configUrl"]
+    [(used, _)] = [(each, node) for each, (node, _) in service.clusters.tokens.items() if node == "edge-2"]
+
+    assert service.call(service.service.join_tracker.attempted(PLANT.key, "edge-2", used, "csr-1"))
+
+    assert status_of(url, azurite)[0] == 404

@@ -1,0 +1,95 @@
+"""`aks-flex-rp notifications`, as a person types it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.cli import notification_commands
+from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, load_webhooks
+from aks_flex_rp.service import open_store
+from tests.service.ports import free_port
+from tests.service.rp.api.service_harness import settings
+from tests.service.rp.notify.receivers import SECRET
+from tests.service.rp.store.builders import node
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typer.testing import Result
+
+    from aks_flex_rp.settings import ServiceSettings
+    from tests.service.rp.notify.receivers import Receiver
+
+
+def configured(room: Path, *webhooks: dict[str, Any]) -> ServiceSettings:
+    made = settings(room / "state", notifications={"webhooks": list(webhooks)})
+    document = {"stateDir": str(made.state_dir), "notifications": {"webhooks": list(webhooks)}}
+    (room / "config.yaml").write_text(yaml.safe_dump(document))
+    return made
+
+
+def types(room: Path, *words: str) -> Result:
+    return CliRunner().invoke(notification_commands.app, [*words, "--config", str(room / "config.yaml")])
+
+
+def test_a_test_message_is_sent_to_each_and_the_answers_are_told(
+    tmp_path: Path, receiver: Receiver, secret_file: Path
+) -> None:
+    away = f"http://127.0.0.1:{free_port()}/secret-path"
+    urls = (receiver.url, away)
+    configured(tmp_path, *({"url": each, "secretFile": str(secret_file)} for each in urls))
+    done = types(tmp_path, "test", "--json")
+    assert done.exit_code == 1
+    assert [each["outcome"] for each in json.loads(done.stdout)] == ["sent", "failed"]
+    assert "secret-path" not in done.output
+    (got,) = receiver.received
+    assert got.is_signed_with(SECRET)
+    assert got.event["type"] == "com.aks-flex-node.test.v1"
+
+
+def test_when_all_took_it_that_is_success(tmp_path: Path, receiver: Receiver, secret_file: Path) -> None:
+    configured(tmp_path, {"url": receiver.url, "secretFile": str(secret_file)})
+    done = types(tmp_path, "test")
+    assert done.exit_code == 0
+    assert done.stdout.rstrip().endswith(": sent")
+
+
+def test_a_list_says_what_waits_and_why(tmp_path: Path, secret_file: Path) -> None:
+    hook = {"url": "https://hooks.example.com/secret-path", "secretFile": str(secret_file), "events": ["joined"]}
+    made = configured(tmp_path, hook)
+
+    async def fail() -> None:
+        store = open_store(made)
+        await store.start()
+        notices = EventPublisher(load_webhooks(made.notifications))
+        (message,) = notices.messages_about("/c", "edge-1", [NodeEvent("joined"), NodeEvent("left")], 1777636800.0)
+        await store.put_node(node(), None, (), [message])
+        await store.message_failed(message, 1777636900.0, "It answered 500.")
+        await store.stop()
+
+    asyncio.run(fail())
+    (found,) = json.loads(types(tmp_path, "list", "--json").stdout)
+    assert found.pop("receiver").startswith("https://hooks.example.com (")
+    assert found == {
+        "events": ["joined"],
+        "clusters": [],
+        "pending": 1,
+        "oldest": "2026-05-01T12:00:00Z",
+        "failure": "It answered 500.",
+    }
+    assert "It answered 500." in types(tmp_path, "list").stdout
+
+
+@pytest.mark.parametrize("command", ["list", "test"])
+def test_without_webhooks_a_person_is_told_how_to_name_one(tmp_path: Path, command: str) -> None:
+    configured(tmp_path)
+    done = types(tmp_path, command)
+    assert isinstance(done.exception, ConfigError)
+    assert done.exception.name == "webhooks-missing"

@@ -1,0 +1,236 @@
+"""From the outbox to receivers, on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, Webhook
+from aks_flex_rp.notify.notifier import OutboxCleaner, RetryPolicy, WebhookSender
+from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT
+from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.sqlite import SqliteStore
+from tests.service.ports import free_port
+from tests.service.rp.notify.receivers import SOON, Received, receiving
+from tests.service.rp.store.builders import node
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from pathlib import Path
+
+    from aks_flex_rp.store.interface import Store
+    from tests.service.rp.notify.receivers import Receiver
+    from tests.service.rp.store.servers import PostgresServer
+
+QUICK = RetryPolicy(first=0.05, refused_first=0.05, lease=0.5)
+
+
+@dataclass
+class Office:
+    """A store, with whoever sends what is in it."""
+
+    place: Callable[[], Store]
+    secret_file: Path
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def count(self, how: str, number: int) -> None:
+        self.counts[how] += number
+
+    def hook(self, url: str) -> Webhook:
+        return Webhook(url, url, self.secret_file)
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[Store]:
+        store = self.place()
+        await store.start()
+        try:
+            yield store
+        finally:
+            await store.stop()
+
+    def sender(self, url: str, store: Store, pace: RetryPolicy = QUICK) -> WebhookSender:
+        return WebhookSender(self.hook(url), store, self.count, pace)
+
+    async def tell(self, store: Store, *names: str, urls: tuple[str, ...]) -> None:
+        """That each of the nodes has joined, in this order."""
+        notices = EventPublisher(tuple(map(self.hook, urls)))
+        for number, name in enumerate(names):
+            found = await store.node("/c", name)
+            version = found.version + 1 if found else 1
+            messages = notices.messages_about("/c", name, [NodeEvent("joined", {"number": number})], time.time())
+            await store.put_node(node(name, version), found.etag if found else None, (), messages)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def office(request: pytest.FixtureRequest, tmp_path: Path, secret_file: Path) -> Office:
+    if request.param == "sqlite":
+        return Office(lambda: SqliteStore(tmp_path / "store.db"), secret_file)
+    server: PostgresServer = request.getfixturevalue("server")
+    address = server.new_database()
+    return Office(lambda: PostgresStore(address, connections=5), secret_file)
+
+
+def run(work: Coroutine[None, None, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, SOON))
+
+
+async def until_empty(store: Store, *senders: WebhookSender) -> None:
+    while await store.pending_messages():
+        await asyncio.gather(*(each.once() for each in senders))
+        await asyncio.sleep(0.02)
+
+
+def numbers(received: list[Received]) -> list[int]:
+    return [each.event["data"]["number"] for each in received]
+
+
+def test_all_that_waits_is_sent_once_by_however_many_replicas(office: Office, receiver: Receiver) -> None:
+    async def work() -> None:
+        async with office.store() as one, office.store() as other:
+            await office.tell(one, *(f"edge-{number}" for number in range(60)), urls=(receiver.url,))
+            await until_empty(
+                one,
+                office.sender(receiver.url, one, RetryPolicy()),
+                office.sender(receiver.url, other, RetryPolicy()),
+            )
+
+    run(work())
+    assert len({each.headers["webhook-id"] for each in receiver.received}) == 60
+    assert len(receiver.received) == 60
+    assert office.counts == {"sent": 60}
+
+
+def test_what_could_not_be_sent_comes_again_with_the_same_id_and_the_order_of_a_node_is_kept(
+    office: Office, receiver: Receiver
+) -> None:
+    statuses = iter([500, 503, 429, 408])
+    receiver.answer = lambda _: next(statuses, 200)
+
+    async def work() -> None:
+        async with office.store() as store:
+            await office.tell(store, *["edge-1"] * 4, urls=(receiver.url,))
+            await until_empty(store, office.sender(receiver.url, store))
+
+    run(work())
+    assert numbers(receiver.received) == [0, 0, 0, 0, 0, 1, 2, 3]
+    assert len({each.headers["webhook-id"] for each in receiver.received}) == 4
+    assert office.counts == {"failed": 4, "sent": 4}
+
+
+def test_a_message_that_is_refused_does_not_hold_up_others_and_is_tried_again(
+    office: Office, receiver: Receiver
+) -> None:
+    refusing = True
+    receiver.answer = lambda got: 400 if refusing and got.event["data"]["number"] == 0 else 200
+
+    async def work() -> None:
+        nonlocal refusing
+        async with office.store() as store:
+            await office.tell(store, *["edge-1"] * 3, urls=(receiver.url,))
+            sender = office.sender(receiver.url, store)
+            while office.counts["sent"] < 2:
+                await sender.once()
+                await asyncio.sleep(0.02)
+            refusing = False
+            await until_empty(store, sender)
+
+    run(work())
+    sent = numbers(receiver.received)
+    assert sent[0] == 0
+    assert sent[-1] == 0
+    assert [each for each in sent if each] == [1, 2]
+
+
+def test_a_receiver_that_is_away_is_left_alone_and_gets_everything_when_it_is_back(office: Office) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/hook/secret-path"
+
+    async def work() -> None:
+        async with office.store() as store:
+            await office.tell(store, *(f"edge-{number % 20}" for number in range(40)), urls=(url,))
+            sender = office.sender(url, store, RetryPolicy(first=3.0))
+            await sender.once()
+            assert office.counts == {"failed": MAX_CONCURRENT}
+            await sender.once()  # at once, which is too early
+            assert office.counts == {"failed": MAX_CONCURRENT}
+            with receiving(port=port) as receiver:
+                await until_empty(store, sender)
+            got.extend(receiver.received)
+
+    got: list[Received] = []
+    run(work())
+    assert len(got) == 40
+    for number in range(20):
+        assert numbers([each for each in got if each.event["subject"] == f"edge-{number}"]) == [number, number + 20]
+
+
+def test_one_receiver_that_hangs_holds_up_nobody_else(office: Office, receiver: Receiver) -> None:
+    async def work() -> None:
+        with receiving() as hanging:
+            hanging.hold.clear()
+            async with office.store() as store:
+                await office.tell(store, "edge-1", "edge-2", urls=(hanging.url, receiver.url))
+                stuck = asyncio.create_task(office.sender(hanging.url, store).once())
+                quick = office.sender(receiver.url, store)
+                while len(receiver.received) < 2:
+                    await quick.once()
+                    await asyncio.sleep(0.02)
+                assert not stuck.done()
+                hanging.hold.set()
+                await stuck
+                assert await store.pending_messages() == ()
+
+    run(work())
+
+
+def test_who_answers_that_it_is_gone_gets_no_more(office: Office, receiver: Receiver) -> None:
+    receiver.answer = lambda _: 410
+
+    async def work() -> None:
+        async with office.store() as store:
+            await office.tell(store, *["edge-1"] * 3, urls=(receiver.url,))
+            sender = office.sender(receiver.url, store)
+            await sender.once()
+            assert await store.pending_messages() == ()
+            await office.tell(store, "edge-2", urls=(receiver.url,))
+            await sender.once()
+            assert await store.pending_messages() == ()
+
+    run(work())
+    assert len(receiver.received) == 1
+    assert office.counts == {"gone": 1, "dropped": 4}
+
+
+def test_what_a_replica_had_taken_when_it_was_killed_is_sent_by_another(office: Office, receiver: Receiver) -> None:
+    async def work() -> None:
+        async with office.store() as store:
+            await office.tell(store, "edge-1", urls=(receiver.url,))
+            (taken,) = await store.due_messages(office.hook(receiver.url).key, time.time(), 8, 0.3)
+            sender = office.sender(receiver.url, store)
+            await sender.once()
+            assert receiver.received == []
+            await until_empty(store, sender)
+            assert receiver.received[0].headers["webhook-id"] == taken.id
+
+    run(work())
+
+
+def test_the_outbox_is_bounded_and_nothing_waits_for_longer_than_a_day(office: Office, receiver: Receiver) -> None:
+    async def work() -> None:
+        async with office.store() as store:
+            hook = office.hook(receiver.url)
+            await office.tell(store, *(f"edge-{number}" for number in range(10)), urls=(receiver.url,))
+            old = EventPublisher((hook,)).messages_about("/c", "old", [NodeEvent("joined")], time.time() - 86401)
+            await store.put_node(node("old"), None, (), old)
+            await OutboxCleaner(store, (hook,), 3, office.count).once()
+            await until_empty(store, office.sender(receiver.url, store))
+
+    run(work())
+    assert sorted(numbers(receiver.received)) == [7, 8, 9]
+    assert office.counts == {"expired": 1, "dropped": 7, "sent": 3}

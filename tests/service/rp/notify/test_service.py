@@ -1,0 +1,241 @@
+"""Webhooks of a whole service: what happens to a node, and what a receiver hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.service.rp.api.bodies import SECRET as CLIENT_SECRET
+from tests.service.rp.api.bodies import principal, token
+from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT, FakeClusters, known_clusters
+from tests.service.rp.api.service_harness import PLENTY, Running, running, settings
+from tests.service.rp.api.traffic_recorder import Recording
+from tests.service.rp.notify.processes import Program
+from tests.service.rp.notify.receivers import SECRET, SOON, receiving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_lab.pki import CertificateAuthority
+    from tests.service.rp.notify.receivers import Receiver
+    from tests.service.rp.store.servers import PostgresServer
+
+READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": "v1.34.4"}
+
+
+@pytest.fixture
+def ca_cert_data(authority: CertificateAuthority) -> str:
+    return base64.b64encode(authority.certificate.read_bytes()).decode()
+
+
+def webhook(receiver: Receiver, secret_file: Path, **more: Any) -> dict[str, Any]:
+    return {"url": receiver.url, "secretFile": str(secret_file), **more}
+
+
+@contextmanager
+def service_with(room: Path, ca_cert_data: str, *webhooks: dict[str, Any], **more: Any) -> Iterator[Running]:
+    made = settings(room, notifications={"webhooks": list(webhooks)}, limits=PLENTY, **more)
+    with running(made, FakeClusters.of(known_clusters(ca_cert_data)), Recording()) as service:
+        yield service
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def service(
+    request: pytest.FixtureRequest, tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path
+) -> Iterator[Running]:
+    database = None
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("server")
+        database = server.new_database()
+    with service_with(tmp_path / "state", ca_cert_data, webhook(receiver, secret_file), database=database) as service:
+        yield service
+
+
+def conditions(**statuses: str) -> dict[str, Any]:
+    return {
+        "conditions": [{"type": kind, "status": value, "reason": f"{kind}Reason"} for kind, value in statuses.items()]
+    }
+
+
+def sees(service: Running, what: str, name: str, *words: Any) -> None:
+    """As the watch of the cluster tells it."""
+    service.call(getattr(service.service.join_tracker, what)(PLANT.key, name, *words))
+
+
+def test_what_an_agent_reports_is_told_when_it_is_a_change(service: Running, receiver: Receiver) -> None:
+    service.admin.put("Edge-1", principal())
+    service.admin.report("edge-1", conditions(Ready="True", Drifted="False"))
+    service.admin.report("edge-1", conditions(Ready="True", Drifted="False"))
+    service.admin.report("edge-1", conditions(Ready="False", Drifted="True"))
+    first, second, third = receiver.until(3)
+    assert [each.what for each in (first, second, third)] == ["ready.changed", "ready.changed", "conditions.changed"]
+    assert all(each.is_signed_with(SECRET) for each in receiver.received)
+    event = second.event
+    assert (event["source"], event["subject"], event["id"]) == (PLANT.key, "Edge-1", second.headers["webhook-id"])
+    assert (event["data"]["before"], event["data"]["status"]) == ("True", "False")
+    assert event["data"]["reason"] == "ReadyReason"
+    assert third.event["data"]["changes"][0]["type"] == "Drifted"
+
+
+def test_a_join_is_told_from_its_failure_to_its_end(service: Running, receiver: Receiver) -> None:
+    service.admin.put("edge-1", token(), url=True)
+    minted = next(each for each, (node, _) in service.clusters.tokens.items() if node == "edge-1")
+    sees(service, "failed", "edge-1", minted, "The signer gave up.")
+    service.admin.put("edge-1", token(), url=True)
+    heartbeat = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
+    sees(service, "observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
+    sees(service, "observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
+    sees(service, "observed", "edge-1", None)
+    got = receiver.until(5)
+    assert [each.what for each in got] == ["join.failed", "joined", "ready.changed", "left", "ready.changed"]
+    assert "The signer gave up." in got[0].event["data"]["cause"]
+    assert got[0].event["data"]["remedy"]
+    assert (got[4].event["data"]["status"], got[4].event["data"]["reason"]) == ("Unknown", "NodeNotInCluster")
+
+
+def test_a_join_that_its_agent_gave_up_is_told_once(service: Running, receiver: Receiver) -> None:
+    service.admin.put("edge-1", principal())
+    for _ in range(2):
+        service.admin.report("edge-1", {"joinState": "Failed", "joinFailure": "There is no room on the disk."})
+    service.admin.report("edge-1", conditions(Ready="True"))
+    assert [each.what for each in receiver.until(2)] == ["join.failed", "ready.changed"]
+
+
+def test_a_deletion_is_told(service: Running, receiver: Receiver) -> None:
+    service.admin.put("edge-1", principal())
+    service.admin.delete("edge-1")
+    (got,) = receiver.until(1)
+    assert got.what == "deleted"
+    assert got.event["data"]["by"]
+
+
+def test_no_secret_is_in_what_is_told_nor_an_address_in_the_log(
+    service: Running, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    receiver.answer = lambda _: 500
+    service.admin.put("edge-1", principal())
+    service.admin.put("edge-2", token(), url=True)
+    minted = {each: pair[1].reveal() for each, pair in service.clusters.tokens.items()}
+    service.admin.report("edge-1", conditions(Ready="True"))
+    sees(service, "failed", "edge-2", next(iter(minted)), "The signer gave up.")
+    receiver.until(2)
+    everything = b"".join(each.body for each in receiver.received).decode()
+    for secret in (CLIENT_SECRET, *minted.values(), *minted):
+        assert secret not in everything
+    end = time.monotonic() + SOON
+    while "gets no messages now" not in service.log:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    for log in (service.log, caplog.text):
+        assert "secret-path" not in log
+        assert base64.b64encode(SECRET).decode() not in log
+
+
+def test_each_receiver_gets_the_events_and_clusters_that_it_asked_for(
+    tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path
+) -> None:
+    with receiving() as other:
+        chosen = webhook(other, secret_file, events=["ready.changed"], clusters=[str(NEIGHBOUR)])
+        with service_with(tmp_path / "state", ca_cert_data, webhook(receiver, secret_file), chosen) as service:
+            for cluster in (PLANT, NEIGHBOUR):
+                admin = service.admin.at(cluster)
+                admin.put("edge-1", principal())
+                admin.report("edge-1", conditions(Ready="True", Drifted="True"))
+            receiver.until(4)
+            assert [(each.what, each.event["source"]) for each in other.until(1)] == [
+                ("ready.changed", NEIGHBOUR.key)
+            ]
+
+
+def test_where_there_is_no_webhook_nothing_is_written(tmp_path: Path, ca_cert_data: str) -> None:
+    with service_with(tmp_path / "state", ca_cert_data) as service:
+        service.admin.put("edge-1", principal())
+        service.admin.report("edge-1", conditions(Ready="True"))
+        assert service.call(service.service.store.pending_messages()) == ()
+
+
+def test_two_replicas_tell_of_what_both_saw_once(
+    tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path, server: PostgresServer
+) -> None:
+    more = {"database": server.new_database(), "keys_file": tmp_path / "keys"}
+    hook = webhook(receiver, secret_file)
+    with (
+        service_with(tmp_path / "one", ca_cert_data, hook, **more) as one,
+        service_with(tmp_path / "other", ca_cert_data, hook, **more) as other,
+    ):
+        names = [f"edge-{number}" for number in range(10)]
+        heartbeat = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 5))
+        for name in names:
+            one.admin.put(name, token())
+        told = [
+            asyncio.run_coroutine_threadsafe(
+                each.service.join_tracker.observed(PLANT.key, name, {**READY, "lastHeartbeatTime": heartbeat}),
+                each.loop,
+            )
+            for name in names
+            for each in (one, other)
+        ]
+        for each in told:
+            each.result(SOON)
+        one.admin.put("last", principal())
+        one.admin.report("last", conditions(Ready="True"))
+        receiver.until(21)
+    heard = [(each.event["subject"], each.what) for each in receiver.received]
+    expected = [*((name, what) for name in names for what in ("joined", "ready.changed")), ("last", "ready.changed")]
+    assert sorted(heard) == sorted(expected)
+
+
+def test_what_could_not_be_sent_before_the_service_was_killed_is_sent_after(
+    tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path
+) -> None:
+    program = Program(tmp_path, ca_cert_data, webhook(receiver, secret_file))
+    receiver.answer = lambda _: 503
+    with program.running() as admin:
+        assert admin.put("edge-1", principal()).status == 201
+        assert admin.report("edge-1", conditions(Ready="True")).status == 200
+        before = receiver.until(1)[0]
+        program.until_a_failure_is_noted()
+    receiver.answer = lambda _: 204
+    count = len(receiver.received)
+    with program.running() as admin:
+        after = receiver.until(count + 1)[-1]
+        assert admin.get("edge-1").status == 200
+    assert after.headers["webhook-id"] == before.headers["webhook-id"]
+    assert json.loads(after.body) == json.loads(before.body)
+
+
+def test_what_is_measured_says_how_the_fleet_is_and_what_was_told(
+    tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path
+) -> None:
+    hook = webhook(receiver, secret_file)
+    with service_with(tmp_path / "state", ca_cert_data, hook) as service:
+        service.admin.put("edge-1", principal())
+        service.admin.put("edge-2", token())
+        applied = {"appliedConfigVersion": "1"}
+        service.admin.report("edge-1", {**conditions(Ready="True", Drifted="True"), **applied})
+        receiver.until(2)
+    with service_with(
+        tmp_path / "state", ca_cert_data, hook
+    ) as service:  # it counts when it starts, and then at times
+        until_measured(service, 'aks_flex_rp_nodes{state="Joining"} 1.0')
+        measured = service.admin.ask("GET", "/metrics", query={}).text
+    lines = ('nodes{state="Ready"} 1.0', 'nodes{state="Silent"} 0.0', "nodes_behind 1.0", "nodes_troubled 1.0")
+    for line in (*lines, "store_up 1.0", "notifications_pending 0.0", 'notifications_total{outcome="sent"} 0.0'):
+        assert f"aks_flex_rp_{line}" in measured
+    expiry = measured.partition("\naks_flex_rp_certificate_expiry_timestamp_seconds ")[2].split()[0]
+    assert float(expiry) > time.time()
+
+
+def until_measured(service: Running, line: str) -> None:
+    end = time.monotonic() + SOON
+    while line not in service.admin.ask("GET", "/metrics", query={}).text:
+        assert time.monotonic() < end, service.admin.ask("GET", "/metrics", query={}).text
+        time.sleep(0.05)

@@ -1,0 +1,180 @@
+"""Nodes that fall silent, on a real store with a clock of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_rp.notify.node_events import EventPublisher, Webhook
+from aks_flex_rp.notify.notifier import SilenceDetector
+from aks_flex_rp.store.interface import StoreUnavailable
+from aks_flex_rp.store.sqlite import SqliteStore
+from tests.service.rp.store.builders import node
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aks_flex_rp.store.interface import Node
+
+AFTER = 120.0
+NOTICES = EventPublisher((Webhook("hook", "https://hooks.example.com", Path("secret")),))
+
+
+class Clock:
+    now = 10_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def followed(key: str, version: int = 1, *, monitored: bool = True) -> Node:
+    return node(key, version, properties={"continuousMonitoring": monitored})
+
+
+async def listen(watch: SilenceDetector, clock: Clock, seconds: float) -> None:
+    """Time passes as it does for a service that runs."""
+    until = clock.now + seconds
+    while clock.now < until:
+        clock.now = min(clock.now + 15.0, until)
+        await watch.once()
+
+
+def with_store(tmp_path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
+    async def run() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.start()
+        try:
+            await work(store)
+        finally:
+            await store.stop()
+
+    asyncio.run(run())
+
+
+async def told(store: SqliteStore) -> list[tuple[str, str]]:
+    """What there is to be sent, in its order; it is taken away."""
+    found = []
+    while messages := await store.due_messages("hook", 1e12, 100, 1.0):
+        for each in messages:
+            event = json.loads(each.body)
+            found.append((event["subject"], event["type"].split(".")[-2]))
+            await store.message_sent(each)
+    return found
+
+
+def test_a_node_is_told_of_once_when_it_falls_silent_and_once_when_it_is_heard_again(tmp_path: Path) -> None:
+    async def work(store: SqliteStore) -> None:
+        clock = Clock()
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        for key in ("edge-1", "edge-2"):
+            await store.put_node(followed(key), None)
+            await store.seen([("/c", key, clock.now)])
+        await listen(watch, clock, AFTER / 2)
+        await store.seen([("/c", "edge-2", clock.now)])
+        await listen(watch, clock, AFTER / 2 + 1)
+        for _ in range(3):
+            await watch.once()
+        assert await told(store) == [("Edge-1", "silent")]
+        await store.seen([("/c", "edge-1", clock.now)])
+        for _ in range(3):
+            await watch.once()
+        assert await told(store) == [("Edge-1", "heard")]
+
+    with_store(tmp_path, work)
+
+
+def test_nobody_is_silent_before_the_service_itself_has_listened_for_as_long(tmp_path: Path) -> None:
+    async def work(store: SqliteStore) -> None:
+        clock = Clock()
+        await store.put_node(followed("edge-1"), None)
+        await store.seen([("/c", "edge-1", clock.now - 3600)])
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        await listen(watch, clock, AFTER - 1)
+        assert await told(store) == []
+        await listen(watch, clock, 2)
+        assert await told(store) == [("Edge-1", "silent")]
+
+    with_store(tmp_path, work)
+
+
+def test_who_is_heard_again_is_told_of_at_once_by_a_service_that_just_began(tmp_path: Path) -> None:
+    async def work(store: SqliteStore) -> None:
+        clock = Clock()
+        earlier = SilenceDetector(store, NOTICES, AFTER, clock)
+        await store.put_node(followed("edge-1"), None)
+        await store.seen([("/c", "edge-1", clock.now)])
+        await listen(earlier, clock, AFTER + 1)
+        await store.seen([("/c", "edge-1", clock.now)])
+        await SilenceDetector(store, NOTICES, AFTER, clock).once()
+        assert await told(store) == [("Edge-1", "silent"), ("Edge-1", "heard")]
+
+    with_store(tmp_path, work)
+
+
+def test_while_the_store_is_away_nobody_could_be_heard(tmp_path: Path) -> None:
+    async def work(store: SqliteStore) -> None:
+        clock = Clock()
+        await store.put_node(followed("edge-1"), None)
+        await store.seen([("/c", "edge-1", clock.now)])
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        await listen(watch, clock, AFTER - 1)
+        clock.now += 2
+        await store.stop()
+        with pytest.raises(StoreUnavailable):
+            await watch.once()
+        await store.start()
+        await watch.once()
+        assert await told(store) == []
+        await listen(watch, clock, AFTER)
+        assert await told(store) == [("Edge-1", "silent")]
+
+    with_store(tmp_path, work)
+
+
+def test_a_node_that_is_followed_no_more_is_not_said_to_be_heard(tmp_path: Path) -> None:
+    async def work(store: SqliteStore) -> None:
+        clock = Clock()
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        await store.put_node(followed("edge-1"), None)
+        await store.seen([("/c", "edge-1", clock.now)])
+        await listen(watch, clock, AFTER + 1)
+        await store.put_node(followed("edge-1", 2, monitored=False), "edge-1-1")
+        await watch.once()
+        assert await told(store) == [("Edge-1", "silent")]
+        assert await store.unnoted_silences(clock.now - AFTER, 10, silent=False) == ()
+
+    with_store(tmp_path, work)
+
+
+def test_a_whole_site_can_fall_silent_at_once(tmp_path: Path) -> None:
+    async def work(store: SqliteStore) -> None:
+        clock = Clock()
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        names = [f"edge-{number}" for number in range(1200)]
+        await asyncio.gather(*(store.put_node(followed(name), None) for name in names))
+        await store.seen([("/c", name, clock.now) for name in names])
+        await listen(watch, clock, AFTER + 1)
+        assert sorted(await told(store)) == sorted((name.title(), "silent") for name in names)
+
+    with_store(tmp_path, work)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_machine_that_slept_and_a_clock_that_was_set_make_nobody_silent(tmp_path: Path, jump: float) -> None:
+    async def work(store: SqliteStore) -> None:
+        clock = Clock()
+        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        await store.put_node(followed("edge-1"), None)
+        await store.seen([("/c", "edge-1", clock.now - 2 * 3600)])
+        await listen(watch, clock, AFTER / 2)
+        clock.now += jump
+        await listen(watch, clock, AFTER - 1)
+        assert await told(store) == []
+        await listen(watch, clock, 16)
+        assert await told(store) == [("Edge-1", "silent")]
+
+    with_store(tmp_path, work)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.store.outbox import OutboxMessage
+from tests.service.rp.store.builders import node
+
+if TYPE_CHECKING:
+    from aks_flex_rp.store.heartbeat import HeartbeatChange
+    from aks_flex_rp.store.interface import Node, Store
+    from tests.service.rp.store.conftest import Place
+
+SINCE = 1000.0
+
+
+def followed(key: str = "edge-1", version: int = 1, *, monitored: bool = True) -> Node:
+    return node(key, version, properties={"continuousMonitoring": monitored})
+
+
+async def both(store: Store) -> list[HeartbeatChange]:
+    return [each for silent in (True, False) for each in await store.unnoted_silences(SINCE, 10, silent=silent)]
+
+
+async def found(store: Store) -> list[tuple[str, bool]]:
+    return [(each.name, each.silent) for each in await both(store)]
+
+
+async def the_one(store: Store) -> HeartbeatChange:
+    (one,) = await both(store)
+    return one
+
+
+def message(id: str) -> OutboxMessage:  # noqa: A002
+    return OutboxMessage(id, "hook", "/c", "edge-1", 1.0, "{}")
+
+
+async def test_a_monitored_node_that_was_heard_of_and_is_not_any_more_is_silent(store: Store) -> None:
+    for each in (followed("old"), followed("new"), followed("never"), followed("bare", monitored=False)):
+        await store.put_node(each, None)
+    await store.seen([("/c", "old", SINCE - 1), ("/c", "new", SINCE), ("/c", "bare", SINCE - 1)])
+    assert await found(store) == [("Old", True)]
+
+
+async def test_a_silence_is_noted_and_told_once_whoever_looks(store: Store, place: Place) -> None:
+    await store.put_node(followed(), None)
+    await store.seen([("/c", "edge-1", SINCE - 1)])
+    other = place()
+    await other.start()
+    try:
+        seen = [await the_one(store), await the_one(other)]
+        noted = await asyncio.gather(
+            store.note_silence(seen[0], SINCE, [message("a")]), other.note_silence(seen[1], SINCE, [message("b")])
+        )
+    finally:
+        await other.stop()
+    assert sorted(noted) == [False, True]
+    assert await found(store) == []
+    assert [each.messages for each in await store.pending_messages()] == [1]
+
+
+async def test_who_spoke_just_now_is_not_noted_as_silent(store: Store) -> None:
+    await store.put_node(followed(), None)
+    await store.seen([("/c", "edge-1", SINCE - 1)])
+    silence = await the_one(store)
+    await store.seen([("/c", "edge-1", SINCE + 1)])
+    assert not await store.note_silence(silence, SINCE, [message("a")])
+    assert await store.pending_messages() == ()
+
+
+async def test_a_node_that_is_heard_of_again_or_followed_no_more_is_not_silent(store: Store) -> None:
+    for key in ("heard", "left-alone"):
+        await store.put_node(followed(key), None)
+        await store.seen([("/c", key, SINCE - 1)])
+    for each in await both(store):
+        assert await store.note_silence(each, SINCE)
+    await store.seen([("/c", "heard", SINCE + 1)])
+    await store.put_node(followed("left-alone", 2, monitored=False), "left-alone-1")
+    again = {each.key: each for each in await both(store)}
+    assert {key: (each.silent, each.monitored) for key, each in again.items()} == {
+        "heard": (False, True),
+        "left-alone": (False, False),
+    }
+    for each in again.values():
+        assert await store.note_silence(each, SINCE)
+    assert await found(store) == []
+
+
+async def test_a_report_ends_a_silence_and_that_is_there_to_be_told(store: Store) -> None:
+    await store.put_node(followed(), None)
+    await store.seen([("/c", "edge-1", SINCE - 1)])
+    assert await store.note_silence(await the_one(store), SINCE)
+    assert await store.report("/c", "edge-1", {"kubeletVersion": "1.34.4"}, SINCE + 1)
+    assert await found(store) == [("Edge-1", False)]

@@ -1,0 +1,37 @@
+"""Writes nodes without end, and says each that the store acknowledged. It is there to be killed.
+
+python -m tests.service.rp.store.writer_process sqlite|postgres ADDRESS
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.sqlite import SqliteStore
+from tests.service.rp.store.builders import event, node
+
+WRITERS = 10
+
+
+async def write(store: SqliteStore | PostgresStore, key: str) -> None:
+    """Goes on where an earlier process was killed."""
+    found = await store.node("/c", key)
+    version, expected = (found.version, found.etag) if found else (0, None)
+    while True:
+        version += 1
+        await store.put_node(node(key, version), expected, [event(str(version), f"/c/{key}")])
+        os.write(1, f"{key} {version}\n".encode())
+        expected = f"{key}-{version}"
+
+
+async def main(kind: str, address: str) -> None:
+    store = SqliteStore(address) if kind == "sqlite" else PostgresStore(address)
+    await store.start()
+    await asyncio.gather(*(write(store, f"edge-{number}") for number in range(WRITERS)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""What Azure knows of a cluster, and what is taken of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent.bootstrap import cluster_discovery
+from aks_flex_node.agent.components.agent import CLUSTER_FACTS
+from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from tests.unit.agent.builders import config_of, empty_host
+from tests.unit.agent.config.builders import CA, CLUSTER_ID
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+
+LEFT_OUT = ("node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version", "azure.bootstrapToken.token")
+NAMED: dict[str, object] = {"azure.targetCluster.resourceId": CLUSTER_ID, "azure.managedIdentity.clientId": "x"}
+KUBECONFIG = {
+    "clusters": [{"name": "c", "cluster": {"server": "https://c.example:443", "certificate-authority-data": CA}}],
+    "users": [{"name": "admin", "user": {"token": "canary-of-an-admin"}}],
+}
+
+
+class Azure:
+    def __init__(self, kubeconfig: Any = KUBECONFIG) -> None:
+        self.value = base64.b64encode(json.dumps(kubeconfig).encode()).decode()
+
+    def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:  # noqa: ARG002
+        assert path == cluster_discovery.cluster_id(config_of(NAMED, without=LEFT_OUT))
+        network = {"dnsServiceIP": "10.0.0.10"}
+        return {"properties": {"currentKubernetesVersion": "1.34.4", "networkProfile": network}}
+
+    def post(self, path: str, api_version: str, body: Any = None) -> dict[str, Any]:  # noqa: ARG002
+        assert path.endswith("/listClusterAdminCredential")
+        return {"kubeconfigs": [{"name": "clusterAdmin", "value": self.value}]}
+
+
+def test_the_address_and_the_ca_are_taken_and_the_credential_is_dropped() -> None:
+    host, config = empty_host(), config_of(NAMED, without=LEFT_OUT)
+    assert cluster_discovery.needs_discovery(config)
+    host.do(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
+    cluster_discovery.store_facts(host, cluster_discovery.discover(config, Azure()))
+    assert b"canary" not in (host.read(CLUSTER_FACTS) or b"")
+    entry = host.look(CLUSTER_FACTS)
+    assert entry
+    assert entry.mode == 0o600
+    complete = cluster_discovery.with_facts(config, cluster_discovery.stored_facts(host))
+    assert not cluster_discovery.needs_discovery(complete)
+    assert complete.node.kubelet.server_url == "https://c.example:443"
+    assert (complete.kubernetes.version, complete.node.kubelet.dns_service_ip) == ("1.34.4", "10.0.0.10")
+
+
+def test_what_the_configuration_says_itself_stays() -> None:
+    config = config_of({**NAMED, "kubernetes.version": "1.33.13"}, without=LEFT_OUT)
+    assert (
+        cluster_discovery.with_facts(config, cluster_discovery.discover(config, Azure())).kubernetes.version
+        == "1.33.13"
+    )
+
+
+def test_what_was_found_of_another_cluster_is_not_used() -> None:
+    config = config_of(NAMED, without=LEFT_OUT)
+    found = cluster_discovery.discover(config, Azure())
+    other = config_of({**NAMED, "azure.targetCluster.resourceId": f"{CLUSTER_ID}2"}, without=LEFT_OUT)
+    assert cluster_discovery.with_facts(other, found) == other
+
+
+def test_nobody_is_asked_about_a_cluster_that_is_not_named_or_whose_all_is_known() -> None:
+    assert not cluster_discovery.needs_discovery(config_of(without=LEFT_OUT))
+    assert not cluster_discovery.needs_discovery(config_of(NAMED))
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"cluster": 1}', b"\xff"])
+def test_what_is_kept_and_cannot_be_read_is_not_used(text: bytes) -> None:
+    host = empty_host()
+    host.do(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
+    host.do(WriteFile(CLUSTER_FACTS, text, 0o600))
+    assert cluster_discovery.stored_facts(host) is None
+
+
+@pytest.mark.parametrize("kubeconfig", [{}, [], {"clusters": []}, {"clusters": [{"cluster": {"server": "x"}}]}])
+def test_a_credential_without_an_api_server_is_named(kubeconfig: Any) -> None:
+    with pytest.raises(ClusterError, match="names no API server"):
+        cluster_discovery.discover(config_of(NAMED, without=LEFT_OUT), Azure(kubeconfig))
+
+
+OLD = cluster_discovery.ClusterFacts(CLUSTER_ID, "https://old.example:443", CA, "1.33.1")
+
+
+def asked(
+    config: NodeConfig, before: cluster_discovery.ClusterFacts | None, *, joined: bool, azure: Any = None
+) -> str:
+    """Which API server it is, in the end."""
+
+    def ask() -> cluster_discovery.ClusterFacts:
+        if azure is None:
+            raise FlexError("arm-unreachable", "It cannot be reached.", "", again=True)
+        return cluster_discovery.discover(config, azure)
+
+    found, _ = cluster_discovery.complete_from_azure(config, before, ask, lambda _: None, joined=joined)
+    return found.node.kubelet.server_url or ""
+
+
+def test_a_machine_that_never_became_a_node_asks_again_about_a_cluster_that_may_be_another() -> None:
+    config = config_of(NAMED, without=LEFT_OUT)
+    assert asked(config, OLD, joined=False, azure=Azure()) == "https://c.example:443"
+    assert asked(config, OLD, joined=False) == "https://old.example:443"  # better than nothing
+    with pytest.raises(FlexError, match="cannot be reached"):
+        asked(config, None, joined=False)
+
+
+def test_a_node_stays_what_it_became_by_the_first_answer() -> None:
+    assert asked(config_of(NAMED, without=LEFT_OUT), OLD, joined=True, azure=Azure()) == "https://old.example:443"
+
+
+def test_a_configuration_that_says_all_asks_nobody() -> None:
+    assert asked(config_of(NAMED), None, joined=False) == config_of(NAMED).node.kubelet.server_url

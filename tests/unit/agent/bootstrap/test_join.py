@@ -1,0 +1,396 @@
+"""A machine becomes a node and a machine again, on a host that is only written down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.bootstrap import pod_cleanup
+from aks_flex_node.agent.bootstrap.join import NodeJoin, PrerequisiteStage, pending_actions
+from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
+from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, select_components
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.errors import ClusterError, FlexError, MachineError
+from aks_flex_node.host.actions import (
+    EditFile,
+    KillGroup,
+    MakeDirectory,
+    MakeLink,
+    Remove,
+    RestartUnit,
+    StartUnit,
+    WriteFile,
+)
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import UnitState
+from tests.unit.agent.builders import DATA, MACHINE, SYSTEM_FOLDERS, Ready, config_of, empty_host, engine_on
+from tests.unit.agent.components.test_every_component import CUSTOM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import FileEntry
+
+NODE = Node.read(
+    {
+        "metadata": {"name": "edge-1"},
+        "spec": {"podCIDR": "10.244.3.0/24"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+)
+STATE = f"{DATA}/state.json"
+
+
+class Proven:
+    """A cluster that takes the node in, and gives it its addresses a moment later."""
+
+    def __init__(self, host: RecordedHost, config: NodeConfig) -> None:
+        self.host = host
+        self.kubeconfig = f"{config.paths.kubernetes.kubelet_dir}/kubeconfig"
+
+    def needs_kubelet_restart(self) -> bool:
+        return False
+
+    def sync_labels(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+        pass
+
+    def wait_registered(self) -> Node:
+        self.host.do(WriteFile(self.kubeconfig, b"certificate", 0o600))
+        return replace(NODE, pod_cidr="", ready=False)
+
+    def wait_ready(self, seen: Callable[[Node], None]) -> Node:
+        seen(NODE)
+        seen(NODE)
+        return NODE
+
+
+class Refusing(Proven):
+    def wait_registered(self) -> Node:
+        raise ClusterError("token-refused", "The token is not accepted.", "Get another.")
+
+
+class Held(RecordedHost):
+    """A machine on which somebody holds on to a program."""
+
+    held = False
+
+    def do(self, action: Action) -> None:
+        if self.held and action == Remove("/usr/local/sbin/runc"):
+            raise MachineError("action-failed", "runc is busy.")
+        super().do(action)
+
+
+class Watching(ProgressReporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def step_finished(self, name: str, changes: int | None, seconds: float) -> None:
+        assert changes is not None
+        assert changes >= 0
+        assert seconds >= 0
+        self.lines.append(f"{name} done")
+
+    def step_failed(self, name: str, error: FlexError) -> None:
+        self.lines.append(f"{name} failed: {error.name}")
+
+
+def join(host: RecordedHost, config: NodeConfig | None = None) -> Engine:
+    known = node_state.read(host, STATE)  # as the door does it
+    engine = engine_on(host, config, replace(MACHINE, pod_cidr=known.pod_cidr))
+    engine.stager = Ready(host)
+    NodeJoin(engine, Proven(host, engine.config)).run()
+    return engine
+
+
+def leave(host: RecordedHost, config: NodeConfig | None = None) -> list[str]:
+    return Unbootstrap(engine_on(host, config), None, ProgressReporter()).run()
+
+
+def snapshot(host: RecordedHost) -> dict[str, tuple[FileEntry, bytes | None]]:
+    """Everything that stands there, but for the kernel's own files."""
+    found: dict[str, tuple[FileEntry, bytes | None]] = {}
+
+    def walk(folder: str) -> None:
+        for name in host.names(folder):
+            path = f"{folder.rstrip('/')}/{name}"
+            entry = host.look(path)
+            if entry and not path.startswith("/proc"):
+                found[path] = (replace(entry, changed=0), host.read(path))
+                if entry.kind.value == "directory":
+                    walk(path)
+
+    walk("/")
+    return found
+
+
+def unit_actions(host: RecordedHost) -> list[str]:
+    return [str(action) for action in host.done if isinstance(action, StartUnit | RestartUnit)]
+
+
+@pytest.mark.parametrize("values", [{}, CUSTOM, {"npd.enabled": False, "registryMirrors": {"x.io": ["https://m"]}}],
+                         ids=["plain", "custom places", "other settings"])  # fmt: skip
+def test_after_a_join_nothing_differs_and_after_a_reset_all_is_as_before(values: dict[str, object]) -> None:
+    host, config = empty_host(), config_of(values)
+    host.do(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
+    before = snapshot(host)
+    engine = join(host, config)
+    assert unit_actions(host)[:2] == ["start containerd.service", "start kubelet.service"]
+    assert pending_actions(engine) == []
+    assert leave(host, config) == []
+    assert snapshot(host) == before
+
+
+def test_what_was_there_before_us_comes_back() -> None:
+    host = empty_host()
+    for folder in ("/etc/containerd", "/var/lib/cni", "/data", "/data/images"):
+        host.do(MakeDirectory(folder, 0o711))
+    host.do(WriteFile("/etc/containerd/config.toml", b"theirs", 0o640))
+    host.do(WriteFile("/var/lib/cni/theirs", b""))
+    host.do(WriteFile("/usr/local/bin/kubectl", b"theirs", 0o755))
+    host.do(MakeLink("/usr/local/bin/ctr", "/usr/bin/ctr"))
+    host.do(MakeLink("/var/lib/containerd", "/data/images"))
+    host.do(WriteFile("/data/images/theirs", b""))
+    before = snapshot(host)
+    join(host)
+    host.do(WriteFile("/var/lib/cni/ours", b""))
+    host.do(WriteFile("/var/lib/containerd/ours", b""))
+    assert leave(host) == []
+    assert snapshot(host) == before
+
+
+def test_a_second_run_changes_nothing_and_restarts_nothing() -> None:
+    host = empty_host()
+    join(host)
+    host.done.clear()
+    join(host)
+    assert unit_actions(host) == []
+    allowed = {STATE, f"{DATA}/ledger.json", "/opt/aks-flex-node/ledger.json", "/var/lib/kubelet/kubeconfig"}
+    assert {action.path for action in host.done if isinstance(action, WriteFile)} <= allowed
+
+
+@pytest.mark.parametrize(
+    ("values", "restarted"),
+    [
+        ({"node.labels": {"a": "b"}}, []),
+        ({"node.maxPods": 50}, ["restart kubelet.service"]),
+        ({"containerd.pauseImage": "pause:3.10"}, ["restart containerd.service"]),
+        ({"runc.version": "1.4.0"}, ["restart containerd.service"]),
+        ({"kubernetes.version": "1.34.5"}, ["restart kubelet.service"]),
+        ({"registryMirrors": {"x.io": ["https://m"]}}, []),
+        ({"cni.version": "1.8.0"}, []),
+    ],
+    ids=str,
+)
+def test_a_change_restarts_just_what_it_concerns(values: dict[str, object], restarted: list[str]) -> None:
+    host = empty_host()
+    join(host)
+    host.done.clear()
+    join(host, config_of(values))
+    assert unit_actions(host) == restarted
+
+
+def test_the_network_is_written_once_the_cluster_gave_addresses_and_kept_in_mind() -> None:
+    host = empty_host()
+    engine = join(host)
+    assert b"10.244.3.0/24" in (host.read("/etc/cni/net.d/99-aks-flex-node.conflist") or b"")
+    assert engine.machine.pod_cidr == "10.244.3.0/24"
+    kept = node_state.read(host, STATE)
+    assert (kept.phase, kept.pod_cidr, kept.node) == ("NodeJoined", "10.244.3.0/24", "edge-1")
+
+
+def test_a_detector_that_is_switched_off_goes() -> None:
+    host = empty_host()
+    join(host)
+    join(host, config_of({"npd.enabled": False}))
+    assert host.look("/etc/systemd/system/node-problem-detector.service") is None
+    unit = host.unit("node-problem-detector.service")
+    assert (unit.active, unit.enabled) == ("inactive", False)
+
+
+def test_a_join_that_fails_says_where_and_can_be_taken_back_completely() -> None:
+    host, watcher = empty_host(), Watching()
+    before = snapshot(host)
+    engine = engine_on(host)
+    engine.stager = Ready(host)
+    with pytest.raises(ClusterError):
+        NodeJoin(engine, Refusing(host, engine.config), watcher).run()
+    assert watcher.lines == [*(f"{component.name} done" for component in SEQUENCE), "proof failed: token-refused"]
+    kept = node_state.read(host, STATE)
+    assert (kept.phase, kept.step, kept.error) == ("NodeFailed", "proof", "token-refused")
+    assert leave(host) == []
+    assert snapshot(host) == before
+    assert not [name for name in pod_cleanup.SERVICES if host.unit(name).enabled or host.unit(name).running]
+
+
+def test_an_image_is_made_without_a_proof() -> None:
+    host = empty_host()
+    engine = engine_on(host)
+    engine.stager = Ready(host)
+    assert NodeJoin(engine, None).run() is None
+
+
+def test_a_reset_works_when_the_ledger_is_lost() -> None:
+    host = empty_host()
+    before = snapshot(host)
+    join(host)
+    for place in (f"{DATA}/ledger.json", "/opt/aks-flex-node/ledger.json"):
+        host.do(WriteFile(place, b"{"))
+    engine = engine_on(host, machine=replace(MACHINE, pod_cidr="10.244.3.0/24"))
+    assert Unbootstrap(engine, None, ProgressReporter()).run() == []
+    left = {path: entry for path, entry in snapshot(host).items() if path not in before}
+    assert left == {}
+    assert host.look("/var/lib/kubelet/kubeconfig") is None, "credentials must not stay"
+
+
+def test_a_reset_twice_is_the_same_as_once() -> None:
+    host = empty_host()
+    join(host)
+    leave(host)
+    once = snapshot(host)
+    assert leave(host) == []
+    assert snapshot(host) == once
+
+
+@pytest.mark.parametrize(
+    ("only", "is_node", "proven"),
+    [
+        (("runc",), False, False),
+        (("tools",), False, False),
+        (("kubelet",), False, True),
+        (("runc",), True, False),
+        (("tools",), True, True),  # as one goes on where a join has stopped
+    ],
+)
+def test_a_node_is_waited_for_only_where_there_can_be_one(only: tuple[str, ...], is_node: bool, proven: bool) -> None:
+    host = empty_host()
+    if is_node:
+        join(host)
+    engine = engine_on(host)
+    engine.stager = Ready(host)
+    before = node_state.read(host, STATE).phase
+
+    node = NodeJoin(engine, Proven(host, engine.config)).run(select_components(only))
+
+    assert (node is not None) is proven
+    assert node_state.read(host, STATE).phase == (Phase.NODE_JOINED.value if proven else before)
+
+
+def test_a_reset_of_a_machine_that_never_was_a_node_leaves_the_containers_of_others_alone() -> None:
+    host = empty_host()
+    for folder in ("/sys/fs/cgroup/system.slice/containerd.service", "/sys/fs/cgroup/kubepods", "/etc/containerd"):
+        host.do(MakeDirectory(folder))
+    before = snapshot(host)
+    host.done.clear()
+    assert leave(host) == []
+    assert not [action for action in host.done if isinstance(action, KillGroup)]
+    assert snapshot(host) == before
+
+
+def test_the_agent_s_own_service_stays_until_the_rest_is_gone_and_carries_on() -> None:
+    host = Held({"/proc/filesystems": "nodev\toverlay\n"})
+    for folder in SYSTEM_FOLDERS:
+        host.do(MakeDirectory(folder))
+    config = config_of({"continuousMonitoring": True})
+    engine = join(host, config)
+    for component in AGENT_COMPONENTS:
+        engine.apply(component)
+    host.held = True
+    assert "runc is busy." in leave(host, config)
+    assert host.unit("aks-flex-node.service").running
+    assert node_state.read(host, STATE).phase == "Resetting"
+    host.held = False
+    assert leave(host, config) == []
+    assert not host.unit("aks-flex-node.service").running
+
+
+def test_kept_artifacts_are_left_on_purpose() -> None:
+    host = empty_host()
+    join(host)
+    host.do(WriteFile(f"{DATA}/artifacts/file", b""))
+    leaving = Unbootstrap(engine_on(host), None, ProgressReporter(), keep_artifacts=True)
+    assert leaving.run() == []
+    assert host.look(f"{DATA}/artifacts/file") is not None
+    assert leaving.left_on_purpose() == [f"{DATA}/artifacts, as asked"]
+
+
+def test_what_others_put_into_our_directories_is_told() -> None:
+    host = empty_host()
+    join(host)
+    host.do(WriteFile("/etc/cni/net.d/10-calico.conflist", b"{}"))
+    leaving = Unbootstrap(engine_on(host), None, ProgressReporter())
+    assert leaving.run() == []
+    assert leaving.left_on_purpose() == ["/etc/cni/net.d: 10-calico.conflist, which we did not put there"]
+
+
+def test_a_table_of_file_systems_that_was_edited_after_us_keeps_what_was_added() -> None:
+    host = empty_host()
+    host.do(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
+    join(host)
+    host.do(EditFile("/etc/fstab", (host.read("/etc/fstab") or b"") + b"/dev/b /b ext4 defaults 0 0\n"))
+    leave(host)
+    assert host.read("/etc/fstab") == b"/swap none swap sw 0 0\n/dev/b /b ext4 defaults 0 0\n"
+
+
+def test_failed_units_are_forgotten_at_the_end() -> None:
+    host = empty_host()
+    join(host)
+    host._units["kubelet.service"] = UnitState("kubelet.service", exists=True, enabled=True, active="failed")
+    assert leave(host) == []
+    assert host.unit("kubelet.service").active == "inactive"
+
+
+def stage(ran: list[str], error: FlexError | None = None) -> PrerequisiteStage:
+    def run() -> None:
+        ran.append("tunnel")
+        if error:
+            raise error
+
+    return PrerequisiteStage("vpn", "a tunnel", Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED, run)
+
+
+def test_what_has_to_come_first_comes_before_any_component_and_the_machine_is_looked_at_again() -> None:
+    host, ran = empty_host(), list[str]()
+    engine = engine_on(host)
+    engine.stager = Ready(host)
+    there = replace(MACHINE, address="192.168.100.2")
+    introduced = lambda: ran.append(node_state.read(host, STATE).phase)  # noqa: E731
+    NodeJoin(engine, Proven(host, engine.config), ProgressReporter(), [stage(ran)], lambda: there, introduced).run()
+    assert ran == ["tunnel", "NodeBootstrapping"]
+    assert engine.machine.address == "192.168.100.2"
+    assert node_state.read(host, STATE).phase == "NodeJoined"
+
+
+def test_a_stage_that_fails_is_kept_with_its_cause_and_nothing_is_installed() -> None:
+    host, ran = empty_host(), list[str]()
+    engine = engine_on(host)
+    engine.stager = Ready(host)
+    error = FlexError("vpn-away", "The gateway does not answer.")
+    with pytest.raises(FlexError, match="does not answer"):
+        NodeJoin(engine, Proven(host, engine.config), ProgressReporter(), [stage(ran, error)]).run()
+    known = node_state.read(host, STATE)
+    assert (known.phase, known.step, known.error) == ("VPNFailed", "vpn", "vpn-away")
+    assert host.look("/etc/containerd") is None
+
+
+def test_what_was_made_in_azure_is_taken_back_and_what_cannot_be_is_told() -> None:
+    host, taken = empty_host(), list[str]()
+    join(host)
+
+    def back() -> list[str]:
+        taken.append("arc")
+        return ["az resource delete --ids x"]
+
+    leaving = Unbootstrap(engine_on(host), None, ProgressReporter(), azure_cleanups=[("arc", "Arc forgets", back)])
+    assert leaving.run() == []
+    assert (taken, leaving.manual_commands) == (["arc"], ["az resource delete --ids x"])
+    again = Unbootstrap(engine_on(host), None, ProgressReporter(), azure_cleanups=[("arc", "Arc forgets", back)])
+    again.run()
+    assert taken == ["arc"]  # a machine that is no node has nothing in Azure

@@ -1,0 +1,83 @@
+"""A join or a reset that is cut off anywhere is finished, or taken back, by the next run.
+
+The sweep over every single action on a real machine is a test of the lab; this one jumps, and takes a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.bootstrap.join import pending_actions
+from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host.dry_run import RecordedHost
+from tests.unit.agent.bootstrap.test_join import join, leave, snapshot
+from tests.unit.agent.builders import SYSTEM_FOLDERS
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.actions import Action
+
+
+class Killed(BaseException):
+    """Nobody catches it, as nobody can when the power goes."""
+
+
+class Mortal(RecordedHost):
+    left: int | None = None
+
+    def do(self, action: Action) -> None:
+        if self.left is not None:
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
+        super().do(action)
+
+
+def machine() -> Mortal:
+    host = Mortal({f"{folder}/.keep": "" for folder in SYSTEM_FOLDERS})
+    host.do(WriteFile("/proc/filesystems", b"nodev\toverlay\n"))
+    host.do(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
+    host.do(WriteFile("/usr/local/bin/kubectl", b"theirs", 0o755))
+    return host
+
+
+def killed_after(count: int) -> Mortal:
+    host = machine()
+    host.left = count
+    with pytest.raises(Killed):
+        join(host)
+    host.left = None
+    return host
+
+
+MOMENTS = [0, 1, 2, 3, 5, 8, 11, *range(15, 110, 12)]
+
+
+@pytest.mark.parametrize("count", MOMENTS)
+def test_a_join_that_was_cut_off_is_finished_by_the_next(count: int) -> None:
+    host = killed_after(count)
+    assert pending_actions(join(host)) == []
+
+
+@pytest.mark.parametrize("count", MOMENTS)
+def test_a_join_that_was_cut_off_is_taken_back_completely(count: int) -> None:
+    before = snapshot(machine())
+    host = killed_after(count)
+    assert leave(host) == []
+    assert snapshot(host) == before
+
+
+@pytest.mark.parametrize("count", MOMENTS)
+def test_a_reset_that_was_cut_off_is_finished_by_the_next(count: int) -> None:
+    before = snapshot(machine())
+    host = machine()
+    join(host)
+    host.left = count
+    try:
+        leave(host)
+    except Killed:
+        host.left = None
+        assert leave(host) == []
+    host.left = None
+    assert snapshot(host) == before

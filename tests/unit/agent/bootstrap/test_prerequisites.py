@@ -1,0 +1,84 @@
+"""What a command would do in Azure is shown before, and refused where a node would be lost by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aks_flex_node.agent.arc.registration_state import ArcRecordStore
+from aks_flex_node.agent.bootstrap import prerequisites
+from aks_flex_node.agent.cli import exec_credential, vpn_commands
+from aks_flex_node.agent.cli.arc_commands import refuse_arc_in_use
+from aks_flex_node.agent.components.vpn import record_file
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import WriteFile
+from tests.unit.agent.builders import DATA, config_of, empty_host, engine_on
+
+BY_TOKEN: dict[str, object] = {"azure.arc.enabled": True}
+EXEC: dict[str, object] = {**BY_TOKEN, "node.kubelet.auth": "exec"}
+CERTIFICATE: dict[str, object] = {**BY_TOKEN, "node.kubelet.auth": "certificate"}
+PRINCIPAL: dict[str, object] = {
+    "azure.servicePrincipal.clientId": "a",
+    "azure.servicePrincipal.clientSecret": "s",
+    "node.kubelet.auth": "exec",
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "lost"), [(EXEC, True), (BY_TOKEN, False), (CERTIFICATE, False), (PRINCIPAL, False)]
+)
+def test_a_node_that_lives_by_arc_is_not_taken_out_of_it(settings: dict[str, object], lost: bool) -> None:
+    config = config_of(settings)
+    if not lost:
+        return refuse_arc_in_use(config)
+    with pytest.raises(MachineError) as caught:
+        refuse_arc_in_use(config)
+    assert caught.value.name == "arc-in-use"
+    assert "unbootstrap" in caught.value.hint
+    return None
+
+
+@pytest.mark.parametrize(
+    ("phase", "enabled", "lost"),
+    [(Phase.NODE_JOINED, True, True), (Phase.NODE_JOINED, False, False), (Phase.VPN_CONNECTED, True, False)],
+)
+def test_a_node_behind_a_vpn_is_not_taken_off_it(phase: Phase, enabled: bool, lost: bool) -> None:
+    host, config = empty_host(), config_of({"azure.vpn.enabled": enabled})
+    node_state.write(host, f"{DATA}/state.json", node_state.NodeState().with_phase(phase, node="edge-1"))
+    if not lost:
+        return vpn_commands.refuse_vpn_in_use(engine_on(host, config))
+    with pytest.raises(MachineError, match="Node edge-1 reaches its cluster through this VPN") as caught:
+        vpn_commands.refuse_vpn_in_use(engine_on(host, config))
+    assert caught.value.name == "vpn-in-use"
+    return None
+
+
+def test_what_a_reset_would_do_in_azure_is_told() -> None:
+    host, config = empty_host(), config_of({})
+    assert prerequisites.describe_azure_cleanup(host, config) == []
+    ArcRecordStore(host, config).update(machine="/m", connected=True, installed=True, assignments=("/a",))
+    host.do(WriteFile(record_file(config), json.dumps({"gateway": "/g", "roots": ["ours"]}).encode()))
+    assert prerequisites.describe_azure_cleanup(host, config) == [
+        "take this machine's certificate off /g",
+        "delete the role assignment /a",
+        "take /m out of Azure Arc",
+        "remove azcmagent, its users and its directories",
+    ]
+
+
+class Closed(type(Path())):  # type: ignore[misc]
+    """A file of root's."""
+
+    def read_text(self, *_: Any, **__: Any) -> str:
+        raise PermissionError(13, "Permission denied")
+
+
+def test_who_is_not_root_is_told_to_be() -> None:
+    with pytest.raises(MachineError) as caught:
+        exec_credential.print_credential(Closed("/identity.json"))
+    assert caught.value.name == "not-root"

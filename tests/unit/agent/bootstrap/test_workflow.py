@@ -1,0 +1,71 @@
+"""A URL that is for another node than this machine already is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.bootstrap.workflow import refuse_other_node, refuse_temporary_vpn
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.errors import ConfigError, MachineError
+from aks_flex_node.host.actions import MakeDirectory
+from tests.unit.agent.builders import DATA, config_of, empty_host, engine_on
+from tests.unit.agent.config.builders import CLUSTER_ID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.agent.config.models import NodeConfig
+
+OTHER = CLUSTER_ID.replace("cluster-1", "cluster-2")
+
+
+def config(room: Path, name: str = "edge-1", cluster: str = "") -> NodeConfig:
+    more: dict[str, object] = {"azure.targetCluster.resourceId": cluster} if cluster else {}
+    return config_of({"node.name": name, "paths.kubernetes.kubeletDir": str(room), **more})
+
+
+def fetched(room: Path, wanted: NodeConfig, applied: NodeConfig | None = None, *, joined: bool = True) -> None:
+    """A machine that is (or was about to be) edge-1 is given this."""
+    host = empty_host()
+    host.do(MakeDirectory(DATA))
+    place = f"{DATA}/state.json"
+    node_state.write(host, place, node_state.read(host, place).with_phase(Phase.NODE_JOINED, node="edge-1"))
+    (room / "pki").mkdir()
+    if joined:
+        (room / "pki/kubelet-client-current.pem").touch()
+    refuse_other_node(engine_on(host, wanted), applied)
+
+
+def test_a_new_bundle_for_the_same_node_is_welcome(tmp_path: Path) -> None:
+    same = config(tmp_path, cluster=CLUSTER_ID)
+    fetched(tmp_path, same, config(tmp_path, cluster=CLUSTER_ID.replace("sub-1", "SUB-1")))
+
+
+def test_another_name_is_refused_with_both_names(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"is node edge-1 .* for node edge-2") as caught:
+        fetched(tmp_path, config(tmp_path, "edge-2"))
+    assert caught.value.name == "bundle-for-another-node"
+
+
+def test_the_same_name_in_another_cluster_is_another_node(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"cluster-1.*cluster-2"):
+        fetched(tmp_path, config(tmp_path, cluster=OTHER), config(tmp_path, cluster=CLUSTER_ID))
+
+
+def test_where_a_cluster_has_no_name_the_nodes_name_decides(tmp_path: Path) -> None:
+    fetched(tmp_path, config(tmp_path, cluster=OTHER), config(tmp_path))
+
+
+def test_a_machine_that_never_got_its_certificate_may_become_another(tmp_path: Path) -> None:
+    fetched(tmp_path, config(tmp_path, "edge-2", OTHER), config(tmp_path, cluster=CLUSTER_ID), joined=False)
+
+
+def test_a_tunnel_for_one_run_is_refused_where_the_resource_would_take_it_away() -> None:
+    said = load_text('{"config": {"azure": {"vpn": {"enabled": true}}}}', "https://rp.example", {}, {})
+    refuse_temporary_vpn(said)
+    with pytest.raises(ConfigError, match="is asked for by flag"):
+        refuse_temporary_vpn(load_text('{"config": {}}', "https://rp.example", {}, {"azure.vpn.enabled": "true"}))

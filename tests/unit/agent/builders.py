@@ -1,0 +1,137 @@
+"""A configuration, a machine and installed programs for the tests of this directory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusError
+from aks_flex_node.agent.context import ledger_paths
+from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.machine import Machine
+from aks_flex_node.agent.reconcile.engine import Engine
+from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Service, Symlink
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.host.dry_run import RecordedHost
+from tests.unit.agent.config.builders import CA, TOKEN, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.resources import Spec
+
+JOIN: dict[str, object] = {
+    "node.kubelet.serverURL": "https://cluster.example:443",
+    "node.kubelet.caCertData": CA,
+    "azure.bootstrapToken.token": TOKEN,
+    "kubernetes.version": "1.34.4",
+}
+MACHINE = Machine(hostname="edge-1", address="198.18.0.5")
+DATA = "/var/lib/aks-flex-node"
+SYSTEM_FOLDERS = (
+    "/etc /etc/systemd /etc/systemd/system /etc/default /etc/sysctl.d /etc/modules-load.d /opt /run /usr /usr/local"
+    " /usr/local/bin /usr/local/sbin /var /var/lib /var/log /proc /srv"
+).split()
+
+
+def config_of(values: dict[str, object] | None = None, *, without: Sequence[str] = ()) -> NodeConfig:
+    """What a join needs, and these settings besides."""
+    given = {key: value for key, value in JOIN.items() if key not in without}
+    return load_settings({**given, **(values or {})}).config
+
+
+def empty_host() -> RecordedHost:
+    """A machine on which nothing of ours has ever been."""
+    host = RecordedHost({"/proc/filesystems": "nodev\toverlay\n"})
+    for folder in SYSTEM_FOLDERS:
+        host.do(MakeDirectory(folder))
+    host.done.clear()
+    return host
+
+
+def engine_on(host: RecordedHost, config: NodeConfig | None = None, machine: Machine = MACHINE) -> Engine:
+    config = config or config_of()
+    return Engine(host, config, machine, Ledger(host, ledger_paths(config)), EventLog(), sync=lambda: None)
+
+
+def install(host: RecordedHost, program: ProgramTree, contents: dict[str, bytes] | None = None) -> None:
+    """Let a program's files stand at its staging place, as the workshop leaves them."""
+    wanted = [file.path for each in program.artifacts for file in each.files if not file.is_prefix]
+    files = contents or dict.fromkeys(wanted or ("bin/program",), b"program")
+    for folder in (program.path.rpartition("/")[0], program.staging_path, f"{program.staging_path}/bin"):
+        if host.look(folder) is None:
+            host.do(MakeDirectory(folder))
+    for name, content in files.items():
+        host.do(WriteFile(f"{program.staging_path}/{name}", content, 0o755))
+    host.do(WriteFile(f"{program.staging_path}/.manifest.json", manifest(files)))
+
+
+def manifest(files: dict[str, bytes]) -> bytes:
+    listed = {
+        name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "mode": 0o755, "link": ""}
+        for name, content in files.items()
+    }
+    return json.dumps({"format": 1, "files": listed}).encode()
+
+
+class Ready:
+    """A workshop that has everything ready at once."""
+
+    def __init__(self, host: RecordedHost) -> None:
+        self.host = host
+        self.prepared: list[str] = []
+
+    def prepare(self, programs: Sequence[ProgramTree]) -> None:
+        self.prepared += [program.component for program in programs]
+
+    def finish(self, program: ProgramTree, seconds: float) -> None:
+        assert seconds > 0
+        install(self.host, program)
+
+    def close(self) -> None: ...
+
+
+def files_of(spec: Spec) -> dict[str, File]:
+    return {one.path: one for one in spec.resources if isinstance(one, File)}
+
+
+def text_of(spec: Spec, path: str) -> str:
+    return files_of(spec)[path].content.decode()
+
+
+def folders_of(spec: Spec) -> dict[str, Directory]:
+    return {one.path: one for one in spec.resources if isinstance(one, Directory)}
+
+
+def links_of(spec: Spec) -> dict[str, str]:
+    return {one.path: one.target for one in spec.resources if isinstance(one, Symlink)}
+
+
+def service_of(spec: Spec) -> Service:
+    (found,) = [one for one in spec.resources if isinstance(one, Service)]
+    return found
+
+
+class Answers:
+    """An API server that answers as it was told, request by request, and remembers what it was asked."""
+
+    def __init__(self, answers: dict[tuple[str, str], list[Any]]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+
+    def get(self, path: str) -> Any:
+        return self.request("GET", path)
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "") -> Any:
+        assert method != "PATCH" or content_type == STRATEGIC_MERGE_PATCH
+        self.asked.append((method, path))
+        self.bodies.append(body)
+        answers = self.answers.get((method, path), [ApiStatusError(404, "NotFound", "there is no such thing")])
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer

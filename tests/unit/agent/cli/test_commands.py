@@ -1,0 +1,320 @@
+"""The words of `aks-flex-node` that need neither root nor a host, and what becomes of errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from aks_flex_node import __version__, errors
+from aks_flex_node.agent import context, terminal
+from aks_flex_node.agent.cli import app as commands
+from aks_flex_node.agent.cli import artifact_commands, help_pages, main, plan_output
+from aks_flex_node.agent.components.catalog import DESIGN_STEPS
+from aks_flex_node.agent.reconcile.engine import ComponentPlan
+from aks_flex_node.agent.reconcile.observer import Facts
+from aks_flex_node.agent.reconcile.resources import Spec
+from aks_flex_node.errors import CommandUsageError, FlexError
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.host.dry_run import RecordedHost
+from tests.unit.agent.builders import JOIN
+from tests.unit.agent.config.builders import TOKEN, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = "agent bootstrap plan verify unbootstrap preflight status health support-bundle completion config".split()
+
+
+def ran(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(commands.app, list(words), catch_exceptions=False)
+    return result.exit_code, result.stdout
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The exit code of the program itself."""
+    monkeypatch.setattr(sys, "argv", ["aks-flex-node", *words])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    return int(caught.value.code or 0)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "config.json"
+    path.touch(mode=0o600)
+    path.write_text(settings(JOIN))
+    return path
+
+
+def test_help_names_every_command() -> None:
+    code, text = ran("--help")
+    assert code == 0
+    assert all(name in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    code, text = ran(name, "--help")
+    assert code == 0
+    assert "Usage:" in text
+
+
+@pytest.mark.parametrize("words", [["version"], ["--version"]])
+def test_the_version_is_printed(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran(*words) == (0, f"{__version__}\n")
+    monkeypatch.setattr(sys, "argv", ["aks-flex-node", *words])
+    main()
+    assert capsys.readouterr().out == f"{__version__}\n"
+
+
+def test_the_version_is_data_for_a_program() -> None:
+    code, text = ran("version", "--json")
+    assert (code, json.loads(text)) == (0, {"version": __version__})
+
+
+@pytest.mark.parametrize(
+    ("why", "said"), [((), "make this machine a node"), ((context.READ_STATUS,), "look at all of a node")]
+)
+def test_whoever_is_not_root_is_told_what_for(
+    why: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(errors.MachineError, match=f"Only root can {said}."):
+        context.require_root(*why)
+
+
+@pytest.mark.parametrize("name", ["bundle", "bundle-1.34.4", "b.tar", "b.tar.gz", "b-1.2.tgz"])
+def test_a_bundle_is_a_directory_or_a_tar_file(name: str) -> None:
+    artifact_commands.refuse_bundle_options(Path("/x", name), "")
+
+
+def test_the_list_of_steps_has_one_line_for_each() -> None:
+    code, text = ran("bootstrap", "--list")
+    assert code == 0
+    assert [line.split()[0] for line in text.splitlines()] == ["STEP", *(str(step.number) for step in DESIGN_STEPS)]
+
+
+def test_a_configuration_that_is_right_is_told_so(file: Path) -> None:
+    code, text = ran("config", "validate", "--config", str(file))
+    assert (code, text) == (0, f"{file} is right.\n")
+    code, text = ran("config", "validate", "--config", str(file), "--json")
+    assert (code, json.loads(text)["valid"]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "paths"),
+    [
+        (["--set", "node.maxPods=0", "--set", "node.name=UPPER"], {"node.maxPods", "node.name"}),
+        (["--set", "kubernetes.version=1.34"], {"kubernetes.version"}),
+    ],
+)
+def test_all_problems_of_a_configuration_come_at_once_as_data(file: Path, words: list[str], paths: set[str]) -> None:
+    code, text = ran("config", "validate", "--config", str(file), "--json", *words)
+    found = json.loads(text)
+    assert (code, found["valid"]) == (3, False)
+    assert {problem["path"] for problem in found["problems"]} == paths
+    assert all(problem["reason"] for problem in found["problems"])
+
+
+def test_what_a_join_lacks_is_a_problem(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    code, text = ran("config", "validate", "--config", str(path), "--set", "node.maxPods=5", "--json")
+    assert code == 3
+    assert {"node.kubelet.serverURL", "kubernetes.version"} <= {one["path"] for one in json.loads(text)["problems"]}
+
+
+def test_settings_are_shown_with_their_origin_and_without_secrets(file: Path) -> None:
+    code, text = ran("config", "show", "--config", str(file), "--set", "node.maxPods=50")
+    assert code == 0
+    assert TOKEN not in text
+    (line,) = [line for line in text.splitlines() if line.startswith("node.maxPods")]
+    assert "50" in line
+    code, text = ran("config", "show", "--config", str(file), "--json", "--given")
+    assert TOKEN not in text
+    assert {"node.kubelet.serverURL"} <= {row["key"] for row in json.loads(text)}
+
+
+def test_the_schema_is_one_json_document() -> None:
+    code, text = ran("config", "schema")
+    assert code == 0
+    assert "properties" in json.loads(text)
+
+
+def test_a_configuration_is_begun_in_a_file_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    assert ran("config", "init", str(path))[0] == 0
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_text() == ran("config", "init")[1]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_a_shell(shell: str) -> None:
+    code, text = ran("completion", shell)
+    assert code == 0
+    assert "_AKS_FLEX_NODE_COMPLETE" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["bootstrap", "--only", "kubelt"], 2, "component-unknown"),
+        (["bootstrap", "--from", "kubelt"], 2, "component-unknown"),
+        (["plan", "--only", "kubelt"], 2, "component-unknown"),
+        (["completion", "tcsh"], 2, "shell-unknown"),
+        (["artifacts", "bundle", "x.zip"], 2, "bundle-shape-unknown"),
+        (["artifacts", "bundle", "x.gz"], 2, "bundle-shape-unknown"),
+        (["artifacts", "bundle", "x.tar", "--arch", "arm"], 2, "bundle-arch-unknown"),
+        (["config", "init", "/proc/x/y"], 2, "file-unwritable"),
+        (["config", "validate", "--config", "/none/at/all.json"], 3, "config-"),
+        (["config", "validate", "--set", "node.maxPods"], 2, "set-malformed"),
+        (["bootstap"], 2, "No such command"),
+        (["bootstrap", "--wat"], 2, "No such option"),
+    ],
+    ids=str,
+)
+def test_wrong_words_end_with_a_code_and_a_name(
+    words: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *words) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_that_is_there_is_not_overwritten(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = file.read_text()
+    assert ended(monkeypatch, "config", "init", str(file)) == 2
+    assert "file-exists" in capsys.readouterr().err
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.FlexError, 1),
+        (errors.CommandUsageError, 2),
+        (errors.ConfigError, 3),
+        (errors.MachineError, 4),
+        (errors.ArtifactError, 5),
+        (errors.ClusterError, 6),
+        (errors.BusyError, 7),
+    ],
+)
+def test_every_kind_of_error_has_a_code_of_its_own(kind: type[FlexError], code: int) -> None:
+    error = kind("some-name", "It happened.", "Do this.")
+    assert (error.exit_code, str(error), error.again) == (code, "It happened. Do this.", False)
+    assert error.more == "docs/troubleshooting.md#some-name"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (errors.BusyError("machine-busy", "Somebody is at work."), 7, "machine-busy"),
+        (PermissionError(13, "Permission denied", "/var/lib/aks-flex-node/ledger.json"), 4, "sudo"),
+        (KeyboardInterrupt(), 130, "it goes on where it stopped"),
+    ],
+    ids=["our own", "not root", "interrupted"],
+)
+def test_whatever_ends_a_command_is_told_to_a_person(
+    error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = typer.Typer()
+
+    @other.command()
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["aks-flex-node"])
+    with pytest.raises(SystemExit) as caught:
+        commands.run(other)
+    assert caught.value.code == code
+    assert said in capsys.readouterr().err
+
+
+def test_an_error_is_told_with_all_its_lines_its_hint_and_where_to_read_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal.print_error(errors.ConfigError("config-invalid", "Two problems:\n  one\n  two", "Correct them."))
+    assert capsys.readouterr().err.splitlines() == [
+        "error: Two problems:",
+        "         one",
+        "         two",
+        "       Correct them.",
+        "       config-invalid, see docs/troubleshooting.md#config-invalid",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "expected"),
+    [
+        (("A", "LONG"), [("longer", "x"), ("y", "")], ["A       LONG", "longer  x", "y"]),
+        (("A", "B"), [], ["A  B"]),
+    ],
+)
+def test_a_table_is_aligned_without_trailing_blanks(
+    columns: Sequence[str], rows: list[Sequence[str]], expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.print_table(columns, rows)
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_single_settings_are_pairs() -> None:
+    assert context.parse_settings(["a.b=1", "c=x=y", "d="]) == {"a.b": "1", "c": "x=y", "d": ""}
+    with pytest.raises(CommandUsageError, match="has no value"):
+        context.parse_settings(["a.b"])
+
+
+def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    host = RecordedHost({"/etc/a": "one\ntwo\n"})
+    actions = (
+        MakeDirectory("/etc/d"),
+        WriteFile("/etc/a", b"one\nthree\n"),
+        WriteFile("/etc/s", b"hidden", 0o600, secret=True),
+    )
+    plans = [ComponentPlan("cni", Spec(), Facts(), actions), ComponentPlan("npd", Spec(), Facts(), ())]
+    assert plan_output.print_plans(plans, host) == 3
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "cni:",
+        "make directory /etc/d (0755)",
+        "write /etc/a (0644, 10 bytes)",
+        "@@ -1,2 +1,2 @@",
+        "one",
+        "-two",
+        "+three",
+        "write /etc/s (0600, 6 bytes)",
+        "(its content is secret)",
+    ]
+    again = [*plans, ComponentPlan("kubelet", Spec(), Facts(), (MakeDirectory("/etc/d"), MakeDirectory("/etc/e")))]
+    assert [one["what"] for one in plan_output.plans_as_data(again)].count("make directory /etc/d (0755)") == 1
+    assert plan_output.print_plans(again, host) == 4
+    assert plan_output.plans_as_data(plans)[0] == {
+        "component": "cni",
+        "action": "MakeDirectory",
+        "what": "make directory /etc/d (0755)",
+    }
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["bootstrap", "-h"], ["config", "validate", "--help"]])
+def test_pages_of_help_were_written_beforehand(words: list[str]) -> None:
+    text = help_pages.find_page(words)
+    assert text is not None
+    assert text.startswith("Usage: aks-flex-node")
+
+
+def test_words_that_do_not_ask_for_help_get_no_page() -> None:
+    assert help_pages.find_page(["bootstrap"]) is None
+    assert help_pages.find_page(["none", "--help"]) is None
+
+
+def test_pages_say_what_the_commands_say() -> None:
+    said = json.loads(help_pages.render_pages())
+    assert json.loads(help_pages.PAGES.read_text()) == said, "run `python -m aks_flex_node.agent.cli.help_pages`"

@@ -1,0 +1,227 @@
+"""The words that nobody types, what is kept of a configuration from a file, and whom later commands believe."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent import context
+from aks_flex_node.agent.bootstrap import service_install
+from aks_flex_node.agent.cli import internal_commands, main
+from aks_flex_node.agent.config.loader import load, load_text
+from aks_flex_node.agent.context import ConfigSelection, DaemonMode
+from aks_flex_node.errors import ConfigError
+from tests.unit.agent.builders import JOIN
+from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, load_settings, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from aks_flex_node.agent.config.models import NodeConfig
+
+CANARY = "canary-8Q~never-to-be-seen"
+PRINCIPAL = {"azure.servicePrincipal.tenantId": "t", "azure.servicePrincipal.clientId": "c"}
+CLUSTER = {"azure.targetCluster.resourceId": CLUSTER_ID}
+SECRET = "azure.servicePrincipal.clientSecret"
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["aks-flex-node", *words])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    return int(caught.value.code or 0)
+
+
+def test_other_words_are_for_the_other_door() -> None:
+    assert not internal_commands.main([])
+    assert not internal_commands.main(["status"])
+
+
+@pytest.mark.parametrize("words", [["follow"], ["work", "update"]])
+def test_only_root_may_stay_and_work(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert ended(monkeypatch, *words) == 4
+    assert "not-root" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["work"], ["work", "bake"], ["work", "--help"]])
+def test_a_work_that_nobody_knows_is_refused(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *words) == 2
+    assert "work-unknown" in capsys.readouterr().err
+
+
+WAYS: dict[str, tuple[dict[str, object], dict[str, str], dict[str, object]]] = {
+    "in the file": ({**JOIN, **PRINCIPAL, SECRET: CANARY}, {}, {}),
+    "in files": (
+        {**PRINCIPAL, "azure.bootstrapToken.tokenFile": "{room}/token", f"{SECRET}File": "{room}/secret"},
+        {},
+        {},
+    ),
+    "in the environment": (
+        {**JOIN, **PRINCIPAL},
+        {"AKS_FLEX_NODE_AZURE__SERVICE_PRINCIPAL__CLIENT_SECRET": CANARY},
+        {},
+    ),
+    "on the command line": ({**JOIN, **PRINCIPAL}, {}, {SECRET: CANARY}),
+    "a file in place of what the file says": (
+        {**JOIN, **PRINCIPAL, SECRET: "x"},
+        {},
+        {f"{SECRET}File": "{room}/secret"},
+    ),
+}
+
+
+def in_room(values: Mapping[str, object], room: Path) -> dict[str, Any]:
+    return {
+        key: value.replace("{room}", str(room)) if isinstance(value, str) else value for key, value in values.items()
+    }
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_kept_loads_to_the_same_without_the_files_it_came_from(way: str, tmp_path: Path) -> None:
+    for name, content in (("token", TOKEN), ("secret", CANARY)):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text(f"{content}\n")
+    given, environment, flags = WAYS[way]
+    text = settings(in_room(given, tmp_path))
+    loaded = load_text(text, "test", in_room(environment, tmp_path), in_room(flags, tmp_path))
+    kept = loaded.text()
+    for name in ("token", "secret"):
+        (tmp_path / name).unlink()
+    again = load_text(kept, "kept", {}, {}).config
+    assert secrets(again) == (TOKEN, CANARY)
+    assert plain(again) == plain(loaded.config)
+    assert CANARY not in repr(loaded)
+
+
+def secrets(config: NodeConfig) -> tuple[str, str]:
+    token, principal = config.azure.bootstrap_token, config.azure.service_principal
+    assert token
+    assert token.token
+    assert principal
+    assert principal.client_secret
+    return token.token.reveal(), principal.client_secret.reveal()
+
+
+def plain(config: NodeConfig) -> dict[str, Any]:
+    """All but the names of files that are not needed any more."""
+    document = config.model_dump(mode="json")
+    document["azure"]["bootstrap_token"].pop("token_file")
+    document["azure"]["service_principal"].pop("client_secret_file")
+    document["node"]["kubelet"].pop("ca_cert_file")
+    return document
+
+
+def test_the_cluster_s_certificate_is_kept_with_its_content(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text(PEM)
+    given = {**JOIN, "node.kubelet.caCertFile": str(tmp_path / "ca.crt")}
+    del given["node.kubelet.caCertData"]
+    kept = load_settings(given).text()
+    (tmp_path / "ca.crt").unlink()
+    found = load_text(kept, "kept", {}, {}).config.node.kubelet.ca_cert_data
+    assert base64.b64decode(found or "").decode().strip() == PEM.strip()
+
+
+def test_maps_lists_and_addresses_with_a_password_are_kept() -> None:
+    given = {
+        **JOIN,
+        "node.labels": {"site": "north", "example.com/rack": "7"},
+        "node.taints": ["edge=yes:NoSchedule"],
+        "proxy.https": f"http://me:{CANARY}@proxy.example:3128",
+        "proxy.noProxy": ["10.0.0.0/8"],
+    }
+    loaded = load_settings(given, {"node.labels.shelf": "2"})
+    again = load_text(loaded.text(), "kept", {}, {}).config
+    assert again.model_dump() == loaded.config.model_dump()
+    assert again.proxy.https == given["proxy.https"]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in place of the ones that the agent keeps its files in."""
+    monkeypatch.setattr(context, "UNIT_FILE", str(tmp_path / "unit"))
+    monkeypatch.setattr(context, "CURRENT_CONFIG", str(tmp_path / "current"))
+    monkeypatch.setenv("AKS_FLEX_NODE_CONFIG", str(tmp_path / "file"))
+    for name, pods in (("current", 11), ("file", 22)):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text(json.dumps({"node": {"maxPods": pods}}))
+    return tmp_path
+
+
+def test_a_machine_is_followed_when_it_has_the_unit_and_what_it_was_told(machine: Path) -> None:
+    assert not context.is_managed()
+    (machine / "unit").touch()
+    assert context.is_managed()
+    (machine / "current").unlink()
+    assert not context.is_managed()
+
+
+def test_a_node_that_is_followed_is_what_its_provider_wants_whatever_an_old_file_says(machine: Path) -> None:
+    assert context.load_config(ConfigSelection()).config.node.max_pods == 22
+    (machine / "unit").touch()
+    assert context.load_config(ConfigSelection()).config.node.max_pods == 11
+
+
+def test_whoever_names_a_file_means_it(machine: Path) -> None:
+    (machine / "unit").touch()
+    assert context.load_config(ConfigSelection(machine / "file")).config.node.max_pods == 22
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({}, "cluster-unnamed"),
+        (CLUSTER, "azure-identity-missing"),
+        ({**CLUSTER, **PRINCIPAL}, "azure-identity-incomplete"),
+        ({**CLUSTER, "azure.servicePrincipal.clientId": "c", SECRET: "s"}, "azure-identity-incomplete"),
+        ({**CLUSTER, **PRINCIPAL, SECRET: "s", "azure.cloud": "Elsewhere"}, "cloud-unknown"),
+    ],
+    ids=str,
+)
+def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
+    values: dict[str, object], name: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        service_install.check_management(load_settings({**JOIN, **values}).config, "edge-1")
+    assert caught.value.name == name
+
+
+@pytest.mark.parametrize(
+    "identity", [{**PRINCIPAL, SECRET: "s"}, {"azure.managedIdentity": {}}, {"azure.managedIdentity.clientId": "c"}]
+)
+def test_what_can_be_followed_is_not_refused(identity: dict[str, object]) -> None:
+    service_install.check_management(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
+
+
+def test_a_file_of_the_agent_s_own_is_read_without_a_warning(machine: Path) -> None:
+    assert load(machine / "current", {}, {}).warnings == []
+
+
+def followed(**values: object) -> NodeConfig:
+    return load_settings({**JOIN, "continuousMonitoring": True, **values}).config
+
+
+def test_whoever_gives_a_followed_node_settings_of_its_own_is_told_that_they_pass() -> None:
+    told = service_install.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed(), None)
+    assert "does not know them" in told
+    assert service_install.ignored_settings_warning(followed(), followed(), DaemonMode.AS_A_SERVICE) == ""
+
+
+def test_whoever_ends_that_a_node_is_followed_is_told() -> None:
+    told = service_install.ignored_settings_warning(load_settings(JOIN).config, followed(), DaemonMode.AS_A_SERVICE)
+    assert "no longer followed" in told
+
+
+def test_what_an_earlier_join_kept_is_nothing_to_stay_with_unless_it_asks_for_that() -> None:
+    assert service_install.supports_management(followed())
+    assert not service_install.supports_management(load_settings(JOIN).config)
+    assert not service_install.supports_management(None)

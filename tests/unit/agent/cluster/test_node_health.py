@@ -1,0 +1,146 @@
+"""How a node is, seen from its machine and from its cluster."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.agent.cluster.node_health import NodeHealth, check_node_health
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.host.actions import Remove, StartUnit
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult, UnitState
+from tests.unit.agent.builders import Answers, config_of
+from tests.unit.agent.test_certificates import UTC, certificate_until
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.cluster.client import ApiClient
+
+CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+KUBECONFIG = "/var/lib/kubelet/kubeconfig"
+END = datetime.datetime(2030, 1, 1, tzinfo=UTC)
+NODE = {"metadata": {"name": "edge-1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+JOURNAL: tuple[str, ...] = (
+    "journalctl",
+    "--unit",
+    "kubelet.service",
+    "--lines",
+    "60",
+    "--output",
+    "cat",
+    "--no-pager",
+)
+
+
+def machine() -> RecordedHost:
+    answers = {JOURNAL: CommandResult(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
+    host = RecordedHost({CERTIFICATE: certificate_until(END), KUBECONFIG: "x"}, answers)
+    for name in ("containerd.service", "kubelet.service"):
+        host.do(StartUnit(name))
+    return host
+
+
+def seen(host: RecordedHost, answer: Any = NODE, left: float = 86400.0) -> NodeHealth:
+    api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})
+    return check_node_health(host, config_of(), "edge-1", cast("ApiClient", api), now=lambda: END.timestamp() - left)
+
+
+def test_a_node_that_has_all_it_needs_has_lost_nothing() -> None:
+    sight = seen(machine())
+    assert (sight.lost_reason, sight.failed_services, sight.certificate_seconds) == ("", (), 86400.0)
+    assert sight.node
+    assert sight.node.ready
+
+
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [
+        (ApiStatusError(404, "NotFound", ""), "its Node was deleted from the cluster"),
+        (ApiStatusError(401, "Unauthorized", ""), "the cluster no longer accepts its certificate"),
+        (ApiStatusError(403, "Forbidden", ""), ""),
+        (ApiStatusError(500, "InternalError", "etcd"), ""),
+        (ApiStatusError(503, "ServiceUnavailable", ""), ""),
+        (ClusterError("api-server-unreachable", "It cannot be reached."), ""),
+        (ClusterError("api-server-untrusted", "Another certificate."), ""),
+    ],
+    ids=str,
+)
+def test_only_a_plain_word_of_the_cluster_means_that_something_is_lost(answer: Exception, lost: str) -> None:
+    assert seen(machine(), answer).lost_reason == lost
+
+
+def test_why_the_cluster_could_not_be_asked_is_known() -> None:
+    sight = seen(machine(), ClusterError("api-server-unreachable", "It cannot be reached."))
+    assert (sight.node, sight.api_error) == (None, "It cannot be reached.")
+
+
+@pytest.mark.parametrize(
+    ("path", "lost"),
+    [(CERTIFICATE, "its certificate is gone"), (KUBECONFIG, "the kubelet's kubeconfig is gone")],
+)
+def test_a_file_that_is_gone_is_lost(path: str, lost: str) -> None:
+    host = machine()
+    host.do(Remove(path))
+    assert seen(host).lost_reason == lost
+
+
+def test_a_certificate_that_has_ended_is_lost_and_nobody_is_asked_with_it() -> None:
+    sight = seen(machine(), AssertionError("nobody should be asked"), left=-1.0)
+    assert (sight.lost_reason, sight.expired, sight.expiring) == ("its certificate has ended", True, True)
+
+
+def test_a_certificate_that_should_have_been_renewed_is_not_lost_yet() -> None:
+    life = (END - datetime.datetime(1990, 1, 1, tzinfo=UTC)).total_seconds()
+    assert not seen(machine(), left=0.1 * life).expiring
+    late = seen(machine(), left=0.07 * life)
+    assert (late.expiring, late.lost_reason) == (True, "")
+
+
+def seen_with(kubelet: UnitState) -> NodeHealth:
+    answers = {JOURNAL: CommandResult(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
+    running = UnitState("containerd.service", exists=True, active="active")
+    units = {"kubelet.service": kubelet, "containerd.service": running}
+    return seen(RecordedHost({CERTIFICATE: certificate_until(END), KUBECONFIG: "x"}, answers, units))
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        UnitState("kubelet.service", exists=True, active="failed"),
+        UnitState("kubelet.service", active="active", restarts=3, started=time.monotonic() + 3600),
+    ],
+    ids=["it has failed", "it was restarted just now, and not for the first time"],
+)
+def test_a_service_that_does_not_stay_up_is_named_with_its_last_words(unit: UnitState) -> None:
+    assert seen_with(unit).failed_services == (("kubelet.service", "it broke"),)
+
+
+def test_one_that_fell_in_another_life_is_up() -> None:
+    assert seen_with(UnitState("kubelet.service", active="active", restarts=30, started=0.0)).failed_services == ()
+
+
+AZURE: dict[str, object] = {
+    "azure.servicePrincipal.clientId": "11111111-0000-4000-8000-000000000000",
+    "azure.servicePrincipal.clientSecret": "x" * 8,
+    "azure.tenantId": "f1e0f1e0-0000-4000-8000-000000000001",
+    "node.kubelet.auth": "exec",
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [
+        (NODE, ""),
+        (ApiStatusError(401, "Unauthorized", "who are you?"), "the cluster no longer accepts its Azure identity"),
+    ],
+)
+def test_a_node_that_shows_tokens_needs_no_certificate(answer: Any, lost: str) -> None:
+    host = machine()
+    host.do(Remove(CERTIFICATE))
+    api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})
+    sight = check_node_health(host, config_of(AZURE), "edge-1", cast("ApiClient", api))
+    assert (sight.uses_tokens, sight.expired, sight.expiring, sight.lost_reason) == (True, False, False, lost)

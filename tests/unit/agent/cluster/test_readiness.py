@@ -1,0 +1,222 @@
+"""A proof waits for what comes, ends when it cannot come, and names the cause; its clock is a test's."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
+from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
+from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult, UnitState
+from tests.unit.agent.builders import Answers, config_of
+from tests.unit.agent.cluster.test_diagnosis import SWAP, UNAUTHORIZED
+
+NODE = "/api/v1/nodes/edge-1"
+CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+ACTIVE = {name: UnitState(name, exists=True, active="active") for name in ("containerd.service", "kubelet.service")}
+OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", again=True)
+
+
+def document(status: str = "True", reported: str = "9999-01-01T00:00:00Z") -> dict[str, Any]:
+    condition = {"type": "Ready", "status": status, "message": "words", "lastHeartbeatTime": reported}
+    return {"metadata": {"name": "edge-1"}, "spec": {"podCIDR": "10.0.0.0/24"}, "status": {"conditions": [condition]}}
+
+
+class Scene:
+    """A host, an API server and a clock that goes on by itself when somebody sleeps."""
+
+    def __init__(
+        self,
+        *answers: Any,
+        units: dict[str, UnitState] | None = None,
+        words: str = "",
+        certified: bool = True,
+        healthy: bool = True,
+        seconds: float | None = None,
+        values: dict[str, object] | None = None,
+    ) -> None:
+        argv = [("journalctl", "--unit", name, "--lines", "400", "--output", "cat", "--no-pager") for name in ACTIVE]
+        files = {CERTIFICATE: "PEM"} if certified else {}
+        self.host = RecordedHost(files, dict.fromkeys(argv, CommandResult(0, words)), {**ACTIVE, **(units or {})})
+        self.api = Answers({("GET", NODE): list(answers) or [document()], ("GET", "/version"): [{}]})
+        self.said: list[str] = []
+        self.now = 0.0
+        world = ReadinessEnvironment(
+            lambda: healthy, lambda: self.now, self.sleep, cast("ApiClient", self.api), lambda: 0.0
+        )
+        self.proof = LiveNodeReadiness(self.host, config_of(values), "edge-1", self.said.append, world, seconds)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(1.0, seconds)
+
+    def fails(self) -> FlexError:
+        with pytest.raises(FlexError) as caught:
+            self.prove()
+        return caught.value
+
+    def prove(self) -> None:
+        self.proof.wait_registered()
+        self.proof.wait_ready(lambda _: None)
+
+
+def test_a_node_that_works_is_proven_step_by_step_and_at_once() -> None:
+    scene = Scene()
+    assert scene.proof.wait_registered().name == "edge-1"
+    assert scene.said == [
+        "containerd runs",
+        "the kubelet is well",
+        "the cluster issued a certificate",
+        "node edge-1 is registered",
+    ]
+    assert scene.now == 0.0
+
+
+def test_a_certificate_that_is_refused_for_a_while_is_not_called_an_azure_identity() -> None:
+    by_identity: dict[str, object] = {"azure.managedIdentity.clientId": "x", "node.kubelet.auth": "certificate"}
+    answers = [*[ApiStatusError(401, "Unauthorized", "")] * 20, document()]
+    refused = 'E1115 06:00:01.1 1 reflector.go:205] "Failed to watch" err="failed to list *v1.Node: Unauthorized"'
+    scene = Scene(*answers, words=refused, values=by_identity)
+    assert scene.proof.wait_registered().name == "edge-1"
+    without = Scene(*answers, words=refused, values=by_identity, certified=False)
+    assert without.fails().name == "azure-identity-refused"
+
+
+def test_a_node_is_shown_each_time_that_it_is_looked_at_until_it_is_ready() -> None:
+    scene, seen = Scene(document("False"), OFFLINE, ApiStatusError(401, "", ""), document()), list[bool]()
+    assert scene.proof.wait_ready(lambda node: seen.append(node.ready)).ready
+    assert seen == [False, True]
+
+
+def test_what_a_node_said_in_an_earlier_life_proves_nothing() -> None:
+    scene = Scene(document(reported="2001-01-01T00:00:00Z"), document())
+    assert scene.proof.wait_ready(lambda _: None).reported.startswith("9999")
+
+
+def test_a_kubelet_that_waits_for_its_first_certificate_need_not_answer() -> None:
+    scene = Scene(certified=False, healthy=False)
+    error = scene.fails()
+    assert scene.said == ["containerd runs", "the kubelet is well"]
+    assert error.name == "certificate-not-issued"
+
+
+@pytest.mark.parametrize(
+    ("scene", "name", "longest"),
+    [
+        (Scene(certified=False, words=UNAUTHORIZED), "token-refused", 7),
+        (
+            Scene(
+                healthy=False, words=SWAP, units={"kubelet.service": UnitState("kubelet.service", active="failed")}
+            ),
+            "service-failed",
+            7,
+        ),
+        (Scene(units={"containerd.service": UnitState("c", active="failed")}), "service-failed", 7),
+        (Scene(units={"containerd.service": UnitState("c")}), "node-not-registered", 62),
+        (Scene(healthy=False), "node-not-ready", 62),
+        (Scene(ApiStatusError(404, "", "")), "node-not-registered", 1000),
+        (Scene(document("False")), "node-not-ready", 1000),
+        (Scene(ClusterError("api-server-untrusted", "It is not trusted.")), "api-server-untrusted", 1),
+    ],
+    ids=lambda value: "" if isinstance(value, Scene) else str(value),
+)
+def test_waiting_ends_with_the_cause(scene: Scene, name: str, longest: float) -> None:
+    if name == "node-not-ready" and longest == 62:
+        scene.api.answers["GET", NODE] = [document("False")]
+    assert scene.fails().name == name
+    assert scene.now <= longest
+
+
+def test_when_the_server_cannot_be_reached_that_is_the_cause() -> None:
+    scene = Scene(OFFLINE)
+    scene.api.answers["GET", "/version"] = [OFFLINE]
+    assert scene.fails().name == "api-server-unreachable"
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+def test_a_server_that_is_not_well_for_a_moment_is_waited_for(status: int) -> None:
+    scene = Scene(ApiStatusError(status, "", "not now"), document())
+    assert scene.proof.wait_registered().name == "edge-1"
+
+
+def test_all_of_a_proof_ends_within_the_time_that_it_was_given() -> None:
+    scene = Scene(document("False"), seconds=20.0)
+    assert scene.fails().name == "node-not-ready"
+    assert scene.now <= 22
+
+
+def lacking(scene: Scene, *lacks: FlexError | None) -> FlexError:
+    """What a proof ends with when this is lacking, look by look; it must end badly."""
+    rest = list(lacks)
+    with pytest.raises(FlexError) as caught:
+        scene.proof.wait_healthy(lambda _: rest.pop(0) if len(rest) > 1 else rest[0])
+    return caught.value
+
+
+OTHER = ClusterError("version-not-reported", "It shows another version.")
+
+
+def test_a_proof_waits_for_what_is_lacking() -> None:
+    scene, rest = Scene(seconds=60.0), [OTHER, OTHER, None]
+    assert scene.proof.wait_healthy(lambda _: rest.pop(0)).ready
+    assert rest == []
+
+
+def test_what_is_lacking_to_the_end_is_the_cause() -> None:
+    assert lacking(Scene(seconds=60.0), OTHER) is OTHER
+
+
+def test_a_node_that_is_not_ready_is_the_cause_whatever_else_is_lacking() -> None:
+    assert lacking(Scene(document(), document("False"), seconds=60.0), OTHER).name == "node-not-ready"
+
+
+def test_a_server_that_cannot_be_reached_is_the_cause_whatever_else_is_lacking() -> None:
+    scene = Scene(OFFLINE, seconds=60.0)
+    scene.api.answers["GET", "/version"] = [OFFLINE]
+    assert lacking(scene, OTHER).name == "api-server-unreachable"
+
+
+def test_a_kubelet_must_have_been_up_for_a_while() -> None:
+    scene = Scene(seconds=60.0)
+    scene.proof.wait_healthy(lambda _: None)
+    assert 5.0 <= scene.now <= 7.0
+
+
+def test_a_kubelet_that_keeps_falling_is_never_believed() -> None:
+    falling = UnitState("kubelet.service", active="active", restarts=4, started=1e9)
+    scene = Scene(units={"kubelet.service": falling}, words=SWAP, seconds=60.0)
+    assert lacking(scene, None).name == "service-failed"
+
+
+def test_a_kubelet_that_fell_before_and_has_stayed_up_since_is_not_blamed_for_that() -> None:
+    mended = UnitState("kubelet.service", active="active", restarts=4, started=-60.0)
+    scene = Scene(units={"kubelet.service": mended}, words=SWAP, seconds=20.0)
+    assert lacking(scene, OTHER).name == OTHER.name
+
+
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [
+        (Scene(), ""),
+        (Scene(healthy=False), "The kubelet does not answer"),
+        (Scene(units={"containerd.service": UnitState("containerd.service")}), "Containerd is not running"),
+    ],
+    ids=lambda value: "" if isinstance(value, Scene) else str(value),
+)
+def test_what_is_wrong_here_is_told_whatever_the_cluster_says(scene: Scene, words: str) -> None:
+    error = scene.proof.local_problem()
+    assert (error is None) is (not words)
+    assert error is None or words in error.message
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [({}, True), ({"provider.url": "https://rp.example:8443"}, False)],
+    ids=str,
+)
+def test_whoever_has_a_provider_need_not_type_taints(values: dict[str, object], told: bool) -> None:
+    scene = Scene(values={**values, "node.taints": ["edge=true:NoSchedule"]})
+    scene.proof.sync_labels(scene.proof.wait_registered(), {}, frozenset())
+    assert any("kubectl taint nodes edge-1 edge=true:NoSchedule" in line for line in scene.said) is told

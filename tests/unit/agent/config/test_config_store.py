@@ -1,0 +1,90 @@
+"""Files that belong together are written together, also by whoever comes after a crash."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config.remote import ConfigBundle
+from aks_flex_node.api import config_urls
+from aks_flex_node.host.actions import Action, WriteFile
+from aks_flex_node.host.dry_run import RecordedHost
+from tests.unit.agent.builders import config_of
+from tests.unit.agent.config.builders import TOKEN
+
+OLD, NEW = b'{"config": {}, "configVersion": "1"}', b'{"config": {}, "configVersion": "2"}'
+
+
+class Mortal(RecordedHost):
+    """Whoever works on it dies before the given action."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__({CURRENT_CONFIG: OLD, CONFIG_VERSION_FILE: b"1\n", APPLIED_CONFIG: b"{}", NEXT_CONFIG: NEW})
+        self.at = at
+
+    def do(self, action: Action) -> None:
+        if len(self.done) == self.at:
+            raise KeyboardInterrupt
+        super().do(action)
+
+
+def settle(host: RecordedHost) -> None:
+    config_store.commit_update(host, ConfigBundle(NEW.decode(), "2"), config_of(), NEW)
+
+
+def kept(host: RecordedHost) -> tuple[bytes | None, bytes | None, bool]:
+    return host.read(CURRENT_CONFIG), host.read(CONFIG_VERSION_FILE), host.look(NEXT_CONFIG) is not None
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_crash_leaves_all_of_the_old_or_leads_to_all_of_the_new(at: int) -> None:
+    host = Mortal(at)
+    with pytest.raises(KeyboardInterrupt):
+        settle(host)
+    host.at = -1
+    config_store.finish_interrupted(host)
+    assert kept(host) == ((OLD, b"1\n", True) if at == 0 else (NEW, b"2\n", False))
+    assert (host.read(APPLIED_CONFIG) == b"{}") is (at == 0)
+    assert host.look(config_store.JOURNAL_FILE) is None
+
+
+def test_a_newer_configuration_that_came_meanwhile_stays() -> None:
+    host = Mortal(-1)
+    host.do(WriteFile(NEXT_CONFIG, b"newer", 0o600))
+    settle(host)
+    assert kept(host) == (NEW, b"2\n", True)
+
+
+def test_what_waited_is_older_than_what_a_new_url_brings() -> None:
+    host = Mortal(-1)
+    config_store.save_fetched(
+        host, ConfigBundle(NEW.decode(), "2"), config_urls.parse("https://rp.example/configs/a")
+    )
+    assert kept(host) == (NEW, b"2\n", False)
+
+
+def test_everything_with_secrets_in_it_is_for_root_alone() -> None:
+    host = Mortal(-1)
+    settle(host)
+    written = [one for one in host.done if isinstance(one, WriteFile)]
+    assert {one.mode for one in written} == {0o600}
+    assert all(one.secret for one in written if one.path in {CURRENT_CONFIG, config_store.JOURNAL_FILE})
+
+
+def test_a_second_finish_changes_nothing() -> None:
+    host = Mortal(-1)
+    settle(host)
+    host.done.clear()
+    config_store.finish_interrupted(host)
+    assert host.done == []
+
+
+def test_what_was_applied_is_kept_without_its_secrets() -> None:
+    config = config_of({"proxy.https": "http://me:secret@proxy:3128", "node.maxPods": 5})
+    text = config_store.applied_config_text(config)
+    assert TOKEN not in text
+    assert "secret" not in text
+    assert json.loads(text)["config"]["node"]["maxPods"] == 5

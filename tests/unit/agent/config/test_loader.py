@@ -1,0 +1,231 @@
+"""Where settings come from, and which of them is taken."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
+from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.config.resolved import ca_certificate, join_token, log_file, target_cluster
+from aks_flex_node.errors import ConfigError
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, TOKEN, load_settings, problems_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_flags_are_stronger_than_the_environment_and_that_than_the_file() -> None:
+    text = '{"node": {"maxPods": 10, "name": "from-file", "ip": "10.0.0.1"}}'
+    env = {"AKS_FLEX_NODE_NODE__MAX_PODS": "20", "AKS_FLEX_NODE_NODE__NAME": "from-environment", "HOME": "/root"}
+
+    loaded = load_text(text, "a.json", env, {"node.maxPods": "30"})
+
+    node = loaded.config.node
+    assert (node.max_pods, node.name, node.ip) == (30, "from-environment", "10.0.0.1")
+    assert loaded.origins["node.maxPods"] == "flag --set node.maxPods"
+    assert loaded.origins["node.name"] == "environment AKS_FLEX_NODE_NODE__NAME"
+    assert loaded.origins["node.ip"] == "a.json:1"
+    assert "kubernetes.version" not in loaded.origins
+
+
+def test_maps_and_lists_come_from_the_environment_as_json() -> None:
+    env = {
+        "AKS_FLEX_NODE_NODE__LABELS": '{"site": "one"}',
+        "AKS_FLEX_NODE_PROXY__NO_PROXY": '[".example.com"]',
+        "AKS_FLEX_NODE_AZURE__MANAGED_IDENTITY": "{}",
+        "AKS_FLEX_NODE_NODE__NAME": "",
+    }
+
+    config = load_text("{}", "a.json", env, {}).config
+
+    assert config.node.labels == {"site": "one"}
+    assert config.proxy.no_proxy == (".example.com",)
+    assert config.azure.managed_identity is not None
+    assert config.node.name is None
+
+
+def test_one_entry_of_a_map_can_be_set_beside_the_others() -> None:
+    flags = {"node.labels.example.com/site": "two", "node.kubelet.evictionHard.memory.available": "1Gi"}
+
+    config = load_settings({"node.labels": {"a": "b"}}, flags).config
+
+    assert config.node.labels == {"a": "b", "example.com/site": "two"}
+    assert config.node.kubelet.eviction_hard["memory.available"] == "1Gi"
+    assert config.node.kubelet.eviction_hard["nodefs.available"] == "10%"
+
+
+def test_entries_of_free_maps_are_json_when_they_can_be() -> None:
+    flags = {
+        "node.kubelet.extraConfig.registryPullQPS": "7",
+        "registryMirrors.docker.io": '["https://mirror.example"]',
+    }
+
+    config = load_settings({}, flags).config
+
+    assert config.node.kubelet.extra_config == {"registryPullQPS": 7}
+    assert config.registry_mirrors == {"docker.io": ("https://mirror.example",)}
+
+
+def test_a_bundle_is_taken_out_of_its_wrapping() -> None:
+    loaded = load_text('{"configVersion": "1",\n "config": {"node":\n {"maxPods": 50}}}', "bundle", {}, {})
+
+    assert loaded.config.node.max_pods == 50
+    assert loaded.origins["node.maxPods"] == "bundle:3"
+
+
+def test_yaml_keeps_as_text_what_is_text() -> None:
+    text = """\
+kubernetes: {version: v1.30.0}
+node:
+  labels: {on: yes, zone: 1}
+  taints: [{key: a, value: 1, effect: NoExecute}]
+npd: {enabled: no}
+agent:
+"""
+
+    config = load_text(text, "a.yaml", {}, {}).config
+
+    assert config.kubernetes.version == "1.30.0"
+    assert config.node.labels == {"on": "yes", "zone": "1"}
+    assert config.node.taints[0].value == "1"
+    assert config.npd.enabled is False
+
+
+def test_a_yaml_version_is_never_read_as_a_number() -> None:
+    (problem,) = problems_of("kubernetes:\n  version: 1.30\n")
+
+    assert problem.value == '"1.30"'
+    assert "patch level" in problem.reason
+    assert problem.origin == "test:2"
+
+
+def test_older_names_are_accepted() -> None:
+    config = load_settings(
+        {
+            "azure.arc.autoRegister": True,
+            "azure.servicePrincipal": {"clientId": "a", "clientSecret": "hunter2", "clientTenant": "t"},
+            "agent.logDir": "/var/log/flex",
+            "runc.urlTemplate": "https://example.com/runc.%s",
+            "node.max_pods": 7,
+        }
+    ).config
+
+    assert config.azure.arc.enabled
+    assert config.azure.service_principal is not None
+    assert config.azure.service_principal.tenant_id == "t"
+    assert log_file(config) == "/var/log/flex/agent.log"
+    assert config.runc.url == "https://example.com/runc.%s"
+    assert config.node.max_pods == 7
+
+
+@pytest.mark.parametrize(
+    "azure",
+    [
+        {"targetCluster": {"resourceId": CLUSTER_ID}},
+        {"targetCluster": {"resourceId": CLUSTER_ID.lower()}, "subscriptionId": "SUB-1"},
+        {"targetCluster": {"name": "cluster-1", "resourceGroup": "group-1"}, "subscriptionId": "sub-1"},
+        {"arc": {"targetCluster": {"name": "cluster-1"}}, "resourceGroup": "group-1", "subscriptionId": "sub-1"},
+        {
+            "arc": {"targetCluster": {"name": "cluster-1", "resourceGroup": "group-1"}},
+            "targetCluster": {"resourceId": CLUSTER_ID},
+            "resourceGroup": "another",
+        },
+    ],
+)
+def test_the_cluster_can_be_named_in_each_shape(azure: object) -> None:
+    assert target_cluster(load_settings({"azure": azure}).config) == ("sub-1", "group-1", "cluster-1")
+
+
+def test_a_cluster_that_is_named_in_part_is_not_guessed() -> None:
+    assert target_cluster(load_settings({"azure.arc.targetCluster.name": "c"}).config) is None
+    assert target_cluster(NodeConfig()) is None
+
+
+@pytest.mark.parametrize("certificate", [CA, PEM, "\n".join(CA[at : at + 64] for at in range(0, len(CA), 64))])
+def test_the_certificate_is_pem_or_base64_of_it(certificate: str) -> None:
+    assert ca_certificate(load_settings({"node.kubelet.caCertData": certificate}).config) == PEM.encode()
+
+
+def test_a_partial_configuration_loads_and_lists_what_a_join_lacks() -> None:
+    config = load_settings({"node.maxPods": 20}).config
+
+    assert [problem.path for problem in missing_for_join(config)] == [
+        "node.kubelet.serverURL",
+        "node.kubelet.caCertData",
+        "azure.bootstrapToken.tokenFile",
+        "kubernetes.version",
+    ]
+
+
+def test_a_complete_configuration_lacks_nothing() -> None:
+    config = load_settings(
+        {
+            "node.kubelet.serverURL": "https://api.example:443",
+            "node.kubelet.caCertData": CA,
+            "azure.bootstrapToken.token": TOKEN,
+            "kubernetes.version": "v1.34.4",
+        }
+    ).config
+
+    assert missing_for_join(config) == []
+    found = join_token(config)
+    assert found is not None
+    assert found.reveal() == TOKEN
+    assert log_file(config) == "/var/log/aks-flex-node/agent.log"
+
+
+def test_the_file_is_the_named_one_then_the_variable_then_the_usual_place(tmp_path: Path) -> None:
+    for name, pods in (("named.json", 1), ("variable.json", 2), ("config.json", 3)):
+        (tmp_path / name).write_text(f'{{"node": {{"maxPods": {pods}}}}}')
+    env = {"AKS_FLEX_NODE_CONFIG": str(tmp_path / "variable.json")}
+
+    assert load(tmp_path / "named.json", env, {}, tmp_path).config.node.max_pods == 1
+    assert load(None, env, {}, tmp_path).config.node.max_pods == 2
+    assert load(None, {}, {}, tmp_path).config.node.max_pods == 3
+
+
+def test_no_file_is_needed_when_something_else_says_the_settings(tmp_path: Path) -> None:
+    assert load(None, {}, {"node.maxPods": "9"}, tmp_path).config.node.max_pods == 9
+
+
+def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="config init") as caught:
+        load(None, {}, {}, tmp_path)
+
+    assert caught.value.name == "config-missing"
+
+
+def test_two_files_in_the_usual_place_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.yml").write_text("")
+
+    with pytest.raises(ConfigError) as caught:
+        load(None, {}, {}, tmp_path)
+
+    assert caught.value.name == "config-ambiguous"
+
+
+def test_a_json_file_does_not_import_yaml() -> None:
+    had = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in ("yaml", "_yaml")}
+    try:
+        load_text("{}", "a.json", {}, {})
+        assert "yaml" not in sys.modules
+    finally:
+        sys.modules.update(had)
+
+
+def test_what_was_given_for_one_run_can_be_left_out_of_what_is_kept(tmp_path: Path) -> None:
+    client = "azure.servicePrincipal.clientId"
+    file = tmp_path / "config.json"
+    file.write_text('{"azure": {"arc": {"enabled": true}}}')
+    file.chmod(0o600)
+    loaded = load(file, {}, {client: "1", "azure.servicePrincipal.clientSecret": "for-this-run"})
+    assert "for-this-run" in loaded.text()
+    assert json.loads(loaded.text("azure.servicePrincipal."))["config"]["azure"] == {"arc": {"enabled": True}}
+
+    file.write_text('{"azure": {"servicePrincipal": {"clientId": "1", "clientSecret": "for-good"}}}')
+    assert "for-good" in load(file, {}, {}).text("azure.servicePrincipal.")

@@ -1,0 +1,94 @@
+"""What is a bundle, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.components.agent import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, STATE_DIR
+from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config.loader import load_fetch_settings, load_text
+from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
+from aks_flex_node.api.config_urls import parse
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.host.actions import MakeDirectory
+from tests.unit.agent.builders import empty_host
+from tests.unit.agent.config.builders import TOKEN
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.dry_run import RecordedHost
+
+FIRST, SECOND = parse("https://rp.example/configs/canary-1#ca=sha256:" + "ab" * 32), parse("https://rp.example/c/2")
+
+
+@pytest.fixture
+def host() -> RecordedHost:
+    found = empty_host()
+    found.do(MakeDirectory(STATE_DIR, 0o700))
+    return found
+
+
+def bundle(version: object = "1708123456", **more: object) -> ConfigBundle:
+    config = {"node": {"name": "edge-1"}, "azure": {"bootstrapToken": {"token": TOKEN}}}
+    data = {"config": config, **more, **({"configVersion": version} if version is not None else {})}
+    return parse_bundle(json.dumps(data).encode(), "https://rp.example")
+
+
+def test_the_loader_reads_a_bundle_and_what_a_later_service_adds_is_left_out() -> None:
+    found = bundle(somethingNew={"a": 1})
+    assert load_text(found.text, "https://rp.example", {}, {}).config.node.name == "edge-1"
+    assert found.version == "1708123456"
+
+
+@pytest.mark.parametrize(("given", "version"), [(None, ""), (1708123456, "1708123456"), ("", "")])
+def test_a_version_may_be_missing_or_a_number(given: object, version: str) -> None:
+    assert bundle(given).version == version
+
+
+@pytest.mark.parametrize("given", ["../../etc", "1\n2", "\u0661", ["1"]])
+def test_a_version_that_is_no_number_is_refused(given: object) -> None:
+    with pytest.raises(ConfigError, match="configVersion"):
+        bundle(given)
+
+
+def test_a_bundle_does_not_show_what_is_in_it() -> None:
+    assert TOKEN not in repr(bundle())
+
+
+def test_what_was_fetched_is_kept_from_everybody_else(host: RecordedHost) -> None:
+    config_store.save_fetched(host, bundle(), FIRST)
+    modes = {
+        path: entry.mode
+        for path in (CURRENT_CONFIG, CONFIG_VERSION_FILE, CONFIG_URL_DIGEST)
+        if (entry := host.look(path))
+    }
+    assert modes == {CURRENT_CONFIG: 0o600, CONFIG_VERSION_FILE: 0o600, CONFIG_URL_DIGEST: 0o600}
+    assert host.read(CONFIG_VERSION_FILE) == b"1708123456\n"
+    assert TOKEN.encode() in (host.read(CURRENT_CONFIG) or b"")
+
+
+def test_a_url_is_known_again_by_its_hash_alone(host: RecordedHost) -> None:
+    assert not config_store.is_fetched_from(host, FIRST)
+    config_store.save_fetched(host, bundle(), FIRST)
+    assert config_store.is_fetched_from(host, FIRST)
+    assert not config_store.is_fetched_from(host, SECOND)
+    assert not any(b"canary" in (host.read(f"{STATE_DIR}/{name}") or b"") for name in host.names(STATE_DIR))
+
+
+def test_a_bundle_without_a_version_leaves_no_older_version_behind(host: RecordedHost) -> None:
+    config_store.save_fetched(host, bundle(), FIRST)
+    config_store.save_fetched(host, bundle(None), SECOND)
+    assert host.look(CONFIG_VERSION_FILE) is None
+
+
+def test_how_to_fetch_is_known_before_the_rest_from_environment_and_flags() -> None:
+    env = {"AKS_FLEX_NODE_PROXY__HTTPS": "http://proxy.example:3128"}
+    found = load_fetch_settings(env, {"artifacts.attempts": "2", "azure.arc.targetCluster.name": "half of a setting"})
+    assert (found.proxy.https, found.artifacts.attempts) == ("http://proxy.example:3128", 2)
+
+
+def test_a_misspelt_flag_is_told_before_anything_is_fetched() -> None:
+    with pytest.raises(ConfigError, match="prxy"):
+        load_fetch_settings({}, {"prxy.https": "x"})

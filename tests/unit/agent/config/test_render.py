@@ -1,0 +1,116 @@
+"""What is made from the models: the starter file, the reference, the schema, and the rows of `config show`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from aks_flex_node.agent.config.keys import key_tree, keys
+from aks_flex_node.agent.config.loader import load_text, missing_for_join
+from aks_flex_node.agent.config.reference import reference
+from aks_flex_node.agent.config.render import PLACEHOLDERS, config_template, json_schema, setting_rows
+from aks_flex_node.agent.config.validation import MAP_RULES, TEXT_RULES
+from tests.unit.agent.config.builders import CA, TOKEN, load_settings, problems_of
+
+ROOT = Path(__file__).parents[4]
+
+
+def filled(tmp_path: Path) -> str:
+    (tmp_path / "token").write_text(TOKEN)
+    return config_template(
+        {
+            "azure.bootstrapToken.tokenFile": str(tmp_path / "token"),
+            "node.kubelet.serverURL": "https://api.example:443",
+            "node.kubelet.caCertData": CA,
+            "kubernetes.version": "1.34.4",
+        }
+    )
+
+
+def test_the_starter_is_complete_once_it_is_filled_in(tmp_path: Path) -> None:
+    loaded = load_text(filled(tmp_path), "config.yaml", {}, {})
+
+    assert missing_for_join(loaded.config) == []
+    assert {path for path in loaded.origins if path in PLACEHOLDERS} == set(PLACEHOLDERS)
+
+
+def test_the_starter_says_what_must_be_filled_in() -> None:
+    told = {problem.path for problem in problems_of(config_template())}
+    assert told | {"azure.bootstrapToken.tokenFile"} == set(PLACEHOLDERS)  # whether the file is needed, a join tells
+
+
+def test_every_line_of_the_starter_can_be_uncommented(tmp_path: Path) -> None:
+    text = re.sub(r"^#( *\w+:)", r"\1", filled(tmp_path), flags=re.MULTILINE)
+
+    loaded = load_text(text, "config.yaml", {}, {})
+
+    defaults = load_text(filled(tmp_path), "config.yaml", {}, {}).config
+    assert loaded.config == defaults
+    assert "containerd.url" in loaded.origins
+
+
+def test_the_starter_knows_every_setting() -> None:
+    text = config_template()
+
+    for key in keys():
+        assert re.search(rf"^#? *{key.path.rpartition('.')[2]}:", text, re.MULTILINE), key.path
+        assert key.description in text
+
+
+def test_the_reference_in_the_tree_is_what_the_models_say() -> None:
+    said = (ROOT / "docs/configuration.md").read_text()
+
+    assert said == reference(), "Run `python -m aks_flex_node.agent.config.reference`."
+
+
+def test_the_example_of_the_reference_is_right(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", reference(), re.DOTALL)
+    (tmp_path / "bootstrap-token").write_text(TOKEN)
+    (tmp_path / "ca.crt").write_text(CA)
+
+    loaded = load_text(example.replace("/etc/aks-flex-node", str(tmp_path)), "config.yaml", {}, {})
+
+    assert [problem.path for problem in missing_for_join(loaded.config)] == []
+
+
+def test_the_schema_knows_every_section_and_forbids_the_rest() -> None:
+    made = json_schema()
+
+    assert set(made["properties"]) == {*key_tree().members, "$schema"}
+    assert made["additionalProperties"] is False
+    assert made["$defs"]["Kubelet"]["properties"]["serverURL"]
+    assert made["$defs"]["Runc"]["properties"]["urlTemplate"]["deprecated"] is True
+    assert made["$defs"]["BootstrapToken"]["properties"]["token"]["anyOf"][0]["writeOnly"] is True
+    assert json.dumps(made)
+
+
+def test_every_setting_has_a_row_with_its_value_and_where_it_came_from() -> None:
+    loaded = load_settings({"node.maxPods": 5, "node.labels": {"a": "b"}}, {"node.labels.c": "d"})
+
+    shown = {row.key: row for row in setting_rows(loaded)}
+
+    assert list(shown) == [key.path for key in keys()]
+    assert (shown["node.maxPods"].value, shown["node.maxPods"].origin) == (5, "test.json:1")
+    assert shown["node.labels"].value == {"a": "b", "c": "d"}
+    assert shown["node.labels"].origin == "test.json:1, flag --set node.labels.c"
+    assert (shown["cni.bridge"].value, shown["cni.bridge"].origin) == (True, "default")
+    assert [row.key for row in setting_rows(loaded, given_only=True)] == ["node.labels", "node.maxPods"]
+
+
+def test_every_setting_has_a_meaning_and_a_variable_of_its_own() -> None:
+    variables = [key.variable for key in keys()]
+
+    assert len(set(variables)) == len(variables)
+    assert "AKS_FLEX_NODE_NODE__MAX_PODS" in variables
+    assert "AKS_FLEX_NODE_AZURE__BOOTSTRAP_TOKEN__TOKEN_FILE" in variables
+    assert "AKS_FLEX_NODE_CONFIG" not in variables
+    for key in keys():
+        assert key.description.endswith((".", "…")), key.path
+
+
+@pytest.mark.parametrize("path", [*TEXT_RULES, *MAP_RULES])
+def test_every_rule_is_for_a_setting_that_exists(path: str) -> None:
+    assert path in {key.path for key in keys()}

@@ -1,0 +1,279 @@
+"""Every way to be wrong gets its path, its value, its reason, and what is allowed; all of them at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.errors import ConfigError
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, load_settings, problems_of, settings
+
+HASH = "0" * 64
+FEDERATED = {"clientId": "a", "tokenFile": "/x"}
+BOTH = "-----BEGIN CERTIFICATE-----\nx\n-----BEGIN PRIVATE KEY-----\ny\n"
+CASES: list[tuple[str, object, str]] = [
+    # types
+    ("node.maxPods", "many", "must be a whole number"),
+    ("node.maxPods", 0, "whole number from 1 to 1024"),
+    ("node.maxPods", 1.5, "must be a whole number"),
+    ("npd.enabled", "perhaps", "must be true or false"),
+    ("kubernetes.version", 1.3, "must be a text: put it in quotes"),
+    ("node.labels", ["a"], "must be a map"),
+    ("node.taints", "a:NoSchedule", "must be a list"),
+    ("proxy.noProxy", {"a": "b"}, "must be a list"),
+    ("artifacts.stallSeconds", 0, "number above 0"),
+    ("agent.logLevel", "warn", "Did you mean warning?"),
+    ("azure", 5, "must be a section with keys below it"),
+    ("azure.servicePrincipal", {"clientSecret": "hunter2"}, "is missing"),
+    # names
+    ("node.maxPod", 5, "Did you mean node.maxPods?"),
+    ("node.kubelet.serverUrl", "x", "Did you mean node.kubelet.serverURL?"),
+    ("node.dnsServiceIP", "10.0.0.1", "Did you mean node.kubelet.dnsServiceIP?"),
+    ("zzz", 1, "Known here: azure, node"),
+    # Kubernetes
+    ("node.name", "Edge-1", "write edge-1"),
+    ("node.name", "edge_1", "is not a node name"),
+    ("node.name", "a" * 64, "63 at most"),
+    ("node.labels", {"-a": "b"}, "is not a name of 1 to 63"),
+    ("node.labels", {"UPPER/a": "b"}, "wrong prefix"),
+    ("node.labels", {"a": "b c"}, "is not a label value"),
+    ("node.labels", {"a": "b" * 64}, "is not a label value"),
+    ("node.labels", {"kubernetes.io/role": "agent"}, "belongs to the cluster"),
+    ("node.labels", {"node-role.kubernetes.io/agent": ""}, "belongs to the cluster"),
+    ("node.labels", {"node-restriction.kubernetes.io/a": ""}, "belongs to the cluster"),
+    ("node.labels", {"x.k8s.io/a": ""}, "belongs to the cluster"),
+    ("node.taints", ["a"], "is not a taint"),
+    ("node.taints", ["a=b:NoSchedul"], "Did you mean NoSchedule?"),
+    ("node.taints", [{"key": "a"}], "is missing"),
+    ("node.taints", [{"key": "a", "efect": "x", "effect": "NoExecute"}], "Did you mean effect?"),
+    ("node.taints", ["-a:NoSchedule"], "is not a name"),
+    ("node.taints", ["a=b:NoSchedule", "a=c:NoSchedule"], "as an earlier one"),
+    ("node.kubelet.kubeReserved", {"cpu": "1x"}, "is not a quantity"),
+    ("node.kubelet.kubeReserved", {"cpu": "-1"}, "is not a quantity"),
+    ("node.kubelet.systemReserved", {"disk": "1Gi"}, "cannot be reserved"),
+    ("node.kubelet.evictionHard", {"memory.free": "1Gi"}, "is not an eviction signal"),
+    ("node.kubelet.evictionHard", {"memory.available": "101%"}, "more than 100%"),
+    ("node.kubelet.evictionHard", {"memory.available": "lots"}, "is not a threshold"),
+    ("node.kubelet.nodeStatusUpdateFrequency", "10", "is not a duration"),
+    ("node.kubelet.nodeStatusUpdateFrequency", "0s", "is not a duration"),
+    ("node.kubelet.clusterDomain", "Cluster.local", "is not a DNS domain"),
+    ("node.kubelet.imageGCLowThreshold", 85, "lower than node.kubelet.imageGCHighThreshold, which is 85"),
+    ("kubernetes.version", "1.34", "give for example 1.34.4"),
+    ("kubernetes.version", "latest", "is not a version"),
+    ("containerd.version", "1.7", "patch level"),
+    ("containerd.pauseImage", "Pause Image", "is not an image"),
+    ("azure.bootstrapToken.token", "ABCDEF.0123456789abcdef", "is not a bootstrap token"),
+    ("node.kubelet.extraConfig", {"a": float("inf")}, "that JSON does not know"),
+    ("azure.location", "a\nb", "has a line break"),
+    ("azure.arc.tags", {"a": "\x9b"}, "cannot be printed"),
+    # addresses
+    ("node.kubelet.dnsServiceIP", "10.0.0.300", "is not an IP address"),
+    ("node.ip", "edge-1", "is not an IP address"),
+    ("azure.vpn.p2sGatewayCIDR", "192.168.100.1/24", "you may mean 192.168.100.0/24"),
+    ("azure.vpn.p2sGatewayCIDR", "192.168.100.0", "no prefix length"),
+    ("containerd.metricsAddress", "127.0.0.1", "port from 1 to 65535"),
+    ("containerd.metricsAddress", "127.0.0.1:70000", "port from 1 to 65535"),
+    ("containerd.metricsAddress", "::1:80", "port from 1 to 65535"),
+    # URLs
+    ("node.kubelet.serverURL", "http://api:443", "https:// only"),
+    ("node.kubelet.serverURL", "api.example:443", "starts with https://"),
+    ("node.kubelet.serverURL", "https://", "starts with https://"),
+    ("node.kubelet.serverURL", "https://api:99999", "starts with https://"),
+    ("node.kubelet.serverURL", "https://me:pw@api", "name or password"),
+    ("kubernetes.urlTemplate", "https://example.com/v%s/%s", "has 2 times %s"),
+    ("kubernetes.urlTemplate", "https://dl.k8s.io/release/bin", "has 0 times %s"),
+    ("runc.url", "ftp://example.com/%s", "starts with http:// or https://"),
+    ("runc.url", "https://example.com/%d", "neither %s nor"),
+    ("artifacts.baseURL", "mirror", "starts with http:// or https://"),
+    ("proxy.https", "proxy:3128", "a proxy is like"),
+    ("proxy.noProxy", ["http://a"], "it has no scheme"),
+    ("registryMirrors", {"https://mcr.microsoft.com": []}, "is not the host of a registry"),
+    ("registryMirrors", {"docker.io": ["mirror"]}, "starts with http:// or https://"),
+    # certificates and hashes
+    ("node.kubelet.caCertData", "nonsense", "is not a certificate"),
+    ("node.kubelet.caCertData", CA[:200], "cannot be loaded"),
+    ("node.kubelet.caCertData", PEM[:200], "cannot be loaded"),
+    ("kubernetes.sha256", {"kubelet": "abc"}, "64 hexadecimal digits"),
+    # paths
+    ("paths.dataDir", "data", "must be an absolute path"),
+    ("paths.dataDir", "/", "directory of the system"),
+    ("paths.dataDir", "/etc/", "directory of the system"),
+    ("paths.dataDir", "/var/lib", "directory of the system"),
+    ("paths.dataDir", "//", "directory of the system"),
+    ("paths.dataDir", "/var/lib/x/..", "directory of the system"),
+    ("paths.dataDir", "/var/lib/../lib/x", "without `.` and `..`"),
+    ("paths.dataDir", "/var/lib/a b", "systemd units"),
+    ("paths.dataDir", "/proc/x", "where the kernel"),
+    ("paths.dataDir", "/var/lib/kubelet", "overlaps with paths.dataDir"),
+    ("paths.kubernetes.kubeletDir", "/var/lib/aks-flex-node/kubelet", "overlaps with paths.dataDir"),
+    ("paths.containerdDir", "/var/lib/kubelet/containerd", "overlaps with paths.kubernetes.kubeletDir"),
+    ("paths.logDir", "/var/lib/aks-flex-node", "overlaps with paths.dataDir"),
+    ("paths.binDir", "/", "not / itself"),
+    # Azure
+    ("azure.targetCluster.resourceId", "/subscriptions/x", "is not the id of an AKS cluster"),
+    ("azure.subscriptionId", "<your_subscription_ID>", "still the placeholder"),
+    ("azure.resourceGroup", "a/b", "no name or id in Azure"),
+    ("azure", {"arc": {"enabled": True, "autoRegister": False}}, "older name of azure.arc.enabled"),
+    ("azure", {"managedIdentity": {}, "arc": {"enabled": True}}, "take one of them"),
+    ("azure", {"managedIdentity": {}, "servicePrincipal": {"clientId": "a"}}, "sign in to Azure one way"),
+    ("azure", {"workloadIdentity": FEDERATED, "servicePrincipal": {"clientId": "a"}}, "sign in to Azure one way"),
+    ("azure", {"workloadIdentity": FEDERATED, "managedIdentity": {}}, "sign in to Azure one way"),
+    ("azure", {"workloadIdentity": FEDERATED, "arc": {"enabled": True}}, "take one of them"),
+    ("azure.workloadIdentity", {"clientId": "a/b", "tokenFile": "/x"}, "no name or id in Azure"),
+    ("azure.servicePrincipal", {"clientId": "a", "clientCertificate": "hunter2"}, "its private key in PEM"),
+    ("azure.servicePrincipal", {"clientId": "a", "clientCertificate": BOTH, "clientSecret": "b"}, "one of them is"),
+    ("azure.vpn", {"gatewaySubnetCIDR": "10.0.0.0"}, "has no prefix length"),
+    ("azure.vpn", {"dnsServers": ["ns.example"]}, "is not an IP address"),
+    ("azure.vpn", {"dnsDomains": ["Example.com"]}, "is not a DNS domain"),
+    ("azure.arc", {"package": {"repository": "packages.example"}}, "is not a URL"),
+    ("azure", {"subscriptionId": "b", "targetCluster": {"resourceId": CLUSTER_ID}}, "says subscription b"),
+    (
+        "azure",
+        {"targetCluster": {"resourceId": CLUSTER_ID}, "arc": {"targetCluster": {"name": "other"}}},
+        "says name other, and the cluster's is cluster-1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "said"), CASES, ids=[f"{path}-{said}" for path, _, said in CASES])
+def test_what_is_wrong_is_said(path: str, value: object, said: str) -> None:
+    found = problems_of(settings({path: value}))
+
+    assert len(found) == 1, [str(problem) for problem in found]
+    assert said in str(found[0])
+    assert found[0].path.partition(".")[0] == path.partition(".")[0]
+    assert found[0].origin.startswith("test")
+
+
+RIGHT: list[tuple[str, object]] = [
+    ("node.name", "edge-1.example.com"),
+    ("node.labels", {"a": "", "example.com/b_C": "d.E-1", "node.kubernetes.io/x": "y", "kubernetes.io/os": "linux"}),
+    ("node.labels", {"topology.kubernetes.io/zone": "1", "sub.kubelet.kubernetes.io/x": "", "mykubernetes.io/x": ""}),
+    ("node.taints", ["a:NoSchedule", "a=b:NoExecute", {"key": "c", "effect": "PreferNoSchedule"}]),
+    ("node.kubelet.kubeReserved", {"cpu": "100m", "memory": "1.5Gi", "ephemeral-storage": "1e9", "pid": "100"}),
+    ("node.kubelet.evictionHard", {"memory.available": "5%", "pid.available": "1k"}),
+    ("node.kubelet.nodeStatusUpdateFrequency", "1m30.5s"),
+    ("node.kubelet.serverURL", "https://[fd00::1]:6443"),
+    ("node.kubelet.dnsServiceIP", "fd00::a"),
+    ("kubernetes.urlTemplate", "https://example.com/v%s/kubernetes-node-linux-%s.tar.gz"),
+    ("kubernetes.version", "v1.35.0-rc.1"),
+    ("kubernetes.sha256", {"kubelet": HASH}),
+    ("runc.url", "http://10.0.0.1:8080/a%20b/runc"),
+    ("containerd.metricsAddress", ""),
+    ("containerd.metricsAddress", "[::1]:10257"),
+    ("containerd.metricsAddress", "0.0.0.0:10257"),
+    ("containerd.pauseImage", f"registry:5000/a/pause:3.9@sha256:{HASH}"),
+    ("proxy", {"http": "http://me:pw@proxy:3128", "noProxy": ["*", ".a.b", "10.0.0.0/8", "[::1]"]}),
+    ("registryMirrors", {"docker.io": ["https://mirror.example/v2"], "registry:5000": []}),
+    ("paths", {"dataDir": "/data", "logDir": "/data/log", "binDir": "/usr/bin"}),
+    ("azure.bootstrapToken", None),
+    ("azure.arc.resourceGroup", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), RIGHT)
+def test_what_is_right_is_accepted(path: str, value: object) -> None:
+    assert load_settings({path: value}).warnings is not None
+
+
+def test_all_problems_are_told_at_once_with_their_lines() -> None:
+    text = """\
+node:
+  maxPods: many
+  name: Edge
+  kubelet:
+    dnsServiceIP: 10.0.0.300
+    imageGCLowThreshold: 95
+    verbosity: 11
+    unknown: 1
+paths: {dataDir: /etc}
+"""
+
+    found = problems_of(
+        text, {"AKS_FLEX_NODE_NODE__MAXPODS": "1"}, {"node.lables": "{}", "nod.x.y": 1, "node.name.x": 1}
+    )
+
+    assert {(problem.path, problem.origin) for problem in found} == {
+        ("node.maxPods", "test:2"),
+        ("node.name", "test:3"),
+        ("node.kubelet.dnsServiceIP", "test:5"),
+        ("node.kubelet.imageGCLowThreshold", "test:6"),
+        ("node.kubelet.verbosity", "test:7"),
+        ("node.kubelet.unknown", "test:8"),
+        ("paths.dataDir", "test:9"),
+        ("AKS_FLEX_NODE_NODE__MAXPODS", "environment"),
+        ("node.lables", "flag --set"),
+        ("nod.x.y", "flag --set"),
+        ("node.name.x", "flag --set"),
+    }
+
+
+def test_the_default_of_a_wrong_setting_is_not_held_against_its_neighbours() -> None:
+    (problem,) = problems_of(settings({"node.kubelet": {"imageGCHighThreshold": "x", "imageGCLowThreshold": 90}}))
+
+    assert problem.path == "node.kubelet.imageGCHighThreshold"
+
+
+def test_the_message_lists_every_problem_on_a_line_of_its_own() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(settings({"node.maxPods": 0, "node.ip": "x"}), "test", {}, {})
+
+    first, *lines = caught.value.message.splitlines()
+    assert first == "There are 2 problems in test; nothing was changed:"
+    assert lines[1] == '  node.ip: "x" is not an IP address, like 10.0.0.10.  [test:1]'
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ('{"a": 1,\n "b" 2}', "a.json", "a.json:2:6 is not JSON"),
+        ("a: 1\n b: 2\n", "a.yaml", "a.yaml:2:3 is not YAML"),
+        ("a: *x\n", "a.yaml", "a.yaml:1:4 is not YAML"),
+        ("a: \x00\n", "a.yaml", "a.yaml is not YAML"),
+        ("- a\n", "a.yaml", "holds no settings"),
+        ("[]", "a.json", "holds no settings"),
+        ("[" * 100_000, "a.json", "nested too deeply"),
+        ("a: " + "[" * 5_000, "a.yaml", "nested too deeply"),
+        ("a: !!python/object:os.system x\n", "a.yaml", "not YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_parsed_says_where(text: str, name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_text(text, name, {}, {})
+
+    assert caught.value.name == "config-syntax"
+
+
+@pytest.mark.parametrize(
+    "text", ['{"node": {"ip": "10.0.0.1", "ip": "10.0.0.2"}}', "node:\n  ip: 10.0.0.1\n  ip: 10.0.0.2\n"]
+)
+def test_a_key_that_is_there_twice_is_a_problem(text: str) -> None:
+    (problem,) = problems_of(text)
+
+    assert str(problem).startswith("node.ip: is in the file twice.")
+
+
+def test_two_names_of_one_key_in_one_place_are_a_problem() -> None:
+    (problem,) = problems_of(json.dumps({"node": {"maxPods": 1, "max_pods": 2}}))
+
+    assert "two of its names" in str(problem)
+
+
+def test_maps_from_the_environment_must_be_json() -> None:
+    (problem,) = problems_of("{}", {"AKS_FLEX_NODE_NODE__LABELS": "a=b"})
+
+    assert str(problem).startswith('node.labels: must be JSON here, like {"name": "value"}.')
+
+
+def test_an_empty_file_is_an_empty_configuration() -> None:
+    assert load_text("", "a.yaml", {}, {}).config.node.max_pods == 110
+
+
+def test_a_section_without_content_is_left_out_with_a_warning() -> None:
+    loaded = load_text("azure:\n  managedIdentity:\n", "a.yaml", {}, {})
+
+    assert loaded.config.azure.managed_identity is None
+    assert "azure.managedIdentity is empty" in loaded.warnings[0]

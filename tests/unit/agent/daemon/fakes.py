@@ -1,0 +1,190 @@
+"""Who stands around the agent that stays: a provider that says what it is told, and a still machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from aks_flex_node.agent.cluster.node_health import NodeHealth
+from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, JOB_RESULT, NEXT_CONFIG
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.daemon.managed_node import ManagedNode
+from aks_flex_node.agent.jobs.job_result import JobResult, write_result
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import SignInError
+from aks_flex_node.errors import FlexError
+from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult
+from tests.unit.agent.builders import JOIN, engine_on
+from tests.unit.agent.config.builders import CLUSTER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.drift.detection import Drift
+    from aks_flex_node.agent.provider.provider_client import ProviderClient
+
+CLIENT = "11111111-0000-4000-8000-000000000000"
+OTHER = "22222222-0000-4000-8000-000000000000"
+OLD, NEW = "canary-of-the-old-secret", "canary-of-the-new-secret"
+FOLLOWING = PollResult(ProviderState.FOLLOWING)
+READY = Node.read(
+    {
+        "metadata": {"name": "edge-1"},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "well"}],
+            "nodeInfo": {"kubeletVersion": "v1.34.4"},
+        },
+    }
+)
+WELL = NodeHealth(READY, certificate_seconds=1e7, certificate_lifetime=3e7)
+
+
+def settings(client: str = CLIENT, secret: str = "", **more: Any) -> dict[str, Any]:
+    """A configuration as the provider shows it; with a secret, as the machine keeps it."""
+    kubelet = {"serverURL": JOIN["node.kubelet.serverURL"], "caCertData": JOIN["node.kubelet.caCertData"]}
+    principal = {"clientId": client, "tenantId": "tenant-1", **({"clientSecret": secret} if secret else {})}
+    return {
+        "continuousMonitoring": True,
+        "azure": {"targetCluster": {"resourceId": CLUSTER_ID}, "servicePrincipal": principal},
+        "node": {"kubelet": kubelet},
+        "kubernetes": {"version": "1.34.4"},
+        **more,
+    }
+
+
+def bundle(version: str, config: dict[str, Any]) -> bytes:
+    return json.dumps({"config": config, "configVersion": version}).encode()
+
+
+def news(version: str, config: dict[str, Any]) -> PollResult:
+    return PollResult(ProviderState.FOLLOWING, changed=True, version=version, config=config)
+
+
+def kept(host: RecordedHost, path: str = NEXT_CONFIG) -> dict[str, Any] | None:
+    """What stands in a file of the agent's."""
+    content = host.read(path)
+    return None if content is None else dict(json.loads(content))
+
+
+def put(host: RecordedHost, path: str, content: bytes) -> None:
+    host.do(WriteFile(path, content, 0o600))
+
+
+@dataclass(repr=False)
+class FakeTokens:
+    """Entra ID that knows some secrets."""
+
+    good: set[str] = field(default_factory=lambda: {OLD})
+    tried: list[str] = field(default_factory=list)
+
+    def check_credentials(self, text: str) -> None:
+        secret = json.loads(text)["config"]["azure"]["servicePrincipal"].get("clientSecret", "")
+        self.tried.append(secret)
+        if secret not in self.good:
+            raise SignInError(FlexError("sign-in-refused", "Entra does not know that secret.", "Wait."))
+
+
+@dataclass(repr=False)
+class FakeProvider:
+    """Answers actions as it was told; of what it was asked it keeps a list. A poll is held until the end."""
+
+    answers: dict[str, dict[str, Any] | ProviderRequestError] = field(default_factory=dict)
+    tokens: FakeTokens = field(default_factory=FakeTokens)
+    acts: list[tuple[str, Any]] = field(default_factory=list)
+    polls: int = 0
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def endpoint(self) -> Any:
+        return provider_endpoint(load_text(json.dumps(settings()), "test", {}, {}).config, "edge-1")
+
+    def poll(self, version: str, wait: int) -> PollResult:  # noqa: ARG002
+        self.polls += 1
+        self.closed.wait(60)
+        return FOLLOWING
+
+    def post_action(self, action: str, body: Any = None) -> dict[str, Any]:
+        self.acts.append((action, body))
+        answer = self.answers.get(action, {})
+        if isinstance(answer, ProviderRequestError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.closed.set()
+
+    def has(self, secret: str, client: str = CLIENT) -> FakeProvider:
+        """What it tells whoever asks for credentials."""
+        self.answers["listCredentials"] = {"servicePrincipal": {"clientId": client, "clientSecret": secret}}
+        return self
+
+    @property
+    def real(self) -> ProviderClient:
+        return cast("ProviderClient", self)
+
+
+class FakeHost(RecordedHost):
+    """A machine on which a work ends at once, as it was told; or when it is let go."""
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        super().__init__({CURRENT_CONFIG: bundle("1", config or settings(secret=OLD))})
+        self.works: list[str] = []
+        self.outcomes: list[JobResult | None] = []
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+        if argv[0] != "systemd-run":
+            return super().ask(*argv, seconds=seconds)
+        self.works.append(argv[argv.index("work") + 1])
+        self.goes_on.wait(30)
+        outcome = (
+            self.outcomes.pop(0) if self.outcomes else JobResult(self.works[-1], "done", at=str(len(self.works)))
+        )
+        if outcome:
+            write_result(self, JOB_RESULT, outcome)
+        return CommandResult(0)
+
+
+class StillSite(ManagedNode):
+    """Nobody looks at the real machine: what is seen is what the test says."""
+
+    seen: NodeHealth = WELL
+    differs: tuple[Drift, ...] = ()
+
+    def watch(self, touched: Callable[[frozenset[str]], None]) -> None: ...
+
+    def refresh_health(self) -> None:
+        self.health = self.seen
+
+    def detect_drift(self) -> tuple[Drift, ...]:
+        fresh = tuple(one for one in self.differs if one not in self.drift)
+        self.drift = self.differs
+        return fresh
+
+
+class Quiet:
+    """A cluster that nobody asks."""
+
+    def close(self) -> None: ...
+
+
+def site_on(host: FakeHost, provider: FakeProvider) -> StillSite:
+    config = load_text((host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG, {}, {}).config
+    return StillSite(engine_on(host, config), cast("ApiClient", Quiet()), "edge-1", provider.real)
+
+
+def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:
+    """What other threads do is seen soon."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.002)

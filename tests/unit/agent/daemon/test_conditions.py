@@ -1,0 +1,220 @@
+"""What the provider is told: conditions with the real cause, and no secret."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aks_flex_node import __version__
+from aks_flex_node.agent.cluster.node_health import NodeHealth
+from aks_flex_node.agent.daemon.conditions import (
+    MAX_TEXT_LENGTH,
+    ReportInput,
+    build_conditions,
+    build_report,
+    redact_tokens,
+)
+from aks_flex_node.agent.daemon.daemon_state import DaemonState
+from aks_flex_node.agent.jobs.job_result import JobResult
+from tests.unit.agent.config.builders import TOKEN
+from tests.unit.agent.daemon.fakes import READY, WELL
+
+QUIET = ReportInput(DaemonState(), WELL, current_version="7")
+
+
+def told(situation: ReportInput) -> dict[str, tuple[str, str, str]]:
+    """Status, reason and message of each condition."""
+    return {
+        one["type"]: (one["status"], one["reason"], one.get("message", "")) for one in build_conditions(situation)
+    }
+
+
+def test_a_node_that_is_well_says_so() -> None:
+    assert told(QUIET) == {
+        "Ready": ("True", "KubeletReady", "well"),
+        "ConfigApplied": ("True", "Applied", "Configuration 7 is in effect."),
+        "Drifted": ("False", "NoDrift", "The machine is as its configuration wants it."),
+        "CertificateExpiring": ("False", "Valid", "The kubelet's certificate is valid for 116 more days."),
+        "UpgradeFailed": ("False", "NoFailure", ""),
+    }
+
+
+def test_what_is_not_a_condition_is_told_beside_them() -> None:
+    notes = DaemonState(applied="2026-01-02T03:04:05Z", drifts=3, drifted="2026-01-02T03:00:00Z")
+    found = build_report(replace(QUIET, state=notes))
+    found.pop("conditions")
+    assert found == {
+        "agentVersion": __version__,
+        "appliedConfigVersion": "7",
+        "lastConfigApplied": "2026-01-02T03:04:05Z",
+        "kubeletVersion": "v1.34.4",
+        "driftCount": 3,
+        "lastDriftDetected": "2026-01-02T03:00:00Z",
+    }
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    found = build_report(ReportInput(DaemonState(), NodeHealth(certificate_seconds=1.0)))
+    assert set(found) == {"conditions", "agentVersion", "driftCount"}
+
+
+FALLEN = (("kubelet.service", "no space left"), ("containerd.service", "exit 1"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"node": replace(READY, ready=False, reason="KubeletNotReady", message="no network")}, "KubeletNotReady"),
+        ({"node": None, "api_error": "The API server cannot be reached."}, "ApiServerUnreachable"),
+        ({"node": None}, "ApiServerUnreachable"),
+        ({"failed_services": FALLEN}, "ServiceFailed"),
+        ({"has_certificate": False, "failed_services": FALLEN}, "CredentialsLost"),
+        ({"certificate_seconds": -1.0}, "CredentialsLost"),
+        ({"has_kubeconfig": False}, "CredentialsLost"),
+        ({"node": None, "node_missing": True}, "CredentialsLost"),
+        ({"node": None, "credentials_rejected": True}, "CredentialsLost"),
+    ],
+    ids=str,
+)
+def test_why_a_node_is_not_ready_is_told(changes: dict[str, Any], expected: str) -> None:
+    status, reason, message = told(replace(QUIET, health=replace(WELL, **changes)))["Ready"]
+    assert reason == expected
+    assert status == ("Unknown" if expected == "ApiServerUnreachable" else "False")
+    assert message
+
+
+def test_services_that_do_not_run_are_named_with_their_last_words() -> None:
+    _, _, message = told(replace(QUIET, health=replace(WELL, failed_services=FALLEN)))["Ready"]
+    assert message == "kubelet does not run: no space left; containerd does not run: exit 1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"next_version": "8", "running_job": "update"},
+            ("False", "InProgress", "Configuration 8 is being applied."),
+        ),
+        ({"running_job": "update"}, ("False", "InProgress", "The new configuration is being applied.")),
+        ({"running_job": "repair"}, ("True", "Applied", "Configuration 7 is in effect.")),
+        ({"current_version": ""}, ("True", "Applied", "Configuration of the join is in effect.")),
+        ({"next_version": "8"}, ("False", "Pending", "Configuration 8 is about to be applied.")),
+        (
+            {
+                "next_version": "8",
+                "last_update": JobResult("update", "waits", "MaintenanceWindowClosed", "Sunday.", version="8"),
+            },
+            ("False", "MaintenanceWindowClosed", "Sunday."),
+        ),
+        (
+            {
+                "next_version": "8",
+                "last_update": JobResult("update", "failed", "disk-full", "It is full.", "Tidy.", "8"),
+            },
+            ("False", "DiskFull", "It is full. Tidy."),
+        ),
+        (
+            {
+                "next_version": "8",
+                "last_update": JobResult("update", "failed", "disk-full", "It is full.", version="6"),
+            },
+            ("False", "Pending", "Configuration 8 is about to be applied."),
+        ),
+        (
+            {"next_version": "8", "last_update": JobResult("update", "done", version="8")},
+            ("False", "Pending", "Configuration 8 is about to be applied."),
+        ),
+        (
+            {
+                "next_version": "8",
+                "failed_update": JobResult("update", "rolled-back", "service-failed", "panic:", version="8"),
+            },
+            ("False", "ServiceFailed", "panic:"),
+        ),
+    ],
+    ids=str,
+)
+def test_what_became_of_the_configuration_is_told(changes: dict[str, Any], expected: tuple[str, str, str]) -> None:
+    assert told(replace(QUIET, **changes))["ConfigApplied"] == expected
+
+
+def test_a_version_that_did_not_work_is_told_with_its_cause() -> None:
+    failed = JobResult("update", "rolled-back", "service-failed", "kubelet does not stay up: boom", version="8")
+    found = told(replace(QUIET, next_version="8", failed_update=failed))
+    assert found["UpgradeFailed"] == ("True", "ServiceFailed", "kubelet does not stay up: boom")
+
+
+def test_drift_is_told_and_what_is_fought_over_first() -> None:
+    drifted = replace(QUIET, state=DaemonState(drift=("a is missing", "b has other content")))
+    assert told(drifted)["Drifted"] == ("True", "DriftFound", "a is missing; b has other content")
+    status, reason, message = told(replace(drifted, conflicts=("/etc/a",)))["Drifted"]
+    assert (status, reason) == ("True", "Fighting")
+    assert "/etc/a" in message
+
+
+@pytest.mark.parametrize(
+    ("sight", "expected"),
+    [
+        (replace(WELL, certificate_seconds=0.07 * WELL.certificate_lifetime), ("True", "NotRenewed")),
+        (replace(WELL, certificate_seconds=0.09 * WELL.certificate_lifetime), ("False", "Valid")),
+        (replace(WELL, certificate_seconds=-5.0), ("True", "Expired")),
+        (replace(WELL, has_certificate=False), ("True", "Expired")),
+    ],
+    ids=str,
+)
+def test_a_certificate_that_should_have_been_renewed_is_told(sight: NodeHealth, expected: tuple[str, str]) -> None:
+    assert told(replace(QUIET, health=sight))["CertificateExpiring"][:2] == expected
+
+
+def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None:
+    notes = DaemonState(credentials="The new credentials do not work yet.")
+    tunnel = JobResult("connect", "failed", "arm-refused", "Azure refused.", "Give it a role.")
+    found = told(replace(QUIET, state=notes, agent_failure="Version 9 did not run.", vpn_failure=tunnel))
+    assert found["CredentialsRefused"] == ("True", "NotProven", "The new credentials do not work yet.")
+    assert found["AgentUpdateFailed"] == ("True", "NotProven", "Version 9 did not run.")
+    assert found["TunnelNotRenewed"] == ("True", "ArmRefused", "Azure refused. Give it a role.")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"token {TOKEN} seen", "token *** seen"),
+        ("Authorization: Bearer abc.def~+/==", "Authorization: Bearer ***"),
+        ("authorization: bearer abc", "authorization: bearer ***"),
+        ("eyJhbGciOi.eyJzdWIi.c2ln-_ after", "*** after"),
+        ("pull http://me:se@cret@proxy:3128/x", "pull http://***@proxy:3128/x"),
+        ("get https://h/c?sv=1&sig=a%2Fb%3D&se=2 failed", "get https://h/c?*** failed"),
+        ('"clientSecret": "abc", "x": 1', '"***", "x": 1'),
+        ("client_secret=abc&x=1", "***&x=1"),
+        ("password=abc", "***"),
+        ("client-key-data: LS0tLS1CRUdJTg==", "***"),
+        ("there is no secret here, and no password", "there is no secret here, and no password"),
+    ],
+)
+def test_what_looks_like_a_secret_is_taken_out(text: str, expected: str) -> None:
+    assert redact_tokens(text) == expected
+
+
+def test_every_message_is_without_secrets_and_of_bounded_length() -> None:
+    words = f"Bearer canary {TOKEN} password=canary " + "x" * 5000
+    outcome = JobResult("update", "failed", "it-broke", words, words, "8")
+    everything = ReportInput(
+        DaemonState(credentials=words, drift=(words,)),
+        replace(WELL, failed_services=(("kubelet.service", words),)),
+        next_version="8",
+        last_update=outcome,
+        failed_update=outcome,
+        agent_failure=words,
+    )
+    for one in build_conditions(everything):
+        assert "canary" not in one.get("message", "")
+        assert TOKEN not in one.get("message", "")
+        assert len(one.get("message", "")) <= MAX_TEXT_LENGTH
+
+
+def test_the_same_situation_makes_the_same_report() -> None:
+    assert build_report(QUIET) == build_report(
+        replace(QUIET, health=replace(WELL, certificate_seconds=WELL.certificate_seconds - 30))
+    )

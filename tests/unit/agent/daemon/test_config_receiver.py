@@ -1,0 +1,271 @@
+"""What becomes of news: checked whole, given its secrets, and put down; or left alone, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from aks_flex_node.errors import MachineError
+from tests.unit.agent.daemon.fakes import (
+    CLIENT,
+    FOLLOWING,
+    NEW,
+    OLD,
+    OTHER,
+    FakeHost,
+    FakeProvider,
+    bundle,
+    kept,
+    news,
+    put,
+    settings,
+)
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.actions import Action
+
+
+@dataclass
+class Scene:
+    host: FakeHost = field(default_factory=FakeHost)
+    provider: FakeProvider = field(default_factory=lambda: FakeProvider().has(OLD))
+    told: list[tuple[PollResult, str]] = field(default_factory=list)
+    way: PollResult = field(default_factory=lambda: PollResult(ProviderState.FOLLOWING))
+
+    def __post_init__(self) -> None:
+        self.accepting = ConfigReceiver(
+            self.host, self.provider.real, lambda *said: self.told.append(said), lambda _: self.way, "1"
+        )
+
+    def standing(self) -> ProviderState:
+        return self.told[-1][0].state
+
+    @property
+    def refused(self) -> str:
+        return self.told[-1][1]
+
+    def secret(self) -> str:
+        """Of what waits."""
+        waiting = kept(self.host)
+        assert waiting
+        return str(waiting["config"]["azure"]["servicePrincipal"].get("clientSecret", ""))
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_news_wait_in_a_file_for_root_alone_with_the_secret_that_the_machine_has(scene: Scene) -> None:
+    verdict = scene.accepting.handle(news("2", settings(node=settings()["node"] | {"maxPods": 7})))
+    waiting = kept(scene.host)
+    assert waiting
+    assert (waiting["configVersion"], waiting["config"]["node"]["maxPods"]) == ("2", 7)
+    assert (scene.secret(), scene.accepting.newest_version, verdict.changed) == (OLD, "2", True)
+    entry = scene.host.look(NEXT_CONFIG)
+    assert entry
+    assert entry.mode == 0o600
+
+
+def test_nothing_new_changes_nothing_and_credentials_are_compared_once(scene: Scene) -> None:
+    for _ in range(3):
+        assert scene.accepting.handle(FOLLOWING) == FOLLOWING
+    assert kept(scene.host) is None
+    assert [action for action, _ in scene.provider.acts] == ["listCredentials"]
+
+
+def test_a_new_secret_that_works_comes_with_the_news(scene: Scene) -> None:
+    scene.provider.has(NEW).tokens.good.add(NEW)
+    scene.accepting.handle(news("2", settings()))
+    assert (scene.secret(), scene.refused, scene.provider.tokens.tried) == (NEW, "", [NEW])
+
+
+def test_a_new_secret_that_does_not_work_leaves_the_old_one_in_use_and_is_told(scene: Scene) -> None:
+    scene.provider.has(NEW)
+    scene.accepting.handle(news("2", settings()))
+    assert scene.secret() == OLD
+    assert scene.accepting.has_pending_credentials
+    assert "Entra does not know that secret." in scene.refused
+    assert scene.standing() is ProviderState.FOLLOWING
+
+
+def test_a_new_secret_that_works_later_is_taken_later(scene: Scene) -> None:
+    scene.provider.has(NEW)
+    scene.accepting.handle(news("2", settings()))
+    assert not scene.accepting.handle(FOLLOWING).changed
+    scene.provider.tokens.good.add(NEW)
+    verdict = scene.accepting.handle(FOLLOWING)
+    assert (verdict.changed, verdict.version, scene.secret(), scene.refused) == (True, "2", NEW, "")
+    assert not scene.accepting.has_pending_credentials
+    assert not scene.accepting.handle(FOLLOWING).changed
+
+
+def test_a_secret_that_changed_while_nobody_looked_is_found_at_the_first_answer(scene: Scene) -> None:
+    scene.provider.has(NEW).tokens.good.add(NEW)
+    verdict = scene.accepting.handle(FOLLOWING)
+    assert (verdict.changed, verdict.version, scene.secret()) == (True, "1", NEW)
+
+
+@pytest.mark.parametrize("standing", [ProviderState.NOT_AUTHORIZED, ProviderState.FAILING, ProviderState.THROTTLED])
+def test_news_whose_credentials_are_refused_are_asked_for_again(scene: Scene, standing: ProviderState) -> None:
+    scene.provider.answers["listCredentials"] = ProviderRequestError(PollResult(standing, "No.", retry_after=7.0))
+    verdict = scene.accepting.handle(news("2", settings()))
+    assert (verdict.state, verdict.retry_after, scene.standing()) == (standing, 7.0, standing)
+    assert (kept(scene.host), scene.accepting.newest_version) == (None, "1")
+
+
+def test_credentials_that_cannot_be_compared_now_are_compared_with_the_next_answer(scene: Scene) -> None:
+    scene.provider.answers["listCredentials"] = ProviderRequestError(PollResult(ProviderState.FAILING))
+    assert scene.accepting.handle(FOLLOWING) == FOLLOWING
+    scene.provider.has(NEW).tokens.good.add(NEW)
+    assert scene.accepting.handle(FOLLOWING).changed
+
+
+WRONG: list[dict[str, Any]] = [
+    settings(node={"maxPods": 0}),
+    settings(node="none"),
+    {**settings(), "azure": "none"},
+    {**settings(), "azure": ["none"]},
+    {**settings(), "azure": {}},
+]
+
+
+@pytest.mark.parametrize("config", WRONG, ids=str)
+def test_what_is_no_configuration_is_told_and_the_polls_stay_patient(scene: Scene, config: dict[str, Any]) -> None:
+    verdict = scene.accepting.handle(news("2", config))
+    assert verdict == FOLLOWING
+    assert scene.standing() is ProviderState.BAD_CONFIGURATION
+    assert (kept(scene.host), scene.accepting.newest_version, scene.accepting.has_pending_credentials) == (
+        None,
+        "2",
+        False,
+    )
+    scene.accepting.handle(FOLLOWING)
+    assert scene.standing() is ProviderState.BAD_CONFIGURATION
+    scene.accepting.handle(news("3", settings()))
+    assert scene.standing() is ProviderState.FOLLOWING
+
+
+def test_a_good_secret_that_came_with_a_bad_configuration_is_used_all_the_same(scene: Scene) -> None:
+    scene.provider.has(NEW).tokens.good.add(NEW)
+    scene.accepting.handle(news("2", settings(node={"maxPods": 0})))
+    waiting = kept(scene.host)
+    assert waiting
+    assert (waiting["configVersion"], scene.secret()) == ("1", NEW)
+    assert waiting["config"]["node"] == settings()["node"]
+
+
+def test_another_principal_is_taken_when_its_secret_works(scene: Scene) -> None:
+    scene.provider.has(NEW, OTHER).tokens.good.add(NEW)
+    scene.accepting.handle(news("2", settings(OTHER)))
+    assert scene.secret() == NEW
+
+
+def test_another_principal_without_a_secret_that_works_waits_for_it(scene: Scene) -> None:
+    """A node without credentials could never ask for better ones."""
+    scene.provider.has(NEW, OTHER)
+    assert scene.accepting.handle(news("2", settings(OTHER))) == FOLLOWING
+    assert (kept(scene.host), scene.accepting.newest_version) == (None, "1")
+    assert "do not work yet" in scene.refused
+    scene.provider.tokens.good.add(NEW)
+    assert scene.accepting.handle(news("2", settings(OTHER))).changed
+    assert (scene.secret(), scene.refused) == (NEW, "")
+
+
+def test_another_principal_of_which_the_provider_has_no_secret_is_not_taken(scene: Scene) -> None:
+    scene.provider.has("", OTHER)
+    scene.accepting.handle(news("2", settings(OTHER)))
+    assert scene.standing() is ProviderState.BAD_CONFIGURATION
+    assert kept(scene.host) is None
+
+
+def test_the_secret_of_another_principal_is_never_put_to_the_one_in_effect(scene: Scene) -> None:
+    scene.provider.has(NEW, OTHER).tokens.good.add(NEW)
+    scene.accepting.handle(news("2", settings(OTHER, node={"maxPods": 0})))
+    assert kept(scene.host) is None
+
+
+def test_a_node_that_is_no_longer_followed_needs_no_identity(scene: Scene) -> None:
+    azure = {"targetCluster": settings()["azure"]["targetCluster"]}
+    assert scene.accepting.handle(news("2", settings(azure=azure, continuousMonitoring=False))).changed
+
+
+@pytest.mark.parametrize("told", ["text", ["list"], {"clientSecret": None}, None], ids=str)
+def test_credentials_of_an_odd_shape_are_none(scene: Scene, told: object) -> None:
+    scene.provider.answers["listCredentials"] = {"servicePrincipal": told}
+    assert scene.accepting.handle(news("2", settings())).changed
+    assert scene.secret() == OLD
+
+
+class FullHost(FakeHost):
+    def do(self, action: Action) -> None:  # noqa: ARG002
+        raise MachineError("disk-full", "The disk is full.")
+
+
+def test_what_could_not_be_written_is_asked_for_again() -> None:
+    scene = Scene(FullHost())
+    with pytest.raises(MachineError):
+        scene.accepting.handle(news("2", settings()))
+    assert scene.accepting.newest_version == "1"
+
+
+def test_what_was_under_way_when_another_took_over_is_not_written(scene: Scene) -> None:
+    put(scene.host, NEXT_CONFIG, bundle("3", settings(secret=OLD)))
+    scene.accepting.close()
+    scene.accepting.handle(news("2", settings()))
+    waiting = kept(scene.host)
+    assert waiting
+    assert waiting["configVersion"] == "3"
+
+
+def test_no_secret_is_shown(scene: Scene) -> None:
+    scene.provider.has(NEW)
+    scene.accepting.handle(news("2", settings()))
+    assert scene.accepting.has_pending_credentials
+    shown = f"{scene.accepting!r} {scene.told!r} {[str(action) for action in scene.host.done]}"
+    assert NEW not in shown
+    assert OLD not in shown
+
+
+def test_the_current_configuration_is_never_touched(scene: Scene) -> None:
+    before = scene.host.read(CURRENT_CONFIG)
+    scene.provider.has(NEW, CLIENT).tokens.good.add(NEW)
+    for version, config in enumerate([settings(), settings(OTHER), *WRONG], 2):
+        scene.accepting.handle(news(str(version), config))
+    assert scene.host.read(CURRENT_CONFIG) == before
+
+
+def elsewhere(version: str) -> PollResult:
+    found = news(version, settings())
+    return replace(found, config={**found.config, "provider": {"url": "https://elsewhere.example"}})
+
+
+def test_another_way_to_the_provider_is_gone_before_it_becomes_the_only_one(scene: Scene) -> None:
+    scene.accepting.handle(elsewhere("2"))
+
+    waiting = kept(scene.host)
+    assert waiting
+    assert waiting["config"]["provider"] == {"url": "https://elsewhere.example"}
+
+
+def test_one_that_leads_nowhere_is_not_taken_and_tried_again(scene: Scene) -> None:
+    scene.way = PollResult(ProviderState.UNREACHABLE, "No answer.")
+
+    paced = scene.accepting.handle(elsewhere("2"))
+
+    assert paced.is_ok  # by the way that works, and as patiently as ever
+    assert not paced.changed
+    assert kept(scene.host) is None
+    assert scene.standing() is ProviderState.BAD_CONFIGURATION
+    assert "No answer." in scene.told[-1][0].message
+    assert scene.accepting.newest_version == "1"
+
+    scene.way = PollResult(ProviderState.FOLLOWING)
+    assert scene.accepting.handle(elsewhere("2")).changed
+    assert scene.accepting.newest_version == "2"

@@ -1,0 +1,197 @@
+"""What the agent that stays does about what happens: above all, when it does nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
+from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS
+from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
+from aks_flex_node.agent.jobs.job_result import JobResult
+from aks_flex_node.agent.jobs.runner import JOB_UNIT
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import Remove, StartUnit, StopUnit, WriteFile
+from tests.unit.agent.builders import DATA
+from tests.unit.agent.daemon.fakes import OLD, FakeHost, bundle, eventually, put, settings
+from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, NEWS, PORTAL, Life, begun, interval
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.actions import Action
+
+
+def test_a_node_that_is_as_it_should_be_is_left_alone(life: Life) -> None:
+    for _ in range(20):
+        life.hears(GOOD, HEALTH_SECONDS)
+    assert life.host.works == []
+
+
+def test_what_waits_is_taken(life: Life) -> None:
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(NEWS)
+    eventually(lambda: life.host.works == ["update"])
+    assert life.events("seen") == ["configuration 2 is new"]
+
+
+def test_two_answers_an_interval_apart_that_say_gone_make_the_node_leave(life: Life) -> None:
+    life.hears(GONE)
+    assert not life.working
+    life.hears(GONE, interval(life))
+    eventually(lambda: life.host.works == ["leave"])
+
+
+def test_whoever_follows_a_machine_that_is_no_node_any_more_ends_and_writes_nothing(life: Life) -> None:
+    for path in (CURRENT_CONFIG, DAEMON_STATE):
+        life.host.do(Remove(path))
+    life.follower.events.put(JobResult("leave", "failed"))
+    assert not life.follower.reconcile()
+    assert life.host.look(DAEMON_STATE) is None
+
+
+def test_two_answers_in_quick_succession_do_not(life: Life) -> None:
+    life.hears(GONE)
+    life.hears(GONE, interval(life) - 1)
+    assert not life.working
+
+
+@pytest.mark.parametrize(
+    "between",
+    [GOOD, NEWS, PORTAL, *(PollResult(each) for each in ProviderState if each is not ProviderState.DELETED)],
+    ids=lambda verdict: str(verdict.state),
+)
+def test_any_other_answer_between_them_begins_the_count_anew(life: Life, between: PollResult) -> None:
+    life.hears(GONE)
+    life.hears(between, interval(life))
+    life.hears(GONE, interval(life))
+    assert not life.working
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [PollResult(each) for each in ProviderState if each is not ProviderState.DELETED],
+    ids=lambda one: str(one.state),
+)
+def test_nothing_else_makes_it_leave_or_change_however_often_it_is_said(life: Life, verdict: PollResult) -> None:
+    for _ in range(50):
+        life.hears(verdict, interval(life))
+    assert life.host.works == []
+    assert life.host.read(CURRENT_CONFIG) == bundle("1", settings(secret=OLD))
+
+
+def test_whoever_holds_it_off_keeps_a_node_that_then_does_nothing_else() -> None:
+    life = begun(Life(FakeHost(settings(secret=OLD, agent={"unbootstrapOnDelete": False}))))
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.follower.history.record(JobResult("update", "failed", version="2", again=True), life.now)
+    life.hears(GONE)
+    life.hears(GONE, interval(life))
+    life.hears(GONE, 1e6)
+    assert life.host.works == []
+    life.hears(GOOD)
+    eventually(lambda: life.host.works == ["update"])
+    life.follower.shut_down()
+
+
+def test_a_node_that_was_stopped_while_it_left_goes_on_leaving() -> None:
+    life = Life()
+    node_state.write(life.host, f"{DATA}/state.json", NodeState().with_phase(Phase.RESETTING))
+    begun(life)
+    eventually(lambda: life.host.works == ["leave"])
+    life.follower.shut_down()
+
+
+def test_each_standing_is_said_once_when_it_comes(life: Life) -> None:
+    for verdict in (GOOD, GOOD, PORTAL, PORTAL, PORTAL, GOOD):
+        life.hears(verdict, 30)
+    assert life.events("standing") == [
+        "Following",
+        "NotTheProvider: The answer was a login page.",
+        "Following",
+    ]
+
+
+def test_what_was_done_is_reported(life: Life) -> None:
+    life.host.outcomes = [
+        JobResult("update", "failed", "mirror-away", "The mirror is away.", version="2", again=True)
+    ]
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(NEWS)
+    life.ends_work()
+    applied = life.condition("ConfigApplied")
+    assert (applied["status"], applied["reason"], applied["message"]) == (
+        "False",
+        "MirrorAway",
+        "The mirror is away.",
+    )
+
+
+def test_a_report_is_sent_without_anybody_asking(life: Life) -> None:
+    eventually(lambda: life.reports)
+    assert life.reports[-1]["appliedConfigVersion"] == "1"
+
+
+class FullHost(FakeHost):
+    """A machine whose disk is full."""
+
+    def do(self, action: Action) -> None:
+        if isinstance(action, WriteFile):
+            raise MachineError("disk-full", "The disk is full.")
+        super().do(action)
+
+
+def test_a_full_disk_keeps_nobody_from_following_and_is_said_once() -> None:
+    life = begun(Life(FullHost(settings(secret=OLD, agent={"metricsFile": "/var/lib/metrics/flex.prom"}))))
+    for _ in range(3):
+        life.hears(GOOD, HEALTH_SECONDS)
+        life.hears(PORTAL, HEALTH_SECONDS)
+    assert life.events("disk-full") == ["The disk is full."]
+    eventually(lambda: life.reports)
+    life.follower.shut_down()
+
+
+def test_a_thread_that_asks_no_more_is_replaced(life: Life) -> None:
+    poller = life.follower.poller
+    eventually(lambda: poller.is_stuck or life.provider.polls)
+    life.waits(WATCHDOG_SECONDS * 10)
+    assert life.follower.poller is poller  # by its own clock it is not late
+    poller.clock = lambda: 1e12
+    life.waits(1)
+    assert life.follower.poller is not poller
+    assert life.events("poller-hangs")
+
+
+@pytest.mark.parametrize("jump", [86400.0, -86400.0, 1e9, -1e9])
+def test_the_time_of_day_may_be_set_while_it_follows(life: Life, jump: float) -> None:
+    """Only what is shown to people, and windows, go by it."""
+    site, before = life.follower.site, life.looks
+    site.now = lambda: 1.8e9 + jump
+    for _ in range(4):
+        life.hears(GOOD, HEALTH_SECONDS)
+    assert (life.looks - before, life.host.works) == (4, [])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"null", b"{", b'{"drifts": "many", "drift": 5}', b'{"drift": [1], "fights": [], "standing": {}}'],
+)
+def test_a_damaged_file_of_its_own_is_no_reason_not_to_follow(content: bytes) -> None:
+    life = Life()
+    put(life.host, DAEMON_STATE, content)
+    life.host.do(StartUnit(JOB_UNIT))
+    life.drift = (CHANGED,)
+    begun(life)
+    life.hears(GOOD)
+    assert json.loads(life.host.read(DAEMON_STATE) or b"")["standing"] == "Following"
+    life.host.do(StopUnit(JOB_UNIT))
+    life.follower.shut_down()
+
+
+def test_it_ends_when_told() -> None:
+    life = Life()
+    life.follower.stop()
+    life.follower.run()
+    assert life.provider.closed.is_set()

@@ -1,0 +1,237 @@
+"""What the agent that stays has done, one work at a time."""
+
+from __future__ import annotations
+
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.daemon.controller import DRIFT_MIN_SECONDS, HEALTH_SECONDS, PollEvent
+from aks_flex_node.agent.daemon.scheduler import RETRY_SECONDS
+from aks_flex_node.agent.jobs.job_result import JobResult, write_result
+from aks_flex_node.agent.jobs.runner import JOB_UNIT
+from aks_flex_node.host.actions import StartUnit, StopUnit
+from tests.unit.agent.daemon.fakes import OLD, WELL, FakeHost, bundle, eventually, kept, put, settings
+from tests.unit.agent.daemon.harness import CHANGED, GOOD, LOST, NEWS, PORTAL, Life, begun
+
+
+def test_somebody_at_work_by_hand_is_not_disturbed(life: Life) -> None:
+    life.busy = True
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(NEWS)
+    assert not life.working
+    life.busy = False
+    life.hears(GOOD)
+    eventually(lambda: life.host.works == ["update"])
+
+
+def test_a_work_that_ends_without_a_word_is_told_and_tried_again_later(life: Life) -> None:
+    life.host.outcomes = [None, None]
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(NEWS)
+    life.ends_work()
+    assert life.events("work-ended") == ["update failed: The update ended without a word: it said nothing"]
+    life.waits(RETRY_SECONDS[0] - 1)
+    assert life.host.works == ["update"]
+    life.waits(1)
+    eventually(lambda: life.host.works == ["update", "update"])
+
+
+def test_while_a_work_is_under_way_no_other_begins_and_nobody_looks_for_drift(life: Life) -> None:
+    life.host.goes_on.clear()
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(NEWS)
+    eventually(lambda: life.host.works)
+    life.drift, life.sight, before = (CHANGED,), LOST, life.drift_looks
+    for _ in range(10):
+        life.waits(1000)
+    assert (life.host.works, life.drift_looks) == (["update"], before)
+
+
+def test_while_a_work_is_under_way_the_agent_rests() -> None:
+    """One that waits for something which is overdue all the time would keep a processor busy for hours."""
+    life = begun(Life())
+    life.host.goes_on.clear()
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(NEWS)
+    eventually(lambda: life.host.works)
+    life.waits(life.follower.site.config.agent.drift_seconds + HEALTH_SECONDS)
+    assert life.follower.seconds_until_due >= 10
+    life.host.goes_on.set()
+    life.follower.shut_down()
+
+
+def test_how_the_node_is_is_looked_at_also_while_a_work_is_under_way(life: Life) -> None:
+    life.host.goes_on.clear()
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(NEWS)
+    before = life.looks
+    life.waits(HEALTH_SECONDS)
+    assert life.looks == before + 1
+
+
+def test_what_a_work_takes_away_for_a_while_is_not_lost(life: Life) -> None:
+    life.host.goes_on.clear()
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(NEWS)
+    eventually(lambda: life.host.works)
+    life.sight = LOST
+    life.waits(HEALTH_SECONDS)
+    life.waits(HEALTH_SECONDS)
+    life.host.outcomes = [JobResult("update", "rolled-back", "it-broke", version="2", at="x")]
+    life.host.goes_on.set()
+    life.ends_work()
+    assert not life.working, "it may be there again at the second look"
+    life.waits(HEALTH_SECONDS / 12)
+    eventually(lambda: life.host.works == ["update", "recover"])
+
+
+def test_a_work_that_has_just_ended_is_not_begun_again_before_its_outcome_was_heard(life: Life) -> None:
+    life.host.outcomes = [JobResult("update", "failed", "disk-full", version="2", again=True, at="x")]
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.follower.events.put(PollEvent(NEWS, ""))
+    life.follower.events.put(PollEvent(GOOD, ""))  # stands in the queue before the outcome does
+    life.steps()
+    eventually(lambda: life.follower.events.qsize() == 2)
+    life.steps()
+    assert (life.host.works, life.working) == (["update"], "update")
+    life.steps()
+    assert (life.host.works, life.working) == (["update"], "")
+
+
+def test_a_restart_while_a_work_is_under_way_waits_for_that_work() -> None:
+    life = Life()
+    life.host.do(StartUnit(JOB_UNIT))
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    begun(life)
+    life.hears(NEWS)
+    assert (life.working, life.host.works) == ("earlier", [])
+    put(life.host, CURRENT_CONFIG, bundle("2", settings(secret=OLD)))
+    put(life.host, NEXT_CONFIG, b"")
+    write_result(life.host, JOB_RESULT, JobResult("update", "done", version="2", at="2026-01-02T03:04:05Z"))
+    life.host.do(StopUnit(JOB_UNIT))
+    life.ends_work()
+    assert (life.working, life.follower.notes.applied) == ("", "2026-01-02T03:04:05Z")
+    assert life.follower.site.current_version == "2"
+    life.follower.shut_down()
+
+
+def test_a_restart_while_a_work_is_under_way_does_not_call_the_node_lost() -> None:
+    life = Life()
+    life.host.do(StartUnit(JOB_UNIT))
+    begun(life)
+    assert life.condition("Ready")["status"] == "True"
+    assert life.condition("CertificateExpiring")["status"] == "False"
+    life.host.do(StopUnit(JOB_UNIT))
+    life.follower.shut_down()
+
+
+def test_what_became_of_a_work_while_nobody_waited_is_known_after_a_restart() -> None:
+    life = Life()
+    write_result(life.host, JOB_RESULT, JobResult("update", "done", version="1", at="2026-01-02T03:04:05Z"))
+    begun(life)
+    assert life.follower.notes.applied == "2026-01-02T03:04:05Z"
+    life.follower.shut_down()
+
+
+def test_what_failed_in_an_earlier_life_is_not_tried_at_once() -> None:
+    life = Life()
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    write_result(life.host, JOB_RESULT, JobResult("update", "failed", "mirror-away", version="2", again=True))
+    begun(life)
+    assert life.host.works == []
+    life.waits(RETRY_SECONDS[0])
+    eventually(lambda: life.host.works == ["update"])
+    life.follower.shut_down()
+
+
+def test_an_update_that_a_crash_interrupted_goes_on_by_itself() -> None:
+    life = Life()
+    put(life.host, UPDATE_JOURNAL, b"{}")
+    begun(life)
+    eventually(lambda: life.host.works == ["update"])
+    life.follower.shut_down()
+
+
+def test_an_update_that_leaves_something_unfinished_is_not_repeated_at_once() -> None:
+    life = Life()
+    put(life.host, UPDATE_JOURNAL, b"{}")
+    begun(life)
+    life.ends_work()
+    life.waits(RETRY_SECONDS[0] - 1)
+    assert life.host.works == ["update"]
+    life.waits(1)
+    eventually(lambda: life.host.works == ["update", "update"])
+    life.ends_work()
+    life.follower.shut_down()
+
+
+def test_one_that_stays_in_the_foreground_is_not_brought_another_version() -> None:
+    agent = {"version": "9.9.9", "url": "https://example.com/agent.tar.gz"}
+    life = begun(Life(FakeHost(settings(secret=OLD, agent=agent))))
+    life.hears(GOOD)
+    assert life.host.works == []
+    life.follower.shut_down()
+
+
+def test_drift_is_told_with_its_diff_counted_and_repaired(life: Life) -> None:
+    life.drift = (CHANGED,)
+    life.waits(DRIFT_MIN_SECONDS)
+    life.now += 1
+    life.steps()
+    eventually(lambda: life.host.works == ["repair"])
+    [event] = [each for each in life.said if each["event"] == "drift"]
+    assert (event["message"], event["diff"]) == (CHANGED.description, CHANGED.diff)
+    assert (life.follower.notes.drifts, life.follower.notes.drift) == (1, (CHANGED.description,))
+
+
+def test_drift_that_stays_is_told_once() -> None:
+    life = begun(Life(FakeHost(settings(secret=OLD, driftPolicy="log"))))
+    life.drift = (CHANGED,)
+    for _ in range(10):
+        life.waits(DRIFT_MIN_SECONDS + 1)
+        life.waits(1)
+    assert (len(life.events("drift")), life.follower.notes.drifts, life.host.works) == (1, 1, [])
+    life.follower.shut_down()
+
+
+def test_a_file_that_is_touched_all_the_time_is_compared_now_and_then(life: Life) -> None:
+    before = life.drift_looks
+    for _ in range(100):
+        life.waits(0.1)
+    assert 1 <= life.drift_looks - before <= 10 / DRIFT_MIN_SECONDS + 1
+
+
+def test_a_node_is_recovered_when_it_was_seen_twice_to_have_lost_something(life: Life) -> None:
+    life.sight = LOST
+    life.waits(HEALTH_SECONDS)
+    assert not life.working
+    life.waits(HEALTH_SECONDS / 12)
+    eventually(lambda: life.host.works == ["recover"])
+
+
+def test_and_not_when_it_was_there_at_the_second_look(life: Life) -> None:
+    life.sight = LOST
+    life.waits(HEALTH_SECONDS)
+    life.sight = WELL
+    life.waits(HEALTH_SECONDS / 12)
+    life.sight = LOST
+    life.waits(HEALTH_SECONDS)
+    assert not life.working
+
+
+def test_how_it_stands_is_kept_for_status_and_over_a_restart(life: Life) -> None:
+    life.hears(GOOD)
+    life.hears(PORTAL)
+    known = kept(life.host, DAEMON_STATE)
+    assert known
+    assert (known["standing"], known["message"]) == ("NotTheProvider", PORTAL.message)
+    assert known["asked"]
+    again = begun(Life(life.host))
+    assert (again.follower.notes.standing, again.follower.notes.asked) == ("NotTheProvider", known["asked"])
+    again.follower.shut_down()
+
+
+def test_a_tunnel_that_is_worn_is_seen_to_and_the_agent_lives_on() -> None:
+    life = begun(Life())
+    life.follower.site._vpn_due = True
+    life.waits(0)
+    eventually(lambda: life.host.works == ["connect"])
+    assert life.events("work-begins") == ["the tunnel to the cluster's network is being seen to"]

@@ -1,0 +1,55 @@
+"""What Prometheus reads, word by word."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from aks_flex_node.agent.daemon.conditions import ReportInput, build_report, render_metrics
+from aks_flex_node.agent.daemon.daemon_state import DaemonState
+from aks_flex_node.agent.provider.poll_result import ProviderState
+from tests.unit.agent.daemon.fakes import WELL
+
+NOTES = DaemonState(standing=ProviderState.THROTTLED.value, drifts=1234567, drift=("a", "b"))
+
+
+def values(notes: DaemonState = NOTES, current: str = "1770000123") -> dict[str, str]:
+    sight = replace(WELL, certificate_seconds=31535999.4)
+    lines = render_metrics(notes, sight, build_report(ReportInput(notes, sight, current))).decode().splitlines()
+    assert all(re.fullmatch(r'[a-z_]+(\{[a-z]+="[^"]*"\})? -?\d+', one) for one in lines if not one.startswith("#"))
+    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+
+def test_large_numbers_are_written_in_full() -> None:
+    found = values()
+    assert found["aks_flex_node_applied_config_version"] == "1770000123"
+    assert found["aks_flex_node_certificate_seconds"] == "31535999"
+    assert found["aks_flex_node_drift_total"] == "1234567"
+    assert found["aks_flex_node_drift"] == "2"
+
+
+def test_of_all_standings_one_holds() -> None:
+    found = {name: value for name, value in values().items() if name.startswith("aks_flex_node_standing")}
+    assert len(found) == len(ProviderState)
+    assert [name for name, value in found.items() if value == "1"] == ['aks_flex_node_standing{standing="Throttled"}']
+
+
+def test_conditions_are_there_by_their_names() -> None:
+    found = values()
+    assert found['aks_flex_node_condition{type="Ready"}'] == "1"
+    assert found['aks_flex_node_condition{type="UpgradeFailed"}'] == "0"
+
+
+def test_every_value_is_explained_once() -> None:
+    lines = render_metrics(NOTES, WELL, build_report(ReportInput(NOTES, WELL))).decode().splitlines()
+    helped = [line.split()[2] for line in lines if line.startswith("# HELP")]
+    typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert helped == typed
+    assert len(set(helped)) == len(helped)
+
+
+@pytest.mark.parametrize("version", ["", "from-a-file"])
+def test_a_version_that_is_no_number_is_left_out(version: str) -> None:
+    assert "aks_flex_node_applied_config_version" not in values(current=version)

@@ -1,0 +1,165 @@
+"""The thread that asks: it never ends by itself, whatever it is told."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.daemon.poller import MAX_DELAY_SECONDS as LONGEST_PAUSE
+from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS, PollBackoff, Poller
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.errors import MachineError
+from tests.unit.agent.daemon.fakes import FOLLOWING, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NEWS = PollResult(ProviderState.FOLLOWING, changed=True, version="2")
+
+
+@dataclass
+class Scene:
+    """A provider whose answers take some time by a clock of the test's."""
+
+    answer: Callable[[], PollResult] = lambda: FOLLOWING
+    takes: float = 0.0
+    now: float = 1000.0
+    version: str = "1"
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    taken: list[PollResult] = field(default_factory=list)
+    failed: list[PollResult] = field(default_factory=list)
+
+    def poll(self, version: str, wait: int) -> PollResult:
+        self.asked.append((version, wait))
+        self.now += self.takes
+        return self.answer()
+
+    def take(self, verdict: PollResult) -> PollResult:
+        self.taken.append(verdict)
+        return verdict
+
+    def poller(self, take: Callable[[PollResult], PollResult] | None = None, interval: float = 30.0) -> Poller:
+        pace = PollBackoff(interval, random.Random(1))  # noqa: S311 - a jitter is no secret
+        return Poller(
+            self,
+            pace,
+            lambda: 50,
+            lambda: self.version,
+            take or self.take,
+            self.failed.append,
+            clock=lambda: self.now,
+        )
+
+
+def test_the_first_answer_is_not_held_and_the_others_may_be() -> None:
+    scene = Scene()
+    poller = scene.poller()
+    poller.poll_once()
+    scene.version = "2"
+    poller.poll_once()
+    assert scene.asked == [("1", 0), ("2", 50)]
+
+
+def test_after_a_trouble_the_first_answer_is_not_held_either() -> None:
+    scene = Scene()
+    poller = scene.poller()
+    poller.poll_once()
+    scene.answer = lambda: PollResult(ProviderState.UNREACHABLE)
+    poller.poll_once()
+    scene.answer = lambda: FOLLOWING
+    poller.poll_once()
+    poller.poll_once()
+    assert [wait for _, wait in scene.asked] == [0, 50, 0, 50]
+
+
+def test_a_held_answer_is_followed_by_the_next_question_at_once() -> None:
+    scene = Scene()
+    poller = scene.poller()
+    assert poller.poll_once() == 0.0  # it was not to be held, and the next is
+    assert poller.poll_once() >= 20  # a provider that does not hold
+    scene.takes = 50.0
+    assert poller.poll_once() <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MachineError("disk-full", "The disk is full."), "The disk is full."),
+        (ValueError("canary-secret"), "An answer could not be dealt with (ValueError)."),
+        (RecursionError(), "An answer could not be dealt with (RecursionError)."),
+    ],
+    ids=str,
+)
+def test_an_answer_that_cannot_be_dealt_with_is_told_and_the_next_is_asked_for(error: Exception, said: str) -> None:
+    scene = Scene()
+
+    def fail(_: PollResult) -> PollResult:
+        raise error
+
+    poller = scene.poller(fail)
+    delays = [poller.poll_once() for _ in range(12)]
+    assert 20 <= delays[0] <= 40
+    assert delays[-1] == LONGEST_PAUSE
+    assert {(each.state, each.message) for each in scene.failed} == {(ProviderState.AGENT_FAILING, said)}
+
+
+def test_so_is_a_question_that_cannot_be_asked() -> None:
+    scene = Scene()
+
+    def fail() -> PollResult:
+        raise ValueError("Invalid header value b'Bearer canary'")
+
+    scene.answer = fail
+    assert scene.poller().poll_once() >= 20
+    assert "canary" not in str(scene.failed)
+
+
+def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
+    scene = Scene(answer=lambda: NEWS)
+    poller = scene.poller()
+    poller.stop()
+    poller.poll_once()
+    assert scene.taken == []
+
+
+def test_the_thread_asks_on_and_ends_when_told() -> None:
+    scene = Scene(answer=lambda: NEWS)
+    poller = scene.poller(interval=0.001)
+    before = threading.active_count()
+    poller.start()
+    eventually(lambda: len(scene.taken) >= 2)
+    poller.stop()
+    eventually(lambda: threading.active_count() == before)
+
+
+def test_one_that_hangs_is_late_and_one_that_was_told_to_be_patient_is_not() -> None:
+    scene = Scene(answer=lambda: PollResult(ProviderState.THROTTLED, retry_after=3600.0))
+    poller = scene.poller()
+    assert not poller.is_stuck
+    delay = poller.poll_once()
+    scene.now += delay + WATCHDOG_SECONDS
+    assert not poller.is_stuck
+    scene.now += 1
+    assert poller.is_stuck
+
+
+def test_one_that_never_comes_back_from_its_question_is_late() -> None:
+    scene, going = Scene(), threading.Event()
+
+    def hang() -> PollResult:
+        going.wait(10)
+        return FOLLOWING
+
+    scene.answer = hang
+    poller = scene.poller()
+    poller.start()
+    eventually(lambda: scene.asked)
+    assert not poller.is_stuck
+    scene.now += WATCHDOG_SECONDS + 1
+    assert poller.is_stuck
+    poller.stop()
+    going.set()

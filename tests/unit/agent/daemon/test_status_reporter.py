@@ -1,0 +1,150 @@
+"""Reports: the latest word at once, a sign of life now and then, and patience when nobody listens."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aks_flex_node.agent.daemon.status_reporter import HEARTBEAT_SECONDS, MIN_INTERVAL, RETRY_SECONDS, StatusReporter
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from tests.unit.agent.daemon.fakes import eventually
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.provider.provider_client import ProviderClient
+
+
+@dataclass
+class Heard:
+    """A provider that keeps what it is told, and may refuse it."""
+
+    refuses: PollResult | None = None
+    reports: list[Any] = field(default_factory=list)
+    now: float = 1000.0
+
+    def post_action(self, action: str, body: Any) -> dict[str, Any]:
+        assert action == "reportStatus"
+        self.reports.append(body)
+        if self.refuses:
+            raise ProviderRequestError(self.refuses)
+        return {}
+
+    def teller(self) -> StatusReporter:
+        return StatusReporter(cast("ProviderClient", self), clock=lambda: self.now)
+
+
+def due(teller: StatusReporter, heard: Heard, seconds: float) -> bool:
+    """Whether there is something to send after so many seconds."""
+    heard.now += seconds
+    return teller.is_due
+
+
+def test_the_first_word_is_due_at_once_and_none_before_there_is_one() -> None:
+    heard = Heard()
+    teller = heard.teller()
+    assert not teller.is_due
+    teller.update({"a": 1})
+    assert teller.is_due
+
+
+def test_what_was_told_is_told_again_as_a_sign_of_life() -> None:
+    heard = Heard()
+    teller = heard.teller()
+    teller.update({"a": 1})
+    teller.send({"a": 1})
+    teller.update({"a": 1})
+    assert not due(teller, heard, HEARTBEAT_SECONDS - 1)
+    assert due(teller, heard, 1)
+
+
+def test_a_change_is_told_at_once() -> None:
+    heard = Heard()
+    teller = heard.teller()
+    teller.update({"a": 1})
+    teller.send({"a": 1})
+    heard.now += MIN_INTERVAL
+    teller.update({"a": 2})
+    assert teller.is_due
+
+
+def test_many_changes_are_no_storm() -> None:
+    heard = Heard()
+    teller = heard.teller()
+    for number in range(100):
+        teller.update({"a": number})
+        if teller.is_due:
+            teller.send({"a": number})
+    assert len(heard.reports) == 1
+    assert due(teller, heard, MIN_INTERVAL)
+
+
+def test_what_came_while_the_last_was_on_its_way_is_told_after_it() -> None:
+    heard = Heard()
+    teller = heard.teller()
+    teller.update({"a": 2})
+    teller.send({"a": 1})
+    assert due(teller, heard, MIN_INTERVAL)
+
+
+def test_what_does_not_arrive_is_told_less_and_less_often_and_news_do_not_hurry_it() -> None:
+    heard = Heard(refuses=PollResult(ProviderState.UNREACHABLE))
+    teller = heard.teller()
+    teller.update({"a": 0})
+    for number, delay in enumerate([*RETRY_SECONDS, RETRY_SECONDS[-1], RETRY_SECONDS[-1]], 1):
+        teller.send({"a": number - 1})
+        teller.update({"a": number})
+        assert not due(teller, heard, delay - 1)
+        assert due(teller, heard, 1)
+    heard.refuses = None
+    teller.send({"a": 99})
+    heard.now += MIN_INTERVAL
+    teller.update({"a": 100})
+    assert teller.is_due
+
+
+@pytest.mark.parametrize(("after", "delay"), [(120.0, 120.0), (1e9, 3600.0), (0.0, RETRY_SECONDS[0])])
+def test_whoever_asks_for_patience_gets_it(after: float, delay: float) -> None:
+    heard = Heard(refuses=PollResult(ProviderState.THROTTLED, retry_after=after))
+    teller = heard.teller()
+    teller.update({"a": 1})
+    teller.send({"a": 1})
+    assert not due(teller, heard, delay - 1)
+    assert due(teller, heard, 1)
+
+
+def test_the_thread_tells_the_latest_word_alone_and_ends_when_told() -> None:
+    heard = Heard()
+    teller = heard.teller()
+    for number in range(5):
+        teller.update({"a": number})
+    before = threading.active_count()
+    teller.start()
+    eventually(lambda: heard.reports)
+    teller.stop()
+    eventually(lambda: threading.active_count() == before)
+    assert heard.reports == [{"a": 4}]
+
+
+def test_a_thread_that_has_nothing_to_tell_yet_ends_when_told() -> None:
+    teller = Heard().teller()
+    before = threading.active_count()
+    teller.start()
+    teller.stop()
+    eventually(lambda: threading.active_count() == before)
+
+
+class Broken(Heard):
+    def post_action(self, action: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
+        self.reports.append(body)
+        raise ValueError("Invalid header value")
+
+
+def test_whatever_becomes_of_a_report_there_is_a_next() -> None:
+    heard = Broken()
+    teller = heard.teller()
+    teller.update({"a": 1})
+    teller.send({"a": 1})
+    assert due(teller, heard, RETRY_SECONDS[0])

@@ -1,0 +1,227 @@
+"""What has drifted is seen, told in words, and brought back; what belongs to others is told and stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.components import agent
+from aks_flex_node.agent.components.catalog import ALL
+from aks_flex_node.agent.drift.detection import MAX_DIFF_LINES, MAX_DIFF_WIDTH, detect_drift, parse_units
+from aks_flex_node.agent.drift.file_watcher import watch_paths
+from aks_flex_node.agent.jobs.repair import repair_drift
+from aks_flex_node.agent.jobs.self_update import compared_components
+from aks_flex_node.errors import ArtifactError
+from aks_flex_node.host.actions import (
+    DisableUnit,
+    MakeDirectory,
+    MakeLink,
+    Remove,
+    RestartUnit,
+    SetSysctl,
+    StopUnit,
+    WriteFile,
+)
+from tests.unit.agent.builders import Ready, config_of, empty_host, engine_on
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.reconcile.resources import ProgramTree
+    from aks_flex_node.host.actions import Action
+
+TOML = "/etc/containerd/config.toml"
+UNIT = "/etc/systemd/system/kubelet.service"
+KUBELET = "/opt/aks-flex-node/kubernetes/1.34.4"
+KUBECONFIG = "/var/lib/kubelet/bootstrap-kubeconfig"
+FOLLOWS: dict[str, object] = {"continuousMonitoring": True}
+
+
+def settled(config: NodeConfig | None = None) -> Engine:
+    """A machine on which everything is as it should be."""
+    host = empty_host()
+    engine = engine_on(host, config or config_of(FOLLOWS))
+    engine.stager = Ready(host)
+    for component in (agent.COMPONENT, *ALL):
+        engine.apply(component)
+    engine.sync_to_disk()
+    engine.applied_actions.clear()
+    return engine
+
+
+def file_at(engine: Engine, path: str) -> bytes:
+    return engine.host.read(path) or b""
+
+
+def test_a_machine_that_is_as_it_should_be_has_no_drift() -> None:
+    engine = settled()
+    assert detect_drift(engine) == ()
+    outcome = repair_drift(engine, compared_components)
+    assert (outcome.result, outcome.reason, outcome.message) == ("done", "", "")
+    assert engine.applied_actions == []
+
+
+@pytest.mark.parametrize(
+    ("action", "component", "said"),
+    [
+        (WriteFile(TOML, b"mine\n"), "containerd", f"{TOML} has other content"),
+        (Remove(UNIT), "kubelet", f"{UNIT} is missing"),
+        (MakeLink(UNIT, "/dev/null"), "kubelet", f"{UNIT} is masked"),
+        (MakeLink(TOML, "/srv/mine"), "containerd", f"{TOML} is a link to /srv/mine"),
+        (MakeDirectory("/var/lib/containerd", 0o777), "containerd", "/var/lib/containerd has mode 0777 and not 0700"),
+        (
+            MakeLink("/usr/local/bin/kubelet", "/srv/kubelet"),
+            "kubernetes",
+            f"/usr/local/bin/kubelet does not lead to {KUBELET}/bin/kubelet",
+        ),
+        (Remove("/usr/local/bin/kubelet"), "kubernetes", "/usr/local/bin/kubelet is missing"),
+        (
+            WriteFile(f"{KUBELET}/bin/kubelet", b"PROGRAM", 0o755),
+            "kubernetes",
+            f"{KUBELET} is damaged: bin/kubelet has other content",
+        ),
+        (StopUnit("containerd.service"), "containerd", "containerd.service is inactive"),
+        (DisableUnit("kubelet.service"), "kubelet", "kubelet.service is disabled"),
+        (SetSysctl("net.ipv4.ip_forward", "0"), "system", "net.ipv4.ip_forward is 0 and not 1"),
+        (StopUnit("aks-flex-node.service"), "service", "aks-flex-node.service is inactive"),
+    ],
+    ids=str,
+)
+def test_a_change_by_somebody_else_is_told_in_words_and_repaired(action: Action, component: str, said: str) -> None:
+    engine = settled()
+    engine.host.do(action)
+
+    (drift,) = detect_drift(engine)
+    assert (drift.component, drift.description) == (component, said)
+    outcome = repair_drift(engine, compared_components)
+    assert (outcome.result, outcome.reason, outcome.message) == ("done", "Repaired", f"Repaired: {said}.")
+    assert detect_drift(engine) == ()
+
+
+def test_a_service_whose_file_was_repaired_is_restarted_and_no_other() -> None:
+    engine = settled()
+    engine.host.do(WriteFile(TOML, b"mine\n"))
+    repair_drift(engine, compared_components)
+    assert [one for one in engine.applied_actions if isinstance(one, RestartUnit)] == [
+        RestartUnit("containerd.service", wait=False)
+    ]
+
+
+def test_how_a_file_differs_is_shown() -> None:
+    engine = settled()
+    engine.host.do(WriteFile(TOML, file_at(engine, TOML) + b"mine = true\n"))
+    (drift,) = detect_drift(engine)
+    assert drift.diff.splitlines()[-1] == "+mine = true"
+    assert drift.diff.startswith("--- wanted\n+++ found\n")
+
+
+def test_how_a_large_file_differs_is_shown_in_part() -> None:
+    engine = settled()
+    engine.host.do(WriteFile(TOML, b"mine = true\n" * 500 + b"x" * 1000))
+    (drift,) = detect_drift(engine)
+    lines = drift.diff.splitlines()
+    assert (len(lines), lines[-1]) == (MAX_DIFF_LINES + 1, "…")
+    repair_drift(engine, compared_components)
+    engine.host.do(WriteFile(TOML, file_at(engine, TOML) + b"x" * 1000))
+    (drift,) = detect_drift(engine)
+    assert max(map(len, drift.diff.splitlines())) == MAX_DIFF_WIDTH
+
+
+@pytest.mark.parametrize("content", [b"token: stolen\n", b"\xff\xfe"])
+def test_nothing_is_shown_of_a_secret_file(content: bytes) -> None:
+    engine = settled()
+    engine.host.do(WriteFile(KUBECONFIG, content, 0o600))
+    (drift,) = detect_drift(engine)
+    assert (drift.subject, drift.diff) == (KUBECONFIG, "")
+
+
+def test_a_file_that_is_no_text_is_not_shown() -> None:
+    engine = settled()
+    engine.host.do(WriteFile(TOML, b"\xff\xfe"))
+    (drift,) = detect_drift(engine)
+    assert drift.diff == ""
+
+
+@pytest.mark.parametrize("place", ["/etc/systemd/system", "/run/systemd/system", "/etc/systemd/system.control"])
+def test_a_drop_in_of_somebody_else_is_told_and_stays(place: str) -> None:
+    engine = settled()
+    path = f"{place}/kubelet.service.d/50-mine.conf"
+    engine.host.do(MakeDirectory(f"{place}/kubelet.service.d"))
+    engine.host.do(WriteFile(path, b"[Service]\nCPUQuota=10%\n"))
+
+    (drift,) = detect_drift(engine)
+    assert (drift.description, drift.foreign) == (f"{path} changes kubelet.service and is not ours", True)
+    assert repair_drift(engine, compared_components).result == "done"
+    assert engine.host.look(path) is not None
+
+
+def test_what_is_to_be_left_alone_is_neither_drift_nor_repaired() -> None:
+    engine = settled()
+    engine.host.do(WriteFile(TOML, b"mine\n"))
+    engine = replace(engine, ignored_paths=frozenset({TOML}))
+    assert detect_drift(engine) == ()
+    repair_drift(engine, compared_components)
+    assert file_at(engine, TOML) == b"mine\n"
+
+
+def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
+    engine = settled()
+
+    class Away(Ready):
+        def finish(self, program: ProgramTree, seconds: float) -> None:  # noqa: ARG002
+            raise ArtifactError("download-failed", "The mirror is away.", "Wait.", again=True)
+
+    engine.stager = Away(empty_host())
+    engine.host.do(Remove(f"{KUBELET}/bin/kubelet"))
+    outcome = repair_drift(engine, compared_components)
+    assert (outcome.result, outcome.reason, outcome.message, outcome.again) == (
+        "failed",
+        "download-failed",
+        "The mirror is away.",
+        True,
+    )
+
+
+def test_a_version_of_the_agent_that_cannot_be_had_keeps_no_repair_from_its_end() -> None:
+    class WithoutAgent(Ready):
+        def finish(self, program: ProgramTree, seconds: float) -> None:
+            if program.component == "agent":
+                raise ArtifactError("download-failed", "There is no such agent.", again=True)
+            super().finish(program, seconds)
+
+    engine = settled()
+    engine.config = config_of({**FOLLOWS, "agent.version": "9.9.9"})
+    engine.stager = WithoutAgent(engine.host)  # type: ignore[arg-type]
+    engine.host.do(WriteFile(TOML, b"mine\n"))
+    assert repair_drift(engine, compared_components).reason == "Repaired"
+    assert file_at(engine, TOML) != b"mine\n"
+
+
+def test_what_is_wanted_is_watched() -> None:
+    found = watch_paths(settled())
+    assert {
+        TOML,
+        UNIT,
+        "/usr/local/bin/kubelet",
+        f"{KUBELET}/bin/kubelet",
+        f"{KUBELET}/bin",
+        "/etc/systemd/system/aks-flex-node.service",
+        "/etc/systemd/system/multi-user.target.wants/kubelet.service",
+        "/etc/systemd/system/kubelet.service.d/",
+    } <= found
+    assert not [path for path in found if path.startswith("/var/lib/aks-flex-node")], "which it writes to itself"
+
+
+def test_the_agent_is_the_last_to_be_applied() -> None:
+    assert [component.name for component in ALL[-3:]] == ["tools", "release", "service"]
+
+
+def test_what_systemd_says_of_several_units_is_read() -> None:
+    text = "Id=a.service\nLoadState=loaded\nActiveState=active\n\nId=b.service\nLoadState=not-found\n"
+    found = parse_units(text)
+    assert {name: (unit.exists, unit.running) for name, unit in found.items()} == {
+        "a.service": (True, True),
+        "b.service": (False, False),
+    }

@@ -1,0 +1,140 @@
+"""Who a node is to Azure, who its operator is, and where that Azure is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aks_flex_node.agent.identity import azure_sign_in, cloud_endpoints
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.credentials import FirstWorkingCredential
+from aks_flex_node.azure.managed_identity import ArcCredential, ImdsCredential
+from aks_flex_node.errors import ConfigError
+from tests.unit.agent.config.builders import load_settings
+
+if TYPE_CHECKING:
+    from azure.core.credentials import TokenCredential
+
+    from aks_flex_node.agent.config.models import NodeConfig
+
+PRINCIPAL = {"clientId": "app-1", "clientSecret": "canary", "tenantId": "tenant-1"}
+FEDERATED = {"clientId": "app-1", "tokenFile": "/token", "tenantId": "tenant-1"}
+
+
+def config(**azure: Any) -> NodeConfig:
+    return load_settings({f"azure.{name}": value for name, value in azure.items()}).config
+
+
+@pytest.mark.parametrize(
+    ("azure", "kind"),
+    [
+        ({}, None),
+        ({"servicePrincipal": PRINCIPAL}, "servicePrincipal"),
+        ({"managedIdentity": {}}, "managedIdentity"),
+        ({"workloadIdentity": FEDERATED}, "workloadIdentity"),
+        ({"arc": {"enabled": True}}, "arc"),
+        ({"arc": {"enabled": True}, "servicePrincipal": PRINCIPAL}, "arc"),
+    ],
+)
+def test_a_node_has_one_identity_of_its_own(azure: dict[str, Any], kind: str | None) -> None:
+    assert azure_sign_in.identity_kind(config(**azure)) == kind
+
+
+@pytest.mark.parametrize(
+    ("azure", "name", "words"),
+    [
+        ({}, "azure-identity-missing", "names no Azure identity"),
+        ({"servicePrincipal": {"clientId": "a", "tenantId": "t"}}, "azure-identity-incomplete", "no clientSecret"),
+        ({"servicePrincipal": {"clientId": "a", "clientSecret": "s"}}, "azure-identity-incomplete", "no tenantId"),
+        (
+            {"workloadIdentity": {"clientId": "a", "tokenFile": "/x"}},
+            "azure-identity-incomplete",
+            "azure.workloadIdentity has no tenantId",
+        ),
+    ],
+)
+def test_what_is_missing_for_a_sign_in_is_told(azure: dict[str, Any], name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        azure_sign_in.require_identity(config(**azure))
+    assert caught.value.name == name
+
+
+def test_the_tenant_may_be_that_of_all_of_azure() -> None:
+    azure_sign_in.require_identity(config(tenantId="t", servicePrincipal={"clientId": "a", "clientSecret": "s"}))
+
+
+@pytest.mark.parametrize(
+    ("azure", "kind"), [({"arc": {"enabled": True}}, ArcCredential), ({"managedIdentity": {}}, ImdsCredential)]
+)
+def test_identities_of_the_machine_need_nothing_else(azure: dict[str, Any], kind: type) -> None:
+    assert isinstance(azure_sign_in.node_credential(config(**azure), None), kind)
+
+
+def test_a_federated_token_that_is_not_there_is_told() -> None:
+    with pytest.raises(AzureCallError, match="/token, which should hold a federated token, cannot be read") as caught:
+        azure_sign_in.node_credential(config(workloadIdentity=FEDERATED), None)
+    assert caught.value.name == "federated-token-unreadable"
+
+
+class Somebody:
+    """Signs in, or says why not."""
+
+    def __init__(self, name: str, error: str = "") -> None:
+        self.name, self.error, self.asked = name, error, 0
+
+    def get_token(self, *_: str, **__: Any) -> Any:
+        self.asked += 1
+        if self.error:
+            raise AzureCallError(self.error, f"Not {self.name}.", "", again=False)
+        return self.name
+
+
+def first_of(*candidates: Somebody) -> FirstWorkingCredential:
+    return FirstWorkingCredential(cast("list[TokenCredential]", candidates))
+
+
+def test_the_first_who_signs_in_stays_who_we_are() -> None:
+    person, machine, last = Somebody("person", "azure-cli-missing"), Somebody("machine"), Somebody("last")
+    either = first_of(person, machine, last)
+    assert {str(either.get_token(each)) for each in "xy"} == {"machine"}
+    assert (person.asked, machine.asked, last.asked) == (1, 2, 0)
+
+
+def test_where_nobody_signs_in_the_reasons_of_all_are_told() -> None:
+    with pytest.raises(AzureCallError) as caught:
+        first_of(Somebody("person", "azure-cli-missing"), Somebody("machine", "arc-agent-down")).get_token("x")
+    assert caught.value.name == "azure-cli-missing"
+    assert caught.value.message == "Not person. Not machine."
+
+
+@pytest.mark.parametrize(
+    ("azure", "manager", "login"),
+    [
+        ({}, "https://management.azure.com", "https://login.microsoftonline.com"),
+        ({"cloud": "AzureChinaCloud"}, "https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn"),
+        ({"cloud": "azureusgovernment"}, "https://management.usgovcloudapi.net", "https://login.microsoftonline.us"),
+        (
+            {"resourceManager": "https://management.usgovcloudapi.net"},
+            "https://management.usgovcloudapi.net",
+            "https://login.microsoftonline.us",
+        ),
+        (
+            {"cloud": "Ours", "resourceManager": "https://arm.example", "authorityHost": "https://login.example"},
+            "https://arm.example",
+            "https://login.example",
+        ),
+    ],
+)
+def test_clouds_are_where_they_are_known_to_be_or_where_the_configuration_says(
+    azure: dict[str, Any], manager: str, login: str
+) -> None:
+    of = config(**azure)
+    assert (cloud_endpoints.resource_manager(of), cloud_endpoints.authority_host(of)) == (manager, login)
+
+
+def test_a_cloud_that_nobody_knows_needs_its_address() -> None:
+    with pytest.raises(ConfigError) as caught:
+        cloud_endpoints.check_cloud(config(cloud="Ours"))
+    assert caught.value.name == "cloud-unknown"
+    cloud_endpoints.check_cloud(config(cloud="Ours", resourceManager="https://arm.example"))

@@ -1,0 +1,155 @@
+"""A node that has lost its way back to the cluster; the token itself is shown with a real provider."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.jobs.recovery import CredentialRecovery
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
+from tests.unit.agent.builders import engine_on
+from tests.unit.agent.daemon.fakes import READY, WELL, FakeHost, FakeProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.node_health import NodeHealth
+    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.readiness import NodeReadiness
+
+RESTART = RestartUnit("kubelet.service")
+
+
+@dataclass
+class FakeProof:
+    error: ClusterError | None = None
+    asked: list[str] = field(default_factory=list)
+
+    def wait_registered(self) -> Node:
+        self.asked.append("registered")
+        if self.error:
+            raise self.error
+        return READY
+
+    def wait_ready(self, seen: Callable[[Node], None]) -> Node:
+        self.asked.append("ready")
+        seen(READY)
+        return READY
+
+
+@dataclass
+class Scene:
+    sight: NodeHealth
+    provider: FakeProvider = field(default_factory=FakeProvider)
+    proof: FakeProof = field(default_factory=FakeProof)
+    host: FakeHost = field(default_factory=FakeHost)
+
+    def recovery(self) -> CredentialRecovery:
+        config = load_text((self.host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG, {}, {}).config
+        engine = engine_on(self.host, config)
+        return CredentialRecovery(engine, self.provider.real, cast("NodeReadiness", self.proof), lambda: self.sight)
+
+
+def test_a_node_that_came_back_meanwhile_is_left_alone() -> None:
+    scene = Scene(WELL)
+    assert scene.recovery().run().result == "done"
+    assert (scene.provider.acts, scene.host.done) == ([], [])
+
+
+def test_a_deleted_node_registers_anew_with_the_certificate_that_it_has() -> None:
+    scene = Scene(replace(WELL, node=None, node_missing=True))
+    outcome = scene.recovery().run()
+    assert (outcome.result, outcome.reason) == ("done", "Recovered")
+    assert "its Node was deleted" in outcome.message
+    assert (scene.provider.acts, scene.proof.asked) == ([], ["registered", "ready"])
+    assert RESTART in scene.host.done
+
+
+@pytest.mark.parametrize("standing", [ProviderState.UNREACHABLE, ProviderState.SIGN_IN_FAILED, ProviderState.DELETED])
+def test_without_a_new_token_nothing_is_touched_and_it_is_tried_again(standing: ProviderState) -> None:
+    scene = Scene(replace(WELL, has_certificate=False))
+    scene.provider.answers["regenerateToken"] = ProviderRequestError(PollResult(standing, "Not now."))
+    before = scene.host.read(CURRENT_CONFIG)
+    outcome = scene.recovery().run()
+    assert (outcome.result, outcome.reason, outcome.again) == ("failed", standing.value, True)
+    assert "Not now." in outcome.message
+    assert (scene.host.done, scene.host.read(CURRENT_CONFIG)) == ([], before)
+
+
+@pytest.mark.parametrize("url", ["", "http://provider.example/x", "nonsense"])
+def test_an_answer_without_a_good_url_touches_nothing(url: str) -> None:
+    scene = Scene(replace(WELL, has_kubeconfig=False))
+    scene.provider.answers["regenerateToken"] = {"configUrl": url}
+    outcome = scene.recovery().run()
+    assert (outcome.result, outcome.again, scene.host.done) == ("failed", True, [])
+
+
+def test_a_kubelet_that_does_not_come_back_is_told_with_its_cause() -> None:
+    scene = Scene(replace(WELL, node_missing=True), proof=FakeProof(ClusterError("node-not-registered", "It hangs.")))
+    outcome = scene.recovery().run()
+    assert (outcome.result, outcome.reason, outcome.message) == ("failed", "node-not-registered", "It hangs.")
+    assert outcome.again
+
+
+class WithToken(CredentialRecovery):
+    """One that has its new token already."""
+
+    def _fetch_bootstrap_token(self) -> None: ...
+
+
+WORN = replace(WELL, certificate_seconds=WELL.certificate_lifetime * 0.05)
+
+
+def test_a_certificate_that_is_about_to_end_is_replaced_before_it_does() -> None:
+    assert WORN.recovery_reason == "its certificate is about to end, and was not renewed"
+    assert WORN.lost_reason == ""  # it still works
+    scene = Scene(WORN)
+    scene.provider.answers["regenerateToken"] = ProviderRequestError(
+        PollResult(ProviderState.UNREACHABLE, "Not now.")
+    )
+    assert scene.recovery().run().result == "failed"
+    assert scene.host.done == []  # and nothing is given up without a new token
+
+
+def test_it_is_put_back_when_no_new_one_comes() -> None:
+    scene = Scene(WORN, proof=FakeProof(ClusterError("certificate-not-issued", "Nobody approved it.")))
+    current = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+    scene.host.do(MakeLink(current, "/var/lib/kubelet/pki/kubelet-client-1.pem"))
+    scene.host.done.clear()
+
+    outcome = WithToken(**vars(scene.recovery())).run()
+
+    assert (outcome.result, outcome.reason) == ("failed", "certificate-not-issued")
+    entry = scene.host.look(current)
+    assert entry
+    assert entry.target == "/var/lib/kubelet/pki/kubelet-client-1.pem"
+    assert scene.host.done[-1] == RESTART
+
+
+def by_azure(auth: str) -> FakeHost:
+    host = FakeHost()
+    document = json.loads((host.read(CURRENT_CONFIG) or b"").decode())
+    document["config"]["node"]["kubelet"]["auth"] = auth
+    host.do(WriteFile(CURRENT_CONFIG, json.dumps(document).encode(), 0o600))
+    host.done.clear()
+    return host
+
+
+@pytest.mark.parametrize("auth", ["exec", "certificate"])
+def test_a_node_that_comes_by_its_azure_identity_needs_no_token_of_the_provider(auth: str) -> None:
+    lost = replace(WELL, node=None, credentials_rejected=True, uses_tokens=auth == "exec")
+    scene = Scene(lost, host=by_azure(auth))
+    outcome = scene.recovery().run()
+    assert (outcome.result, outcome.reason) == ("done", "Recovered")
+    assert [name for name, _ in scene.provider.acts] == ["reportStatus"]  # by which it is let in again
+    assert Remove("/var/lib/kubelet/azure-token.json") in scene.host.done
+    assert (Remove("/var/lib/kubelet/pki/kubelet-client-current.pem") in scene.host.done) == (auth == "certificate")
+    assert RESTART in scene.host.done

@@ -1,0 +1,121 @@
+"""Works are begun one at a time, and each has an outcome, whatever becomes of it."""
+
+from __future__ import annotations
+
+import queue
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.components.agent import JOB_RESULT
+from aks_flex_node.agent.jobs.job_result import JobResult, write_result
+from aks_flex_node.agent.jobs.runner import JOB_UNIT, JobRunner, job_command
+from aks_flex_node.host.actions import StartUnit, StopUnit
+from aks_flex_node.host.host import CommandResult
+from tests.unit.agent.daemon.fakes import FakeHost
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.host import UnitState
+
+PROGRAM = "/usr/bin/aks-flex-node"
+
+
+def works_on(host: FakeHost) -> tuple[JobRunner, queue.Queue[JobResult]]:
+    heard: queue.Queue[JobResult] = queue.Queue()
+    return JobRunner(host, PROGRAM, heard.put, sleep=lambda _: None, now=lambda: 1.7e9), heard
+
+
+def test_a_work_is_a_unit_of_its_own_that_leaves_nothing_behind() -> None:
+    words = job_command(PROGRAM, "repair", ("--leave-alone=/etc/a",))
+    assert words[0] == "systemd-run"
+    assert {f"--unit={JOB_UNIT}", "--collect", "--wait"} <= set(words)
+    assert words[-4:] == (PROGRAM, "work", "repair", "--leave-alone=/etc/a")
+
+
+def test_its_outcome_is_what_it_wrote_down() -> None:
+    host = FakeHost()
+    host.outcomes = [JobResult("update", "rolled-back", "service-failed", "boom", version="2")]
+    works, heard = works_on(host)
+    assert works.start("update")
+    assert heard.get(timeout=10).reason == "service-failed"
+
+
+def test_a_second_one_waits_until_the_outcome_of_the_first_was_heard() -> None:
+    works, heard = works_on(FakeHost())
+    assert works.start("update")
+    assert not works.start("repair")
+    heard.get(timeout=10)
+    assert not works.start("repair")
+    works.clear()
+    assert works.start("repair")
+    heard.get(timeout=10)
+
+
+def test_an_old_outcome_is_not_taken_for_a_new_one() -> None:
+    host = FakeHost()
+    write_result(host, JOB_RESULT, JobResult("update", "done", version="1"))
+    host.outcomes = [None]
+    works, heard = works_on(host)
+    works.start("update")
+    outcome = heard.get(timeout=10)
+    assert (outcome.result, outcome.reason, outcome.again) == ("failed", "WorkEnded", True)
+
+
+class Refusing(FakeHost):
+    """systemd does not start anything; its journal has words of an earlier work."""
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
+        if argv[0] == "journalctl":
+            since = [word for word in argv if word.startswith("--since=@")]
+            return CommandResult(0, "" if since else "E0101 words of last week\n")
+        return CommandResult(1, err="Failed to start transient service unit: Unit was already loaded.\n")
+
+
+def test_what_systemd_says_is_told_when_the_work_itself_could_not() -> None:
+    works, heard = works_on(Refusing())
+    works.start("update")
+    message = heard.get(timeout=10).message
+    assert "already loaded" in message
+    assert "last week" not in message
+
+
+class Exhausted(FakeHost):
+    """There is no memory for another process."""
+
+    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
+        raise OSError(12, "Cannot allocate memory")
+
+
+def test_a_machine_without_memory_is_an_outcome_too() -> None:
+    works, heard = works_on(Exhausted())
+    works.start("update")
+    outcome = heard.get(timeout=10)
+    assert (outcome.result, outcome.again) == ("failed", True)
+    assert "Cannot allocate memory" in outcome.message
+
+
+class Ending(FakeHost):
+    """An earlier work ends at the third look."""
+
+    looks = 0
+
+    def unit(self, name: str) -> UnitState:
+        self.looks += 1
+        if self.looks == 4:
+            write_result(self, JOB_RESULT, JobResult("update", "done", version="2"))
+            self.do(StopUnit(name))
+        return super().unit(name)
+
+
+def test_an_earlier_work_is_waited_for() -> None:
+    host = Ending()
+    host.do(StartUnit(JOB_UNIT))
+    host.looks = 0
+    works, heard = works_on(host)
+    assert works.adopt_running()
+    assert works.running == "earlier"
+    assert (heard.get(timeout=10).version, host.works) == ("2", [])
+
+
+def test_where_none_is_under_way_nobody_waits() -> None:
+    works, _ = works_on(FakeHost())
+    assert not works.adopt_running()
+    assert works.running == ""

@@ -1,0 +1,131 @@
+"""A node on a machine that is only written down, and a configuration that waits for it."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, cast
+
+from aks_flex_node.agent.bootstrap.join import NodeJoin
+from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, FAILED_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.config.remote import parse_bundle
+from aks_flex_node.agent.jobs.update.job import UpdateJob
+from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.errors import ClusterError
+from aks_flex_node.host.actions import RestartUnit, StartUnit, WriteFile
+from tests.unit.agent.bootstrap.test_join import Proven
+from tests.unit.agent.builders import JOIN, Ready, empty_host, engine_on
+from tests.unit.agent.config.builders import settings
+from tests.unit.agent.jobs.update.fakes import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.jobs.job_result import JobResult
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.host.dry_run import RecordedHost
+
+OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", again=True)
+NOON = datetime(2025, 3, 5, 12, 0, tzinfo=timezone.utc)  # a Wednesday
+
+
+def bundle(values: dict[str, object] | None = None, version: str = "1") -> bytes:
+    text = settings({**JOIN, "kubernetes.version": "1.33.13", **(values or {})})
+    return json.dumps({"config": json.loads(text), "configVersion": version}).encode()
+
+
+class Noting(ProgressReporter):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class Scene:
+    def __init__(self, values: dict[str, object] | None = None) -> None:
+        """A machine that has joined with these settings, as version 1."""
+        self.host = empty_host()
+        self.cluster = Cluster(self.host)
+        self.watcher = Noting()
+        self.now = NOON
+        self.reachable: Callable[[NodeConfig], bool] = lambda _: True  # whether the API server is where it says
+        self.workshop: Callable[[RecordedHost], Ready] = Ready
+        made = parse_bundle(bundle(values), "test")
+        self.config = load_text(made.text, "test", {}, {}).config
+        engine = self.engine(self.config)
+        engine.stager = Ready(self.host)
+        NodeJoin(engine, Proven(self.host, self.config)).run()
+        self.host.do(WriteFile("/var/lib/kubelet/pki/kubelet-client-current.pem", b"PEM", 0o600))
+        config_store.commit_update(self.host, made, self.config, b"")
+
+    def engine(self, config: NodeConfig) -> Engine:
+        return engine_on(self.host, config)
+
+    def wants(self, values: dict[str, object] | None = None, version: str = "2") -> Scene:
+        self.host.do(WriteFile(NEXT_CONFIG, bundle(values, version), 0o600))
+        return self
+
+    def bench(self) -> NodeOperations:
+        return NodeOperations(
+            self.host,
+            self.engine,
+            self.watcher,
+            self._api,
+            lambda _: self.workshop(self.host),
+            self.cluster.world,
+            lambda: self.now,
+        )
+
+    def _api(self, config: NodeConfig) -> ApiClient:
+        if not self.reachable(config):
+            self.cluster.away = OFFLINE
+        elif self.cluster.away is OFFLINE:
+            self.cluster.away = None
+        return cast("ApiClient", self.cluster)
+
+    def run(self) -> JobResult:
+        self.host.done.clear()
+        return UpdateJob(self.bench()).run()
+
+    @property
+    def restarted(self) -> list[str]:
+        return [one.name for one in self.host.done if isinstance(one, RestartUnit | StartUnit)]
+
+    @property
+    def current(self) -> str:
+        """The version that is in effect, which all files agree about."""
+        document = self.document(CURRENT_CONFIG)
+        version = (self.host.read("/var/lib/aks-flex-node/config-version.txt") or b"").decode().strip()
+        assert version == document["configVersion"]
+        return version
+
+    def document(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.host.read(path) or b"{}")
+        return found
+
+    @property
+    def kubelet_settings(self) -> str:
+        return (self.host.read("/var/lib/kubelet/config.yaml") or b"").decode()
+
+    @property
+    def waits(self) -> bool:
+        return self.host.look(NEXT_CONFIG) is not None
+
+    @property
+    def under_way(self) -> bool:
+        return self.host.look(UPDATE_JOURNAL) is not None
+
+    @property
+    def failed(self) -> dict[str, Any]:
+        return self.document(FAILED_CONFIG)
+
+    @property
+    def node(self) -> Node:
+        return Node.read(self.cluster.shown())

@@ -1,0 +1,83 @@
+"""Why a configuration is not taken on, in words that a person can act on."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.agent.jobs.job_result import JobStatus
+from aks_flex_node.agent.jobs.update import admission
+from aks_flex_node.agent.jobs.update.admission import compare_configs
+from tests.unit.agent.builders import config_of
+from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.jobs.update.harness import NOON
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "server", "words"),
+    [
+        ("1.34.4", "v1.34.2", ""),
+        ("1.34.4", "v1.35.0", ""),
+        ("1.34.4", "v1.37.1", ""),
+        ("1.34.4", "v1.34.4-eks-1234", ""),
+        ("1.35.0", "v1.34.9", "Kubelet 1.35.0 is newer than the API server, which is v1.34.9"),
+        ("1.33.1", "v1.37.0", "4 minor versions older than the API server"),
+    ],
+)
+def test_a_kubelet_fits_its_api_server(kubelet: str, server: str, words: str) -> None:
+    verdict = admission.check_version_skew(config_of({"kubernetes.version": kubelet}), server)
+    assert (verdict is None) is (not words)
+    if verdict:
+        assert words in verdict.message
+        assert (verdict.result, verdict.reason) == (JobStatus.REFUSED, "SkewViolation")
+
+
+def test_a_downgrade_is_named_and_can_be_allowed() -> None:
+    older: dict[str, object] = {"kubernetes.version": "1.33.1"}
+    refused = admission.check_downgrade(compare_configs(config_of(), config_of(older)), config_of(older))
+    assert refused
+    assert "kubernetes 1.34.4 -> 1.33.1" in refused.message
+    allowed = config_of({**older, "updatePolicy.allowDowngrade": True})
+    assert admission.check_downgrade(compare_configs(config_of(), allowed), allowed) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "refused"),
+    [
+        ({}, "edge-1", False),
+        ({}, "edge-2", True),
+        ({"azure.targetCluster.resourceId": CLUSTER_ID}, "edge-1", False),
+        ({"azure.targetCluster.resourceId": CLUSTER_ID.upper()}, "edge-1", False),
+        ({"azure.targetCluster.resourceId": CLUSTER_ID.replace("cluster-1", "cluster-2")}, "edge-1", True),
+    ],
+    ids=str,
+)
+def test_a_configuration_for_another_node_or_cluster_is_refused(
+    values: dict[str, object], name: str, refused: bool
+) -> None:
+    here = config_of({"azure.targetCluster.resourceId": CLUSTER_ID})
+    verdict = admission.check_same_node(here, config_of(values), "edge-1", name)
+    assert (verdict is not None) is refused
+
+
+def test_only_what_disturbs_waits_for_the_window() -> None:
+    policy: dict[str, object] = {
+        "updatePolicy.maintenanceWindow": {"start": "02:00", "timeZone": "Europe/Berlin", "days": ["Saturday"]}
+    }
+    upgrade = config_of({**policy, "runc.version": "1.6.0"})
+    setting = config_of({**policy, "node.maxPods": 5, "npd.version": "1.35.0"})
+    verdict = admission.check_maintenance_window(compare_configs(config_of(), upgrade), upgrade, NOON)
+    assert verdict
+    assert "it opens on Saturday 2025-03-08 at 02:00 (Europe/Berlin)" in verdict.message
+    assert "runc 1.5.2 -> 1.6.0" in verdict.message
+    assert admission.check_maintenance_window(compare_configs(config_of(), setting), setting, NOON) is None
+
+
+@pytest.mark.parametrize(
+    ("left_out", "word"),
+    [("kubernetes.version", "kubernetes.version"), ("node.kubelet.serverURL", "serverURL")],
+)
+def test_a_configuration_that_lacks_something_is_refused(left_out: str, word: str) -> None:
+    verdict = admission.check_complete(config_of(without=[left_out]))
+    assert verdict
+    assert word in verdict.message
+    assert admission.check_complete(config_of(without=["azure.bootstrapToken.token"])) is None

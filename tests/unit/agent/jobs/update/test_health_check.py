@@ -1,0 +1,116 @@
+"""What a proof of a change looks for besides a Ready node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aks_flex_node.agent.jobs.update import health_check
+from aks_flex_node.agent.jobs.update.health_check import matches_version, running_pods
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import Action, Run
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult
+from tests.unit.agent.builders import config_of
+from tests.unit.agent.jobs.update.fakes import pod
+
+IMAGE = "mcr.microsoft.com/oss/kubernetes/pause:3.9"
+CTR = ("/usr/local/bin/ctr", "--namespace", "k8s.io")
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted", "same"),
+    [
+        ("v1.34.4", "v1.34.4", True),
+        ("v1.34.4-aks.1", "v1.34.4", True),
+        ("v1.34.40", "v1.34.4", False),
+        ("containerd://2.4.2", "containerd://2.4.2", True),
+        ("containerd://v2.4.2", "containerd://2.4.2", True),
+        ("containerd://1.7.29~ds1", "containerd://1.7.29", True),
+        ("containerd://2.4.1", "containerd://2.4.2", False),
+        ("", "v1.34.4", False),
+        ("anything", "", True),
+    ],
+)
+def test_a_node_shows_a_version_as_its_builder_wrote_it(shown: str, wanted: str, same: bool) -> None:
+    assert matches_version(shown, wanted) is same
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    made = pod()
+    for part, value in changes.items():
+        made[part] = {**made[part], **value}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("one", "counts"),
+    [
+        (changed(), True),
+        (changed(status={"phase": "Pending"}), False),
+        (changed(status={"conditions": [{"type": "Ready", "status": "False"}]}), False),
+        (changed(spec={"restartPolicy": "Never"}), False),
+        (changed(metadata={"deletionTimestamp": "now"}), False),
+    ],
+    ids=str,
+)
+def test_pods_that_run_and_are_meant_to_are_expected_again(one: dict[str, Any], counts: bool) -> None:
+    assert running_pods([one]) == ({"uid-web": "default/web"} if counts else {})
+
+
+class Runtime(RecordedHost):
+    """A containerd that has an image or has not, and starts containers or does not."""
+
+    def __init__(self, *, image: bool = True, left: bool = False, works: bool = True) -> None:
+        found = health_check.CONTAINER_NAME if left else ""
+        super().__init__(
+            {},
+            {
+                (*CTR, "images", "list", "--quiet"): CommandResult(0, f"{IMAGE if image else 'other'}\n"),
+                (*CTR, "tasks", "list", "--quiet"): CommandResult(0, found),
+                (*CTR, "containers", "list", "--quiet"): CommandResult(0, found),
+            },
+        )
+        self.works = works
+        self.ran: list[str] = []
+
+    def do(self, action: Action) -> None:
+        assert isinstance(action, Run)
+        assert action.argv[:3] == CTR
+        self.ran.append(" ".join(action.argv[3:5]))
+        if action.argv[3] == "run" and not self.works:
+            raise MachineError("action-failed", "runc: exec format error")
+
+
+def tried(host: Runtime) -> list[str]:
+    said: list[str] = []
+    health_check.run_container_smoke_test(host, config_of(), said.append)
+    return said
+
+
+def test_a_container_is_started_and_taken_away() -> None:
+    host = Runtime()
+    assert tried(host) == ["a container was started to try, and works"]
+    assert host.ran == ["run --detach"]
+
+
+def test_what_a_crash_left_of_a_trial_is_taken_away_first() -> None:
+    host = Runtime(left=True)
+    tried(host)
+    assert host.ran[:3] == ["tasks delete", "containers delete", "run --detach"]
+
+
+def test_without_the_image_nothing_is_tried_and_that_is_told() -> None:
+    host = Runtime(image=False)
+    assert tried(host) == [f"no container was started to try: {IMAGE} is not on this machine yet"]
+    assert host.ran == []
+
+
+def test_a_runtime_that_starts_no_container_is_the_cause() -> None:
+    host = Runtime(works=False, left=True)
+    with pytest.raises(MachineError) as caught:
+        tried(host)
+    assert caught.value.name == "container-does-not-start"
+    assert "exec format error" in caught.value.message
+    assert host.ran[-2:] == ["tasks delete", "containers delete"]

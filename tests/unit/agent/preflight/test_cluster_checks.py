@@ -1,0 +1,329 @@
+"""What name servers, the API server and publishers say."""
+
+from __future__ import annotations
+
+import json
+import ssl
+
+import pytest
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+from urllib3.exceptions import SSLError as HTTPSSLError
+
+from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
+from aks_flex_node.agent.preflight.cluster_checks import minor
+from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeResponse, RecordedNetworkProbe
+from aks_flex_node.agent.preflight.network import explain_probe_failure, parse_http_date, read_document, tls_context
+from tests.unit.agent.config.builders import PEM, TOKEN
+from tests.unit.agent.preflight.builders import (
+    ANSWERS,
+    NOW,
+    REVIEWS,
+    SERVER,
+    answering,
+    config,
+    findings,
+    fit,
+    host,
+    severities,
+    told,
+)
+
+NODE = frozenset({"kubelet.service"})
+CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+SILENT = ProbeFailed(ProbeFailure.SILENCE, "api.example refused the connection")
+UNTRUSTED = ProbeFailed(ProbeFailure.UNTRUSTED, "unable to get local issuer certificate")
+MIRROR = "https://mirror.example/flex"
+
+
+def test_a_name_that_nobody_knows_is_an_error() -> None:
+    situation = fit(network=RecordedNetworkProbe({"github.com": ("192.0.2.1",)}, ANSWERS))
+
+    assert severities(situation, "dns") == ["error", "error"]
+    assert "The name api.example cannot be looked up" in told(situation, "dns")
+
+
+def test_names_behind_a_proxy_are_the_proxys_matter() -> None:
+    settings = config({"proxy": {"https": "http://user:secret@proxy.example:3128", "noProxy": ["api.example"]}})
+    network = RecordedNetworkProbe({"api.example": ("192.0.2.1",)}, ANSWERS)
+
+    (found,) = findings(fit(config=settings, network=network), "dns")
+    assert "The name proxy.example cannot be looked up" in found.message
+    assert "secret" not in repr(found)
+
+
+def test_an_address_needs_no_name_server() -> None:
+    settings = config(
+        {"node": {"kubelet": {"serverURL": "https://192.0.2.9:443"}}, "artifacts": {"bundle": "/b.tar"}}
+    )
+
+    assert severities(fit(config=settings, network=RecordedNetworkProbe()), "dns") == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (UNTRUSTED, "The certificate that api.example shows was not signed by the cluster's CA"),
+        (
+            ProbeFailed(ProbeFailure.UNTRUSTED, "Hostname mismatch, certificate is not valid for 'x'"),
+            "is for another name",
+        ),
+        (ProbeFailed(ProbeFailure.UNTRUSTED, "certificate has expired"), "Look at the clock"),
+        (SILENT, "cannot be reached: api.example refused the connection"),
+        (ProbeFailed(ProbeFailure.NAME, "the name api.example cannot be looked up"), "See what the check dns says"),
+        (ProbeResponse(503), "status 503"),
+        (ProbeResponse(404), "is not a Kubernetes API server"),
+        (ProbeResponse(200, document={"hello": "world"}), "is not a Kubernetes API server"),
+    ],
+)
+def test_an_api_server_that_cannot_be_used_is_named_with_the_cause(
+    answer: ProbeResponse | ProbeFailed, words: str
+) -> None:
+    situation = answering({f"{SERVER}/version": answer})
+
+    assert severities(situation, "api-server") == ["error"]
+    assert words in told(situation, "api-server")
+
+
+def test_an_api_server_that_tells_strangers_nothing_is_well() -> None:
+    assert severities(answering({f"{SERVER}/version": ProbeResponse(401)}), "api-server") == ["ok"]
+
+
+def test_a_configuration_without_a_server_is_a_warning() -> None:
+    nothing = fit(config=config({"node": {"kubelet": {}}}))
+
+    assert severities(nothing, "api-server") == ["warning"]
+    assert severities(nothing, "token") == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [("v1.33.9", ["ok", "error"]), ("v1.38.0", ["ok", "warning"]), ("v1.37.0", ["ok"]), ("odd", ["ok"])],
+)
+def test_a_kubelet_must_not_be_newer_than_its_server_nor_much_older(server: str, expected: list[str]) -> None:
+    answer = {f"{SERVER}/version": ProbeResponse(200, NOW, {"gitVersion": server})}
+
+    assert severities(answering(answer), "api-server") == expected
+
+
+def test_a_version_is_read() -> None:
+    assert minor("v1.34.4-rc.1") == (1, 34)
+    assert minor("1") is None
+
+
+@pytest.mark.parametrize(
+    ("skew", "severity"), [(0, "ok"), (-29, "ok"), (45, "warning"), (-400, "error"), (4e6, "error")]
+)
+def test_the_clock_is_compared_with_the_servers(skew: float, severity: str) -> None:
+    assert severities(fit(now=lambda: NOW + skew), "clock") == [severity]
+
+
+def test_a_clock_that_is_long_past_is_wrong_whatever_the_server_says() -> None:
+    assert "1970-01-01" in told(fit(now=lambda: 86.0), "clock")
+
+
+def test_a_clock_that_cannot_be_compared_is_taken_as_it_is() -> None:
+    assert severities(answering({f"{SERVER}/healthz": SILENT}), "clock") == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "severity", "words"),
+    [
+        (ProbeResponse(401), "error", "does not know the bootstrap token"),
+        (ProbeResponse(201, document={"status": {"allowed": False}}), "error", "system:node-bootstrapper"),
+        (ProbeResponse(403), "warning", "status 403"),
+        (SILENT, "warning", "could not be asked"),
+        (UNTRUSTED, "warning", "could not be asked"),
+    ],
+)
+def test_a_token_is_tried(answer: ProbeResponse | ProbeFailed, severity: str, words: str) -> None:
+    situation = answering({REVIEWS: answer})
+
+    assert severities(situation, "token") == [severity]
+    assert words in told(situation, "token")
+
+
+def test_a_token_goes_to_nobody_but_the_server_that_the_ca_vouches_for() -> None:
+    situation = fit()
+    findings(situation, "token")
+    network = situation.network
+    assert isinstance(network, RecordedNetworkProbe)
+
+    (request,) = network.asked
+    assert request.authority is not None
+    assert request.url == REVIEWS
+    assert TOKEN not in repr(request)
+
+
+def test_a_malformed_token_is_refused_without_being_shown_or_sent() -> None:
+    situation = fit(config=config({"azure": {"bootstrapToken": {"token": "abc.def-wrong"}}}))
+
+    assert severities(situation, "token") == ["error"]
+    assert "abc.def-wrong" not in told(situation, "token")
+    assert isinstance(situation.network, RecordedNetworkProbe)
+    assert situation.network.asked == []
+
+
+def test_a_node_that_works_needs_no_token_and_one_that_signs_in_to_azure_neither() -> None:
+    node = host({CERTIFICATE: ""})
+    assert severities(answering({REVIEWS: ProbeResponse(401)}, owned_services=NODE, host=node), "token") == ["ok"]
+    identity = config({"azure": {"managedIdentity": {}, "bootstrapToken": None}})
+    assert severities(fit(config=identity), "token") == ["ok"]
+    assert severities(fit(config=config({"azure": {"bootstrapToken": None}})), "token") == ["error"]
+
+
+def test_a_token_file_that_is_not_there_is_named() -> None:
+    situation = fit(config=config({"azure": {"bootstrapToken": {"token": None, "tokenFile": "/etc/token"}}}))
+    assert severities(situation, "token") == ["error"]
+    assert "tokenFile names /etc/token, which is not there" in told(situation, "token")
+
+
+@pytest.mark.parametrize("check", ["dns", "api-server", "clock", "token", "artifacts"])
+def test_a_node_that_has_a_certificate_can_be_repaired_while_all_others_are_away(check: str) -> None:
+    changes = {"network": RecordedNetworkProbe(), "owned_services": NODE, "now": lambda: 0.0}
+
+    assert "error" not in severities(fit(host=host({CERTIFICATE: ""}), **changes), check)
+    if check != "token":  # it could not be tried
+        assert "error" in severities(fit(**changes), check)
+    assert severities(fit(host=host({CERTIFICATE: ""}), **{**changes, "owned_services": frozenset()}), check)
+
+
+def test_a_node_whose_first_token_was_refused_still_needs_a_good_one() -> None:
+    assert severities(answering({REVIEWS: ProbeResponse(401)}, owned_services=NODE), "token") == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (ProbeResponse(404), "There is no https://"),
+        (ProbeResponse(403), "refused with status 403"),
+        (SILENT, "artifacts.baseURL"),
+        (UNTRUSTED, "artifacts.caFile"),
+    ],
+)
+def test_a_file_that_cannot_be_fetched_is_an_error(answer: ProbeResponse | ProbeFailed, words: str) -> None:
+    first = missing_artifacts(fit())[0]
+    situation = answering({first.url: answer})
+
+    assert severities(situation, "artifacts") == ["error"]
+    assert words in told(situation, "artifacts")
+
+
+@pytest.mark.parametrize("stumble", [ProbeResponse(503), ProbeResponse(429), SILENT])
+def test_a_server_that_stumbles_once_is_asked_again(stumble: ProbeResponse | ProbeFailed) -> None:
+    first = missing_artifacts(fit())[0]
+    stumbles = dict.fromkeys((first.url, f"{SERVER}/version", REVIEWS), stumble)
+
+    for check in ("artifacts", "api-server", "token"):
+        assert severities(answering(stumbles, once=True), check) == ["ok"]
+
+
+def test_a_publisher_that_is_busy_is_a_warning_since_downloads_try_again() -> None:
+    first = missing_artifacts(fit())[0]
+
+    assert severities(answering({first.url: ProbeResponse(503)}), "artifacts") == ["warning"]
+    assert severities(answering({first.checksums[0]: ProbeResponse(503)}), "artifacts") == ["ok"]
+
+
+def test_a_certificate_that_is_not_trusted_is_not_asked_for_twice() -> None:
+    situation = answering({f"{SERVER}/version": UNTRUSTED})
+    findings(situation, "api-server")
+
+    assert isinstance(situation.network, RecordedNetworkProbe)
+    assert len(situation.network.asked) == 1
+
+
+def test_a_host_that_is_away_is_told_of_once() -> None:
+    silence = ProbeFailed(ProbeFailure.NAME, "the name dl.k8s.io cannot be looked up")
+    away = {each.url: silence for each in missing_artifacts(fit()) if "dl.k8s.io" in each.url}
+
+    assert len(away) == 3
+    assert severities(answering(away), "artifacts") == ["error"]
+
+
+def test_a_file_without_a_checksum_is_an_error_unless_its_hash_is_pinned() -> None:
+    first = missing_artifacts(fit())[0]
+    lost = dict.fromkeys(first.checksums, ProbeResponse(404))
+    pinned = config({"runc": {"sha256": {first.name: "0" * 64}}})
+
+    assert "no checksum of" in told(answering(lost), "artifacts")
+    assert severities(answering(lost, config=pinned), "artifacts") == ["ok"]
+
+
+def test_with_a_mirror_only_the_mirror_is_asked() -> None:
+    situation = fit(config=config({"artifacts": {"baseURL": MIRROR}}))
+    findings(situation, "artifacts")
+
+    assert isinstance(situation.network, RecordedNetworkProbe)
+    assert all(request.url.startswith(f"{MIRROR}/") for request in situation.network.asked)
+    assert "Nothing can be fetched from mirror.example" in told(situation, "artifacts")
+
+
+def test_what_is_installed_or_fetched_already_is_not_asked_for() -> None:
+    runc = missing_artifacts(fit())[0]
+    folder = f"/var/lib/aks-flex-node/artifacts/sha256-{'0' * 64}"
+    fetched = {f"{folder}/{runc.name}": "x", f"{folder}/.origin.json": json.dumps({"urls": [runc.url]})}
+    homes = ("kubernetes", "kubernetes-tools")
+    installed = {f"/opt/aks-flex-node/{home}/1.34.4/.manifest.json": "{}" for home in homes}
+
+    left = [artifact.component for artifact in missing_artifacts(fit(host=host({**fetched, **installed})))]
+    assert left == ["containerd", "cni", "npd"]
+    partial = {f"{folder}/{runc.name}.partial": "x", f"{folder}/.origin.json": fetched[f"{folder}/.origin.json"]}
+    assert runc in missing_artifacts(fit(host=host(partial)))
+
+
+def test_a_tarball_that_several_components_need_something_of_is_asked_for_once() -> None:
+    template = "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz"
+    needed = missing_artifacts(fit(config=config({"kubernetes": {"urlTemplate": template}})))
+    assert [each.component for each in needed] == ["runc", "containerd", "kubernetes", "cni", "npd"]
+
+
+def test_a_bundle_is_looked_into_and_nobody_is_asked() -> None:
+    needed = missing_artifacts(fit())
+    entries = [
+        {"component": "", "version": "", "url": each.url, "digest": "", "file": f"x/{each.name}", "size": 1}
+        for each in needed
+    ]
+    manifest = json.dumps({"format": 1, "arch": "amd64", "artifacts": entries})
+    whole = {"/bundle/manifest.json": manifest, **{f"/bundle/x/{each.name}": "x" for each in needed}}
+    settings = config({"artifacts": {"bundle": "/bundle"}})
+
+    assert severities(fit(config=settings, host=host(whole)), "artifacts") == ["ok"]
+    lacking = fit(config=settings, host=host(whole, without=(f"/bundle/x/{needed[0].name}",)))
+    assert f"does not hold {needed[0].name}" in told(lacking, "artifacts")
+    for nonsense in ("{", "[]", "[" * 100_000):
+        spoiled = fit(config=settings, host=host({"/bundle/manifest.json": nonsense}))
+        assert "makes no sense" in told(spoiled, "artifacts")
+    assert "There is no bundle" in told(fit(config=settings), "artifacts")
+    assert severities(fit(config=settings, host=host({"/bundle": "tar"})), "artifacts") == ["ok"]
+
+
+def test_dates_and_documents_are_read_and_nonsense_is_nothing() -> None:
+    assert parse_http_date("Sun, 15 Nov 2026 06:14:49 GMT") == 1794723289.0
+    assert parse_http_date("soon") is None
+    assert read_document(b'{"a": 1}') == {"a": 1}
+    assert read_document(b"<html>") == read_document(b"[1]") == read_document(b"[" * 100_000) == {}
+
+
+def test_a_ca_that_is_none_is_told_as_such() -> None:
+    assert tls_context(PEM.encode(), None).get_ca_certs()
+    with pytest.raises(ProbeFailed) as caught:
+        tls_context(b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n", None)
+    assert "node.kubelet.caCertData cannot be read" in caught.value.words
+
+
+def test_a_failure_is_told_in_plain_words() -> None:
+    refused = NewConnectionError(HTTPConnection("api.example", 443), "failed")
+    refused.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    late = ConnectTimeoutError(HTTPConnection("api.example", 443), "late")
+    untrusted = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    untrusted.verify_message = "self-signed certificate"
+
+    assert explain_probe_failure(refused, SERVER, None).words == "api.example:443 refused the connection"
+    assert (
+        explain_probe_failure(late, SERVER, None).words == "api.example:443 does not answer: no connection within 3 s"
+    )
+    assert (
+        "the proxy p.example:3128" in explain_probe_failure(late, SERVER, "http://user:secret@p.example:3128").words
+    )
+    assert explain_probe_failure(HTTPSSLError(untrusted), SERVER, None).cause is ProbeFailure.UNTRUSTED

@@ -1,0 +1,217 @@
+"""Who else is on the machine: on our ports, as another runtime, or as what is left of an earlier node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.preflight import build_context
+from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
+from aks_flex_node.agent.preflight.check import with_marked
+from aks_flex_node.agent.preflight.conflict_checks import link_names
+from aks_flex_node.agent.preflight.port_checks import NodePort, PortListener, conflicts, listeners
+from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
+from aks_flex_node.host.actions import MakeLink
+from aks_flex_node.host.host import CommandResult, UnitState
+from tests.unit.agent.preflight.builders import MACHINE, TCP, config, findings, fit, host, severities, told
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.dry_run import RecordedHost
+
+NODE = frozenset({"kubelet.service", "containerd.service"})
+ROW = "   0: {address}:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1\n"
+
+
+LINKS = "Inter-|   Receive\n face |bytes\n    lo: 1 2 3\n  eth0: 1 2\n flex0: 0 0\n"
+
+
+def row(port: int, address: str = "00000000", state: str = "0A", inode: str = "777") -> str:
+    return ROW.format(address=address, port=port, state=state, inode=inode)
+
+
+def with_listener(port: int, pid: int = 42, name: str = "nginx", **units: UnitState) -> RecordedHost:
+    """A machine on which a process listens."""
+    found = host(
+        {"/proc/net/tcp": TCP + row(port), f"/proc/{pid}/comm": f"{name}\n", f"/proc/{pid}/fd/.keep": ""},
+        {state.name: state for state in units.values()},
+    )
+    found.do(MakeLink(f"/proc/{pid}/fd/3", "socket:[777]"))
+    return found
+
+
+def running(name: str, pid: int = 42) -> UnitState:
+    return UnitState(name, exists=True, enabled=True, active="active", sub="running", pid=pid)
+
+
+def test_listeners_are_read_and_connections_are_not() -> None:
+    table = TCP + row(10250) + row(10248, "0100007F") + row(80, state="01")
+    sixth = row(10250, "00000000000000000000000000000000") + row(1, "0000000000000000FFFF00000100007F")
+
+    assert listeners(table) == [PortListener("0.0.0.0", 10250, "777"), PortListener("127.0.0.1", 10248, "777")]  # noqa: S104
+    assert [each.address for each in listeners(TCP + sixth)] == ["::", "127.0.0.1"]
+    assert listeners("") == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "expected"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "::", True),
+        ("127.0.0.1", "192.0.2.7", False),
+        ("0.0.0.0", "192.0.2.7", True),  # noqa: S104
+    ],
+)
+def test_only_an_address_that_overlaps_is_in_the_way(wanted: str, taken: str, expected: bool) -> None:
+    assert conflicts(NodePort(10248, "x", wanted), PortListener(taken, 10248, "1")) is expected
+
+
+def test_a_taken_port_is_an_error_that_names_who_holds_it() -> None:
+    (found,) = findings(fit(host=with_listener(10250)), "ports")
+
+    assert found.severity.value == "error"
+    assert "Port 10250 is taken by nginx (process 42); it is for the kubelet." in found.message
+    assert "ss -ltnp" in found.remedy
+
+
+def test_a_port_that_can_be_moved_says_how_and_one_that_may_be_needed_is_a_warning() -> None:
+    assert "containerd.metricsAddress" in told(fit(host=with_listener(10257)), "ports")
+    assert severities(fit(host=with_listener(10256)), "ports") == ["warning"]
+    moved = config({"containerd": {"metricsAddress": ""}})
+    assert severities(fit(host=with_listener(10257), config=moved), "ports") == ["ok"]
+
+
+def test_our_own_kubelet_may_hold_its_ports_and_nobody_else() -> None:
+    ours = with_listener(10250, name="kubelet", kubelet=running("kubelet.service"))
+    stranger = with_listener(10250, kubelet=running("kubelet.service", 7))
+
+    assert "error" not in severities(fit(host=ours, owned_services=NODE), "ports")
+    assert severities(fit(host=stranger, owned_services=NODE), "ports") == ["error"]
+
+
+@pytest.mark.parametrize(
+    "unit", ["docker.service", "containerd.service", "kubelet.service", "k3s.service", "crio.service"]
+)
+def test_another_runtime_that_runs_is_an_error_and_one_that_rests_a_warning(unit: str) -> None:
+    (found,) = findings(fit(host=host(units={unit: running(unit)})), "other-runtime")
+    assert found.severity.value == "error"
+    assert "sudo systemctl disable --now" in found.remedy
+    assert severities(fit(host=host(units={unit: UnitState(unit, exists=True)})), "other-runtime") == ["warning"]
+
+
+def test_our_own_services_are_no_strangers() -> None:
+    files = {"/proc/42/comm": "kubelet\n", "/proc/43/comm": "containerd\n"}
+    units = {"kubelet.service": running("kubelet.service"), "containerd.service": running("containerd.service", 43)}
+
+    assert severities(fit(host=host(files, units), owned_services=NODE), "other-runtime") == ["ok"]
+
+
+def test_a_service_of_ours_that_cannot_stay_up_is_no_stranger_under_another_process() -> None:
+    files = {"/proc/77/comm": "kubelet\n", "/proc/77/cgroup": "0::/system.slice/kubelet.service\n"}
+    units = {"kubelet.service": running("kubelet.service", 78)}
+
+    assert severities(fit(host=host(files, units), owned_services=NODE), "other-runtime") == ["ok"]
+    assert severities(fit(host=host(files)), "other-runtime") == ["error"]
+
+
+def test_a_runtime_without_a_unit_is_found_by_its_process() -> None:
+    assert "process 42, dockerd" in told(fit(host=host({"/proc/42/comm": "dockerd\n"})), "other-runtime")
+
+
+def test_what_runs_in_a_pod_of_our_node_is_the_pods_matter() -> None:
+    files = {"/proc/42/comm": "containerd\n", "/proc/42/cgroup": "0::/kubepods.slice/x\n"}
+
+    assert severities(fit(host=host(files), owned_services=NODE), "other-runtime") == ["ok"]
+    assert severities(fit(host=host(files)), "other-runtime") == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "severity"),
+    [
+        ("/etc/kubernetes/kubelet.conf", "error"),
+        ("/var/lib/kubelet/pki/kubelet.crt", "error"),
+        ("/etc/kubernetes/manifests/etcd.yaml", "error"),
+        ("/etc/cni/net.d/10-flannel.conflist", "warning"),
+        ("/var/lib/etcd/member/wal", "warning"),
+        ("/var/lib/containerd/io.containerd.content.v1.content/x", "warning"),
+        ("/sys/fs/cgroup/kubepods.slice/cgroup.procs", "warning"),
+        ("/usr/local/bin/kubelet", "warning"),
+        ("/etc/containerd/config.toml", "warning"),
+    ],
+)
+def test_leftovers(path: str, severity: str) -> None:
+    (found,) = findings(fit(host=host({path: "x"})), "leftovers")
+
+    assert found.severity.value == severity
+    assert found.remedy
+
+
+def test_pod_networks_that_are_still_up_are_told_with_what_to_type() -> None:
+    assert link_names(LINKS) == ["lo", "eth0", "flex0"]
+    assert "sudo ip link delete flex0" in told(fit(host=host({"/proc/net/dev": LINKS})), "leftovers")
+
+
+def test_a_package_is_removed_by_the_name_it_has_here() -> None:
+    asked = ("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", "docker.io", "docker-ce")
+    answer = CommandResult(1, "docker-ce installed\ndocker.io config-files\n", "no packages found")
+    units = {"docker.service": UnitState("docker.service", exists=True)}
+
+    assert "`sudo apt-get remove docker-ce` removes it" in told(
+        fit(host=host(units=units, answers={asked: answer})), "other-runtime"
+    )
+    assert "apt-get" not in told(fit(host=host(units=units)), "other-runtime")
+
+
+def test_podman_is_a_warning() -> None:
+    assert severities(fit(host=host({"/usr/bin/podman": ""})), "other-runtime") == ["warning"]
+
+
+def test_without_a_ledger_our_units_are_known_by_their_mark() -> None:
+    unit = "/etc/systemd/system/kubelet.service"
+    files = {
+        unit: f"# {MANAGED_MARK}\n",
+        "/var/lib/kubelet/pki/kubelet.crt": "",
+        "/etc/kubernetes/manifests/proxy.yaml": "",
+        "/proc/net/tcp": TCP + row(10250),
+        "/proc/42/comm": "kubelet\n",
+        "/proc/42/fd/.keep": "",
+    }
+    for text, severity in ((f"# {MANAGED_MARK}\n", "ok"), ("theirs", "error")):
+        found = host({**files, unit: text}, {"kubelet.service": running("kubelet.service")})
+        found.do(MakeLink("/proc/42/fd/3", "socket:[777]"))
+        plain = fit(host=found)
+        known = with_marked(plain, plain.specs)
+        for check in ("ports", "other-runtime", "leftovers"):
+            assert severity in severities(known, check), check
+            assert severity == "error" or "error" not in severities(known, check)
+
+
+def test_a_file_that_bears_our_mark_or_a_link_to_our_programs_is_not_replaced() -> None:
+    found = host({"/etc/containerd/config.toml": f"# {MANAGED_MARK}\n"})
+    found.do(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
+
+    assert severities(fit(host=found), "leftovers") == ["ok"]
+
+
+def test_artifacts_of_the_chosen_components_alone_are_asked_for() -> None:
+    found, settings = host(), config()
+    chosen = build_context(found, settings, MACHINE, Ledger(found, ()), {"runc", "kubelet"})
+
+    assert {artifact.component for artifact in missing_artifacts(chosen)} == {"runc"}
+    assert len(missing_artifacts(build_context(found, settings, MACHINE, Ledger(found, ())))) > 3
+
+
+def test_what_is_ours_is_not_left_over() -> None:
+    files = {
+        "/var/lib/kubelet/pki/kubelet.crt": "",
+        "/var/lib/containerd/x": "",
+        "/etc/cni/net.d/10-azure.conflist": "",
+        "/usr/local/bin/kubelet": "",
+        "/proc/net/dev": LINKS,
+        "/etc/kubernetes/manifests/proxy.yaml": "",
+    }
+    ours = {"owned_paths": frozenset({"/usr/local/bin/kubelet"}), "owned_services": NODE}
+    trees = frozenset({"/var/lib/kubelet", "/var/lib/containerd"})
+
+    assert severities(fit(host=host(files), owned_trees=trees, **ours), "leftovers") == ["ok"]

@@ -1,0 +1,174 @@
+"""What the machine is: its system, name, memory, processors, kernel and programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aks_flex_node.agent.preflight.host_checks import count_cpus, memory_total
+from aks_flex_node.agent.preflight.kernel_checks import enabled_controllers, kernel_version, swap_devices
+from aks_flex_node.host.host import CommandResult
+from tests.unit.agent.preflight.builders import MACHINE, config, findings, fit, host, severities, told
+
+
+def on(**changes: Any) -> Any:
+    """The fit machine, but for what the survey saw."""
+    return fit(machine=replace(MACHINE, **changes))
+
+
+def with_files(**files: str) -> Any:
+    """The fit machine, but for some files of /proc."""
+    return fit(host=host({f"/proc/{name}": text for name, text in files.items()}))
+
+
+def test_only_root_may() -> None:
+    assert severities(fit(uid=1000), "root") == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "severity"),
+    [
+        ("debian", "12", "ok"),
+        ("debian", "13", "ok"),
+        ("ubuntu", "22.04", "ok"),
+        ("ubuntu", "24.04", "ok"),
+        ("ubuntu", "20.04", "warning"),
+        ("debian", "", "warning"),
+        ("fedora", "41", "warning"),
+        ("", "", "warning"),
+    ],
+)
+def test_systems_that_were_tried_are_known(system: str, release: str, severity: str) -> None:
+    assert severities(on(system=system, release=release), "os") == [severity]
+
+
+@pytest.mark.parametrize(("arch", "severity"), [("amd64", "ok"), ("arm64", "ok"), ("riscv64", "error")])
+def test_architectures(arch: str, severity: str) -> None:
+    assert severities(on(arch=arch), "architecture") == [severity]
+
+
+def test_a_machine_that_systemd_did_not_boot_cannot_be_a_node() -> None:
+    situation = fit(machine=replace(MACHINE, systemd=False), host=host({"/proc/1/comm": "runit\n"}))
+
+    assert "started by runit" in told(situation, "systemd")
+
+
+@pytest.mark.parametrize(
+    ("hostname", "severity", "words"),
+    [
+        ("edge-1", "ok", "edge-1"),
+        ("EDGE-One", "ok", "The node will be called edge-one"),
+        ("edge_1", "error", "cannot be the name of a node"),
+        ("localhost", "error", "no name of its own"),
+        ("LocalHost", "error", "no name of its own"),
+        ("", "error", "none at all"),
+        ("-edge", "error", "cannot be the name of a node"),
+        ("e" * 64, "error", "64 characters"),
+    ],
+)
+def test_a_host_name_has_to_be_usable_as_a_node_name(hostname: str, severity: str, words: str) -> None:
+    (found,) = findings(on(hostname=hostname), "hostname")
+
+    assert found.severity.value == severity
+    assert words in found.message
+
+
+def test_a_configured_name_is_what_counts() -> None:
+    settings = config({"node": {"name": "edge-7"}})
+
+    assert severities(fit(config=settings, machine=replace(MACHINE, hostname="localhost")), "hostname") == ["ok"]
+    assert severities(fit(config=config({"node": {"name": "Edge_7"}})), "hostname") == ["error"]
+
+
+@pytest.mark.parametrize(("kib", "severity"), [(500_000, "error"), (1_000_000, "warning"), (2_000_000, "ok")])
+def test_memory(kib: int, severity: str) -> None:
+    assert severities(with_files(meminfo=f"MemTotal:  {kib} kB\n"), "memory") == [severity]
+
+
+def test_memory_that_nobody_tells_of_is_a_warning() -> None:
+    assert severities(fit(host=host(without=("/proc/meminfo",))), "memory") == ["warning"]
+    assert memory_total("MemFree: 1 kB\n") is None
+
+
+@pytest.mark.parametrize(("text", "count"), [("0-3\n", 4), ("0", 1), ("0-1,4,6-7\n", 5), ("", 0)])
+def test_a_list_of_processors_is_read(text: str, count: int) -> None:
+    assert count_cpus(text) == count
+
+
+@pytest.mark.parametrize(("online", "severity"), [("", "error"), ("0\n", "warning"), ("0-1\n", "ok")])
+def test_processors(online: str, severity: str) -> None:
+    assert severities(fit(host=host({"/sys/devices/system/cpu/online": online})), "cpu") == [severity]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "severity"),
+    [("4.15.0-1", "error"), ("4.19.0", "warning"), ("5.4.0-150-generic", "ok"), ("6.1", "ok"), ("odd", "warning")],
+)
+def test_kernels(kernel: str, severity: str) -> None:
+    assert severities(on(kernel=kernel), "kernel") == [severity]
+
+
+def test_a_kernel_version_is_read() -> None:
+    assert kernel_version("6.18.44-fc") == (6, 18)
+    assert kernel_version("") is None
+
+
+def test_without_control_groups_there_is_no_node() -> None:
+    unified = "/sys/fs/cgroup/cgroup.controllers"
+
+    assert severities(fit(host=host(without=(unified,))), "cgroups") == ["error"]
+    assert "lack the controller memory" in told(fit(host=host({unified: "cpuset cpu io pids\n"})), "cgroups")
+
+
+def test_control_groups_of_version_1_work_but_not_for_ever() -> None:
+    table = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n"
+    table += "".join(f"{name}\t1\t1\t1\n" for name in ("cpuset", "cpu", "cpuacct", "memory", "pids"))
+    folders = {f"/sys/fs/cgroup/{name}/tasks": "" for name in ("cpu,cpuacct", "cpuset", "memory", "pids")}
+    situation = fit(host=host({"/proc/cgroups": table, **folders}, without=("/sys/fs/cgroup/cgroup.controllers",)))
+
+    assert severities(situation, "cgroups") == ["warning"]
+    assert enabled_controllers(table + "hugetlb\t0\t1\t0\n") == {"cpuset", "cpu", "cpuacct", "memory", "pids"}
+
+
+def test_modules_may_be_loaded_built_in_or_loadable() -> None:
+    ask: dict[tuple[str, ...], CommandResult] = {
+        ("modprobe", "-n", "-q", "--", name): CommandResult(0) for name in ("overlay", "br_netfilter")
+    }
+    built_in = {
+        "/proc/filesystems": "\text4\nnodev\toverlay\n",
+        "/proc/sys/net/bridge/bridge-nf-call-iptables": "0\n",
+    }
+
+    assert severities(fit(host=host({"/proc/modules": ""}, answers=ask)), "modules") == ["ok"]
+    assert severities(fit(host=host({"/proc/modules": "", **built_in})), "modules") == ["ok"]
+
+
+def test_a_module_that_nobody_has_is_an_error_and_a_kernel_that_was_replaced_is_named() -> None:
+    installed = {"/proc/modules": "", f"/lib/modules/{MACHINE.kernel}/modules.dep": ""}
+
+    assert "no module overlay and no module br_netfilter" in told(with_files(modules=""), "modules")
+    assert "reboot" in told(with_files(modules=""), "modules")
+    assert "linux-modules-extra" in told(fit(host=host(installed)), "modules")
+
+
+def test_swap_is_a_warning() -> None:
+    table = "Filename\tType\tSize\tUsed\tPriority\n/dev/sda2 partition 1 0 -2\n/swapfile file 1 0 -3\n"
+
+    assert severities(with_files(swaps=table), "swap") == ["warning"]
+    assert swap_devices(table) == ["/dev/sda2", "/swapfile"]
+
+
+def test_a_missing_capability_is_only_noted() -> None:
+    assert severities(on(can_raise_limits=False), "capabilities") == ["ok"]
+    assert "CAP_SYS_RESOURCE" in told(on(can_raise_limits=False), "capabilities")
+
+
+def test_missing_programs_come_with_what_to_install() -> None:
+    lacking = fit(host=host(without=("/usr/sbin/iptables", "/usr/sbin/ip", "/usr/sbin/conntrack")))
+
+    needed, useful = findings(lacking, "programs")
+    assert (needed.severity.value, useful.severity.value) == ("error", "warning")
+    assert needed.remedy == "`sudo apt-get install -y iproute2 iptables`"
+    assert "conntrack" in useful.message

@@ -1,0 +1,127 @@
+"""The engine: what it does in which order, what it prepares, and what it remembers when something fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.components import runc
+from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.reconcile import planner
+from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.program_stager import artifact_sources, program_tree
+from aks_flex_node.agent.reconcile.resources import Directory, File, Service, Spec, Symlink, make_service
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import PlaceTree, Remove, StartUnit, WriteFile
+from aks_flex_node.host.dry_run import RecordedHost
+from tests.unit.agent.builders import MACHINE, Ready, config_of, empty_host, engine_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.agent.reconcile.observer import Facts
+    from aks_flex_node.host.actions import Action
+
+FILE = File("/etc/thing", b"content")
+SPEC = Spec((FILE, Service("thing.service", (FILE.path,), "print")))
+
+
+def component(spec: Spec = SPEC, seconds: float = 300.0) -> Component:
+    return Component("thing", "the thing", lambda _config, _machine: spec, timeout_seconds=seconds)
+
+
+class Breaking(RecordedHost):
+    """A host on which one kind of action fails."""
+
+    broken: type | None = None
+
+    def do(self, action: Action) -> None:
+        if self.broken and isinstance(action, self.broken):
+            raise MachineError("action-failed", f"Could not {action}.", "Look at it.")
+        super().do(action)
+
+
+def test_what_is_applied_is_true_and_applying_it_again_does_nothing() -> None:
+    host = empty_host()
+    engine = engine_on(host)
+    assert [str(action) for action in engine.apply(component())] == [
+        "write /etc/thing (0644, 7 bytes)",
+        "enable thing.service at boot",
+        "start thing.service",
+    ]
+    assert engine.apply(component()) == ()
+    assert engine.plan(component()).actions == ()
+
+
+def test_planning_changes_nothing() -> None:
+    host = empty_host()
+    engine_on(host).plan(component())
+    assert host.done == []
+
+
+def test_what_failed_half_way_is_finished_by_the_next_run() -> None:
+    host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
+    host.broken = StartUnit
+    with pytest.raises(MachineError):
+        engine_on(host).apply(component())
+    host.broken = None
+    assert [str(action) for action in engine_on(host).apply(component())] == ["start thing.service"]
+
+
+def test_a_service_that_was_written_for_but_not_restarted_is_restarted_by_the_next_run() -> None:
+    host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
+    engine_on(host).apply(component())
+    newer = File("/etc/thing", b"newer")
+    spec = Spec((newer, make_service("thing.service", (newer,))))
+    host.do(WriteFile("/etc/thing", b"newer"))  # and there the machine went down
+    assert [str(action) for action in engine_on(host).apply(component(spec))] == ["restart thing.service"]
+
+
+def test_a_step_that_takes_too_long_says_so_and_may_be_tried_again() -> None:
+    with pytest.raises(MachineError, match="the thing did not get done within 0 s") as caught:
+        engine_on(empty_host()).apply(component(seconds=0.0))
+    assert (caught.value.name, caught.value.again) == ("step-too-slow", True)
+
+
+def test_only_what_is_missing_is_prepared_and_there_is_room_for_it() -> None:
+    host = empty_host()
+    engine = engine_on(host)
+    workshop = engine.stager = Ready(host)
+    engine.apply(runc.COMPONENT)
+    engine.prepare(SEQUENCE)
+    assert workshop.prepared == ["containerd", "kubernetes", "cni", "npd", "kubernetes"]
+    assert host.look("/opt/aks-flex-node/kubernetes") is not None
+
+
+def test_a_removal_that_fails_goes_on_and_is_not_forgotten() -> None:
+    host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
+    spec = Spec((FILE, Symlink("/etc/link", "/there"), Directory("/etc/folder")))
+    engine, told = engine_on(host), list[str]()
+    engine.apply(component(spec))
+
+    def removal(facts: Facts) -> Iterator[Action]:
+        yield PlaceTree("/etc/.a", "/etc/a")
+        yield from planner.removal(facts)
+
+    host.broken = PlaceTree
+    failing = Component("thing", "the thing", lambda _config, _machine: spec, removal=removal)
+    done = engine.remove(failing, told.append)
+    assert [action.path for action in done if isinstance(action, Remove)] == [
+        "/etc/folder",
+        "/etc/link",
+        "/etc/thing",
+    ]
+    assert told == ["Could not put /etc/a in place."]
+    assert not engine.ledger.owned("thing").empty
+    host.broken = None
+    engine.remove(component(spec), told.append)
+    assert engine.ledger.owned("thing").empty
+
+
+def test_the_workshop_is_told_where_programs_come_from() -> None:
+    config = config_of({"artifacts.baseURL": "http://mirror:8080", "proxy.https": "http://proxy:3128"})
+    told = artifact_sources(config)
+    assert (told.base_url, told.https_proxy, told.parallel) == ("http://mirror:8080", "http://proxy:3128", 4)
+    (program,) = runc.desired(config, MACHINE).programs
+    assert str(program_tree(program).staging) == "/opt/aks-flex-node/runc/.1.5.2.flex-new"

@@ -1,0 +1,95 @@
+"""A machine that is to have a VPN, its Azure, and gateways that others have made there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.components.vpn import HOSTS, PROGRAM
+from aks_flex_node.agent.reconcile.node_state import NodeState, read
+from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_data
+from aks_flex_node.agent.vpn.connection import VpnConnection
+from aks_flex_node.agent.vpn.local_state import VpnRecord
+from aks_flex_node.agent.vpn.local_state import read_record as record_of
+from aks_flex_node.host.dry_run import RecordedHost
+from tests.unit.agent.builders import DATA, config_of, engine_on
+from tests.unit.agent.config.builders import CLUSTER_ID, PEM
+from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, Clock, FakeAzure, quick_pair, world
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.engine import Engine
+
+SETTINGS: dict[str, object] = {
+    "azure.vpn.enabled": True,
+    "azure.vpn.autoProvision": True,
+    "azure.targetCluster.resourceId": CLUSTER_ID,
+    "node.kubelet.serverURL": f"https://{API_NAME}:443",
+}
+FILES = {
+    PROGRAM: "",
+    HOSTS: "127.0.0.1 localhost\n",
+    "/proc/filesystems": "nodev\toverlay\n",
+    "/etc/systemd/system/x": "",
+}
+PAIR = f"{DATA}/vpn/aks-flex-node-edge-1-1.pem"
+
+
+class Site:
+    """A machine, its Azure, and runs of the agent, each of which knows only what is on the disk."""
+
+    def __init__(self, **settings: object) -> None:
+        self.azure = FakeAzure()
+        self.clock = Clock()
+        self.notes: list[str] = []
+        self.host = RecordedHost(FILES)
+        self.config = config_of({**SETTINGS, **{key.replace("__", "."): value for key, value in settings.items()}})
+        self.changes: dict[str, Any] = {}
+
+    def engine(self, config: NodeConfig | None = None) -> Engine:
+        return engine_on(self.host, config or self.config)
+
+    def connection(self, **words: bool) -> VpnConnection:
+        return VpnConnection(self.engine(), self.notes.append, world(self.azure, self.clock, **self.changes), **words)
+
+    def run(self, **words: bool) -> None:
+        self.connection(**words).run()
+
+    @property
+    def record(self) -> VpnRecord:
+        return record_of(self.host, self.config)
+
+    @property
+    def state(self) -> NodeState:
+        return read(self.host, f"{DATA}/state.json")
+
+
+def theirs(**changes: Any) -> dict[str, Any]:
+    clients = {
+        "vpnClientAddressPool": {"addressPrefixes": ["192.168.100.0/24"]},
+        "vpnClientProtocols": ["OpenVPN"],
+        "vpnAuthenticationTypes": ["Certificate"],
+        "vpnClientRootCertificates": [{"name": "theirs", "properties": {"publicCertData": "YWJj"}}],
+        **changes,
+    }
+    properties = {
+        "gatewayType": "Vpn",
+        "vpnType": "RouteBased",
+        "sku": {"name": "VpnGw1"},
+        "bgpSettings": {"asn": 65515},
+        "vpnClientConfiguration": clients,
+        "provisioningState": "Succeeded",
+    }
+    return {"id": GATEWAY, "location": "westeurope", "etag": '"1"', "properties": properties}
+
+
+def numbered(site: Site) -> None:
+    """Pairs that differ from run to run."""
+    made: list[int] = []
+
+    def pair(node: str) -> ClientCertificate:
+        made.append(1)
+        pem = (PEM * 2).encode()
+        return replace(quick_pair(node), name=f"aks-flex-node-{node}-{len(made)}", root=root_data(pem))
+
+    site.changes["make_certificate"] = pair

@@ -1,0 +1,141 @@
+"""What becomes of a tunnel when clocks, networks, releases and settings change under it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from aks_flex_node.agent.components.vpn import HOSTS, LINK
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase, write
+from aks_flex_node.agent.vpn import local_state
+from aks_flex_node.agent.vpn.client_certificate import make_client_certificate
+from aks_flex_node.errors import FlexError
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.host.dry_run import RecordedHost
+from aks_flex_node.host.host import CommandResult
+from tests.unit.agent.builders import DATA, MACHINE, config_of
+from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, NETWORK
+from tests.unit.agent.vpn.harness import FILES, PAIR, SETTINGS, Site
+
+STUB = "/run/systemd/resolve/stub-resolv.conf"
+SHOW = ("ip", "link", "show", "dev", LINK)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_a_certificate_that_was_made_long_ago_and_never_used_is_not_used_any_more(site: Site) -> None:
+    old = make_client_certificate("edge-1", days=0)
+    site.host.do(MakeDirectory(DATA, 0o700))
+    site.host.do(MakeDirectory(f"{DATA}/vpn", 0o700))
+    site.host.do(WriteFile(f"{DATA}/vpn/{old.name}.pem", old.pem, 0o600))
+    site.run()
+    assert site.azure.roots() == ["aks-flex-node-edge-1-1"]
+    assert site.host.look(f"{DATA}/vpn/{old.name}.pem") is None
+
+
+def test_a_certificate_of_a_clock_that_was_ahead_is_replaced(site: Site) -> None:
+    site.run()
+    site.host.do(WriteFile(PAIR, make_client_certificate("edge-1").pem, 0o600))
+    site.clock.seconds = 1_000_000_000.0
+    assert site.connection().is_renewal_due()
+
+
+def test_a_record_of_another_release_is_read_as_far_as_it_is_known(site: Site) -> None:
+    site.run()
+    told = json.loads(site.host.read(f"{DATA}/vpn.json") or b"")
+    told["operation"] = {"what": "x", "resource": GATEWAY, "api_version": "1", "colour": "blue"}
+    told["shape"] = "round"
+    site.host.do(WriteFile(f"{DATA}/vpn.json", json.dumps(told).encode(), 0o600))
+    assert site.record.roots == ("aks-flex-node-edge-1-1",)
+    assert site.record.operation
+    assert site.record.made
+
+
+def with_peer(site: Site, prefix: str) -> None:
+    told = {"peeringState": "Connected", "remoteAddressSpace": {"addressPrefixes": [prefix, "10.9.0.0/16"]}}
+    site.azure.documents[NETWORK]["properties"]["virtualNetworkPeerings"] = [{"properties": told}]
+
+
+def test_a_network_that_somebody_joins_with_the_clusters_cuts_no_machine_off() -> None:
+    site = Site()
+    address = {"family": "inet", "local": "172.16.5.9", "prefixlen": 24}
+    here = json.dumps([{"ifname": "eth0", "addr_info": [address]}])
+    site.host = RecordedHost(FILES, {("ip", "-j", "addr"): CommandResult(0, here)})
+    with_peer(site, "172.16.0.0/12")
+    site.run()
+    client = (site.host.read(f"{DATA}/vpn/client.conf") or b"").decode()
+    assert "route 10.9.0.0 255.255.0.0" in client
+    assert "route 172.16" not in client
+    assert any("172.16.0.0/12" in note for note in site.notes)
+
+
+def test_names_go_where_they_are_looked_up_now_and_nowhere_else() -> None:
+    site = Site()
+    site.run()
+    assert API_NAME.encode() in (site.host.read(HOSTS) or b"")
+    site.host.do(MakeDirectory("/run/systemd", 0o755))
+    site.host.do(MakeDirectory("/run/systemd/resolve", 0o755))
+    site.host.do(WriteFile(STUB, b""))
+    site.run(renew=True)
+    assert site.host.read(HOSTS) == b"127.0.0.1 localhost\n", "an old line would be believed for ever"
+    del site.azure.documents[NETWORK]["properties"]["dhcpOptions"]
+    site.azure.documents[CLUSTER_ID]["properties"]["nodeResourceGroup"] = "MC"
+    zone = "/subscriptions/sub-1/resourceGroups/MC/providers/Microsoft.Network/privateDnsZones/private.example"
+    site.azure.documents[f"{zone}/A/api"] = {"properties": {"aRecords": [{"ipv4Address": "10.1.0.77"}]}}
+    site.run(renew=True)
+    assert site.host.look(f"{DATA}/vpn/up") is None
+    assert (site.host.read(HOSTS) or b"").startswith(b"10.1.0.77 ")
+
+
+def test_a_script_that_the_tunnel_before_needs_stays_until_another_one_is_up() -> None:
+    site = Site()
+    site.host = RecordedHost({**FILES, STUB: ""})
+    site.run()
+    del site.azure.documents[NETWORK]["properties"]["dhcpOptions"]
+    site.changes["read_tunnel"] = lambda: None
+    with pytest.raises(FlexError, match="does not come up"):
+        site.run(renew=True)
+    assert site.host.look(f"{DATA}/vpn/up"), "the tunnel that is put back would not start without it"
+
+
+@pytest.mark.parametrize(
+    ("changes", "other"),
+    [
+        ({}, False),
+        ({"azure.vpn.renewDays": 60}, False),
+        ({"azure.vpn.gatewayName": "another"}, True),
+        ({"azure.vpn.dnsServers": ["10.1.0.5"]}, True),
+        ({"azure.vpn.enabled": False, "azure.vpn.gatewayName": "another"}, False),
+    ],
+    ids=str,
+)
+def test_it_is_seen_that_the_configuration_means_another_tunnel(
+    site: Site, changes: dict[str, Any], other: bool
+) -> None:
+    site.run()
+    assert local_state.is_settings_changed(site.host, config_of({**SETTINGS, **changes})) is other
+
+
+def test_a_setting_that_a_release_brings_makes_no_other_tunnel(site: Site) -> None:
+    plain = config_of(SETTINGS)
+    spelt = config_of({**SETTINGS, "azure.vpn.gatewayName": "aks-flex-node"})
+    assert local_state.settings_fingerprint(plain) == local_state.settings_fingerprint(spelt)
+
+
+@pytest.mark.parametrize(("there", "address"), [(True, "192.168.100.7"), (False, "192.168.100.2")])
+def test_a_node_is_known_by_its_address_in_the_tunnel_also_while_that_is_down(there: bool, address: str) -> None:
+    asked = ("ip", "-j", "route", "get", API_NAME)
+    came = "192.168.100.7" if there else "10.0.0.5"  # by the default route
+    answers: dict[tuple[str, ...], CommandResult] = {
+        asked: CommandResult(0, json.dumps([{"prefsrc": came}])),
+        SHOW: CommandResult(0 if there else 1),
+    }
+    host, config = RecordedHost(FILES, answers), config_of(SETTINGS)
+    write(host, f"{DATA}/state.json", NodeState(address="192.168.100.2").with_phase(Phase.NODE_JOINED))
+    assert local_state.with_stable_address(host, config, MACHINE).address == address

@@ -1,0 +1,134 @@
+"""One suite for every host. What a host cannot do is not in the suites that it runs; a real machine runs them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.host.actions import EnableUnit, MakeDirectory, RemoveTree, SetSysctl, StartUnit, WriteFile
+from aks_flex_node.host.dry_run import DryHost, RecordedHost
+from aks_flex_node.host.real import RootedHost
+from tests.hosts import disks, files, units
+from tests.hosts.fixtures import Stand
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLACE = "/place"
+
+
+def rooted(root: Path) -> RootedHost:
+    for folder in (PLACE, "/etc/systemd/system", "/proc/sys/vm"):
+        (root / folder[1:]).mkdir(parents=True)
+    return RootedHost(root)
+
+
+@pytest.fixture
+def rooted_stand(tmp_path: Path) -> Stand:
+    return Stand(rooted(tmp_path), PLACE)
+
+
+@pytest.fixture
+def recorded_stand() -> Stand:
+    host = RecordedHost({"/etc/systemd/system/other.service": ""})
+    host.do(MakeDirectory(PLACE))
+    return Stand(host, PLACE)
+
+
+@pytest.fixture(params=["rooted", "dry", "recorded"])
+def any_stand(request: pytest.FixtureRequest, tmp_path: Path) -> Stand:
+    if request.param == "dry":
+        return Stand(DryHost(rooted(tmp_path)), PLACE)
+    stand = request.getfixturevalue(f"{request.param}_stand")
+    assert isinstance(stand, Stand)
+    return stand
+
+
+class OnAnyHost:
+    @pytest.fixture
+    def stand(self, any_stand: Stand) -> Stand:
+        return any_stand
+
+
+class OnADisk:
+    @pytest.fixture
+    def stand(self, rooted_stand: Stand) -> Stand:
+        return rooted_stand
+
+
+class OnARecord:
+    @pytest.fixture
+    def stand(self, recorded_stand: Stand) -> Stand:
+        return recorded_stand
+
+
+class TestQuestions(OnAnyHost, files.Questions): ...
+
+
+class TestFileActions(OnAnyHost, files.FileActions): ...
+
+
+class TestEnabledUnits(OnAnyHost, units.EnabledUnits): ...
+
+
+class TestLeftovers(OnADisk, disks.Leftovers): ...
+
+
+class TestRefusals(OnADisk, disks.Refusals): ...
+
+
+class TestOwners(OnADisk, disks.Owners): ...
+
+
+class TestRunningUnits(OnARecord, units.RunningUnits): ...
+
+
+def test_a_dry_run_keeps_to_itself_what_it_is_told_to_do(tmp_path: Path) -> None:
+    below = rooted(tmp_path)
+    below.do(WriteFile("/place/file", b"old"))
+    dry = DryHost(below)
+    actions = (WriteFile("/place/file", b"new"), RemoveTree("/place"), SetSysctl("vm.panic_on_oom", "0"))
+
+    for action in (*actions, EnableUnit("a.service"), StartUnit("a.service")):
+        dry.do(action)
+
+    assert (below.read("/place/file"), below.names("/proc/sys/vm")) == (b"old", ())
+    assert not below.unit("a.service").enabled
+    assert (dry.look("/place"), dry.read("/proc/sys/vm/panic_on_oom")) == (None, b"0\n")
+    assert dry.unit("a.service").running
+    assert dry.done[:3] == list(actions)
+
+
+def test_a_dry_run_sees_what_lies_below_until_it_is_changed(tmp_path: Path) -> None:
+    below = rooted(tmp_path)
+    below.do(MakeDirectory("/place/d"))
+    below.do(WriteFile("/place/d/file", b"old", 0o600))
+    dry = DryHost(below)
+
+    assert (dry.read("/place/d/file"), dry.digest("/place/d/file")) == (b"old", below.digest("/place/d/file"))
+    assert (dry.look("/place/d/file"), dry.names("/place/d")) == (below.look("/place/d/file"), ("file",))
+
+
+def test_links_in_a_root_never_lead_out_of_it(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("secret")
+    host = rooted(root)
+    (root / "place/absolute").symlink_to(outside)
+    (root / "place/upwards").symlink_to("../../outside")
+
+    for name in ("absolute", "upwards"):
+        assert host.read(f"/place/{name}/file") is None
+        assert host.names(f"/place/{name}") == ()
+
+
+def test_a_unit_of_an_image_is_enabled_for_its_first_boot(tmp_path: Path) -> None:
+    host = rooted(tmp_path)
+    host.do(WriteFile("/etc/systemd/system/a.service", b""))
+    host.do(EnableUnit("a.service"))
+    host.do(StartUnit("a.service"))
+
+    assert (host.live, host.unit("a.service").exists, host.unit("a.service").running) == (False, True, False)
+    link = tmp_path / "etc/systemd/system/multi-user.target.wants/a.service"
+    assert str(link.readlink()) == "/etc/systemd/system/a.service"

@@ -1,0 +1,191 @@
+"""The tree of the artifact mirror has the publishers' own layout, and archives come out the same every time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_lab.errors import ToolError
+from aks_flex_lab.tools import artifacts, catalog
+from aks_flex_lab.tools.artifacts import ArchiveMember, make_archive, python_gzip
+from aks_flex_lab.tools.recipes import GoTool
+from aks_flex_lab.tools.toolbox import Toolbox
+from tests.unit.lab.tools.fakes import store_fake_tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXPECTED = """
+dl.k8s.io/release/stable-1.33.txt
+dl.k8s.io/release/stable-1.34.txt
+dl.k8s.io/release/stable-1.txt
+dl.k8s.io/release/stable.txt
+dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet
+dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet.sha256
+dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet.sha512
+dl.k8s.io/v1.33.13/bin/linux/amd64/kubeadm
+dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz
+dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz.sha512
+dl.k8s.io/release/v1.34.4/bin/linux/amd64/kubectl
+dl.k8s.io/release/v1.34.4/bin/linux/amd64/kubectl.sha256
+dl.k8s.io/release/v1.33.13/kubernetes-node-linux-amd64.tar.gz.sha256
+acs-mirror.azureedge.net/kubernetes/v1.34.4/binaries/kubernetes-node-linux-amd64.tar.gz
+packages.aks.azure.com/kubernetes/v1.33.13/binaries/kubernetes-node-linux-amd64.tar.gz
+github.com/containerd/containerd/releases/download/v1.7.29/containerd-1.7.29-linux-amd64.tar.gz
+github.com/containerd/containerd/releases/download/v2.4.2/containerd-2.4.2-linux-amd64.tar.gz.sha256sum
+github.com/opencontainers/runc/releases/download/v1.4.0/runc.amd64
+github.com/opencontainers/runc/releases/download/v1.5.2/runc.sha256sum
+github.com/containernetworking/plugins/releases/download/v1.9.1/cni-plugins-linux-amd64-v1.9.1.tgz
+github.com/containernetworking/plugins/releases/download/v1.7.1/cni-plugins-linux-amd64-v1.7.1.tgz.sha256
+github.com/containernetworking/plugins/releases/download/v1.7.1/cni-plugins-linux-amd64-v1.7.1.tgz.sha512
+github.com/kubernetes/node-problem-detector/releases/download/v1.34.0/node-problem-detector-v1.34.0-linux_amd64.tar.gz
+github.com/kubernetes/node-problem-detector/releases/download/v1.34.0/node-problem-detector-v1.34.0-linux_amd64.tar.gz.sha512
+""".split()
+
+
+@pytest.fixture(scope="module")
+def toolbox(tmp_path_factory: pytest.TempPathFactory) -> Toolbox:
+    """Every tool of the catalog, a few bytes each."""
+    box = Toolbox(tmp_path_factory.mktemp("cache"), "amd64")
+    for tool in box.tools:
+        if isinstance(tool, GoTool):
+            store_fake_tool(box.tool_directory(tool))
+    return box
+
+
+@pytest.fixture(scope="module")
+def tree(toolbox: Toolbox) -> Path:
+    return artifacts.artifact_tree(toolbox, compress=python_gzip)
+
+
+def names_in(archive: Path) -> list[str]:
+    with tarfile.open(archive) as tar:
+        return [member.name for member in tar if member.isfile()]
+
+
+@pytest.mark.parametrize("url", EXPECTED)
+def test_the_publishers_addresses_are_there(tree: Path, url: str) -> None:
+    assert (tree / url).is_file()
+
+
+def test_every_checksum_in_the_tree_is_right_and_in_its_publishers_form(tree: Path) -> None:
+    checked = 0
+    for path in tree.rglob("*"):
+        kind = path.suffix.removesuffix("sum").removeprefix(".")
+        if kind not in ("sha256", "sha512"):
+            continue
+        words = path.read_text().split()
+        bare = path.is_relative_to(tree / "dl.k8s.io")
+        file = path.with_suffix("") if bare else path.parent / words[1]
+        assert words == [hashlib.new(kind, file.read_bytes()).hexdigest(), *([] if bare else [file.name])]
+        checked += 1
+    assert checked > 30
+
+
+def test_the_stable_files_name_the_newest_of_all_and_of_each_minor(tree: Path) -> None:
+    release = tree / "dl.k8s.io" / "release"
+    assert {path.name: path.read_text() for path in release.glob("*.txt")} == {
+        "stable.txt": "v1.34.4",
+        "stable-1.txt": "v1.34.4",
+        "stable-1.34.txt": "v1.34.4",
+        "stable-1.33.txt": "v1.33.13",
+    }
+
+
+def test_archives_have_the_layout_of_their_publishers(tree: Path) -> None:
+    github = tree / "github.com"
+    containerd = "containerd/containerd/releases/download/v2.4.2/containerd-2.4.2-linux-amd64.tar.gz"
+    cni = "containernetworking/plugins/releases/download/v1.9.1/cni-plugins-linux-amd64-v1.9.1.tgz"
+    (npd,) = github.rglob("node-problem-detector-*.tar.gz")
+    assert names_in(github / containerd) == [
+        "bin/containerd",
+        "bin/containerd-shim-runc-v2",
+        "bin/containerd-stress",
+        "bin/ctr",
+    ]
+    assert "./bridge" in names_in(github / cni)
+    assert names_in(npd) == ["bin/health-checker", "bin/node-problem-detector", "config/settings.json"]
+    assert names_in(tree / "dl.k8s.io/v1.33.13/kubernetes-node-linux-amd64.tar.gz") == [
+        "kubernetes/node/bin/kube-proxy",
+        "kubernetes/node/bin/kubeadm",
+        "kubernetes/node/bin/kubectl",
+        "kubernetes/node/bin/kubelet",
+    ]
+
+
+def test_programs_are_links_and_not_copies(toolbox: Toolbox, tree: Path) -> None:
+    kubelet = toolbox.path("kubernetes", "kubelet", "1.34.4")
+    assert kubelet.samefile(tree / "dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet")
+
+
+def test_the_tree_is_made_once_and_again_when_a_tool_changes(tmp_path: Path) -> None:
+    runc = catalog.find_tool("runc", "1.4.0")
+    assert isinstance(runc, GoTool)
+    box = Toolbox(tmp_path, "amd64", (runc,))
+    store_fake_tool(box.tool_directory(runc))
+    first = artifacts.artifact_tree(box, compress=python_gzip)
+    assert artifacts.artifact_tree(box, compress=refuse) == first
+    bench = box.tool_directory(runc).build_directory("build")
+    bench.mkdir()
+    (bench / "runc").write_text("another build of the same version\n")
+    box.tool_directory(runc).commit("build", 1.0)
+    second = artifacts.artifact_tree(box, compress=python_gzip)
+    assert second != first
+    assert artifacts.clean_artifacts(box) > 0
+    assert artifacts.clean_artifacts(box) == 0
+    assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [second.name]
+
+
+def refuse(plain: Path, done: Path) -> None:
+    raise AssertionError(f"{plain} was packed into {done} again")
+
+
+def test_an_interrupted_tree_is_not_taken_for_a_whole_one(toolbox: Toolbox) -> None:
+    box = Toolbox(toolbox.cache, "amd64", tuple(tool for tool in toolbox.tools if tool.name == "containerd"))
+    with pytest.raises(AssertionError):
+        artifacts.artifact_tree(box, compress=refuse)
+    tree = artifacts.artifact_tree(box, compress=python_gzip)
+    assert len(list(tree.rglob("*.tar.gz"))) == 2
+    assert not list(tree.rglob(".*"))
+
+
+def test_a_missing_tool_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match=r"runc 1\.5\.2 is not there") as missing:
+        artifacts.artifact_tree(Toolbox(tmp_path, "amd64", catalog.tool_versions("runc")))
+    assert missing.value.name == "tool-missing"
+
+
+def test_the_same_files_make_the_same_archive_whenever_and_in_whatever_order(tmp_path: Path) -> None:
+    made = []
+    for turn, order in enumerate((("a", "b"), ("b", "a"))):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        members = []
+        for name in order:
+            (folder / name).write_text(f"the content of {name}")
+            (folder / name).chmod(0o700 if turn else 0o755)
+            os.utime(folder / name, (turn * 1000, turn * 1000))
+            members.append(ArchiveMember(f"bin/{name}", folder / name))
+        make_archive(members, folder / "made.tgz", python_gzip)
+        made.append((folder / "made.tgz").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_archive_members_belong_to_root_and_keep_being_programs(tmp_path: Path) -> None:
+    (tmp_path / "program").write_text("x")
+    (tmp_path / "program").chmod(0o755)
+    (tmp_path / "text").write_text("x")
+    members = [ArchiveMember("bin/program", tmp_path / "program"), ArchiveMember("text", tmp_path / "text")]
+    make_archive(members, tmp_path / "made.tgz", python_gzip)
+    with tarfile.open(tmp_path / "made.tgz") as archive:
+        entries = {entry.name: (entry.mode, entry.uid, entry.uname, entry.mtime) for entry in archive}
+    assert entries == {
+        "bin": (0o755, 0, "root", 0),
+        "bin/program": (0o755, 0, "root", 0),
+        "text": (0o644, 0, "root", 0),
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made.tgz", "program", "text"]

@@ -1,0 +1,205 @@
+"""Installing: what is there stays, nothing half-made is ever seen, and what cannot be right is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_lab.errors import ToolError, UsageError
+from aks_flex_lab.progress import NoProgress
+from aks_flex_lab.tools.installer import ToolInstaller
+from aks_flex_lab.tools.recipes import BuildRecipe, Checksum, Command, GoTool, ReleaseFile, machine_arch
+from aks_flex_lab.tools.releases import ReleaseDownloader
+from aks_flex_lab.tools.tool_store import ToolDirectory
+from tests.unit.lab.tools.fakes import FakeBuilder, FakeTransport, read_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+
+def release(command: str) -> ReleaseFile:
+    url = f"publisher.example/v1.2.3/{{arch}}/{command}"
+    return ReleaseFile(url, (Checksum(f"{url}.sha256", named=False),), (command,))
+
+
+COMMANDS = (Command("first", "example/first", ("--version",)), Command("second", "example/second", ("--version",)))
+TOOL = GoTool(
+    "example", "1.2.3", COMMANDS, BuildRecipe("pause"), (release("first"), release("second")), version_text="1.2.3"
+)
+
+
+class Told(NoProgress):
+    """A progress that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self.waiting = threading.Event()
+
+    def task(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:
+        if what == "tools" and "waiting" in doing():
+            self.waiting.set()
+        return nullcontext()
+
+    def finished(self, what: str, how: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.lines.append((what, how))
+
+
+def online(**contents: str) -> FakeTransport:
+    files: dict[str, bytes] = {}
+    for command, content in contents.items():
+        url = f"publisher.example/v1.2.3/{machine_arch()}/{command}"
+        files[url] = content.encode()
+        files[f"{url}.sha256"] = hashlib.sha256(content.encode()).hexdigest().encode()
+    return FakeTransport(files)
+
+
+def shelf_in(tmp_path: Path, tool: GoTool = TOOL) -> ToolDirectory:
+    return ToolDirectory(tmp_path / "tools", tool, machine_arch())
+
+
+def installer(tmp_path: Path, builder: FakeBuilder | None = None, web: FakeTransport | None = None) -> ToolInstaller:
+    return ToolInstaller(
+        logs=tmp_path / "logs",
+        lock=tmp_path / "tools" / ".lock",
+        builder=builder or FakeBuilder(),
+        downloader=ReleaseDownloader(web or FakeTransport(), seconds=0.5, pause=0),
+        progress=Told(),
+        version_output=read_program,
+    )
+
+
+def seen(tmp_path: Path) -> list[str]:
+    """What anybody who looks at the cache can see; hidden names are work in hand."""
+    return [path.name for path in (tmp_path / "tools").iterdir() if not path.name.startswith(".")]
+
+
+def test_without_a_network_a_tool_is_built_and_shelved_whole(tmp_path: Path) -> None:
+    shelf, making = shelf_in(tmp_path), installer(tmp_path)
+    making.install([shelf])
+    manifest = shelf.manifest()
+    assert manifest is not None
+    assert (manifest.source, [file.path for file in manifest.files]) == ("build", ["first", "second"])
+    assert manifest.files[0].sha256 == hashlib.sha256(shelf.command("first").read_bytes()).hexdigest()
+    assert isinstance(making.progress, Told)
+    assert making.progress.lines == [("example 1.2.3", "built")]
+
+
+def test_a_release_that_can_be_reached_is_preferred(tmp_path: Path) -> None:
+    shelf, builder = shelf_in(tmp_path), FakeBuilder()
+    installer(tmp_path, builder, online(first="I am 1.2.3", second="1.2.3 too")).install([shelf])
+    manifest = shelf.manifest()
+    assert manifest is not None
+    assert manifest.source == "release"
+    assert shelf.command("first").read_text() == "I am 1.2.3"
+    assert shelf.command("first").stat().st_mode & 0o111
+    assert builder.built == []
+    assert seen(tmp_path) == [shelf.path.name]
+    assert not shelf.downloads.exists()
+
+
+def test_a_build_can_be_asked_for_although_a_release_is_there(tmp_path: Path) -> None:
+    builder = FakeBuilder()
+    web = online(first="1.2.3", second="1.2.3")
+    installer(tmp_path, builder, web).install([shelf_in(tmp_path)], source="build")
+    assert builder.built == ["example 1.2.3"]
+    assert web.asked == []
+
+
+def test_what_is_on_its_shelf_is_not_made_again(tmp_path: Path) -> None:
+    builder = FakeBuilder()
+    for _ in range(2):
+        installer(tmp_path, builder).install([shelf_in(tmp_path)])
+    assert builder.built == ["example 1.2.3"]
+
+
+def test_an_interrupted_build_leaves_nothing_to_be_seen_and_goes_on_later(tmp_path: Path) -> None:
+    shelf = shelf_in(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        installer(tmp_path, FakeBuilder(breaks_after=1)).install([shelf])
+    assert shelf.manifest() is None
+    assert seen(tmp_path) == []
+    assert (shelf.build_directory("build") / "first").exists()
+    installer(tmp_path).install([shelf])
+    assert seen(tmp_path) == [shelf.path.name]
+    assert not shelf.build_directory("build").exists()
+
+
+def test_an_interrupted_download_keeps_the_files_that_came(tmp_path: Path) -> None:
+    shelf = shelf_in(tmp_path)
+    with pytest.raises(ToolError, match="404"):
+        installer(tmp_path, web=online(first="1.2.3")).install([shelf])
+    assert seen(tmp_path) == []
+    web = online(first="1.2.3", second="1.2.3")
+    installer(tmp_path, web=web).install([shelf])
+    assert shelf.manifest() is not None
+    assert [url for url, _ in web.asked if url.endswith("/first")] == []
+
+
+def test_a_failed_build_is_named_and_nothing_is_shelved(tmp_path: Path) -> None:
+    broken = FakeBuilder(breaks_after=0, error=ToolError("tool-build-failed", "example 1.2.3: build failed."))
+    with pytest.raises(ToolError, match=r"example 1\.2\.3: build failed"):
+        installer(tmp_path, broken).install([shelf_in(tmp_path)])
+    assert seen(tmp_path) == []
+
+
+def test_a_program_that_tells_another_version_is_refused(tmp_path: Path) -> None:
+    shelf = shelf_in(tmp_path)
+    with pytest.raises(ToolError, match=r"second does not say '1\.2\.3'") as refused:
+        installer(tmp_path, web=online(first="1.2.3", second="9.9.9")).install([shelf])
+    assert refused.value.name == "tool-version-check-failed"
+    log = tmp_path / "logs" / f"example-1.2.3-{machine_arch()}.log"
+    assert str(log) in refused.value.hint
+    assert "9.9.9" in log.read_text()
+    assert shelf.manifest() is None
+    assert not shelf.build_directory("release").exists()
+
+
+def test_a_damaged_tool_is_made_again(tmp_path: Path) -> None:
+    shelf, builder = shelf_in(tmp_path), FakeBuilder()
+    installer(tmp_path, builder).install([shelf])
+    shelf.command("second").write_text("cut")
+    assert shelf.manifest() is None
+    installer(tmp_path, builder).install([shelf])
+    assert shelf.manifest() is not None
+    assert len(builder.built) == 2
+
+
+def test_only_what_will_be_built_is_prepared_for(tmp_path: Path) -> None:
+    builder = FakeBuilder()
+    bare = dataclasses.replace(TOOL, name="bare", release=())
+    web = online(first="1.2.3", second="1.2.3")
+    installer(tmp_path, builder, web).install([shelf_in(tmp_path), shelf_in(tmp_path, bare)])
+    assert builder.prepared == ["bare 1.2.3"]
+
+
+def test_two_installations_at_once_make_a_tool_once(tmp_path: Path) -> None:
+    """The second is let in while the first is in the middle of its build, and has to wait."""
+    second = installer(tmp_path)
+
+    class SlowBuilder(FakeBuilder):
+        def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
+            thread.start()
+            assert isinstance(second.progress, Told)
+            assert second.progress.waiting.wait(10)
+            super().build(tool, arch, into, log)
+
+    shelf, slow = shelf_in(tmp_path), SlowBuilder()
+    thread = threading.Thread(target=second.install, args=([shelf],))
+    installer(tmp_path, slow).install([shelf])
+    thread.join(10)
+    assert not thread.is_alive()
+    assert isinstance(second.builder, FakeBuilder)
+    assert (slow.built, second.builder.built) == (["example 1.2.3"], [])
+
+
+def test_an_unknown_source_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no source 'moon'"):
+        installer(tmp_path).install([shelf_in(tmp_path)], source="moon")

@@ -1,0 +1,45 @@
+"""Which of a tenant's keys are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aks_flex_rp.auth.tenant_keys import parse_keys, token_issuers
+from tests.unit.rp.auth.token_issuer import STRANGER, TENANT, Issuer, rsa_key
+
+GOOD: dict[str, Any] = Issuer._shown("good", rsa_key("first"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "used"),
+    [
+        ({}, True),
+        ({"use": None}, True),
+        ({"issuer": "https://login.microsoftonline.com/{tenantid}/v2.0"}, True),
+        ({"issuer": f"https://login.microsoftonline.com/{TENANT}/v2.0"}, True),
+        ({"issuer": f"https://login.microsoftonline.com/{STRANGER}/v2.0"}, False),
+        ({"use": "enc"}, False),
+        ({"kid": None}, False),
+        ({"kty": "oct", "k": "c2VjcmV0"}, False),
+        ({"kty": "strange"}, False),
+        ({"n": None}, False),
+        ({"n": 5}, False),
+    ],
+)
+def test_keys_that_verify_for_this_tenant_are_used(changes: dict[str, Any], used: bool) -> None:
+    key = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
+    assert bool(parse_keys(TENANT, {"keys": [key]})) is used
+
+
+@pytest.mark.parametrize("keys", [None, 5, "x", {}, [5], [None], ["x"], [[]]])
+def test_what_is_no_list_of_keys_has_none(keys: object) -> None:
+    assert parse_keys(TENANT, {"keys": keys}) == {}
+
+
+def test_a_tenant_has_two_names() -> None:
+    assert token_issuers(TENANT, "https://login.example/{tenantid}/v2.0") == {
+        f"https://login.example/{TENANT}/v2.0",
+        f"https://sts.windows.net/{TENANT}/",
+    }

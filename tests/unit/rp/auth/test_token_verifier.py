@@ -1,0 +1,331 @@
+"""Which tokens are believed, who their callers are, and what is said of those that are not believed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+
+from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
+from aks_flex_rp.auth.auth_settings import AuthSettings
+from aks_flex_rp.auth.token_verifier import TokenVerifier
+from tests.unit.rp.auth.token_issuer import (
+    APP,
+    AUDIENCE,
+    OID,
+    STRANGER,
+    TENANT,
+    V2,
+    Issuer,
+    bearer,
+    claims,
+    curve_key,
+    public_pem,
+    rsa_key,
+)
+
+if TYPE_CHECKING:
+    from aks_flex_rp.callers import Caller
+
+INVALID = "InvalidAuthenticationToken"
+
+
+def asked(issuer: Issuer, token: str, **options: Any) -> Caller:
+    return asyncio.run(issuer.tokens(**options).caller(bearer(token)))
+
+
+def refused(issuer: Issuer, header: str) -> Unauthenticated:
+    with pytest.raises(Unauthenticated) as caught:
+        asyncio.run(issuer.tokens().caller(header))
+    return caught.value
+
+
+def ago(seconds: float) -> int:
+    return int(time.time() - seconds)
+
+
+def test_an_application_is_known_by_its_object_id_and_its_application_id() -> None:
+    caller = asked(Issuer(), Issuer().sign())
+    assert (caller.id, caller.kind, caller.tenant) == (OID, "Application", TENANT)
+    assert caller.ids == {OID, APP}
+
+
+def test_a_machines_identity_is_also_known_by_the_machine() -> None:
+    machine = "/subscriptions/s/resourcegroups/G/providers/Microsoft.HybridCompute/machines/Edge-1"
+    caller = asked(Issuer(), Issuer().sign(xms_mirid=machine))
+
+    assert caller.is_node(f"{machine.lower()}@{TENANT}")
+    assert not caller.is_node(f"{machine.lower()}0@{TENANT}")
+    assert not caller.is_node(f"{machine.lower()}@{STRANGER}")
+    assert machine.lower() not in caller.ids  # to which no role is given
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "ids"),
+    [
+        ({"xms_mirid": "/subscriptions/s/x/edge-1"}, "ManagedIdentity", {OID, APP}),
+        ({"idtyp": "user", "upn": "ann@example.com"}, "User", {OID}),
+        ({"idtyp": None, "scp": "user_impersonation"}, "User", {OID}),
+        ({"idtyp": None, "sub": "pairwise"}, "User", {OID}),
+        ({"idtyp": None, "appid": None, "azp": APP, "iss": V2, "ver": "2.0"}, "Application", {OID, APP}),
+        ({"idtyp": "user", "groups": [STRANGER.upper()]}, "User", {OID, STRANGER}),
+        ({"oid": OID.upper(), "sub": OID.upper(), "tid": TENANT.upper()}, "Application", {OID, APP}),
+    ],
+)
+def test_claims_say_what_kind_of_caller_it_is(changes: dict[str, Any], kind: str, ids: set[str]) -> None:
+    caller = asked(Issuer(), Issuer().sign(**changes))
+    assert str(caller.kind) == kind
+    assert caller.ids == ids
+
+
+def test_a_users_token_does_not_give_the_user_the_rights_of_the_program_it_was_made_with() -> None:
+    assert APP not in asked(Issuer(), Issuer().sign(idtyp="user")).ids
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"exp": ago(301)}, "ExpiredAuthenticationToken"),
+        ({"exp": -(10**30)}, "ExpiredAuthenticationToken"),
+        ({"exp": None}, INVALID),
+        ({"exp": "soon"}, INVALID),
+        ({"nbf": ago(-4000)}, INVALID),
+        ({"iat": ago(-4000)}, INVALID),
+        ({"aud": "https://graph.microsoft.com"}, "InvalidAuthenticationTokenAudience"),
+        ({"aud": AUDIENCE + ".evil.example"}, "InvalidAuthenticationTokenAudience"),
+        ({"aud": None}, INVALID),
+        ({"iss": f"https://sts.windows.net/{STRANGER}/"}, "InvalidAuthenticationTokenTenant"),
+        ({"iss": f"https://login.example/{STRANGER}/v2.0"}, "InvalidAuthenticationTokenTenant"),
+        ({"iss": None}, INVALID),
+        ({"tid": STRANGER}, "InvalidAuthenticationTokenTenant"),
+        ({"tid": None}, "InvalidAuthenticationTokenTenant"),
+        ({"oid": None}, INVALID),
+    ],
+)
+def test_a_token_that_does_not_hold_is_refused_with_arms_code(changes: dict[str, Any], code: str) -> None:
+    assert refused(Issuer(), bearer(Issuer().sign(**changes))).code == code
+
+
+@pytest.mark.parametrize(("claim", "seconds"), [("exp", 200), ("nbf", -200), ("iat", -200)])
+def test_clocks_may_differ_a_little(claim: str, seconds: float) -> None:
+    changes: dict[str, Any] = {claim: ago(seconds)}
+    assert asked(Issuer(), Issuer().sign(**changes)).id == OID
+
+
+@pytest.mark.parametrize("audience", [AUDIENCE, AUDIENCE + "/", "https://management.core.windows.net/"])
+def test_arms_audiences_are_accepted(audience: str) -> None:
+    assert asked(Issuer(), Issuer().sign(aud=audience)).id == OID
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"])
+def test_every_way_to_sign_with_an_rsa_key_is_accepted(algorithm: str) -> None:
+    assert asked(Issuer(), Issuer().sign(algorithm=algorithm)).id == OID
+
+
+@pytest.mark.parametrize(("curve", "algorithm"), [("P-256", "ES256"), ("P-384", "ES384")])
+def test_a_curve_signs_in_its_own_way(curve: str, algorithm: str) -> None:
+    issuer = Issuer({"curve": curve_key(curve)})
+    assert asked(issuer, issuer.sign("curve", algorithm)).id == OID
+
+
+def encoded(part: Any) -> bytes:
+    return base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=")
+
+
+def unsigned(algorithm: str) -> str:
+    return (encoded({"alg": algorithm, "kid": "first"}) + b"." + encoded(claims()) + b".").decode()
+
+
+def signed_with_the_public_key() -> str:
+    """The old trick: the verifier takes the public key, which everybody has, for a shared secret."""
+    text = encoded({"alg": "HS256", "kid": "first", "typ": "JWT"}) + b"." + encoded(claims())
+    mac = hmac.new(public_pem(rsa_key("first")), text, hashlib.sha256).digest()
+    return (text + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")).decode()
+
+
+def tampered() -> str:
+    head, _, signature = Issuer().sign().split(".")
+    return ".".join((head, encoded(claims(oid=STRANGER)).decode(), signature))
+
+
+def signed_by_another() -> str:
+    return jwt.encode(claims(), rsa_key("another"), "RS256", headers={"kid": "first"})
+
+
+def with_a_key_of_its_own() -> str:
+    """A header may carry or point to a key; whoever looks there believes anybody."""
+    shown = Issuer._shown("mine", rsa_key("another"))
+    headers = {"kid": "mine", "jwk": shown, "jku": "https://evil.example/keys"}
+    return jwt.encode(claims(), rsa_key("another"), "RS256", headers=headers)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        unsigned("none"),
+        unsigned("None"),
+        unsigned("RS256"),
+        signed_with_the_public_key(),
+        tampered(),
+        signed_by_another(),
+        with_a_key_of_its_own(),
+        Issuer().sign()[:-4],
+        Issuer().sign() + ".x",
+        "abc",
+        "a.b.c",
+        "é.è.ê",
+        "." * 50,
+        "x" * 20_000,
+        encoded([]).decode() + "." + encoded([]).decode() + ".",
+    ],
+)
+def test_forgeries_are_refused(token: str) -> None:
+    assert refused(Issuer(), bearer(token)).code == INVALID
+
+
+def test_a_key_that_is_too_short_verifies_nothing() -> None:
+    issuer = Issuer({"short": rsa_key("short", 1024)})
+    with pytest.warns(jwt.warnings.InsecureKeyLengthWarning):
+        token = issuer.sign("short")
+    assert refused(issuer, bearer(token)).code == INVALID
+
+
+@pytest.mark.parametrize("header", ["", "   ", "Bearer", "Bearer ", "Basic YTpi", "Negotiate", Issuer().sign()])
+def test_what_is_no_bearer_token_is_no_authentication(header: str) -> None:
+    answer = refused(Issuer(), header)
+    assert answer.code == "AuthenticationFailed"
+    assert answer.challenge.startswith(f'Bearer authorization_uri="https://login.microsoftonline.com/{TENANT}", ')
+
+
+def test_a_refusal_repeats_nothing_of_the_token_and_breaks_no_header() -> None:
+    token = Issuer().sign(exp=ago(999))
+    answer = refused(Issuer(), bearer(token))
+    assert answer.status == 401
+    assert 'error="invalid_token"' in answer.challenge
+    for text in (answer.challenge, answer.message, repr(answer)):
+        assert not any(part in text for part in token.split("."))
+        assert "\n" not in text
+    assert Unauthenticated("AuthenticationFailed", 'a "b" \\ \r\n é').challenge.count('"') == 4
+
+
+def test_a_key_that_the_tenant_has_changed_is_fetched_and_the_old_one_ends() -> None:
+    issuer = Issuer()
+    now = 0.0
+    old = issuer.sign()
+
+    async def rotate() -> None:
+        nonlocal now
+        tokens = issuer.tokens(monotonic=lambda: now)
+        await tokens.caller(bearer(old))
+        issuer.keys = {"second": rsa_key("second")}
+        now += 60
+        assert (await tokens.caller(bearer(issuer.sign("second")))).id == OID
+        with pytest.raises(Unauthenticated):  # another token, so that it is not the one already believed
+            await tokens.caller(bearer(jwt.encode(claims(x=1), rsa_key("first"), "RS256", headers={"kid": "first"})))
+
+    asyncio.run(rotate())
+
+
+def test_made_up_key_ids_do_not_make_us_flood_the_tenant() -> None:
+    issuer = Issuer()
+    now = 0.0
+
+    async def flood() -> None:
+        nonlocal now
+        tokens = issuer.tokens(monotonic=lambda: now)
+        await tokens.caller(bearer(issuer.sign()))
+        for moment in range(60):
+            now = float(moment)
+            token = jwt.encode(claims(), rsa_key("another"), "RS256", headers={"kid": f"made-up-{moment}"})
+            with pytest.raises(Unauthenticated):
+                await tokens.caller(bearer(token))
+
+    asyncio.run(flood())
+    assert len(issuer.asked) == 4  # metadata and keys, at the start and once more in a minute
+
+
+def test_many_who_come_at_once_make_one_question() -> None:
+    issuer = Issuer()
+
+    async def crowd() -> None:
+        tokens = issuer.tokens()
+        await asyncio.gather(*(tokens.caller(bearer(issuer.sign(n=n))) for n in range(20)))
+
+    asyncio.run(crowd())
+    assert len(issuer.asked) == 2
+
+
+def test_known_keys_serve_while_the_tenant_is_away() -> None:
+    issuer = Issuer()
+    now = 0.0
+
+    async def go_away() -> None:
+        nonlocal now
+        tokens = issuer.tokens(monotonic=lambda: now)
+        await tokens.caller(bearer(issuer.sign()))
+        issuer.away = True
+        now += 100_000
+        assert (await tokens.caller(bearer(issuer.sign(x=1)))).id == OID
+
+    asyncio.run(go_away())
+
+
+def test_a_tenant_that_was_never_reached_is_no_reason_to_call_a_token_wrong() -> None:
+    issuer = Issuer(away=True)
+    now = 0.0
+
+    async def come_back() -> None:
+        nonlocal now
+        tokens = issuer.tokens(monotonic=lambda: now)
+        with pytest.raises(TenantUnreachable, match="connection refused"):
+            await tokens.caller(bearer(issuer.sign()))
+        issuer.away = False
+        now += 5
+        assert (await tokens.caller(bearer(issuer.sign()))).id == OID
+
+    asyncio.run(come_back())
+
+
+def test_a_believed_token_is_looked_up_until_it_expires() -> None:
+    issuer, now = Issuer(), time.time()
+    token = bearer(issuer.sign(exp=int(now) + 60))
+
+    async def twice() -> None:
+        nonlocal now
+        tokens = issuer.tokens(clock=lambda: now)
+        assert tokens.cached(token) is None
+        caller = await tokens.caller(token)
+        assert tokens.cached(token) is caller
+        assert tokens.cached(token.encode()) is caller
+        assert tokens.cached(token + "x") is None
+        now += 60 + 301
+        assert tokens.cached(token) is None
+
+    asyncio.run(twice())
+
+
+def test_only_so_many_tokens_are_remembered() -> None:
+    issuer = Issuer()
+    shown = [bearer(issuer.sign(n=n)) for n in range(5)]
+
+    async def many() -> list[bool]:
+        tokens = issuer.tokens(remembered=3)
+        for each in shown:
+            await tokens.caller(each)
+        return [tokens.cached(each) is not None for each in shown]
+
+    assert asyncio.run(many()) == [False, False, True, True, True]
+
+
+def test_without_tenants_every_token_is_foreign() -> None:
+    with pytest.raises(Unauthenticated) as caught:
+        asyncio.run(TokenVerifier(AuthSettings()).caller(bearer(Issuer().sign())))
+    assert caught.value.code == "InvalidAuthenticationTokenTenant"
+    assert "authorization_uri" not in caught.value.challenge

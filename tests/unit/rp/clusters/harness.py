@@ -1,0 +1,60 @@
+"""A cluster in memory, with one node that may join it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_rp.clusters.csr_approver import ISSUE_GRACE_SECONDS, CsrApprover
+from aks_flex_rp.clusters.csr_policy import REQUESTS
+from aks_flex_rp.clusters.facts import KUBERNETES, ClusterFacts
+from tests.unit.rp.clusters.builders import Heard, request_for
+from tests.unit.rp.clusters.fakes import FakeApi
+
+FACTS = ClusterFacts("1.34.4", "https://nodes.example.com:443", "", "10.0.0.10")
+
+
+class Scene:
+    """One token for one node, one approver, and a cluster in memory."""
+
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.client = self.api.client()
+        self.heard = Heard()
+        self.approver = self.replica()
+        self.token = ""
+        self.api.put(KUBERNETES, {"spec": {"clusterIP": "10.0.0.1"}})
+
+    def replica(self, grace: float = ISSUE_GRACE_SECONDS) -> CsrApprover:
+        async def facts() -> ClusterFacts:
+            return FACTS
+
+        return CsrApprover("lab", self.client, self.heard, facts, grace)
+
+    async def mint(self, lifetime: timedelta = timedelta(hours=24)) -> None:
+        later = datetime.now(timezone.utc) + lifetime
+        self.token = (await bootstrap_tokens.mint_token(self.client, "edge-1", later)).id
+        self.heard.tokens["edge-1"] = self.token
+
+    async def has_token(self) -> bool:
+        return await bootstrap_tokens.find_token(self.client, self.token) is not None
+
+    def ask(self, name: str = "csr-1", **odd: Any) -> dict[str, Any]:
+        document = request_for("edge-1", **odd)
+        document["metadata"] = {"name": name}
+        document["spec"] |= {"username": f"system:bootstrap:{self.token}", "groups": [bootstrap_tokens.TOKEN_GROUP]}
+        return self.api.put(f"{REQUESTS}/{name}", document)
+
+    def now(self, name: str = "csr-1") -> dict[str, Any]:
+        return self.api.objects[f"{REQUESTS}/{name}"]
+
+    def has(self, name: str, *conditions: str, certificate: str = "", **more: str) -> dict[str, Any]:
+        """Somebody else has decided, or signed."""
+        listed = [{"type": one, "status": "True", "reason": "AutoApproved", **more} for one in conditions]
+        old = self.now(name).get("status", {}).get("conditions", [])
+        status = {"conditions": [*old, *listed]} | ({"certificate": certificate} if certificate else {})
+        return self.api.put(f"{REQUESTS}/{name}", {**self.now(name), "status": status})
+
+    def decisions(self, name: str = "csr-1") -> list[tuple[str, str]]:
+        return [(one["type"], one["reason"]) for one in self.now(name).get("status", {}).get("conditions", [])]

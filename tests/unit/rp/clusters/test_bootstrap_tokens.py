@@ -1,0 +1,81 @@
+"""Tokens that nobody will use any more."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from aks_flex_rp.clusters import bootstrap_tokens
+from tests.unit.rp.clusters.builders import in_loop
+from tests.unit.rp.clusters.fakes import merged
+from tests.unit.rp.clusters.harness import Scene
+
+
+@in_loop
+async def test_tokens_are_not_listed_when_there_is_nothing_to_look_for() -> None:
+    scene = Scene()
+    await scene.mint()
+    await scene.approver.tidy()
+    await scene.approver.changed("ADDED", scene.ask())
+    await scene.approver.tidy()
+
+    assert f"GET {bootstrap_tokens.SECRETS}" not in scene.api.calls
+
+
+@in_loop
+async def test_orphaned_tokens_are_swept_and_no_others_and_nobody_is_told() -> None:
+    scene = Scene()
+    await scene.mint()
+    orphan = await bootstrap_tokens.mint_token(
+        scene.client, "edge-2", datetime.now(timezone.utc) + timedelta(hours=24)
+    )
+    fresh = await bootstrap_tokens.mint_token(
+        scene.client, "edge-3", datetime.now(timezone.utc) + timedelta(hours=24)
+    )
+    young = {"metadata": {"creationTimestamp": bootstrap_tokens.format_time(datetime.now(timezone.utc))}}
+    path = f"{bootstrap_tokens.SECRETS}/bootstrap-token-{fresh.id}"
+    scene.api.put(path, merged(scene.api.objects[path], young))
+    scene.api.put(f"{bootstrap_tokens.SECRETS}/bootstrap-token-foreign", {"type": "theirs"})
+    await scene.approver.sweep()
+
+    assert await scene.has_token()
+    assert await bootstrap_tokens.find_token(scene.client, fresh.id)  # it may be just being made
+    assert await bootstrap_tokens.find_token(scene.client, orphan.id) is None
+    assert f"{bootstrap_tokens.SECRETS}/bootstrap-token-foreign" in scene.api.objects
+    assert scene.heard.told == []
+
+
+@in_loop
+async def test_a_token_that_expires_unused_is_told_and_then_removed() -> None:
+    scene = Scene()
+    await scene.mint(timedelta(seconds=-1))
+    scene.heard.deaf = True
+    with pytest.raises(ConnectionError):
+        await scene.approver.sweep()
+    assert await scene.has_token()
+
+    scene.heard.deaf = False
+    await scene.approver.sweep()
+    await scene.approver.sweep()
+    assert scene.heard.told == [("failed", "edge-1", "The token expired before it was used.")]
+    assert not await scene.has_token()
+
+
+@in_loop
+async def test_an_expired_token_that_the_cluster_removed_itself_is_told_too() -> None:
+    scene = Scene()
+    await scene.mint(timedelta(seconds=1))
+    await scene.approver.sweep()
+    path = f"{bootstrap_tokens.SECRETS}/bootstrap-token-{scene.token}"
+    expires = bootstrap_tokens.parse_time(
+        scene.api.objects[path]["metadata"]["annotations"][bootstrap_tokens.EXPIRES]
+    )
+    del scene.api.objects[path]
+    while datetime.now(timezone.utc) < expires:
+        await asyncio.sleep(0.05)
+    await scene.approver.sweep()
+    await scene.approver.sweep()
+
+    assert scene.heard.told == [("failed", "edge-1", "The token expired before it was used.")]

@@ -1,0 +1,30 @@
+"""What is told of a cluster as a whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_rp.clusters.controller import ClusterController
+from aks_flex_rp.clusters.facts import DNS
+from tests.unit.rp.clusters.builders import Heard, in_loop
+from tests.unit.rp.clusters.fakes import DIRECT, FakeApi
+
+
+@in_loop
+async def test_facts_are_told_at_every_look_and_again_when_they_could_not_be_taken() -> None:
+    api, heard = FakeApi(), Heard()
+    api.put("/version", {"gitVersion": "v1.34.4"})
+    api.put(DNS, {"spec": {"clusterIP": "10.0.0.10"}})
+    api.put("/apis/admissionregistration.k8s.io/v1", {})
+    watch = ClusterController("lab", DIRECT, heard)
+    watch.client = api.client()
+    heard.deaf = True
+    with pytest.raises(ConnectionError):
+        await watch.refresh()
+    heard.deaf = False
+    for _ in range(2):
+        await watch.refresh()
+    await watch.stop()
+
+    assert [facts.dns_service_ip for facts in heard.facts] == ["10.0.0.10", "10.0.0.10"]
+    assert await watch.facts() == heard.facts[0]

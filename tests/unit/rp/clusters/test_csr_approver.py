@@ -1,0 +1,248 @@
+"""The approver among replicas, rivals and failures that a real cluster shows too seldom."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from aks_flex_node.api.contract import LEFT_ANNOTATION
+from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_rp.clusters.csr_policy import ACCEPTED, REQUESTS
+from aks_flex_rp.clusters.node_controller import NODES
+from tests.unit.rp.clusters.builders import in_loop
+from tests.unit.rp.clusters.fakes import merged
+from tests.unit.rp.clusters.harness import Scene
+
+
+@in_loop
+async def test_the_service_knows_of_the_attempt_before_it_is_approved() -> None:
+    scene = Scene()
+    await scene.mint()
+    request = scene.ask()
+    scene.heard.deaf = True
+    with pytest.raises(ConnectionError):
+        await scene.approver.changed("ADDED", request)
+    assert scene.decisions() == []
+
+    scene.heard.deaf = False
+    await scene.approver.changed("ADDED", request)
+    assert scene.decisions() == [("Approved", "FlexNodeAccepted")]
+    assert scene.heard.about("edge-1") == ["attempted"]
+
+
+@in_loop
+async def test_what_was_denied_is_told_later_when_nobody_could_listen() -> None:
+    scene = Scene()
+    await scene.mint()
+    scene.heard.deaf = True
+    with pytest.raises(ConnectionError):
+        await scene.approver.changed("ADDED", scene.ask(as_user="system:node:edge-2"))
+    assert scene.decisions() == [("Denied", "FlexNodeRefused")]
+    assert await scene.has_token()
+
+    scene.heard.deaf = False
+    await scene.approver.tidy()
+    await scene.approver.tidy()
+    assert scene.heard.about("edge-1") == ["refused", "failed"]
+    assert not await scene.has_token()
+
+
+@in_loop
+async def test_a_token_ends_with_its_first_request_also_when_that_is_wrong() -> None:
+    scene = Scene()
+    await scene.mint()
+    await scene.approver.changed("ADDED", scene.ask(as_user="system:node:edge-2"))
+    why = "It asks to be 'system:node:edge-2', and may only be system:node:edge-1."
+    assert scene.heard.told == [("refused", "edge-1", "csr-1", why), ("failed", "edge-1", why)]
+    assert not await scene.has_token()
+
+    await scene.approver.changed("ADDED", scene.ask("csr-2"))
+    assert scene.decisions("csr-2") == [("Denied", "FlexNodeRefused")]
+
+
+@in_loop
+async def test_a_wrong_request_does_not_end_the_token_that_an_earlier_one_holds() -> None:
+    scene = Scene()
+    await scene.mint()
+    await scene.approver.changed("ADDED", scene.ask())
+    await scene.approver.changed("ADDED", scene.ask("csr-2", as_user="system:node:edge-2"))
+
+    assert scene.decisions("csr-2") == [("Denied", "FlexNodeRefused")]
+    assert "already used by request csr-1" in scene.heard.told[-1][3]
+    assert scene.heard.about("edge-1") == ["attempted", "refused"]
+    assert await scene.has_token()
+
+
+@in_loop
+async def test_a_node_that_is_deleted_between_claim_and_approval_gets_nothing() -> None:
+    scene = Scene()
+    await scene.mint()
+    token = await bootstrap_tokens.find_token(scene.client, scene.token)
+    assert token
+    await bootstrap_tokens.claim_token(scene.client, token, "csr-1", "uid-csr-1", datetime.now(timezone.utc))
+    del scene.heard.tokens["edge-1"]
+    await scene.approver.changed("ADDED", scene.ask())
+
+    assert scene.decisions() == [("Denied", "FlexNodeRefused")]
+    assert scene.heard.told == [("refused", "edge-1", "csr-1", "Node edge-1 has another token now, or is gone.")]
+    assert not await scene.has_token()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "decision"),
+    [
+        ({}, "Denied"),
+        ({"labels": {"kubernetes.azure.com/managed": "true"}}, "Denied"),
+        ({"labels": {"kubernetes.azure.com/managed": "false"}}, "Approved"),
+        ({"annotations": {LEFT_ANNOTATION: "then"}}, "Approved"),
+    ],
+    ids=["foreign", "of azure", "ours", "has left"],
+)
+@in_loop
+async def test_a_node_takes_no_other_nodes_name_and_may_come_back(metadata: dict[str, Any], decision: str) -> None:
+    scene = Scene()
+    await scene.mint()
+    scene.api.put(f"{NODES}/edge-1", {"metadata": metadata})
+    await scene.approver.changed("ADDED", scene.ask())
+
+    assert [one for one, _ in scene.decisions()] == [decision]
+    assert await scene.has_token() == (decision == "Approved")
+    if decision == "Denied":
+        why = "The cluster has a Node edge-1 that is not a flex node."
+        assert scene.heard.told == [("refused", "edge-1", "csr-1", why), ("failed", "edge-1", why)]
+
+
+@in_loop
+async def test_one_request_that_cannot_be_dealt_with_does_not_keep_the_others_waiting() -> None:
+    scene = Scene()
+    await scene.mint()
+    broken: dict[str, Any] = {"metadata": {}}
+    with pytest.raises(KeyError):
+        await scene.approver.listed([broken, scene.ask()])
+
+    assert scene.decisions() == [("Approved", "FlexNodeAccepted")]
+
+
+@in_loop
+async def test_a_signer_that_gives_up_ends_the_token_at_once() -> None:
+    scene = Scene()
+    await scene.mint()
+    await scene.approver.changed("ADDED", scene.ask())
+    await scene.approver.changed("MODIFIED", scene.has("csr-1", "Failed", message="no key"))
+
+    assert scene.heard.told[-1] == ("failed", "edge-1", "The cluster's signer refused it: no key")
+    assert not await scene.has_token()
+
+
+@in_loop
+async def test_a_good_request_that_somebody_else_approved_is_kept_also_by_a_replica_that_lags() -> None:
+    scene = Scene()
+    await scene.mint()
+    scene.ask()
+    stale = scene.has("csr-1", "Approved", certificate="signed")
+    await scene.approver.changed("MODIFIED", stale)
+    assert scene.heard.about("edge-1") == ["attempted", "issued"]
+
+    lagging = scene.replica()
+    await lagging.changed("MODIFIED", stale)  # its token is gone, and the mark is newer than what this one has seen
+    assert scene.decisions() == [("Approved", "AutoApproved")]
+    assert scene.heard.about("edge-1") == ["attempted", "issued"]
+
+
+@in_loop
+async def test_a_request_cannot_be_sent_with_the_mark_of_an_accepted_one() -> None:
+    scene = Scene()
+    await scene.mint()
+    request = scene.ask(as_user="system:node:edge-2")
+    request["metadata"]["annotations"] = {ACCEPTED: scene.token}
+    scene.api.put(f"{REQUESTS}/csr-1", request)
+    await scene.approver.changed("MODIFIED", scene.has("csr-1", "Approved", certificate="signed"))
+
+    assert f"{REQUESTS}/csr-1" not in scene.api.objects
+    assert not await scene.has_token()
+    assert "Its certificate was issued already" in scene.heard.told[0][3]
+
+
+@in_loop
+async def test_a_node_whose_token_is_renewed_while_it_joins_is_not_cut_off() -> None:
+    scene = Scene()
+    await scene.mint()
+    await scene.approver.changed("ADDED", scene.ask())
+    scene.heard.tokens["edge-1"] = "another"
+    signed = {**scene.now(), "status": {**scene.now()["status"], "certificate": "signed"}}
+    await scene.approver.changed("MODIFIED", scene.api.put(f"{REQUESTS}/csr-1", signed))
+
+    assert scene.heard.about("edge-1") == ["attempted", "issued"]
+
+
+@in_loop
+async def test_when_the_claim_is_lost_to_another_replica_the_request_is_denied() -> None:
+    scene = Scene()
+    await scene.mint()
+    token = await bootstrap_tokens.find_token(scene.client, scene.token)
+    assert token
+    at = datetime.now(timezone.utc)
+    first = await bootstrap_tokens.claim_token(scene.client, token, "csr-1", "uid-csr-1", at)
+    second = await bootstrap_tokens.claim_token(
+        scene.client, token, "csr-2", "uid-csr-2", at
+    )  # from what it has read before
+
+    assert first
+    assert second
+    assert first.claim == second.claim
+    await scene.approver.changed("ADDED", scene.ask("csr-2"))
+    assert scene.decisions("csr-2") == [("Denied", "FlexNodeRefused")]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [({"certificate": "signed"}, "issued"), ({"conditions": [{"type": "Failed", "message": "no key"}]}, "failed")],
+    ids=["issued", "failed"],
+)
+@in_loop
+async def test_the_service_knows_how_it_ended_before_the_token_goes(outcome: dict[str, Any], told: str) -> None:
+    scene = Scene()
+    await scene.mint()
+    await scene.approver.changed("ADDED", scene.ask())
+    ended = scene.api.put(f"{REQUESTS}/csr-1", merged(scene.now(), {"status": outcome}))
+    scene.heard.deaf = True
+    with pytest.raises(ConnectionError):
+        await scene.approver.changed("MODIFIED", ended)
+    with pytest.raises(ConnectionError):
+        await scene.approver.tidy()
+    assert await scene.has_token()
+
+    scene.heard.deaf = False
+    later = scene.replica()  # has seen none of it
+    await later.sweep()
+    await later.tidy()
+    assert scene.heard.about("edge-1") == ["attempted", told]
+    assert not await scene.has_token()
+
+
+@in_loop
+async def test_the_time_of_a_claim_ends_whether_or_not_its_request_is_still_there() -> None:
+    scene = Scene()
+    await scene.mint()
+    approver = scene.replica(grace=0)
+    await approver.changed("ADDED", scene.ask())
+    del scene.api.objects[f"{REQUESTS}/csr-1"]
+    await approver.tidy()
+
+    assert scene.heard.told[-1] == ("failed", "edge-1", "No certificate was issued within 0 s.")
+    assert not await scene.has_token()
+
+
+@in_loop
+async def test_others_requests_are_left_alone() -> None:
+    scene = Scene()
+    request = scene.ask()
+    request["spec"] |= {"username": "system:bootstrap:kubeadm", "groups": ["system:bootstrappers"]}
+    await scene.approver.changed("ADDED", request)
+    request["spec"] |= {"username": "system:node:cloud-1", "signerName": "kubernetes.io/kubelet-serving"}
+    await scene.approver.changed("ADDED", request)
+
+    assert scene.decisions() == []
+    assert scene.heard.told == []

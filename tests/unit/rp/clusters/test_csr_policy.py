@@ -1,0 +1,114 @@
+"""What is granted, and what is refused and why."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
+from cryptography.x509.oid import NameOID
+
+from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP
+from aks_flex_rp.clusters.csr_policy import BootstrapExpectation, CsrVerdict, check_csr
+from tests.unit.rp.clusters.builders import request_for
+
+TOKEN = "abc123"
+
+
+def sent(document: dict[str, Any], user: str, *groups: str) -> dict[str, Any]:
+    """A request as the API server has taken it."""
+    document["metadata"] = {"name": "csr-1", "uid": "uid-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    document["spec"] |= {"username": user, "groups": [*groups, "system:authenticated"]}
+    return document
+
+
+def joining(user: str = f"system:bootstrap:{TOKEN}", **odd: Any) -> CsrVerdict:
+    document = sent(request_for("edge-1", **odd), user, TOKEN_GROUP, "system:bootstrappers")
+    return check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ec.generate_private_key(ec.SECP384R1()),
+        ed25519.Ed25519PrivateKey.generate(),
+        rsa.generate_private_key(65537, 2048),
+    ],
+    ids=["ec", "ed25519", "rsa"],
+)
+def test_a_kubelets_first_request_is_granted(key: Any) -> None:
+    assert joining(key=key) == CsrVerdict(True)
+    assert joining(key=key, usages=("key encipherment", "digital signature", "client auth")).allowed
+
+
+EXTRA = (x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "more"),)
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ({"as_user": "system:node:edge-2"}, "It asks to be 'system:node:edge-2'"),
+        ({"as_user": "system:node:edge-1 "}, "may only be system:node:edge-1."),
+        ({"as_user": "system:node:EDGE-1"}, "may only be system:node:edge-1."),
+        ({"groups": ()}, "It asks for group nothing"),
+        ({"groups": ("system:masters",)}, "It asks for group 'system:masters'"),
+        ({"groups": ("system:nodes", "system:masters")}, "may only have system:nodes"),
+        ({"groups": ("system:nodes", "system:nodes")}, "may only have system:nodes"),
+        ({"more": EXTRA}, "more than a name and a group"),
+        ({"names": (x509.DNSName("edge-1"),)}, "has none"),
+        ({"names": (x509.UniformResourceIdentifier("spiffe://x"),)}, "has none"),
+        ({"extensions": (x509.BasicConstraints(True, None),)}, "an extension (2.5.29.19)"),
+        ({"usages": ("digital signature",)}, "Its usages are 'digital signature'"),
+        (
+            {"usages": ("digital signature", "client auth", "cert sign")},
+            "should be digital signature and client auth",
+        ),
+        ({"signer": "kubernetes.io/kube-apiserver-client"}, "It is meant for signer"),
+        ({"key": rsa.generate_private_key(65537, 1024)}, "RSA key has 1024 bits"),  # noqa: S505
+        ({"key": ec.generate_private_key(ec.SECP256K1())}, "on the curve secp256k1"),
+        ({"key": dsa.generate_private_key(2048)}, "of a kind that nodes do not use"),
+    ],
+)
+def test_what_a_token_was_not_made_for_is_refused_with_the_reason(odd: dict[str, Any], words: str) -> None:
+    verdict = joining(**odd)
+
+    assert not verdict.allowed
+    assert words in verdict.why
+    assert verdict.why[0].isupper()
+    assert verdict.why.endswith(".")
+
+
+@pytest.mark.parametrize("user", ["system:bootstrap:abc124", "system:node:edge-1", "admin", ""])
+def test_only_the_token_of_the_node_may_ask(user: str) -> None:
+    assert "not from the token that was made for node edge-1" in joining(user=user).why
+
+
+def test_a_user_outside_our_group_is_refused() -> None:
+    document = sent(request_for("edge-1"), f"system:bootstrap:{TOKEN}", "system:bootstrappers:other")
+
+    assert "is not in group" in check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why
+
+
+@pytest.mark.parametrize("text", ["", "?", base64.b64encode(b"no PEM").decode()])
+def test_what_cannot_be_read_is_refused(text: str) -> None:
+    document = sent(request_for("edge-1"), f"system:bootstrap:{TOKEN}", TOKEN_GROUP)
+    document["spec"]["request"] = text
+
+    assert check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why.startswith("It cannot be read")
+
+
+def test_a_request_signed_with_another_key_is_refused() -> None:
+    """Else one could get a certificate for a key that somebody else holds."""
+    document = sent(
+        request_for("edge-1", key=ed25519.Ed25519PrivateKey.generate()), f"system:bootstrap:{TOKEN}", TOKEN_GROUP
+    )
+    parsed = x509.load_pem_x509_csr(base64.b64decode(document["spec"]["request"]))
+    whole = parsed.public_bytes(serialization.Encoding.DER)
+    forged = whole[: -len(parsed.signature)] + bytes(len(parsed.signature))
+    text = b"-----BEGIN CERTIFICATE REQUEST-----\n%s-----END CERTIFICATE REQUEST-----\n" % base64.encodebytes(forged)
+    document["spec"]["request"] = base64.b64encode(text).decode()
+
+    assert check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why.startswith("It cannot be read")

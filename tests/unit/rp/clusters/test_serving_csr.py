@@ -1,0 +1,74 @@
+"""A node that is known asks for the certificate by which its kubelet answers."""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_rp.clusters.client import ApiRefused
+from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
+from aks_flex_rp.clusters.facts import KUBERNETES
+from aks_flex_rp.clusters.node_controller import NODES
+from tests.unit.rp.clusters.builders import in_loop, request_for
+from tests.unit.rp.clusters.fakes import refusal
+from tests.unit.rp.clusters.harness import Scene
+
+
+def ask(scene: Scene) -> dict[str, Any]:
+    own = (x509.DNSName("edge-1"), x509.IPAddress(ipaddress.ip_address("192.0.2.1")))
+    usages = ("digital signature", "server auth")
+    document = request_for("edge-1", names=own, signer=SERVING_SIGNER, usages=usages)
+    document["metadata"] = {
+        "name": "csr-1",
+        "creationTimestamp": bootstrap_tokens.format_time(datetime.now(timezone.utc)),
+    }
+    document["spec"] |= {"username": "system:node:edge-1", "groups": ["system:nodes"]}
+    scene.heard.tokens["edge-1"] = ""
+    return scene.api.put(f"{REQUESTS}/csr-1", document)
+
+
+def says(scene: Scene, node: str, at: str) -> None:
+    scene.api.put(f"{NODES}/{node}", {"status": {"addresses": [{"type": "InternalIP", "address": at}]}})
+
+
+@in_loop
+async def test_a_request_that_waits_for_its_node_is_not_forgotten_on_an_error() -> None:
+    scene = Scene()
+    await scene.approver.changed("ADDED", ask(scene))
+    says(scene, "edge-1", "192.0.2.1")
+    scene.api.answers[f"GET {NODES}"] = lambda _: refusal(500, "InternalError")
+    with pytest.raises(ApiRefused):
+        await scene.approver.tidy()
+    assert scene.decisions() == []
+
+    del scene.api.answers[f"GET {NODES}"]
+    await scene.approver.tidy()
+    assert scene.decisions() == [("Approved", "FlexNodeAccepted")]
+
+
+@pytest.mark.parametrize("cluster_ip", ["192.0.2.1", "10.0.0.1"])
+@in_loop
+async def test_what_the_cluster_says_of_others_counts(cluster_ip: str) -> None:
+    scene = Scene()
+    says(scene, "edge-1", "192.0.2.1")
+    says(scene, "cloud-1", "192.0.2.2" if cluster_ip == "192.0.2.1" else "192.0.2.1")
+    scene.api.put(KUBERNETES, {"spec": {"clusterIP": cluster_ip}})
+    await scene.approver.changed("ADDED", ask(scene))
+
+    whose = "the API server" if cluster_ip == "192.0.2.1" else "node cloud-1"
+    assert scene.heard.told == [("refused", "edge-1", "csr-1", f"Address 192.0.2.1 belongs to {whose}.")]
+
+
+@in_loop
+async def test_no_node_answers_where_another_one_finds_the_api_server() -> None:
+    scene = Scene()
+    scene.heard.urls = {"https://192.0.2.1:6443"}
+    says(scene, "edge-1", "192.0.2.1")
+    await scene.approver.changed("ADDED", ask(scene))
+
+    assert scene.heard.told == [("refused", "edge-1", "csr-1", "Address 192.0.2.1 belongs to the API server.")]

@@ -1,0 +1,55 @@
+"""Every body of the table is judged as its file says."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_rp.resource import validation
+from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.validation import DesiredNode
+from tests.unit.rp.resource.body_cases import NAME, Case, cases
+
+if TYPE_CHECKING:
+    from aks_flex_rp.resource.rules import ValidationContext
+
+
+@pytest.mark.parametrize("case", cases("valid"), ids=str)
+def test_a_valid_body_is_accepted(case: Case) -> None:
+    wanted = validation.validate_body(copy.deepcopy(case.body), NAME, case.beside)
+
+    assert isinstance(wanted, DesiredNode), wanted
+
+
+@pytest.mark.parametrize("case", cases("invalid"), ids=str)
+def test_all_problems_of_a_body_are_told_and_no_others(case: Case) -> None:
+    problems = validation.validate_body(copy.deepcopy(case.body), NAME, case.beside)
+
+    assert isinstance(problems, list), "it was accepted"
+    assert sorted(each.target for each in problems) == sorted(case.targets), problems
+    for problem in problems:
+        assert problem.message.endswith("."), problem
+        assert "s3cret" not in problem.message
+
+
+@pytest.mark.parametrize("case", cases("valid"), ids=str)
+def test_what_is_kept_of_a_body_is_accepted_again_and_is_the_same(case: Case) -> None:
+    wanted = validation.validate_body(copy.deepcopy(case.body), NAME, case.beside)
+    assert isinstance(wanted, DesiredNode)
+    kept = wanted.document()
+
+    assert "s3cret" not in json.dumps(kept)
+    assert "s3cret" not in repr(wanted)
+    assert DesiredNode(Properties.model_validate(kept)).document() == kept
+    again = validation.validate_body({"properties": kept}, NAME, _knowing_the_secret(case, kept))
+    assert isinstance(again, DesiredNode), again
+    assert again.document() == kept
+
+
+def _knowing_the_secret(case: Case, kept: dict[str, dict[str, dict[str, str]]]) -> ValidationContext:
+    principal = kept["azureAuth"].get("servicePrincipal", {})
+    return replace(case.beside, stored_secret_client=principal.get("clientId", "").lower())

@@ -1,0 +1,103 @@
+"""A token is made and taken back in a cluster that the service is connected to."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.azure.arm import arm_unreachable_error
+from aks_flex_node.errors import ClusterError
+from aks_flex_rp.cluster_registry import ClusterRegistry, connection_seal_context
+from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_rp.clusters.connections import to_bytes
+from aks_flex_rp.clusters.controller import ClusterController
+from aks_flex_rp.clusters.node_controller import NODES
+from aks_flex_rp.crypto.encryption import Sealer
+from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.store.sqlite import SqliteStore
+from tests.unit.rp.clusters.builders import Heard, in_loop
+from tests.unit.rp.clusters.fakes import DIRECT, FakeApi, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from aks_flex_rp.clusters.client import KubeClient
+    from aks_flex_rp.clusters.connections import DirectConnection
+
+ID = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/plant"
+KEY = ID.lower()
+
+
+class Still(ClusterController):
+    """A connection to a cluster in memory, which nobody watches."""
+
+    def __init__(self, client: KubeClient) -> None:
+        super().__init__(KEY, DIRECT, Heard())
+        self.client = client
+
+    async def start(self) -> None: ...
+
+
+class NoAzure:
+    """A cluster by way of Azure, and Azure does not answer."""
+
+    renewable = True
+
+    async def connection(self) -> DirectConnection:
+        raise arm_unreachable_error("https://azure.example", "it is away")
+
+    async def managed_cluster(self) -> dict[str, Any] | None:
+        return None
+
+
+@asynccontextmanager
+async def connected(client: KubeClient, directory: Path) -> AsyncIterator[ClusterRegistry]:
+    store, sealer = SqliteStore(directory / "rp.db"), Sealer([b"k" * 32], "a test")
+    await store.start()
+    sealed = sealer.seal(to_bytes(DIRECT), connection_seal_context(KEY))
+    await store.put_cluster(Cluster(KEY, ID, {}, sealed), None)
+    clusters = ClusterRegistry(store, sealer, lambda _cluster, _connection: Still(client), lambda _: None)
+    await clusters.start()
+    try:
+        yield clusters
+    finally:
+        await clusters.stop()
+        await store.stop()
+
+
+@in_loop
+async def test_no_token_is_made_for_the_name_of_a_node_that_is_not_ours(tmp_path: Path) -> None:
+    api = FakeApi()
+    api.put(f"{NODES}/cloud-1", {})
+    api.put(f"{NODES}/edge-1", {"metadata": {"labels": {"kubernetes.azure.com/managed": "false"}}})
+    async with connected(api.client(), tmp_path) as clusters:
+        with pytest.raises(ClusterError) as caught:
+            await clusters.mint(KEY, "cloud-1", time.time())
+        for name in ("edge-1", "edge-2"):
+            await clusters.mint(KEY, name, time.time())
+
+    assert (caught.value.name, caught.value.again) == ("node-name-taken", False)
+    assert "a Node cloud-1 that is not a flex node" in caught.value.message
+    assert len([path for path in api.objects if path.startswith(bootstrap_tokens.SECRETS)]) == 2
+
+
+@pytest.mark.parametrize(("status", "again"), [(403, False), (429, True), (500, True), (503, True)])
+@in_loop
+async def test_a_cluster_that_cannot_just_now_may_be_asked_again(status: int, again: bool, tmp_path: Path) -> None:
+    api = FakeApi()
+    api.answers[f"POST {bootstrap_tokens.SECRETS}"] = lambda _: refusal(status, "No")
+    async with connected(api.client(), tmp_path) as clusters:
+        with pytest.raises(ClusterError) as caught:
+            await clusters.mint(KEY, "edge-1", time.time())
+
+    assert (caught.value.name, caught.value.again) == ("cluster-refuses", again)
+
+
+@in_loop
+async def test_a_token_that_cannot_be_revoked_because_azure_is_away_is_left_to_the_sweep(tmp_path: Path) -> None:
+    async with connected(FakeApi().client(NoAzure()), tmp_path) as clusters:
+        assert not await clusters.revoke(KEY, "abcdef")

@@ -1,0 +1,112 @@
+"""What is packaged fits the program: its settings are accepted, and it is given the power it needs and no more."""
+
+from __future__ import annotations
+
+import configparser
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aks_flex_rp import settings
+from aks_flex_rp.clusters.prerequisites import REQUIRED_PERMISSIONS, Permission
+
+ROOT = Path(__file__).parents[3] / "packaging"
+OBJECTS = [
+    each for file in sorted((ROOT / "kubernetes").glob("*.yaml")) for each in yaml.safe_load_all(file.read_text())
+]
+
+
+def of_kind(kind: str) -> list[dict[str, Any]]:
+    return [each for each in OBJECTS if each["kind"] == kind]
+
+
+def granted() -> set[Permission]:
+    """Every single thing that the roles allow."""
+    found = set()
+    for role in (*of_kind("ClusterRole"), *of_kind("Role")):
+        place = role["metadata"].get("namespace", "")
+        for rule in role["rules"]:
+            names = rule.get("resourceNames", [""])
+            for verb, group, resource, name in product(rule["verbs"], rule["apiGroups"], rule["resources"], names):
+                found.add(Permission(verb, group, resource, place, name))
+    return found
+
+
+def test_the_roles_allow_what_the_service_needs_and_nothing_else() -> None:
+    assert granted() == set(REQUIRED_PERMISSIONS)
+
+
+def test_every_role_is_bound_to_the_services_account() -> None:
+    bound = {
+        (each["roleRef"]["kind"], each["metadata"].get("namespace", ""))
+        for each in (*of_kind("ClusterRoleBinding"), *of_kind("RoleBinding"))
+        if each["roleRef"]["name"] == "aks-flex-rp"
+        and each["subjects"] == [{"kind": "ServiceAccount", "name": "aks-flex-rp", "namespace": "aks-flex"}]
+    }
+
+    assert bound == {("ClusterRole", ""), ("Role", "kube-system"), ("Role", "default")}
+
+
+def test_the_service_accepts_the_configuration_of_the_manifests(tmp_path: Path) -> None:
+    [config] = of_kind("ConfigMap")
+    file = tmp_path / "config.yaml"
+    file.write_text(config["data"]["config.yaml"])
+
+    loaded = settings.load(file, {"AKS_FLEX_RP_DATABASE": "postgresql://somewhere/flex"})
+    assert loaded.port == 8443
+    assert loaded.database == "postgresql://somewhere/flex"
+    assert loaded.auth.tenants
+
+
+def test_what_the_deployment_mounts_and_reads_is_what_the_configuration_and_the_secrets_name() -> None:
+    [deployment], [config] = of_kind("Deployment"), of_kind("ConfigMap")
+    said = yaml.safe_load(config["data"]["config.yaml"])
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    secrets = {each["metadata"]["name"]: each["stringData"] for each in of_kind("Secret") if "stringData" in each}
+
+    assert {
+        str(settings.DEFAULT_CONFIG_FILE.parent),
+        str(Path(said["tls"]["keyFile"]).parent),
+        said["stateDir"],
+    } <= mounts
+    for each in container["env"]:
+        source = each["valueFrom"]["secretKeyRef"]
+        assert source["key"] in secrets[source["name"]]
+    assert deployment["spec"]["replicas"] == 2
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_the_pod_is_allowed_in_a_restricted_namespace() -> None:
+    [deployment] = of_kind("Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ProtectSystem", "strict"),
+        ("NoNewPrivileges", "yes"),
+        ("CapabilityBoundingSet", ""),
+        ("LimitNOFILE", "262144"),
+        ("Restart", "on-failure"),
+        ("StateDirectory", "aks-flex-rp"),
+        ("Environment", "AKS_FLEX_RP_STATE=%S/aks-flex-rp"),
+    ],
+)
+def test_the_unit_says(name: str, value: str) -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "systemd" / "aks-flex-rp.service")
+
+    assert unit["Service"][name] == value
