@@ -11,9 +11,9 @@ from azure.cli.core.aaz._field_type import AAZListType, AAZStrType
 from azure.cli.core.commands.parameters import get_resource_name_completion_list
 from azure.cli.core.decorators import Completer
 
-from azext_aks_flex_node import node_changes
 from azext_aks_flex_node.client import SECTION
 from azext_aks_flex_node.secret_input import SECRET_VARIABLE
+from azext_aks_flex_node.vendored.node_changes import BOOTSTRAP_TOKEN, IDENTITIES, KUBERNETES_AUTH_METHODS
 
 COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_key_file", "rp_ca_file")
 
@@ -131,7 +131,7 @@ def identity(schema: Schema) -> None:
     schema.auth_method = AAZStrArg(
         options=["--auth-method"],
         arg_group=group,
-        enum={each: each for each in node_changes.AZURE_AUTH_METHODS},
+        enum={each: each for each in (BOOTSTRAP_TOKEN, *IDENTITIES)},
         help="bootstrapToken: a token for the join and nothing after it. The others are the identity by which the "
         "agent speaks to Azure.",
     )
@@ -158,7 +158,7 @@ def identity(schema: Schema) -> None:
     schema.kubernetes_auth = AAZStrArg(
         options=["--kubernetes-auth"],
         arg_group=group,
-        enum={each: each for each in node_changes.KUBERNETES_AUTH_METHODS},
+        enum={each: each for each in KUBERNETES_AUTH_METHODS},
         help="How the kubelet joins: by a bootstrapToken (as when left out); or by the identity, which it shows at "
         "every call (exec), or until it has a certificate of its own (certificate, which is safer).",
     )

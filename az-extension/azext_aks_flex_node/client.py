@@ -53,7 +53,7 @@ class ServiceEndpoint:
     @classmethod
     def of(cls, ctx: FlexNodeContext) -> ServiceEndpoint:
         """From the options, else from az's configuration or its variables."""
-        said = {name: str(ctx.typed.get(name) or "") for name in ("rp_endpoint", "rp_ca_file", "rp_key_file")}
+        said = {name: str(ctx.options.get(name) or "") for name in ("rp_endpoint", "rp_ca_file", "rp_key_file")}
         configured = ConfiguredEndpoint.of(ctx)
         endpoint = (said["rp_endpoint"] or configured.endpoint).rstrip("/")
         if not endpoint:

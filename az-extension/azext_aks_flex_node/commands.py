@@ -26,7 +26,7 @@ class FlexNodeCommand(AAZCommand):
     def create_context(self, command_args: Document) -> FlexNodeContext:
         ctx = FlexNodeContext(cli_ctx=self.cli_ctx, schema=self.get_arguments_schema(), command_args=command_args)
         ctx.format_args()
-        _require_names(ctx.typed)
+        _require_names(ctx.options)
         return ctx
 
     @abstractmethod

@@ -141,7 +141,7 @@ def _role_advice(error: HttpResponseError, said: Document, ctx: FlexNodeContext)
 
 
 def _cluster_id(ctx: FlexNodeContext) -> str:
-    args = ctx.typed
+    args = ctx.options
     return (
         f"/subscriptions/{ctx.subscription_id}/resourceGroups/{args['resource_group']}"
         f"/providers/Microsoft.ContainerService/managedClusters/{args['cluster_name']}"
@@ -155,7 +155,7 @@ def _cluster_advice(ctx: FlexNodeContext) -> str:
 
 
 def _node_advice(ctx: FlexNodeContext) -> str:
-    args = ctx.typed
+    args = ctx.options
     of = f"-g {args['resource_group']} --cluster-name {args['cluster_name']}"
     return f"See which there are with `az aks flex-node list {of} -o table`; `create` makes one."
 

@@ -7,18 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from azure.cli.core.azclierror import FileOperationError, InvalidArgumentValueError
+from azure.cli.core.azclierror import ArgumentUsageError, FileOperationError, InvalidArgumentValueError
 
-from azext_aks_flex_node import node_changes
 from azext_aks_flex_node.arguments import COMPONENTS
-from azext_aks_flex_node.node_changes import PRINCIPAL, NodeOptions
 from azext_aks_flex_node.secret_input import UNREADABLE, file_error, read_private
+from azext_aks_flex_node.vendored import node_changes
+from azext_aks_flex_node.vendored.node_changes import (
+    BOOTSTRAP_TOKEN,
+    NO_IDENTITY,
+    SERVICE_PRINCIPAL,
+    NodeChangeError,
+    NodeOptions,
+    UnusedOptionsError,
+)
 
 Document = dict[str, Any]
 
 
 def node_options_of(args: Document) -> NodeOptions:
-    file = args.get("client_secret_file")
+    file, method = args.get("client_secret_file"), args.get("kubernetes_auth")
     versions = {name: args.get(f"{name}_version") for name in COMPONENTS}
     return NodeOptions(
         auth_method=args.get("auth_method"),
@@ -27,7 +34,7 @@ def node_options_of(args: Document) -> NodeOptions:
         client_tenant=args.get("client_tenant"),
         principal_id=args.get("principal_id"),
         certificate_on_machine=args.get("certificate_on_machine"),
-        kubernetes_auth=args.get("kubernetes_auth"),
+        kubernetes_auth=None if method is None else {"useAzureAuth": method != BOOTSTRAP_TOKEN, "method": method},
         monitor=args.get("continuous_monitoring"),
         versions={name: version for name, version in versions.items() if version is not None},
         max_pods=args.get("max_pods"),
@@ -39,6 +46,18 @@ def node_options_of(args: Document) -> NodeOptions:
         labels=args.get("labels", ()),
         taints=args.get("taints", ()),
     )
+
+
+def apply_options(properties: Document, options: NodeOptions) -> Document:
+    """Applies options to properties, and raises what cannot be applied as az's own error."""
+    try:
+        return node_changes.apply_options(properties, options)
+    except UnusedOptionsError as error:
+        method = BOOTSTRAP_TOKEN if error.value == NO_IDENTITY else error.value
+        raise ArgumentUsageError(f"A node whose method is {method} {error.reason}.", error.hint) from None
+    except NodeChangeError as error:
+        text = f"--{error.option}: {error.value!r} {error.reason}."
+        raise InvalidArgumentValueError(text, error.hint) from None
 
 
 def properties_from_file(args: Document) -> Document | None:
@@ -78,8 +97,8 @@ def _json_value(value: Any) -> Any:
 
 def is_secret_missing(before: Document, after: Document) -> bool:
     """Whether these properties are of a service principal whose secret nobody has said yet."""
-    if node_changes.auth_method_of(after) != PRINCIPAL:
+    if node_changes.auth_method_of(after) != SERVICE_PRINCIPAL:
         return False
-    had, has = ((each.get("azureAuth", {}).get(PRINCIPAL) or {}) for each in (before, after))
+    had, has = ((each.get("azureAuth", {}).get(SERVICE_PRINCIPAL) or {}) for each in (before, after))
     known = bool(had) and had.get("clientId") == has.get("clientId") and not had.get("certificateOnMachine")
     return not known and not has.get("clientSecret") and not has.get("certificateOnMachine")

@@ -1,4 +1,4 @@
-"""Changes: what is said and nothing else, beside others who change the same node, and as `aks-flex-rp` has it."""
+"""Changes: what is said and nothing else, beside others who change the same node, and each option's effect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp.cli.node_body import NodeOptions, apply_options
+from aks_flex_node.api.node_changes import NodeOptions, apply_options
 from tests.az_extension.test_commands import ON, flex
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def test_who_loses_every_race_is_told_so(
     assert "Right now others are changing it." in done.err
 
 
-SAME = {
+EFFECTS = {
     "labels and taints": (
         "--labels a=1 rack- b= --taints edge- spot:NoExecute x=y:NoSchedule",
         NodeOptions(labels=("a=1", "rack-", "b="), taints=("edge-", "spot:NoExecute", "x=y:NoSchedule")),
@@ -136,7 +136,9 @@ SAME = {
     ),
     "an Arc machine whose kubelet gets a certificate": (
         f"--auth-method arc --principal-id {CLIENT} --kubernetes-auth certificate",
-        NodeOptions(auth_method="arc", principal_id=CLIENT, azure_auth="certificate"),
+        NodeOptions(
+            auth_method="arc", principal_id=CLIENT, kubernetes_auth={"useAzureAuth": True, "method": "certificate"}
+        ),
     ),
     "another address of the API server, behind a VPN": (
         "--server-url https://10.0.0.4:443 --vpn",
@@ -145,9 +147,9 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("case", SAME)
-def test_the_same_words_mean_the_same_to_az_and_to_aks_flex_rp(az: WarmAz, site: Site, name: str, case: str) -> None:
-    words, said = SAME[case]
+@pytest.mark.parametrize("case", EFFECTS)
+def test_each_option_changes_what_it_is_about(az: WarmAz, site: Site, name: str, case: str) -> None:
+    words, said = EFFECTS[case]
     site.admin.put(name, {"properties": BEFORE})
     written = flex(az, "update", "--name", name, *words.split())["properties"]
     wanted = apply_options(BEFORE, said)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aks_flex_node.api import node_changes
+from aks_flex_node.api.node_changes import BOOTSTRAP_TOKEN, NodeChangeError, NodeOptions, UnusedOptionsError
 from aks_flex_node.errors import CommandUsageError, ConfigError
-from aks_flex_rp.cli import node_body, output
+from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import (
     ClusterName,
     JsonOption,
@@ -18,7 +20,6 @@ from aks_flex_rp.cli.command_context import (
     read_secret,
     with_service,
 )
-from aks_flex_rp.cli.node_body import NodeOptions
 
 if TYPE_CHECKING:
     from aks_flex_rp.api_client import ServiceClient
@@ -113,8 +114,7 @@ def write_node(
         client_tenant=client_tenant,
         certificate_on_machine=certificate_on_machine,
         principal_id=principal_id,
-        use_azure_auth=use_azure_auth,
-        azure_auth=azure_auth,
+        kubernetes_auth=kubernetes_auth_from(use_azure_auth, azure_auth),
         monitor=monitor,
         versions={name: version for name, version in versions.items() if version is not None},
         max_pods=max_pods,
@@ -125,14 +125,43 @@ def write_node(
         labels=label or (),
         taints=taint or (),
     )
-    body = _body(file)
+    body = read_properties(file)
     target, client = reached.cluster(cluster), reached.client()
     if ctx.command.name == "create":
-        written = create_node(client, target, name, node_body.apply_options(body or {}, said), join_command)
+        written = create_node(client, target, name, apply_options(body or {}, said), join_command)
     else:
         how = UpdateOptions(url=join_command, downgrade=allow_downgrade)
         written = update_node(client, target, name, body, said, how)
     _tell(ctx.command.name or "", target, written, join_command=join_command, json=json)
+
+
+def kubernetes_auth_from(use_azure_auth: bool | None, azure_auth: str | None) -> Document | None:
+    """Renders two options as kubernetesAuth. The service refuses those that contradict each other, and says why."""
+    if azure_auth is not None:
+        return {"useAzureAuth": use_azure_auth is not False, "method": azure_auth}
+    if use_azure_auth is None:
+        return None
+    return {"useAzureAuth": True} if use_azure_auth else {"method": BOOTSTRAP_TOKEN}
+
+
+def apply_options(properties: Document, options: NodeOptions) -> Document:
+    """Applies options to properties, and raises what cannot be applied as an error of this program's usage."""
+    try:
+        return node_changes.apply_options(properties, options)
+    except NodeChangeError as error:
+        raise _usage_error(error) from None
+
+
+def _usage_error(error: NodeChangeError) -> CommandUsageError:
+    text = f"{error.value!r} {error.reason}."
+    if isinstance(error, UnusedOptionsError):
+        text = f"A node whose method is {error.value} {error.reason}."
+        return CommandUsageError("auth-options-mismatch", text, error.hint)
+    if error.option == "labels":
+        return CommandUsageError("label-malformed", text, error.hint)
+    if error.option == "taints":
+        return CommandUsageError("taint-malformed", text, error.hint)
+    return CommandUsageError("auth-method-unknown", f"There is no method {error.value!r}.", error.hint)
 
 
 def create_node(client: ServiceClient, cluster: ClusterId, name: str, properties: Document, url: bool) -> Document:
@@ -164,8 +193,8 @@ def update_node(
 
     found = client.node(cluster, name)
     for attempt in range(1, ATTEMPTS + 1):
-        first = node_body.writable_properties(found)
-        wanted = node_body.apply_options(first if body is None else body, said)
+        first = node_changes.writable_properties(found)
+        wanted = apply_options(first if body is None else body, said)
         if wanted == first and not (how.url or how.downgrade):
             return found
         try:
@@ -177,7 +206,7 @@ def update_node(
         overruled = (
             ["all of it"]
             if body is not None
-            else node_body.conflicting_paths(first, node_body.writable_properties(found), said)
+            else node_changes.conflicting_paths(first, node_changes.writable_properties(found), said)
         )
         if overruled:
             raise ConfigError(
@@ -227,8 +256,8 @@ def _secret(file: str | None, token_file: str | None) -> str | None:
     return secret
 
 
-def _body(file: Path | None) -> Document | None:
-    """The properties in a file, whether or not ARM's envelope is around them."""
+def read_properties(file: Path | None) -> Document | None:
+    """Reads the properties in a file, whether or not ARM's envelope is around them."""
     import yaml
 
     if file is None:
@@ -243,4 +272,15 @@ def _body(file: Path | None) -> Document | None:
             "node-file-invalid", f"{file} cannot be used: it holds no settings by name.", "Check --file."
         )
     inner = document.get("properties", document)
-    return node_body.writable_properties({"properties": inner}) if "properties" in document else dict(inner)
+    if not isinstance(inner, dict):
+        raise _invalid_file(file, "properties")
+    made = node_changes.writable_properties(document) if "properties" in document else inner
+    malformed = node_changes.malformed_path(made)
+    if malformed:
+        raise _invalid_file(file, malformed)
+    return made
+
+
+def _invalid_file(file: Path, path: str) -> ConfigError:
+    why = f"{path} is not of the kind that the API has there"
+    return ConfigError("node-file-invalid", f"{file} cannot be used: {why}.", "Check --file.")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.api_client import ServiceClient, ServiceConnection
 from aks_flex_rp.cli.command_context import ServiceOptions
-from aks_flex_rp.cli.node_body import NodeOptions
 from aks_flex_rp.cli.node_write_commands import UpdateOptions, update_node
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person

@@ -8,11 +8,12 @@ from azure.cli.core.azclierror import MutuallyExclusiveArgumentError, Validation
 from azure.core.exceptions import HttpResponseError
 from knack.log import get_logger
 
-from azext_aks_flex_node import arguments, node_changes, option_values
+from azext_aks_flex_node import arguments, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import PutNode
 from azext_aks_flex_node.secret_input import client_secret
 from azext_aks_flex_node.tables import table_rows
+from azext_aks_flex_node.vendored import node_changes
 
 logger = get_logger(__name__)
 
@@ -53,12 +54,12 @@ class Create(FlexNodeCommand):
         return schema
 
     def execute(self) -> Any:
-        args = self.ctx.typed
+        args = self.ctx.options
         refuse_lost_url(args)
         said, body = option_values.node_options_of(args), option_values.properties_from_file(args) or {}
-        wanted = node_changes.apply_options(body, said)
+        wanted = option_values.apply_options(body, said)
         if option_values.is_secret_missing({}, wanted):
-            wanted = node_changes.apply_options(body, replace(said, client_secret=client_secret()))
+            wanted = option_values.apply_options(body, replace(said, client_secret=client_secret()))
         _warn_of_idle_identity(wanted)
         try:
             return PutNode(self.ctx, wanted, url=bool(args.get("output_config_url")))()
@@ -78,7 +79,7 @@ def refuse_lost_url(args: dict[str, Any]) -> None:
 
 
 def _warn_of_idle_identity(wanted: dict[str, Any]) -> None:
-    if node_changes.auth_method_of(wanted) == node_changes.TOKEN or wanted.get("continuousMonitoring"):
+    if node_changes.auth_method_of(wanted) == node_changes.NO_IDENTITY or wanted.get("continuousMonitoring"):
         return
     if not wanted.get("kubernetesAuth", {}).get("useAzureAuth"):
         logger.warning(

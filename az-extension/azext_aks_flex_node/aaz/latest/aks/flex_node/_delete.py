@@ -41,5 +41,5 @@ class Delete(FlexNodeCommand):
     def execute(self) -> Any:
         done = DeleteNode(self.ctx)()
         if done is None:
-            logger.warning("There is no flex node %s.", self.ctx.typed["name"])
+            logger.warning("There is no flex node %s.", self.ctx.options["name"])
         return done

@@ -53,7 +53,7 @@ class List(FlexNodeCommand):
         return schema
 
     def execute(self) -> Any:
-        listing = ListNodes(self.ctx, filter_text(self.ctx.typed))
+        listing = ListNodes(self.ctx, filter_text(self.ctx.options))
         page: dict[str, Any] = {}
 
         def ask() -> None:

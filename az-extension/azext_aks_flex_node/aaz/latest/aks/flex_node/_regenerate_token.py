@@ -27,4 +27,4 @@ class RegenerateTokenOfNode(FlexNodeCommand):
 
     def execute(self) -> Any:
         """With the name, since --ids may have named several, whose answers come in any order."""
-        return {"name": self.ctx.typed["name"], **RegenerateToken(self.ctx)()}
+        return {"name": self.ctx.options["name"], **RegenerateToken(self.ctx)()}

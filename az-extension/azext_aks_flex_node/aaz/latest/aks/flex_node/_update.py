@@ -8,11 +8,12 @@ from azure.cli.core.azclierror import ValidationError
 from azure.core.exceptions import HttpResponseError
 from knack.log import get_logger
 
-from azext_aks_flex_node import arguments, node_changes, option_values
+from azext_aks_flex_node import arguments, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import GetNode, PutNode
 from azext_aks_flex_node.secret_input import client_secret
 from azext_aks_flex_node.tables import table_rows
+from azext_aks_flex_node.vendored import node_changes
 
 from ._create import refuse_lost_url
 
@@ -62,13 +63,13 @@ class Update(FlexNodeCommand):
         return schema
 
     def execute(self) -> Any:
-        args = self.ctx.typed
+        args = self.ctx.options
         refuse_lost_url(args)
         how = UpdateFlags(bool(args.get("output_config_url")), bool(args.get("allow_downgrade")))
         body, said = option_values.properties_from_file(args), option_values.node_options_of(args)
         found = GetNode(self.ctx)()
         first = node_changes.writable_properties(found)
-        if option_values.is_secret_missing(first, node_changes.apply_options(first if body is None else body, said)):
+        if option_values.is_secret_missing(first, option_values.apply_options(first if body is None else body, said)):
             said = replace(said, client_secret=client_secret())
         return self._written(found, body, said, how)
 
@@ -78,7 +79,7 @@ class Update(FlexNodeCommand):
         """Only if it still is as it was read, so that nobody's change is undone."""
         for attempt in range(1, ATTEMPTS + 1):
             first = node_changes.writable_properties(found)
-            wanted = node_changes.apply_options(first if body is None else body, said)
+            wanted = option_values.apply_options(first if body is None else body, said)
             if wanted == first and not (how.url or how.downgrade):
                 logger.warning("Nothing is to be changed.")
                 return found

@@ -56,7 +56,7 @@ class Wait(AAZWaitCommand, FlexNodeCommand):
 
     @property
     def _for_ready(self) -> bool:
-        return bool(self.ctx.typed.get("ready"))
+        return bool(self.ctx.options.get("ready"))
 
     def _handler(self, _command_args: dict[str, Any]) -> Any:
         """It is asked for again and again; a join that has failed makes no node Ready, however long one waits."""

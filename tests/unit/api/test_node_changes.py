@@ -1,19 +1,21 @@
-"""What words make of a node's properties."""
+"""Options of `node create` and `node update`, applied to a node's properties."""
 
 from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.errors import CommandUsageError
-from aks_flex_rp.cli.node_body import NodeOptions, apply_options, conflicting_paths, writable_properties
+from aks_flex_node.api.node_changes import (
+    NodeChangeError,
+    NodeOptions,
+    UnusedOptionsError,
+    apply_options,
+    auth_method_of,
+    conflicting_paths,
+    malformed_path,
+    writable_properties,
+)
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
-JOINING = (
-    NodeOptions(use_azure_auth=True),
-    NodeOptions(use_azure_auth=False),
-    NodeOptions(azure_auth="exec"),
-    NodeOptions(use_azure_auth=True, azure_auth="certificate"),
-)
 PRINCIPAL = {"method": "servicePrincipal", "servicePrincipal": {"clientId": CLIENT}}
 
 
@@ -28,17 +30,6 @@ def test_only_what_a_caller_may_write_goes_back() -> None:
     read = {"properties": {"configVersion": "1", "status": {}, "config": {}, "versions": {"runc": "1.3.0"}}}
 
     assert writable_properties(read) == {"versions": {"runc": "1.3.0"}}
-
-
-def test_how_a_kubelet_joins_is_said_in_one_word() -> None:
-    by = {said.azure_auth or said.use_azure_auth: apply_options({}, said)["kubernetesAuth"] for said in JOINING}
-
-    assert by == {
-        True: {"useAzureAuth": True},
-        False: {"method": "bootstrapToken"},
-        "exec": {"useAzureAuth": True, "method": "exec"},
-        "certificate": {"useAzureAuth": True, "method": "certificate"},
-    }
 
 
 def test_a_principal_signs_in_by_a_secret_or_by_a_certificate_of_the_machine() -> None:
@@ -104,18 +95,18 @@ def test_taints_are_known_by_key_and_effect() -> None:
 
 @pytest.mark.parametrize("word", ["", "-", "=x", "plain"])
 def test_what_is_no_label_is_refused(word: str) -> None:
-    with pytest.raises(CommandUsageError) as refused:
+    with pytest.raises(NodeChangeError) as refused:
         apply_options({}, NodeOptions(labels=[word]))
 
-    assert refused.value.name == "label-malformed"
+    assert (refused.value.option, refused.value.value) == ("labels", word)
 
 
 @pytest.mark.parametrize("word", ["", "key", "key=value", ":NoSchedule"])
 def test_what_is_no_taint_is_refused(word: str) -> None:
-    with pytest.raises(CommandUsageError) as refused:
+    with pytest.raises(NodeChangeError) as refused:
         apply_options({}, NodeOptions(taints=[word]))
 
-    assert refused.value.name == "taint-malformed"
+    assert (refused.value.option, refused.value.value) == ("taints", word)
 
 
 def test_a_new_secret_goes_to_the_identity_there_is() -> None:
@@ -129,11 +120,77 @@ def test_another_method_leaves_nothing_of_the_earlier_one() -> None:
     after = apply_options({"azureAuth": PRINCIPAL}, NodeOptions(auth_method="managedIdentity", principal_id=CLIENT))
 
     assert after["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"principalId": CLIENT}}
-    assert apply_options({"azureAuth": PRINCIPAL}, NodeOptions(auth_method="none"))["azureAuth"] == {"method": "none"}
+
+
+@pytest.mark.parametrize("method", ["none", "bootstrapToken"])
+def test_without_an_identity_the_kubelet_no_longer_joins_by_one(method: str) -> None:
+    before = {"azureAuth": PRINCIPAL, "kubernetesAuth": {"useAzureAuth": True, "method": "exec"}}
+
+    after = apply_options(before, NodeOptions(auth_method=method))
+    assert after == {"azureAuth": {"method": "none"}}
+    assert (auth_method_of(after), auth_method_of({}), auth_method_of(before)) == ("none", "none", "servicePrincipal")
+
+
+def test_a_method_that_is_unknown_is_refused() -> None:
+    with pytest.raises(NodeChangeError) as refused:
+        apply_options({}, NodeOptions(auth_method="password"))
+
+    assert (refused.value.option, refused.value.value) == ("auth-method", "password")
+
+
+def test_a_method_that_only_the_service_knows_is_left_to_it() -> None:
+    newer = {"azureAuth": {"method": "workloadIdentity", "workloadIdentity": {"clientId": CLIENT}}}
+
+    assert apply_options(newer, NodeOptions(monitor=True)) == {**newer, "continuousMonitoring": True}
+
+
+def test_a_secret_makes_a_node_a_service_principal() -> None:
+    managed = {"azureAuth": {"method": "managedIdentity", "managedIdentity": {"clientId": CLIENT}}}
+
+    after = apply_options(managed, NodeOptions(client_id=CLIENT, client_secret="s3cret"))
+    assert after["azureAuth"] == {
+        "method": "servicePrincipal",
+        "servicePrincipal": {"clientId": CLIENT, "clientSecret": "s3cret"},
+    }
+
+
+def test_how_the_kubelet_joins_replaces_what_was_said_before() -> None:
+    before = {"kubernetesAuth": {"useAzureAuth": True, "method": "exec"}}
+
+    after = apply_options(before, NodeOptions(kubernetes_auth={"method": "bootstrapToken"}))
+    assert after == {"kubernetesAuth": {"method": "bootstrapToken"}}
+
+
+def test_settings_of_the_kubelet_are_replaced_as_a_whole() -> None:
+    before = {"nodeConfig": {"kubelet": {"verbosity": 4}}}
+
+    after = apply_options(before, NodeOptions(kubelet={"imageGCLowThreshold": 60}, server_url="https://10.1.0.4"))
+    assert after["nodeConfig"]["kubelet"] == {"imageGCLowThreshold": 60, "serverURL": "https://10.1.0.4"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "path"),
+    [
+        ({}, ""),
+        ({"nodeConfig": {"labels": {}, "taints": [{}]}}, ""),
+        ({"nodeConfig": {"labels": ["site"]}}, "nodeConfig.labels"),
+        ({"nodeConfig": {"taints": ["edge"]}}, "nodeConfig.taints"),
+        ({"azureAuth": "arc"}, "azureAuth.servicePrincipal"),
+        ({"versions": "1.34.4"}, "versions"),
+    ],
+)
+def test_properties_of_another_type_are_found(properties: dict[str, object], path: str) -> None:
+    assert malformed_path(properties) == path
+
+
+def test_a_taint_of_a_file_that_lacks_its_key_is_left_to_the_service() -> None:
+    after = apply_options({"nodeConfig": {"taints": [{"effect": "NoExecute"}]}}, NodeOptions(taints=["a:NoSchedule"]))
+
+    assert after["nodeConfig"]["taints"] == [{"effect": "NoExecute"}, {"key": "a", "effect": "NoSchedule"}]
 
 
 def test_options_of_another_method_are_not_lost_silently() -> None:
-    with pytest.raises(CommandUsageError, match="--client-tenant"):
+    with pytest.raises(UnusedOptionsError, match="--client-tenant"):
         apply_options({}, NodeOptions(auth_method="arc", client_tenant="contoso.com"))
 
 

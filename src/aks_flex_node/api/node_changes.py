@@ -1,0 +1,241 @@
+"""Applies the options of `node create` and `node update` to a node's properties: a document in, a document out.
+
+`aks-flex-rp` imports this module; the wheel of `az aks flex-node` holds a copy. Nothing but the standard library is
+imported here, so that the wheel needs no dependency.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    Document = dict[str, Any]
+
+WRITABLE = ("continuousMonitoring", "azureAuth", "kubernetesAuth", "versions", "nodeConfig")
+NO_IDENTITY, BOOTSTRAP_TOKEN = "none", "bootstrapToken"  # the same for azureAuth: on the wire, and as az calls it
+SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC = "servicePrincipal", "managedIdentity", "arc"
+IDENTITIES = (SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC)
+KUBERNETES_AUTH_METHODS = (BOOTSTRAP_TOKEN, "exec", "certificate")
+OBJECT_PATHS = (
+    *(f"azureAuth.{method}" for method in IDENTITIES),
+    *(f"nodeConfig.{name}" for name in ("labels", "kubelet", "updatePolicy", "vpn")),
+    "kubernetesAuth",
+    "versions",
+)
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """The options that were given; None or empty for those that were not."""
+
+    auth_method: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    client_tenant: str | None = None
+    principal_id: str | None = None
+    certificate_on_machine: bool | None = None
+    kubernetes_auth: Document | None = None
+    monitor: bool | None = None
+    versions: Document = field(default_factory=dict)
+    max_pods: int | None = None
+    kubelet: Document | None = None
+    drift_policy: str | None = None
+    pause: bool | None = None
+    vpn: bool | None = None
+    server_url: str | None = None
+    labels: Sequence[str] = ()
+    taints: Sequence[str] = ()
+
+
+class NodeChangeError(ValueError):
+    """An option that cannot be applied: which, its value, why, and what to do. Each front end has its own text."""
+
+    def __init__(self, option: str, value: str, reason: str, hint: str) -> None:
+        super().__init__(f"{option}: {value!r} {reason}")
+        self.option = option
+        self.value = value
+        self.reason = reason
+        self.hint = hint
+
+
+class UnusedOptionsError(NodeChangeError):
+    """Options of an identity that the node's method, which is the value, has no use for."""
+
+
+def writable_properties(resource: Document) -> Document:
+    """Returns the properties of a resource that a caller may write."""
+    properties = resource.get("properties", {})
+    return {name: copy.deepcopy(properties[name]) for name in WRITABLE if name in properties}
+
+
+def malformed_path(properties: Document) -> str:
+    """Returns the first path that is not of the type to which options can be applied, or an empty string."""
+    for path in OBJECT_PATHS:
+        found: Any = properties
+        for name in path.split("."):
+            found = found.get(name, {})
+            if not isinstance(found, dict):
+                return path
+    taints = properties.get("nodeConfig", {}).get("taints", [])
+    well = isinstance(taints, list) and all(isinstance(each, dict) for each in taints)
+    return "" if well else "nodeConfig.taints"
+
+
+def auth_method_of(properties: Document) -> str:
+    """Returns the method of azureAuth, which is none where nothing is set."""
+    return str(properties.get("azureAuth", {}).get("method") or NO_IDENTITY)
+
+
+def apply_options(properties: Document, options: NodeOptions) -> Document:
+    """Returns the properties with the options applied; whatever no option is about stays."""
+    made = copy.deepcopy(properties)
+    if options.monitor is not None:
+        made["continuousMonitoring"] = options.monitor
+    _apply_identity(made, options)
+    if options.kubernetes_auth is not None:
+        made["kubernetesAuth"] = dict(options.kubernetes_auth)
+    if options.versions:
+        made["versions"] = {**made.get("versions", {}), **options.versions}
+    node = _node_config(made.get("nodeConfig", {}), options)
+    if node or "nodeConfig" in made:  # also when the last of its settings was removed
+        made["nodeConfig"] = node
+    return made
+
+
+def _apply_identity(made: Document, options: NodeOptions) -> None:
+    """Sets azureAuth. Nothing of an earlier method stays: the service refuses a body with two."""
+    method = _auth_method(made, options)
+    known: dict[str, Document] = {
+        SERVICE_PRINCIPAL: {
+            "clientId": options.client_id,
+            "clientSecret": options.client_secret,
+            "certificateOnMachine": options.certificate_on_machine,
+            "clientTenant": options.client_tenant,
+        },
+        MANAGED_IDENTITY: {"clientId": options.client_id, "principalId": options.principal_id},
+        ARC: {"principalId": options.principal_id},
+    }
+    given = {name: value for name, value in known.get(method, {}).items() if value is not None}
+    _require_options_used(options, given, method)
+    if options.auth_method and method == NO_IDENTITY:
+        made["azureAuth"] = {"method": NO_IDENTITY}
+        made.pop("kubernetesAuth", None)  # without an identity, the kubelet cannot join by one
+    elif options.auth_method or given:
+        block = {**made.get("azureAuth", {}).get(method, {}), **given}
+        if options.client_secret:  # which the principal signs in with from now on
+            block.pop("certificateOnMachine", None)
+        made["azureAuth"] = {"method": method, **({method: block} if block else {})}
+
+
+def _auth_method(properties: Document, options: NodeOptions) -> str:
+    """Returns the method after the change. A method that only the file or the service names is theirs to judge."""
+    named = options.auth_method
+    if named is None:
+        return SERVICE_PRINCIPAL if options.client_secret else auth_method_of(properties)
+    method = NO_IDENTITY if named == BOOTSTRAP_TOKEN else named
+    if method not in {*IDENTITIES, NO_IDENTITY}:
+        choices = ", ".join((*IDENTITIES, NO_IDENTITY))
+        raise NodeChangeError("auth-method", named, "is unknown", f"Choose one of {choices}.")
+    return method
+
+
+def _require_options_used(options: NodeOptions, given: Document, method: str) -> None:
+    flags = {
+        "--client-id": ("clientId", options.client_id),
+        "--client-secret-file": ("clientSecret", options.client_secret),
+        "--certificate-on-machine": ("certificateOnMachine", options.certificate_on_machine),
+        "--client-tenant": ("clientTenant", options.client_tenant),
+        "--principal-id": ("principalId", options.principal_id),
+    }
+    unused = [flag for flag, (name, value) in flags.items() if value is not None and name not in given]
+    if unused:
+        raise UnusedOptionsError(
+            "auth-method",
+            method,
+            f"has no use for {' and '.join(unused)}",
+            "Say the method, too: --auth-method servicePrincipal, managedIdentity or arc.",
+        )
+
+
+def _node_config(before: Document, options: NodeOptions) -> Document:
+    node = dict(before)
+    if options.max_pods is not None:
+        node["maxPods"] = options.max_pods
+    if options.kubelet is not None:
+        node["kubelet"] = options.kubelet
+    if options.drift_policy is not None:
+        node["driftPolicy"] = options.drift_policy
+    if options.pause is not None:
+        node["updatePolicy"] = {**node.get("updatePolicy", {}), "paused": options.pause}
+    if options.vpn is not None:
+        node["vpn"] = {**node.get("vpn", {}), "enabled": options.vpn}
+    if options.server_url is not None:
+        rest = {name: value for name, value in node.pop("kubelet", {}).items() if name != "serverURL"}
+        kubelet = {**rest, "serverURL": options.server_url} if options.server_url else rest
+        node |= {"kubelet": kubelet} if kubelet else {}
+    if options.labels:
+        node["labels"] = _labels(node.get("labels", {}), options.labels)
+    if options.taints:
+        node["taints"] = _taints(node.get("taints", []), options.taints)
+    return node
+
+
+def _labels(before: dict[str, str], words: Sequence[str]) -> dict[str, str]:
+    """Applies words as kubectl does: KEY=VALUE sets, KEY- removes."""
+    labels = dict(before)
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals and key:
+            labels[key] = value
+        elif word.endswith("-") and word != "-":
+            labels.pop(word.removesuffix("-"), None)
+        else:
+            hint = "Write KEY=VALUE, or KEY- to remove one."
+            raise NodeChangeError("labels", word, "is no label", hint)
+    return labels
+
+
+def _taints(before: list[Document], words: Sequence[str]) -> list[Document]:
+    """Applies words as kubectl does: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- or KEY- removes."""
+    taints = {(each.get("key"), each.get("effect")): each for each in before}
+    for word in words:
+        name, _, effect = word.removesuffix("-").partition(":")
+        key, equals, value = name.partition("=")
+        if word.endswith("-"):
+            taints = {place: each for place, each in taints.items() if not _matches_taint(place, key, effect)}
+        elif key and effect:
+            taints[key, effect] = {"key": key, **({"value": value} if equals else {}), "effect": effect}
+        else:
+            hint = "Write KEY=VALUE:NoSchedule (or PreferNoSchedule, NoExecute); KEY:EFFECT- removes one."
+            raise NodeChangeError("taints", word, "is no taint", hint)
+    return list(taints.values())
+
+
+def _matches_taint(place: tuple[Any, Any], key: str, effect: str) -> bool:
+    return place[0] == key and effect in {"", place[1]}
+
+
+def conflicting_paths(first: Document, second: Document, options: NodeOptions) -> list[str]:
+    """Returns the paths that the options are about and that somebody else changed between two readings."""
+    ours, theirs = _changes(first, options), _changes(second, options)
+    return [path for path, change in theirs.items() if ours.get(path) != change]
+
+
+def _changes(properties: Document, options: NodeOptions) -> dict[str, tuple[object, object]]:
+    """Returns, by path, the value before and the value after."""
+    before, after = dict(_leaves(properties)), dict(_leaves(apply_options(properties, options)))
+    paths = [path for path in {**before, **after} if before.get(path) != after.get(path)]
+    return {path: (before.get(path), after.get(path)) for path in paths}
+
+
+def _leaves(document: Document, above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in document.items():
+        path = f"{above}.{name}" if above else name
+        if isinstance(value, dict):
+            yield from _leaves(value, path)
+        else:
+            yield path, value

@@ -1,0 +1,40 @@
+"""The wheel of `az aks flex-node`: it needs nothing beyond az, and holds the modules that it shares."""
+
+from __future__ import annotations
+
+from email.parser import Parser
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import ZipFile
+
+import pytest
+
+from aks_flex_node.api import node_changes
+from tests.azure_cli import build_extension
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHARED = {"azext_aks_flex_node/vendored/node_changes.py": node_changes.__file__}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZipFile]:
+    with ZipFile(build_extension(tmp_path_factory.mktemp("wheel"))) as wheel:
+        yield wheel
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_az_and_aks_flex_rp_share_is_the_same_file(wheel: ZipFile, name: str) -> None:
+    assert wheel.read(name) == Path(SHARED[name]).read_bytes()
+
+
+def test_the_wheel_has_no_dependency(wheel: ZipFile) -> None:
+    [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+
+    assert "Requires-Dist" not in Parser().parsestr(wheel.read(metadata).decode())
+
+
+def test_every_file_of_the_wheel_is_a_file(wheel: ZipFile) -> None:
+    """A link would point out of the wheel."""
+    assert {info.external_attr >> 28 for info in wheel.infolist()} <= {0, 0o10}

@@ -1,0 +1,73 @@
+"""`node create` and `node update`: options and files become properties, and errors of this program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.api.node_changes import NodeOptions
+from aks_flex_node.errors import CommandUsageError, ConfigError
+from aks_flex_rp.cli.node_write_commands import apply_options, kubernetes_auth_from, read_properties
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("use_azure_auth", "azure_auth", "wanted"),
+    [
+        (None, None, None),
+        (True, None, {"useAzureAuth": True}),
+        (False, None, {"method": "bootstrapToken"}),
+        (None, "exec", {"useAzureAuth": True, "method": "exec"}),
+        (True, "certificate", {"useAzureAuth": True, "method": "certificate"}),
+        (False, "exec", {"useAzureAuth": False, "method": "exec"}),
+    ],
+)
+def test_two_options_say_how_the_kubelet_joins(
+    use_azure_auth: bool | None, azure_auth: str | None, wanted: dict[str, object] | None
+) -> None:
+    assert kubernetes_auth_from(use_azure_auth, azure_auth) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "text"),
+    [
+        (NodeOptions(labels=["plain"]), "label-malformed", "'plain' is no label."),
+        (NodeOptions(taints=["plain"]), "taint-malformed", "'plain' is no taint."),
+        (NodeOptions(auth_method="password"), "auth-method-unknown", "There is no method 'password'."),
+        (
+            NodeOptions(client_id="a", principal_id="b"),
+            "auth-options-mismatch",
+            "A node whose method is none has no use for --client-id and --principal-id.",
+        ),
+    ],
+)
+def test_options_that_cannot_be_applied_are_usage_errors(options: NodeOptions, name: str, text: str) -> None:
+    with pytest.raises(CommandUsageError) as refused:
+        apply_options({}, options)
+
+    assert (refused.value.name, refused.value.message) == (name, text)
+
+
+def test_a_file_may_have_the_envelope_of_arm(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+
+    file.write_text("properties: {status: {}, versions: {runc: 1.3.0}}")
+    assert read_properties(file) == {"versions": {"runc": "1.3.0"}}
+    file.write_text("versions: {runc: 1.3.0}")
+    assert read_properties(file) == {"versions": {"runc": "1.3.0"}}
+    assert read_properties(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "path"), [("properties: [1]", "properties"), ("nodeConfig: {labels: [a]}", "nodeConfig.labels")]
+)
+def test_a_file_with_other_types_than_the_api_has_is_refused(tmp_path: Path, text: str, path: str) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(text)
+
+    with pytest.raises(ConfigError, match=f"{path} is not of the kind") as refused:
+        read_properties(file)
+    assert refused.value.name == "node-file-invalid"
