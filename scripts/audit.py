@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = ROOT / "scripts" / "audit-allowed"
 REVIEW = ROOT / "docs" / "dependencies.md"
-PINS = ("requirements/base.txt", "requirements/lab.txt")
+PINS = ("requirements/base.txt", "requirements/rp.txt", "requirements/lab.txt")
 LARGEST = 2 << 20
 NOT_OURS = re.compile(
     r"(^|/)(go\.sum|package-lock\.json|requirements[^/]*\.txt)$|^requirements/|\.(png|woff2|gz|xz)$"

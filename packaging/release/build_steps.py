@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aks_flex_lab.processes import run
 from release import program_archives, sbom
-from release.checkout import HOME, ReleaseError, changed_at, version
+from release.checkout import DISTRIBUTIONS, HOME, ReleaseError, changed_at, version
 from release.program_archives import PLATFORMS, fetch_trees
 
 SUMS = "SHA256SUMS"
@@ -49,10 +49,11 @@ def installer(template: str, key: bytes | None) -> str:
 
 
 def build_wheels(target: Path) -> None:
-    """The wheel of the agent, the provider and the lab, and that of the Azure CLI's extension."""
+    """Builds the wheels of the agent, the provider and the lab, and that of the Azure CLI's extension."""
     env = {"SOURCE_DATE_EPOCH": str(changed_at())}
     words = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(target)]
-    run(*words, cwd=HOME, env=env)
+    for project in DISTRIBUTIONS.values():
+        run(*words, cwd=project, env=env)
     run(HOME / "scripts" / "az-extension", target, cwd=HOME, env=env)
 
 

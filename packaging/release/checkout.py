@@ -15,6 +15,12 @@ class ReleaseError(Exception):
 HOME = Path(__file__).resolve().parents[2]
 SOURCES = HOME / "src" / "aks_flex_node"
 REQUIREMENTS = HOME / "requirements"
+# Each distribution by its name, and the folder of its pyproject.toml.
+DISTRIBUTIONS = {
+    "aks-flex-node": HOME,
+    "aks-flex-rp": HOME / "packaging" / "aks-flex-rp",
+    "aks-flex-lab": HOME / "packaging" / "aks-flex-lab",
+}
 VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 PRERELEASE = re.compile(r"(a|b|rc)\d+$")
 

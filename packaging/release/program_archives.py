@@ -137,11 +137,10 @@ class ReleasedProgram:
 AGENT = ReleasedProgram(
     "aks-flex-node", "aks_flex_node.agent.cli", REQUIREMENTS / "base.txt", (SOURCES,), frozenset(), {}
 )
-# What the lab needs is what the provider needs.
 PROVIDER = ReleasedProgram(
     "aks-flex-rp",
     "aks_flex_rp.cli",
-    REQUIREMENTS / "lab.txt",
+    REQUIREMENTS / "rp.txt",
     (SOURCES, SOURCES.with_name("aks_flex_rp")),
     frozenset({"agent"}),
     {

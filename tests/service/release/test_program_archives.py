@@ -6,6 +6,7 @@ import platform
 import sys
 import tarfile
 import zipfile
+from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from aks_flex_node.agent.artifacts.unpack import unpack
 from aks_flex_node.agent.components.artifact_urls import artifact
 from aks_flex_node.agent.components.service.release import WANTED
 from release import build_steps, program_archives
-from release.checkout import HOME, REQUIREMENTS, SOURCES, changed_at, version
+from release.checkout import DISTRIBUTIONS, HOME, REQUIREMENTS, SOURCES, changed_at, version
 
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 UV = Path(sys.executable).parent / "uv"
@@ -29,35 +30,58 @@ def alone(*words: str | Path) -> CommandResult:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By the name of the distribution."""
     folder = tmp_path_factory.mktemp("wheels")
     build_steps.build_wheels(folder)
-    [wheel] = folder.glob("aks_flex_node-*.whl")
-    return wheel
+    return {name: next(folder.glob(f"{name.replace('-', '_')}-*.whl")) for name in DISTRIBUTIONS}
 
 
-def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as opened:
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_a_wheel_has_every_file_of_its_package_and_no_other(wheels: dict[str, Path], name: str) -> None:
+    package = SOURCES.with_name(name.replace("-", "_"))
+    with zipfile.ZipFile(wheels[name]) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
-    files = {path.relative_to(SOURCES.parent) for path in SOURCES.rglob("*") if path.is_file()}
+    files = {path.relative_to(package.parent) for path in package.rglob("*") if path.is_file()}
     assert names == {str(path) for path in files if "__pycache__" not in path.parts}
-    assert "aks_flex_rp/dashboard/templates/base.html" in names
-    assert "aks_flex_rp/api/openapi.json" in names
+
+
+def test_the_wheels_hold_the_files_that_are_not_python(wheels: dict[str, Path]) -> None:
+    found = {name: set(zipfile.ZipFile(wheel).namelist()) for name, wheel in wheels.items()}
+    assert "aks_flex_node/agent/components/kubelet/kubelet.service" in found["aks-flex-node"]
+    assert {"aks_flex_rp/dashboard/templates/base.html", "aks_flex_rp/api/openapi.json"} <= found["aks-flex-rp"]
+    assert "aks_flex_lab/baseline/join.sh" in found["aks-flex-lab"]
 
 
 @pytest.mark.parametrize(
-    ("extra", "commands"),
-    [("", [["aks-flex-node", "version"]]), ("[rp]", [["aks-flex-node", "version"], ["aks-flex-rp", "--help"]])],
+    ("name", "own"), [("aks-flex-node", []), ("aks-flex-rp", ["node"]), ("aks-flex-lab", ["node", "rp"])]
 )
-def test_the_wheel_works_in_an_empty_environment(
-    wheel: Path, tmp_path: Path, extra: str, commands: list[list[str]]
+def test_a_wheel_needs_our_others_in_its_own_version(wheels: dict[str, Path], name: str, own: list[str]) -> None:
+    with zipfile.ZipFile(wheels[name]) as opened:
+        text = opened.read(f"{name.replace('-', '_')}-{version()}.dist-info/METADATA").decode()
+    lines = HeaderParser().parsestr(text).get_all("Requires-Dist", [])
+    assert [line for line in lines if line.startswith("aks-flex-") and "==" in line] == [
+        f"aks-flex-{other}=={version()}" for other in own
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "commands"),
+    [
+        (["aks-flex-node"], [["aks-flex-node", "version"]]),
+        (["aks-flex-node", "aks-flex-rp"], [["aks-flex-node", "version"], ["aks-flex-rp", "--help"]]),
+    ],
+)
+def test_wheels_work_in_an_empty_environment(
+    wheels: dict[str, Path], tmp_path: Path, names: list[str], commands: list[list[str]]
 ) -> None:
     run(UV, "venv", "--quiet", tmp_path / "venv")
-    words: list[str | Path] = ["--quiet", "--python", tmp_path / "venv", "--constraints", REQUIREMENTS / "lab.txt"]
-    run(UV, "pip", "install", *words, f"aks-flex-node{extra} @ file://{wheel}", cwd=tmp_path, timeout=300)
+    words: list[str | Path] = ["--quiet", "--python", tmp_path / "venv", "--constraints", REQUIREMENTS / "rp.txt"]
+    run(UV, "pip", "install", *words, *(wheels[name] for name in names), cwd=tmp_path, timeout=300)
     said = [alone(tmp_path / "venv" / "bin" / command[0], *command[1:]).out for command in commands]
     assert said[0].strip() == version()
     assert all("Usage: aks-flex-rp" in text for text in said[1:])
+    assert {path.name for path in (tmp_path / "venv" / "bin").glob("aks-*")} == set(names)
 
 
 def test_the_agent_unpacks_its_own_release_as_it_updates_itself(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_what_is_copied_from_the_checkout_exists(path: str) -> None:
 
 
 def test_it_copies_something() -> None:
-    assert "src/aks_flex_node" in copied()
+    assert {"src/aks_flex_node", "src/aks_flex_rp", "requirements/rp.txt"} <= set(copied())
 
 
 def test_it_runs_as_the_user_that_the_deployment_names() -> None:

@@ -1,0 +1,77 @@
+"""Each distribution declares what it imports, and the pinned requirements hold what each declares."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from importlib.metadata import packages_distributions
+from typing import TYPE_CHECKING
+
+import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
+
+from release.checkout import DISTRIBUTIONS, HOME, REQUIREMENTS
+from release.sbom import normalized_name, pinned_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PINS = {"aks-flex-node": "base.txt", "aks-flex-rp": "rp.txt", "aks-flex-lab": "lab.txt"}
+# Of these, several distributions have a part, or one is released with the one that is declared.
+DISTRIBUTION_OF = {
+    "azure.core": "azure-core",
+    "azure.identity": "azure-identity",
+    "azure.storage": "azure-storage-blob",
+    "pydantic_core": "pydantic",
+}
+
+
+def declared(name: str) -> set[str]:
+    project = ProjectMetadata(str(DISTRIBUTIONS[name]), PluginManager())
+    return {normalized_name(re.split(r"[^A-Za-z0-9._-]", line)[0]) for line in project.core.dependencies}
+
+
+def imported(source: Path) -> Iterator[str]:
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                yield node.module
+
+
+def distributions_imported(name: str) -> set[str]:
+    """Those of others and of ours, as far as they are not the package itself."""
+    package, by_package = name.replace("-", "_"), packages_distributions()
+    found = set()
+    for module in imported(HOME / "src" / package):
+        top, two = module.partition(".")[0], ".".join(module.split(".")[:2])
+        if top not in sys.stdlib_module_names and top != package:
+            known = DISTRIBUTION_OF.get(two) or DISTRIBUTION_OF.get(top)
+            found.add(known or (top.replace("_", "-") if top.startswith("aks_flex_") else by_package[top][0]))
+    return {normalized_name(each) for each in found}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_whatever_is_imported_is_declared(name: str) -> None:
+    assert distributions_imported(name) - declared(name) == set()
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_whatever_is_declared_is_pinned_by_its_hashes(name: str) -> None:
+    pinned = pinned_hashes((REQUIREMENTS / PINS[name]).read_text())
+    assert declared(name) - set(DISTRIBUTIONS) <= {each for each, _ in pinned}
+    assert all(pinned.values())
+
+
+def test_an_edge_machine_gets_nothing_of_the_provider_or_the_lab() -> None:
+    assert not declared("aks-flex-node") & set(DISTRIBUTIONS)
+    assert not distributions_imported("aks-flex-node") & set(DISTRIBUTIONS)
+
+
+def test_the_pins_say_nothing_of_where_packages_come_from() -> None:
+    for path in REQUIREMENTS.glob("*.txt"):
+        assert not re.search(r"^--(?!hash)|file:|https?:", path.read_text(), re.MULTILINE), path.name
