@@ -17,7 +17,7 @@ from tests.fuzz.mutations import damaged, json_values
 from tests.unit.agent.builders import empty_host, engine_on
 
 if TYPE_CHECKING:
-    from aks_flex_node.host.dry_run import RecordedHost
+    from tests.hosts.recorded import RecordedHost
 
 FILE = File("/etc/thing/file", b"content")
 SPEC = Spec(

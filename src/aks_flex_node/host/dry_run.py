@@ -1,4 +1,4 @@
-"""Hosts that change nothing: DryHost overlays changes on another host, RecordedHost holds what a test recorded."""
+"""A host that changes nothing: it overlays changes on another host, for `--dry-run`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ from aks_flex_node.host.actions import (
     StopUnit,
     WriteFile,
 )
-from aks_flex_node.host.host import MISSING_PROGRAM, CommandResult, EntryKind, FileEntry, UnitState
+from aks_flex_node.host.host import EntryKind, FileEntry, UnitState
 from aks_flex_node.host.system import sysctl_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aks_flex_node.host.actions import Action
-    from aks_flex_node.host.host import Host
+    from aks_flex_node.host.host import CommandResult, Host
 
 
 class DryHost:
@@ -181,62 +179,3 @@ class DryHost:
                 start = "" if entry.target.startswith("/") else place.rpartition("/")[0] + "/"
                 return self._followed("/".join([start + entry.target, *parts[index + 1 :]]), links - 1)
         return place or "/"
-
-
-class EmptyHost:
-    """A machine of which only this is known."""
-
-    live = True
-
-    def __init__(self, answers: Mapping[tuple[str, ...], CommandResult]) -> None:
-        self._answers = answers
-
-    def read(self, path: str) -> bytes | None:  # noqa: ARG002
-        return None
-
-    def digest(self, path: str) -> str:  # noqa: ARG002
-        return ""
-
-    def look(self, path: str) -> FileEntry | None:
-        return FileEntry(EntryKind.DIRECTORY, 0o755) if path == "/" else None
-
-    def names(self, path: str) -> tuple[str, ...]:  # noqa: ARG002
-        return ()
-
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
-        return self._answers.get(
-            argv, CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: nobody wrote down what it says")
-        )
-
-    def unit(self, name: str) -> UnitState:
-        return UnitState(name)
-
-    def do(self, action: Action) -> None:
-        raise NotImplementedError(f"{action}: there is nothing to do it to")
-
-
-class RecordedHost(DryHost):
-    """Files and answers that somebody wrote down; what is done to it shows in what it answers from then on."""
-
-    def __init__(
-        self,
-        files: Mapping[str, bytes | str] | None = None,
-        answers: Mapping[tuple[str, ...], CommandResult] | None = None,
-        units: Mapping[str, UnitState] | None = None,
-    ) -> None:
-        super().__init__(EmptyHost(answers or {}))
-        self._units = dict(units or {})
-        for path, content in (files or {}).items():
-            self._parents(path)
-            data = content.encode() if isinstance(content, str) else content
-            self._put(path, FileEntry(EntryKind.FILE, size=len(data)), data)
-
-    def _parents(self, path: str) -> None:
-        for parent in list(_above(path)):
-            if self.look(parent) is None:
-                self._put(parent, FileEntry(EntryKind.DIRECTORY, 0o755))
-
-
-def _above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:count]) for count in range(2, len(parts))]

@@ -14,7 +14,7 @@ from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Service, Symlink
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.config.builders import CA, TOKEN, load_settings
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aks_flex_node.agent.garbage_collection import remove_unused
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.host.actions import MakeLink
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import config_of, engine_on, manifest
 
 HOME = "/opt/aks-flex-node"

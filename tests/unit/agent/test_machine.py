@@ -8,8 +8,8 @@ import pytest
 
 from aks_flex_node.agent import machine
 from aks_flex_node.agent.machine import Machine, read_machine
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import config_of
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n# a comment\nbroken line\n'

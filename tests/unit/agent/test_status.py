@@ -17,8 +17,8 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult, UnitState
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
 from tests.unit.agent.config.builders import TOKEN
 from tests.unit.agent.test_certificates import UTC, certificate_until

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.host.actions import EnableUnit, MakeDirectory, RemoveTree, SetSysctl, StartUnit, WriteFile
-from aks_flex_node.host.dry_run import DryHost, RecordedHost
+from aks_flex_node.host.dry_run import DryHost
 from aks_flex_node.host.real import RootedHost
 from tests.hosts import disks, files, units
 from tests.hosts.fixtures import Stand
+from tests.hosts.recorded import RecordedHost
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from aks_flex_node.agent.arc import machine_agent
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult, UnitState
 from tests.arc_machines import MACHINE, config
+from tests.hosts.recorded import RecordedHost
 
 SHOW = ("/usr/bin/azcmagent", "show", "-j")
 NAMES = {"subscriptionId": "sub-1", "resourceGroup": "group-1", "resourceName": "edge-1"}

@@ -26,8 +26,8 @@ from aks_flex_node.host.actions import (
     StartUnit,
     WriteFile,
 )
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import UnitState
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, MACHINE, SYSTEM_FOLDERS, Ready, config_of, empty_host, engine_on
 from tests.unit.agent.components.test_every_component import CUSTOM
 

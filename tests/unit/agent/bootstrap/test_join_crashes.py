@@ -11,7 +11,7 @@ import pytest
 
 from aks_flex_node.agent.bootstrap.join import pending_actions
 from aks_flex_node.host.actions import WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.bootstrap.test_join import join, leave, snapshot
 from tests.unit.agent.builders import SYSTEM_FOLDERS
 

@@ -7,8 +7,8 @@ import pytest
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.host.actions import KillGroup, MakeDirectory, Remove, Run, StopUnit, Unmount
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult, UnitState
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import config_of
 
 SAVED = """\

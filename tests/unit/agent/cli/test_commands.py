@@ -21,7 +21,7 @@ from aks_flex_node.agent.reconcile.observer import Facts
 from aks_flex_node.agent.reconcile.resources import Spec
 from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN
 from tests.unit.agent.config.builders import TOKEN, settings
 

@@ -8,8 +8,8 @@ import pytest
 
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.cluster.nodes import Node
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult, UnitState
+from tests.hosts.recorded import RecordedHost
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.resolved import KubeletAuth

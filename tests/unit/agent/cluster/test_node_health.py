@@ -12,8 +12,8 @@ from aks_flex_node.agent.cluster.client import ApiStatusError
 from aks_flex_node.agent.cluster.node_health import NodeHealth, check_node_health
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import Remove, StartUnit
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult, UnitState
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import Answers, config_of
 from tests.unit.agent.test_certificates import UTC, certificate_until
 

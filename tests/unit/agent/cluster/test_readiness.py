@@ -9,8 +9,8 @@ import pytest
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
 from aks_flex_node.errors import ClusterError, FlexError
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult, UnitState
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import Answers, config_of
 from tests.unit.agent.cluster.test_diagnosis import SWAP, UNAUTHORIZED
 

@@ -9,7 +9,7 @@ from aks_flex_node.agent.components.system import SYSCTLS, with_swap, without_sw
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.resources import KernelModule, NoSwap, Spec, Sysctl
 from aks_flex_node.host.actions import EditFile, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import MACHINE, config_of, text_of
 
 OFF = "#aks-flex-node# "

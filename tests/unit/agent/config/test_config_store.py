@@ -11,7 +11,7 @@ from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.api import config_urls
 from aks_flex_node.host.actions import Action, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import config_of
 from tests.unit.agent.config.builders import TOKEN
 

@@ -18,7 +18,7 @@ from tests.unit.agent.builders import empty_host
 from tests.unit.agent.config.builders import TOKEN
 
 if TYPE_CHECKING:
-    from aks_flex_node.host.dry_run import RecordedHost
+    from tests.hosts.recorded import RecordedHost
 
 FIRST, SECOND = parse("https://rp.example/configs/canary-1#ca=sha256:" + "ab" * 32), parse("https://rp.example/c/2")
 

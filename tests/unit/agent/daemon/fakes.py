@@ -19,8 +19,8 @@ from aks_flex_node.agent.provider.provider_client import ProviderRequestError, p
 from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN, engine_on
 from tests.unit.agent.config.builders import CLUSTER_ID
 

@@ -10,7 +10,7 @@ import pytest
 from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.daemon.daemon_state import DaemonState
 from aks_flex_node.agent.provider.poll_result import ProviderState
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 
 FILE = "/var/lib/aks-flex-node/following.json"
 FULL = DaemonState(

@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_node.agent.jobs import job_result
 from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 
 FILE = "/var/lib/aks-flex-node/work.json"
 GOOD: dict[str, Any] = {"kind": "update", "result": "failed"}

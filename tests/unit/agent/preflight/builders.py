@@ -11,10 +11,11 @@ from aks_flex_node.agent.machine import Machine
 from aks_flex_node.agent.preflight import CheckFinding, PreflightContext, run_checks
 from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
 from aks_flex_node.agent.preflight.host_checks import RECOMMENDED_PROGRAMS, REQUIRED_PROGRAMS
-from aks_flex_node.agent.preflight.interfaces import FileSystemInfo, ProbeFailed, ProbeResponse, RecordedNetworkProbe
+from aks_flex_node.agent.preflight.interfaces import FileSystemInfo, ProbeFailed, ProbeResponse
 from aks_flex_node.agent.preflight.registry import NAMES
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.config.builders import CA, TOKEN
+from tests.unit.agent.preflight.fakes import RecordedNetworkProbe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from urllib3.exceptions import SSLError as HTTPSSLError
 
 from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
 from aks_flex_node.agent.preflight.cluster_checks import minor
-from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeResponse, RecordedNetworkProbe
+from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeResponse
 from aks_flex_node.agent.preflight.network import explain_probe_failure, parse_http_date, read_document, tls_context
 from tests.unit.agent.config.builders import PEM, TOKEN
 from tests.unit.agent.preflight.builders import (
@@ -28,6 +28,7 @@ from tests.unit.agent.preflight.builders import (
     severities,
     told,
 )
+from tests.unit.agent.preflight.fakes import RecordedNetworkProbe
 
 NODE = frozenset({"kubelet.service"})
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"

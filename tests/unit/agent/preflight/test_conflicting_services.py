@@ -18,7 +18,7 @@ from aks_flex_node.host.host import CommandResult, UnitState
 from tests.unit.agent.preflight.builders import MACHINE, TCP, config, findings, fit, host, severities, told
 
 if TYPE_CHECKING:
-    from aks_flex_node.host.dry_run import RecordedHost
+    from tests.hosts.recorded import RecordedHost
 
 NODE = frozenset({"kubelet.service", "containerd.service"})
 ROW = "   0: {address}:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1\n"

@@ -14,7 +14,7 @@ from aks_flex_node.agent.reconcile.program_stager import artifact_sources, progr
 from aks_flex_node.agent.reconcile.resources import Directory, File, Service, Spec, Symlink, make_service
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import PlaceTree, Remove, StartUnit, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import MACHINE, Ready, config_of, empty_host, engine_on
 
 if TYPE_CHECKING:

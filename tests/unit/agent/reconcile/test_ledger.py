@@ -24,7 +24,7 @@ from aks_flex_node.host.actions import (
     SwapOff,
     WriteFile,
 )
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 
 PLACES = ("/var/lib/x/ledger.json", "/opt/x/ledger.json")
 ORIGINALS = "/var/lib/x/originals"

@@ -13,8 +13,8 @@ from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.observer import file_change_times, find_damage, loaded_modules, observe, swaps
 from aks_flex_node.agent.reconcile.resources import ProgramTree, Service, Spec, Sysctl
 from aks_flex_node.host.actions import MakeLink, Remove, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import UnitState
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import manifest
 
 if TYPE_CHECKING:

@@ -44,8 +44,8 @@ from aks_flex_node.host.actions import (
     UnloadModule,
     WriteFile,
 )
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import EntryKind, FileEntry, UnitState
+from tests.hosts.recorded import RecordedHost
 
 FOLDER, FILE, LINK = (
     FileEntry(EntryKind.DIRECTORY, 0o755),

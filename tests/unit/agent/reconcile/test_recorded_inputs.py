@@ -30,7 +30,7 @@ from aks_flex_node.agent.reconcile.resources import (
 )
 from aks_flex_node.errors import BusyError
 from aks_flex_node.host.actions import MakeLink, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 
 if TYPE_CHECKING:
     from pathlib import Path

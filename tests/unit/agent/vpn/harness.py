@@ -11,7 +11,7 @@ from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_d
 from aks_flex_node.agent.vpn.connection import VpnConnection
 from aks_flex_node.agent.vpn.local_state import VpnRecord
 from aks_flex_node.agent.vpn.local_state import read_record as record_of
-from aks_flex_node.host.dry_run import RecordedHost
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, config_of, engine_on
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM
 from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, Clock, FakeAzure, quick_pair, world

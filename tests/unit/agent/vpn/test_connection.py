@@ -12,8 +12,8 @@ from aks_flex_node.agent.reconcile.node_state import NodeState, Phase, write
 from aks_flex_node.agent.vpn import disconnect
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, config_of, empty_host
 from tests.unit.agent.config.builders import CLUSTER_ID
 from tests.unit.agent.vpn.fakes import ADDRESS, API_NAME, GATEWAY, NETWORK, PROFILE, SUBNET, archive, refusal

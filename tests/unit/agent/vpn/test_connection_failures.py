@@ -13,8 +13,8 @@ from aks_flex_node.agent.vpn import local_state
 from aks_flex_node.agent.vpn.client_certificate import make_client_certificate
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, MACHINE, config_of
 from tests.unit.agent.config.builders import CLUSTER_ID
 from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, NETWORK

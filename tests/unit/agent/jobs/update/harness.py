@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.jobs.job_result import JobResult
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.host.dry_run import RecordedHost
+    from tests.hosts.recorded import RecordedHost
 
 OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", again=True)
 NOON = datetime(2025, 3, 5, 12, 0, tzinfo=timezone.utc)  # a Wednesday

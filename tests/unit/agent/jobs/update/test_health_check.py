@@ -10,8 +10,8 @@ from aks_flex_node.agent.jobs.update import health_check
 from aks_flex_node.agent.jobs.update.health_check import matches_version, running_pods
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Action, Run
-from aks_flex_node.host.dry_run import RecordedHost
 from aks_flex_node.host.host import CommandResult
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import config_of
 from tests.unit.agent.jobs.update.fakes import pod
 
