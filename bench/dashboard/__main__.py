@@ -22,6 +22,7 @@ from urllib.parse import urlencode
 import urllib3
 
 from aks_flex_lab.pki import CertificateAuthority
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.interface import Cluster
 from bench.rp_load.connections import percentile
 from bench.rp_load.fleet import CLUSTER, FACTS, TOGETHER, VERSION, node
@@ -59,7 +60,7 @@ def member(number: int) -> Node:
     labels = {"site": f"hall-{number % 300}", "line": str(number % 7), "kind": "press"}
     properties = {**made.properties, "nodeConfig": {"labels": labels}}
     if number % 50 == 0:
-        return replace(made, properties=properties, join={"state": "Created"})
+        return replace(made, properties=properties, join=JoinState.from_document({"state": "Created"}))
     ready = "False" if number % 20 == 0 else "True"
     condition = {"type": "Ready", "status": ready, "reason": "Because", "message": "The runtime does not answer."}
     status = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.arm.errors import API_VERSION
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.clusters.facts import ClusterFacts
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes.commands import node_identity
 from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.resource.rules import ValidationContext
@@ -60,7 +61,7 @@ def node(number: int) -> Node:
         etag=f'"{VERSION}"',
         properties=wanted.document(),
         config=config,
-        join={"state": "Joined"},
+        join=JoinState.from_document({"state": "Joined"}),
         identity=node_identity(wanted.properties, CLUSTER, FACTS.tenant_id, name),
         created=float(VERSION),
     )

@@ -26,10 +26,10 @@ from aks_flex_rp.resource.config_generator import AgentEndpoints
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from aks_flex_rp.clusters.access import ClusterAccess
     from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
     from aks_flex_rp.clusters.controller import ClusterController
     from aks_flex_rp.crypto.encryption import Sealer
+    from aks_flex_rp.join_state import ClusterAccess
     from aks_flex_rp.store.interface import Cluster, Store
 
 SYNC_SECONDS = 2.0

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.clusters import access
-from aks_flex_rp.clusters.access import BINDING_PREFIX, IDENTITY_LABEL, ClusterAccess
+from aks_flex_rp.clusters.access import BINDING_PREFIX, IDENTITY_LABEL
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
 from aks_flex_rp.clusters.prerequisites import BINDINGS, check_permissions
+from aks_flex_rp.join_state import ClusterAccess
 from tests.harness import Lines
 from tests.lab.cluster_harness import PACE, watched
 from tests.lab.cluster_harness import until as eventually
@@ -31,7 +32,7 @@ NAME = "identity-1"
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 MANIFESTS = Path(__file__).parents[2] / "packaging" / "kubernetes"
 ADMIN = {
-    **ClusterAccess(OID, "exec").binding("edge-4"),
+    **access.access_binding(ClusterAccess(OID, "exec"), "edge-4"),
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 }
 BEGINS = {"joinState": "ConfigFetched"}

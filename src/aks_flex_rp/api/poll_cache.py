@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from aks_flex_rp.clusters.informer import run_periodically
-from aks_flex_rp.nodes.join_state import granted_identity
+from aks_flex_rp.nodes.join_rules import granted_identity
 from aks_flex_rp.store.interface import StoreUnavailable
 
 if TYPE_CHECKING:

@@ -6,50 +6,32 @@ identity may only request the node's certificate.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from aks_flex_rp.clusters.prerequisites import BINDINGS, RBAC
+from aks_flex_rp.join_state import ACCESS_ROLES, ClusterAccess
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
 
-    Way = Literal["exec", "certificate"]
-
-ACCESS_ROLES: Mapping[Way, str] = {"exec": "system:node", "certificate": "system:node-bootstrapper"}
 BINDING_PREFIX = "aks-flex-node:node:"  # a node's name has no colon: so no node's binding is one of the cluster's own
 IDENTITY_LABEL = (
     "flex.aks.azure.com/identity"  # a label: all bindings of nodes have it, and those of one identity are found
 )
 
 
-@dataclass(frozen=True)
-class ClusterAccess:
-    """Who a node is to the cluster, and how it joins."""
-
-    identity: str  # its object id, which is the user's name in a cluster that accepts Entra ID
-    way: Way
-
-    @property
-    def role(self) -> str:
-        return ACCESS_ROLES[self.way]
-
-    def to_document(self) -> dict[str, str]:
-        return asdict(self)
-
-    def binding(self, node: str) -> KubeObject:
-        return {
-            "apiVersion": f"{RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {
-                "name": f"{BINDING_PREFIX}{node}",
-                "labels": {IDENTITY_LABEL: self.identity, "app.kubernetes.io/managed-by": "aks-flex-rp"},
-            },
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": self.role},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": self.identity}],
-        }
+def access_binding(access: ClusterAccess, node: str) -> KubeObject:
+    """The ClusterRoleBinding that grants a node's identity its access."""
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {
+            "name": f"{BINDING_PREFIX}{node}",
+            "labels": {IDENTITY_LABEL: access.identity, "app.kubernetes.io/managed-by": "aks-flex-rp"},
+        },
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": access.role},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": access.identity}],
+    }
 
 
 def read_binding(binding: KubeObject) -> ClusterAccess | None:
@@ -57,7 +39,7 @@ def read_binding(binding: KubeObject) -> ClusterAccess | None:
     identity = binding["metadata"].get("labels", {}).get(IDENTITY_LABEL, "")
     for way in ACCESS_ROLES:
         access = ClusterAccess(identity, way)
-        made = access.binding(binding_node(binding))
+        made = access_binding(access, binding_node(binding))
         if all(binding.get(part) == made[part] for part in ("roleRef", "subjects")):
             return access
     return None
@@ -74,7 +56,7 @@ async def grant_access(client: KubeClient, node: str, access: ClusterAccess) -> 
     there = await client.find(_path(node))
     if there and there["roleRef"]["name"] != access.role:  # which cannot be changed
         await client.delete(_path(node), {"uid": there["metadata"]["uid"]})
-    await client.apply(_path(node), access.binding(node))
+    await client.apply(_path(node), access_binding(access, node))
 
 
 async def withdraw_access(client: KubeClient, node: str) -> bool:

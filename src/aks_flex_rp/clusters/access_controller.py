@@ -15,9 +15,9 @@ from aks_flex_rp.clusters.informer import handle_each
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES, is_flex_node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.clusters.access import ClusterAccess
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
     from aks_flex_rp.clusters.event_handler import ClusterEventHandler
+    from aks_flex_rp.join_state import ClusterAccess
 
 # What is given is noted only after it is given. A difference that is younger than that takes is none.
 SETTLE_SECONDS = 15.0

@@ -26,10 +26,10 @@ from aks_flex_rp.clusters.node_controller import NODES, name_conflict
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aks_flex_rp.clusters.access import ClusterAccess
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
     from aks_flex_rp.clusters.event_handler import ClusterEventHandler
     from aks_flex_rp.clusters.facts import ClusterFacts
+    from aks_flex_rp.join_state import ClusterAccess
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from aks_flex_rp.clusters.access import ClusterAccess, Way
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.clusters.taints import DesiredTaints
+    from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 
 
 class ClusterEventHandler(Protocol):
@@ -27,7 +27,7 @@ class ClusterEventHandler(Protocol):
         """What the identity of a flex node was given in the cluster; None when nothing, or this is no flex node."""
         ...
 
-    async def way(self, cluster: str, node: str) -> Way | None:
+    async def way(self, cluster: str, node: str) -> AccessMethod | None:
         """How it is to join by its identity; None for one that joins by a token, and for no flex node."""
         ...
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
     from aks_flex_rp.clusters.event_handler import ClusterEventHandler
-
-    Place = tuple[str, str]  # a Node has one taint of a key and an effect
+    from aks_flex_rp.join_state import TaintKey
 
 TAINTS_ANNOTATION = "flex.aks.azure.com/taints"  # on a Node
 CLUSTER_TAINT_PREFIXES = (
@@ -39,14 +38,14 @@ class DesiredTaints:
     """What a node should have, and what it once should have had."""
 
     desired: tuple[KubeObject, ...] = ()
-    former: frozenset[Place] = frozenset()
+    former: frozenset[TaintKey] = frozenset()
 
-    def by_key(self) -> dict[Place, KubeObject]:
+    def by_key(self) -> dict[TaintKey, KubeObject]:
         """The wanted ones that are ours to bring."""
         return {taint_key(one): one for one in self.desired if not one["key"].startswith(CLUSTER_TAINT_PREFIXES)}
 
 
-def taint_key(taint: KubeObject) -> Place:
+def taint_key(taint: KubeObject) -> TaintKey:
     return taint["key"], taint["effect"]
 
 
@@ -71,7 +70,7 @@ def taint_patch(node: KubeObject, taints: DesiredTaints) -> KubeObject | None:
     }
 
 
-def _stays(taint: KubeObject, wanted: dict[Place, KubeObject], removable: frozenset[Place]) -> bool:
+def _stays(taint: KubeObject, wanted: dict[TaintKey, KubeObject], removable: frozenset[TaintKey]) -> bool:
     """One that is wanted with another value goes, and comes back with it."""
     if taint["key"].startswith(CLUSTER_TAINT_PREFIXES):
         return True
@@ -88,7 +87,7 @@ def _note(node: KubeObject) -> str | None:
     return note
 
 
-def _brought(node: KubeObject) -> frozenset[Place] | None:
+def _brought(node: KubeObject) -> frozenset[TaintKey] | None:
     """None when nothing stands there, or nothing that we have written: a machine may write on its own Node."""
     try:
         return frozenset(taint_key(one) for one in json.loads(_note(node) or ""))

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_node.errors import DOCS
+from aks_flex_rp.join_state import JoinPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -172,13 +173,13 @@ def explain_condition(told: Mapping[str, str]) -> ConditionRow:
 def state_of(status: Document) -> NodeState:
     """As the fleet counts it."""
     ready, joined = _ready(status), status.get("joinState")
-    if ready.get("reason") == "NodeSilent" and joined == "Joined":
+    if ready.get("reason") == "NodeSilent" and joined == JoinPhase.JOINED:
         return "Silent"
     if ready["status"] == "True":
         return "Ready"
-    if joined == "Joined":
+    if joined == JoinPhase.JOINED:
         return "NotReady" if ready["status"] == "False" else "Unknown"
-    return "Failed" if joined == "Failed" else "Joining"
+    return "Failed" if joined == JoinPhase.FAILED else "Joining"
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ class EditPage:
             components=dict(zip(COMPONENTS, components(node, node.status), strict=True)),
             tested=tested(),
             days=DAYS,
-            waits="urlExpires" in node.join,
+            waits=node.join.url_expires is not None,
         )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.dashboard import page_request
+from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.nodes.commands import ConfigUrl
 
 if TYPE_CHECKING:
@@ -32,12 +33,16 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.interface import AuditEvent, Node
 
 
-JOIN_STEPS = {
-    "Created": ("Created", "The node is known here. Now run its join command on the machine."),
-    "ConfigFetched": ("Configuration fetched", "The machine has its configuration, and installs what a node needs."),
-    "BootstrapAttempted": ("Asked to join", "The machine has asked the cluster to let it in."),
-    "Joined": ("In the cluster", "The cluster knows the node, and waits for it to be ready."),
-    "Ready": ("Ready", "Pods can run here."),
+READY = "Ready"  # after the last phase
+JOIN_STEPS: dict[str, tuple[str, str]] = {
+    JoinPhase.CREATED: ("Created", "The node is known here. Now run its join command on the machine."),
+    JoinPhase.CONFIG_FETCHED: (
+        "Configuration fetched",
+        "The machine has its configuration, and installs what a node needs.",
+    ),
+    JoinPhase.BOOTSTRAP_ATTEMPTED: ("Asked to join", "The machine has asked the cluster to let it in."),
+    JoinPhase.JOINED: ("In the cluster", "The cluster knows the node, and waits for it to be ready."),
+    READY: ("Ready", "Pods can run here."),
 }
 ORDER = tuple(JOIN_STEPS)
 FETCHED = {"configUrl.fetched", "access.granted", "identity.used", "token.used"}
@@ -53,10 +58,10 @@ class JoinStep:
 
 def join_steps(node: Node, status: dict[str, Any], events: Iterable[AuditEvent] = ()) -> tuple[JoinStep, ...]:
     """Of a node and its status as they are shown. `events` of its audit tell whether a failed one got anything."""
-    failed = status["joinState"] == "Failed"
+    failed = status["joinState"] == JoinPhase.FAILED
     reached = _reached(node, status, events) if failed else status["joinState"]
-    if reached == "Joined" and _is_ready(status):
-        reached = "Ready"
+    if reached == JoinPhase.JOINED and _is_ready(status):
+        reached = READY
     place = ORDER.index(reached) if reached in JOIN_STEPS else 0
     failure = str(status.get("joinFailure", "")) if failed else ""
     return tuple(_step(number, place, failed, failure) for number in range(len(ORDER)))
@@ -65,7 +70,7 @@ def join_steps(node: Node, status: dict[str, Any], events: Iterable[AuditEvent] 
 def _step(number: int, place: int, failed: bool, failure: str) -> JoinStep:
     name = ORDER[number]
     word, note = JOIN_STEPS[name]
-    if number < place or name == "Ready" == ORDER[place]:
+    if number < place or name == READY == ORDER[place]:
         return JoinStep(name, word, "done")
     if number == place:
         return JoinStep(name, word, "done" if failed else "now", "" if failed else note)
@@ -74,12 +79,12 @@ def _step(number: int, place: int, failed: bool, failure: str) -> JoinStep:
 
 def _reached(node: Node, status: dict[str, Any], events: Iterable[AuditEvent]) -> str:
     """The last step that went well before the one that did not."""
-    if "csr" in node.join:
-        return "BootstrapAttempted"
-    since = float(node.join.get("since", node.created))
-    fetched = node.join.get("state") == "ConfigFetched" or "agentVersion" in status
+    if node.join.csr is not None:
+        return JoinPhase.BOOTSTRAP_ATTEMPTED
+    since = node.created if node.join.since is None else node.join.since
+    fetched = node.join.phase is JoinPhase.CONFIG_FETCHED or "agentVersion" in status
     heard = any(each.what in FETCHED and each.at >= since for each in events)
-    return "ConfigFetched" if fetched or heard else "Created"
+    return JoinPhase.CONFIG_FETCHED if fetched or heard else JoinPhase.CREATED
 
 
 def _is_ready(status: dict[str, Any]) -> bool:
@@ -165,7 +170,7 @@ class JoinPage:
         self, visit: PageRequest, known: ClusterInfo, node: str, status: Mapping[str, Any]
     ) -> Sequence[AuditEvent]:
         """They tell how far one that failed had come."""
-        if status["joinState"] != "Failed" or not await self.scopes.may(visit, "audit", known.id):
+        if status["joinState"] != JoinPhase.FAILED or not await self.scopes.may(visit, "audit", known.id):
             return ()
         return await self.scopes.authorizer.context.store.audit(resource=node, limit=EVENTS)
 
@@ -175,4 +180,4 @@ def join_remedy(way: Sequence[JoinStep]) -> str:
     stopped = next((each.name for each in way if each.progress == "failed"), "")
     if not stopped:
         return ""
-    return NEW_COMMAND_HINT if stopped == "ConfigFetched" else RERUN_HINT
+    return NEW_COMMAND_HINT if stopped == JoinPhase.CONFIG_FETCHED else RERUN_HINT

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.arm import errors
-from aks_flex_rp.clusters.access import ClusterAccess
-from aks_flex_rp.nodes import join_state
-from aks_flex_rp.nodes.join_state import granted_access
+from aks_flex_rp.join_state import ClusterAccess
+from aks_flex_rp.nodes import join_rules
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.store.interface import Conflict
 
 if TYPE_CHECKING:
+    from aks_flex_rp.join_state import JoinState
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
-    from aks_flex_rp.store.interface import AuditEvent, Document, Node
-
-ATTEMPTS = 5  # at a node that others are writing, too
+    from aks_flex_rp.store.interface import AuditEvent, Node
 
 log = logging.getLogger(__name__)
 
@@ -38,37 +37,37 @@ class AccessGrants:
 
         ClusterError when the cluster does not answer, and nothing is noted then.
         """
-        if join_state.is_access_obsolete(node) and request.caller.is_node(node.identity):
+        if join_rules.is_access_obsolete(node) and request.caller.is_node(node.identity):
             return await self._withdraw(cluster, node, request)
         given = False
-        for _ in range(ATTEMPTS):
-            access = _wanted(node, request, introduction=introduction)
-            if access is None:
-                break
-            if introduction or granted_access(node) != access:
-                await self.context.clusters.grant(cluster.id.key, node.key, access)
-                given = True
-            join = _after(node, access, introduction=introduction)
-            if join == node.join:
-                return node
-            try:
-                return await self._store_access(cluster, node, join, access, request)
-            except Conflict:
-                found = await self.context.store.node(node.cluster, node.key)
+
+        async def grant(found: Node | None) -> Node:
+            nonlocal given
             if found is None:
                 await self.context.clusters.withdraw(cluster.id.key, node.key)
                 raise errors.node_not_found(cluster.id, node.name)
-            node = found
-        else:
-            raise errors.concurrent_changes(node.name)
-        if given and granted_access(node) is None:  # it is somebody else now, or joins by a token
-            await self.context.clusters.withdraw(cluster.id.key, node.key)
-        return node
+            access = _wanted(found, request, introduction=introduction)
+            if access is None:
+                if given and found.join.access is None:  # it is somebody else now, or joins by a token
+                    await self.context.clusters.withdraw(cluster.id.key, node.key)
+                return found
+            if introduction or found.join.access != access:
+                await self.context.clusters.grant(cluster.id.key, node.key, access)
+                given = True
+            join = found.join.introduced(access) if introduction else found.join.with_access(access)
+            return found if join == found.join else await self._store_access(cluster, found, join, access, request)
+
+        return await retry_on_conflict(
+            lambda: self.context.store.node(node.cluster, node.key),
+            grant,
+            lambda: errors.concurrent_changes(node.name),
+            known=node,
+        )
 
     async def _withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> Node:
         """What it needs no more; first the note of it, so that the cluster's watch takes what is left."""
-        access = granted_access(node)
-        after = replace(node, join={key: value for key, value in node.join.items() if key != join_state.ACCESS})
+        access = node.join.access
+        after = replace(node, join=node.join.without_access())
         said = {"identity": access.identity if access else ""}
         event = request.event(self.context.now(), "access.withdrawn", cluster.id.node(node.name), **said)
         try:
@@ -86,15 +85,15 @@ class AccessGrants:
             log.warning("%s cannot be let into its cluster now; it is tried again: %s", node.name, error)
 
     async def _store_access(
-        self, cluster: ClusterInfo, node: Node, join: Document, access: ClusterAccess, request: RequestContext
+        self, cluster: ClusterInfo, node: Node, join: JoinState, access: ClusterAccess, request: RequestContext
     ) -> Node:
         events: list[AuditEvent] = []
-        if granted_access(node) != access:
+        if node.join.access != access:
             said = {"identity": access.identity, "role": access.role}
             events = [request.event(self.context.now(), "access.granted", cluster.id.node(node.name), **said)]
         noted = replace(node, join=join)
         await self.context.store.put_node(noted, node.etag, events)
-        if "urlExpires" in node.join and "urlExpires" not in join:
+        if node.join.url_expires is not None and join.url_expires is None:
             await self.context.delivery.revoke(node.cluster, node.key)
         return await self.context.store.node(node.cluster, node.key) or noted
 
@@ -102,13 +101,7 @@ class AccessGrants:
 def _wanted(node: Node, request: RequestContext, *, introduction: bool) -> ClusterAccess | None:
     """None for all who are not the node itself. A person's object id is not what a cluster knows that person by."""
     caller = request.caller
-    way = join_state.next_method(node, caller.id, introduction=introduction)
+    way = join_rules.next_method(node, caller.id, introduction=introduction)
     if way is None or caller.kind not in {"Application", "ManagedIdentity"} or not caller.is_node(node.identity):
         return None
     return ClusterAccess(caller.id, way)
-
-
-def _after(node: Node, access: ClusterAccess, *, introduction: bool) -> Document:
-    if introduction:
-        return join_state.after_introduction(node.join, access)
-    return {**node.join, join_state.ACCESS: access.to_document()}

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aks_flex_rp.arm import errors
-from aks_flex_rp.nodes import join_state
+from aks_flex_rp.join_state import JoinState
+from aks_flex_rp.nodes import join_rules
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
-from aks_flex_rp.nodes.join_state import ACCESS, granted_access, identity_method, keep_access, record_former_taints
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
@@ -25,6 +26,8 @@ from aks_flex_rp.store.interface import Conflict, Node
 from aks_flex_rp.timestamps import format_microseconds, format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.resource.models import Arc
@@ -60,7 +63,7 @@ def _arc_machine(arc: Arc | None, cluster: ClusterId, node: str) -> str:
     )
 
 
-ATTEMPTS = 5  # at a node that others are writing, too
+T = TypeVar("T")
 DELETE_NOTE = "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately."
 
 
@@ -121,41 +124,36 @@ class NodeCommands:
         *,
         url: bool,
     ) -> WriteResult:
-        for _ in range(ATTEMPTS):
-            node = await self.context.store.node(cluster.id.key, name.lower())
+        async def write(node: Node | None) -> WriteResult:
             guard.check(node, name)
             wanted = self._validate(cluster, name, body, node, guard)
-            try:
-                written = await self._write(cluster, name, wanted, node, request, url=url)
-            except Conflict:
-                continue
-            if written.created and not await self.context.clusters.is_there(cluster.id.key):
-                await self.delete(cluster, name, Preconditions(), request)  # it was removed at this very moment
-                raise errors.cluster_not_found(cluster.id)
-            return written
-        raise errors.concurrent_changes(name)
+            return await self._write(cluster, name, wanted, node, request, url=url)
+
+        written = await self._update(cluster, name, write)
+        if written.created and not await self.context.clusters.is_there(cluster.id.key):
+            await self.delete(cluster, name, Preconditions(), request)  # it was removed at this very moment
+            raise errors.cluster_not_found(cluster.id)
+        return written
 
     async def regenerate(self, cluster: ClusterInfo, name: str, request: RequestContext) -> WriteResult:
         """A new version with a new token and a new URL; the earlier ones are dead."""
-        for _ in range(ATTEMPTS):
-            node = await self.context.store.node(cluster.id.key, name.lower())
+
+        async def write(node: Node | None) -> WriteResult:
             if node is None:
                 raise errors.node_not_found(cluster.id, name)
             kept = Properties.model_validate(node.properties)
             wanted = validation.DesiredNode(kept, config_generator.allows_downgrade(node.config))
-            try:
-                return await self._write(cluster, node.name, wanted, node, request, url=True, what="regenerateToken")
-            except Conflict:
-                continue
-        raise errors.concurrent_changes(name)
+            return await self._write(cluster, node.name, wanted, node, request, url=True, what="regenerateToken")
+
+        return await self._update(cluster, name, write)
 
     async def delete(
         self, cluster: ClusterInfo, name: str, guard: Preconditions, request: RequestContext
     ) -> dict[str, Any] | None:
         """What was ended; None when there was nothing."""
         shop, key = self.context, name.lower()
-        for _ in range(ATTEMPTS):
-            node = await shop.store.node(cluster.id.key, key)
+
+        async def delete(node: Node | None) -> Node | None:
             guard.check(node, name)
             # First the URL, which harms nobody when the rest is not done: without the node, nobody would know of it.
             await shop.delivery.revoke(cluster.id.key, key)
@@ -163,29 +161,37 @@ class NodeCommands:
                 return None
             event = request.event(shop.now(), "delete", cluster.id.node(node.name), before=node.properties)
             messages = self.publisher.messages_for(node, [node_events.deleted_event(request.caller.name)], shop.now())
-            try:
-                gone = await shop.store.delete_node(cluster.id.key, key, node.etag, [event], messages)
-            except Conflict:
-                continue
-            if not gone:
-                return None
-            token = node.join.get("token")
-            revoked = await shop.clusters.revoke(cluster.id.key, token) if token else True
-            cleanup = {"configUrlRevoked": True, "bootstrapTokenRevoked": revoked, "monitoringDisabled": True}
-            if identity_method(
-                node
-            ):  # also where nothing is noted: it may just have been given, and not been noted yet
-                withdrawn = not join_state.needs_access_to_leave(node) and await self._withdraw(
-                    cluster, node, request
-                )
-                cleanup |= {"clusterAccessRevoked": withdrawn} if granted_access(node) else {}
-            return {"status": "Deleted", "cleanup": cleanup, "note": DELETE_NOTE}
-        raise errors.concurrent_changes(name)
+            gone = await shop.store.delete_node(cluster.id.key, key, node.etag, [event], messages)
+            return node if gone else None
+
+        node = await self._update(cluster, name, delete)
+        if node is None:
+            return None
+        return {"status": "Deleted", "cleanup": await self._clean_up(cluster, node, request), "note": DELETE_NOTE}
+
+    async def _clean_up(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> dict[str, bool]:
+        """Ends what a deleted node had in the cluster."""
+        token = node.join.token
+        revoked = await self.context.clusters.revoke(cluster.id.key, token) if token else True
+        cleanup = {"configUrlRevoked": True, "bootstrapTokenRevoked": revoked, "monitoringDisabled": True}
+        # Also where nothing is noted: it may just have been given, and not been noted yet.
+        if join_rules.identity_method(node):
+            keeps = join_rules.needs_access_to_leave(node)
+            withdrawn = not keeps and await self._withdraw(cluster, node, request)
+            cleanup |= {"clusterAccessRevoked": withdrawn} if node.join.access else {}
+        return cleanup
+
+    async def _update(self, cluster: ClusterInfo, name: str, change: Callable[[Node | None], Awaitable[T]]) -> T:
+        return await retry_on_conflict(
+            lambda: self.context.store.node(cluster.id.key, name.lower()),
+            change,
+            lambda: errors.concurrent_changes(name),
+        )
 
     async def _withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> bool:
         """What cannot be taken now is taken by the cluster's watch."""
         done = await self.context.clusters.withdraw(cluster.id.key, node.key)
-        if done and (access := granted_access(node)):
+        if done and (access := node.join.access):
             said = {"identity": access.identity}
             event = request.event(self.context.now(), "access.withdrawn", cluster.id.node(node.name), **said)
             await self.context.store.record(event)
@@ -226,14 +232,19 @@ class NodeCommands:
         expires = now + shop.token_seconds
         if url and before and before.secrets and wanted.secret is None and not request.may_see_secrets:
             raise errors.secret_not_visible(request.caller)
-        if not url and before and before.join.get("urlExpires"):
+        if not url and before and before.join.url_expires:
             await shop.delivery.revoke(cluster.id.key, key)  # before it is forgotten that there is one
         token = None
         if url and not wanted.properties.kubernetes_auth.by_identity:
             token = await shop.clusters.mint(cluster.id.key, key, expires)
         node = self._node(cluster, name, wanted, before, version, request)
-        node = replace(node, join=_join(before, token.id if token else "", expires if url else 0.0, now))
-        node = keep_access(record_former_taints(node, before), before)
+        join = before.join if before else JoinState()
+        if url:
+            join = join.begin_attempt(now, url_expires=expires, token=token.id if token else None)
+        else:
+            join = join.end_attempt(now)
+        node = join_rules.record_former_taints(replace(node, join=join), before)
+        node = join_rules.keep_access(node, before)
         document = cluster.id.node(name)
         detail = {"configVersion": str(version), "urlIssued": url, "tokenId": token.id if token else ""}
         told = property_changes(before.properties if before else {}, node.properties)
@@ -252,9 +263,9 @@ class NodeCommands:
                 await shop.clusters.revoke(cluster.id.key, token.id)
             raise
         delivered = await self._deliver(cluster, node, token.reveal() if token else "", expires) if url else None
-        if before and (old := before.join.get("token")):
+        if before and (old := before.join.token):
             await shop.clusters.revoke(cluster.id.key, old)
-        if before and granted_access(before) and not granted_access(node):
+        if before and before.join.access and not node.join.access:
             await self._withdraw(cluster, before, request)
         return WriteResult(node, before is None, delivered)
 
@@ -326,21 +337,6 @@ def _client(node: Node | None) -> str:
     if node is None or not node.secrets:
         return ""
     return str(node.properties["azureAuth"]["servicePrincipal"]["clientId"]).lower()
-
-
-def _join(before: Node | None, token: str, expires: float, now: float) -> dict[str, Any]:
-    """A node that is in the cluster stays so, whatever is written about it. `since` is when this try began."""
-    earlier = before.join if before else {}
-    joined = earlier.get("state") == "Joined"
-    join: dict[str, Any] = {"state": "Joined" if joined else "Created", "since": now}
-    if not expires and before:  # no new try: only the URL and the token of the last one are gone
-        kept = {key: value for key, value in earlier.items() if key not in {"token", "urlExpires", ACCESS}}
-        return {**kept, "state": earlier.get("state", "Created")} if joined else join
-    if token:
-        join["token"] = token
-    if expires:
-        join["urlExpires"] = expires
-    return join
 
 
 def _system(before: Node | None, request: RequestContext, now: float) -> dict[str, Any]:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.callers import Caller
-    from aks_flex_rp.clusters.access import ClusterAccess
     from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.delivery.config_url import BundleDelivery
+    from aks_flex_rp.join_state import ClusterAccess
     from aks_flex_rp.store.interface import Document, Node, Store
 
 

@@ -1,8 +1,4 @@
-"""Tracks the join of each node from cluster events and config URL fetches, and writes the state to the store.
-
-Created -> ConfigFetched -> BootstrapAttempted -> Joined
-                 `---------------------+-> Failed, with the cause
-"""
+"""Tracks the join of each node from cluster events and config URL fetches, and writes the state to the store."""
 
 from __future__ import annotations
 
@@ -14,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.arm.ids import parse_cluster_id
-from aks_flex_rp.nodes import join_state
-from aks_flex_rp.nodes.join_state import desired_taints
+from aks_flex_rp.join_state import JoinState
+from aks_flex_rp.nodes import join_rules
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.interface import AuditEvent, Conflict
@@ -24,16 +21,14 @@ from aks_flex_rp.timestamps import format_seconds
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from aks_flex_rp.clusters.access import ClusterAccess, Way
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.clusters.taints import DesiredTaints
+    from aks_flex_rp.join_state import AccessMethod, ClusterAccess
     from aks_flex_rp.nodes.context import NodeContext
     from aks_flex_rp.store.interface import Document, Node
 
-ATTEMPTS = 5
 AT_ONCE = 500  # nodes that are read from the store
 WATCH_ACTOR = "cluster watch"  # who does what nobody asked for
-JOIN_ATTEMPT_KEYS = frozenset({"failure", "urlExpires"})  # of no more meaning when it has joined
 RETRY_HINT = "Ask for a new URL with regenerateToken, and start the agent with it."
 
 log = logging.getLogger(__name__)
@@ -50,22 +45,21 @@ class JoinTracker:
 
     async def expects(self, cluster: str, node: str, token_id: str) -> bool:
         found = await self.context.store.node(cluster, node)
-        return found is not None and found.join.get("token") == token_id
+        return found is not None and found.join.token == token_id
 
     async def expects_node(self, cluster: str, node: str) -> bool:
         return await self.context.store.node(cluster, node) is not None
 
     async def access(self, cluster: str, node: str) -> ClusterAccess | None:
         found = await self.context.store.node(cluster, node)
-        return join_state.granted_access(found) if found else None
+        return found.join.access if found else None
 
-    async def way(self, cluster: str, node: str) -> Way | None:
+    async def way(self, cluster: str, node: str) -> AccessMethod | None:
         found = await self.context.store.node(cluster, node)
-        return join_state.identity_method(found) if found else None
+        return join_rules.identity_method(found) if found else None
 
     async def accesses(self, cluster: str) -> dict[str, ClusterAccess]:
-        found = [(node.key, join_state.granted_access(node)) async for node in self._each_node(cluster)]
-        return {key: access for key, access in found if access}
+        return {node.key: node.join.access async for node in self._each_node(cluster) if node.join.access}
 
     async def servers(self, cluster: str) -> frozenset[str]:
         settings = [node.properties.get("nodeConfig", {}) async for node in self._each_node(cluster)]
@@ -78,19 +72,18 @@ class JoinTracker:
     async def asked(self, cluster: str, node: str, identity: str, csr: str) -> bool:
         """Then the URL is dead, as with a token."""
 
-        def ask(join: Document) -> Document:
-            return join_state.after_csr(join, identity, csr)
+        def ask(join: JoinState) -> JoinState:
+            return join.identity_used(identity, csr)
 
         after = await self._change(cluster, node, ask, "identity.used", identity=identity, csr=csr)
-        access = join_state.stored_access(after) if after else None
-        if access is None or access.identity != identity:
+        if after is None or after.access is None or after.access.identity != identity:
             return False
         await self.context.delivery.revoke(cluster, node)
         return True
 
     async def certified(self, cluster: str, node: str, csr: str) -> None:
-        def certify(join: Document) -> Document:
-            after = join_state.after_certificate(join, csr)
+        def certify(join: JoinState) -> JoinState:
+            after = join.identity_issued(csr)
             if after != join:
                 self.count("issued")
             return after
@@ -99,7 +92,7 @@ class JoinTracker:
 
     async def taints(self, cluster: str, node: str) -> DesiredTaints | None:
         found = await self.context.store.node(cluster, node)
-        return desired_taints(found) if found else None
+        return join_rules.desired_taints(found) if found else None
 
     async def deleted(self, cluster: str, node: str) -> float | None:
         """By the audit, which is written with every deletion in one step."""
@@ -113,22 +106,17 @@ class JoinTracker:
         await self.context.store.record(self._event("node.removed", self._resource(cluster, node), {}))
 
     async def fetched(self, cluster: str, node: str, source: str, request: str) -> None:
-        def fetch(join: Document) -> Document:
-            return {**join, "state": "ConfigFetched"} if join.get("state") in {"Created", None} else join
-
+        fetch = JoinState.config_fetched
         await self._change(cluster, node, fetch, "configUrl.fetched", always=True, source=source, request=request)
 
     async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
         """Whether the token is the node's own. Then the URL is dead before anybody is told that it was used."""
 
-        def attempt(join: Document) -> Document:
-            if join.get("token") != token_id or join.get("csr") == csr:
-                return join
-            kept = {key: value for key, value in join.items() if key not in {"failure", "urlExpires"}}
-            return {**kept, "state": "BootstrapAttempted", "csr": csr}
+        def attempt(join: JoinState) -> JoinState:
+            return join.token_used(token_id, csr)
 
         after = await self._change(cluster, node, attempt, "token.used", tokenId=token_id, csr=csr)
-        if after is None or after.get("token") != token_id:
+        if after is None or after.token != token_id:
             return False
         await self.context.delivery.revoke(cluster, node)
         return True
@@ -136,29 +124,29 @@ class JoinTracker:
     async def refused(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
         self.count("refused")
         said = {"tokenId": token_id, "csr": csr, "why": why}
-        if not node or await self._change(cluster, node, dict, "certificate.refused", always=True, **said) is None:
+        if (
+            not node
+            or await self._change(cluster, node, _unchanged, "certificate.refused", always=True, **said) is None
+        ):
             await self.context.store.record(self._event("certificate.refused", self._resource(cluster, node), said))
 
     async def issued(self, cluster: str, node: str, token_id: str, csr: str) -> None:
-        def issue(join: Document) -> Document:
-            if join.get("token") != token_id:
-                return join
-            self.count("issued")
-            return {**{key: value for key, value in join.items() if key != "token"}, "issued": csr}
+        def issue(join: JoinState) -> JoinState:
+            after = join.token_issued(token_id, csr)
+            if after != join:
+                self.count("issued")
+            return after
 
         await self._change(cluster, node, issue, "certificate.issued", tokenId=token_id, csr=csr)
 
     async def failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
         """The token is of no use any more, and the URL with it. A node that is in the cluster stays there."""
 
-        def fail(join: Document) -> Document:
-            if join.get("token") != token_id:
-                return join
-            kept = {key: value for key, value in join.items() if key not in {"token", "urlExpires"}}
-            if join.get("state") == "Joined":
-                return kept
-            self.count("failed")
-            return {**kept, "state": "Failed", "failure": f"{why} {RETRY_HINT}"}
+        def fail(join: JoinState) -> JoinState:
+            after = join.token_failed(token_id, f"{why} {RETRY_HINT}")
+            if after != join and not join.is_joined:
+                self.count("failed")
+            return after
 
         if await self.expects(cluster, node, token_id):
             await self.context.delivery.revoke(cluster, node)
@@ -167,17 +155,17 @@ class JoinTracker:
     async def observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
         joins = False
 
-        def observe(join: Document) -> Document:
+        def observe(join: JoinState) -> JoinState:
             nonlocal joins
             joins = False
             if ready is None:
-                return {**join, "state": "Created"} if join.get("state") == "Joined" else join
+                return join.left()
             # A Node that was heard of last before this try began is one of an earlier life, and proves nothing.
-            let_in = "issued" in join and ready.get("status") == "True"  # whatever its clock says
-            if join.get("state") == "Joined" or not (let_in or _heard_since(ready, float(join.get("since", 0.0)))):
+            let_in = join.issued is not None and ready.get("status") == "True"  # whatever its clock says
+            if join.is_joined or not (let_in or _heard_since(ready, join.since or 0.0)):
                 return join
             joins = True
-            return {**{key: value for key, value in join.items() if key not in JOIN_ATTEMPT_KEYS}, "state": "Joined"}
+            return join.joined()
 
         what = "node.left" if ready is None else "node.joined"
         await self._change(cluster, node, observe, what)
@@ -188,7 +176,7 @@ class JoinTracker:
 
     async def present(self, cluster: str, names: frozenset[str]) -> None:
         async for node in self._each_node(cluster):
-            if node.key not in names and node.join.get("state") == "Joined":
+            if node.key not in names and node.join.is_joined:
                 await self.observed(cluster, node.key, None)
 
     async def cluster_changed(self, cluster: str, facts: ClusterFacts) -> None:
@@ -204,8 +192,8 @@ class JoinTracker:
 
     async def _note_readiness(self, cluster: str, key: str, ready: dict[str, Any] | None) -> None:
         """Of a node whose agent does not stay, the cluster is the only one who knows."""
-        for _ in range(ATTEMPTS):
-            node = await self.context.store.node(cluster, key)
+
+        async def write(node: Node | None) -> None:
             if node is None or node.properties.get("continuousMonitoring"):
                 return
             now = self.context.now()
@@ -214,23 +202,24 @@ class JoinTracker:
                 return
             messages = self.publisher.messages_for(node, node_events.status_events(node.status, status), now)
             before, seen = node.status if messages else None, now if ready else node.last_seen
-            with suppress(Conflict):  # another replica, or the node itself, has told of it
-                await self.context.store.report(cluster, key, status, seen, messages, before)
-                return
+            await self.context.store.report(cluster, key, status, seen, messages, before)
+
+        with suppress(Conflict):  # another replica, or the node itself, has told of it
+            await retry_on_conflict(lambda: self.context.store.node(cluster, key), write)
 
     async def _change(
         self,
         cluster: str,
         key: str,
-        turn: Callable[[Document], Document],
+        turn: Callable[[JoinState], JoinState],
         what: str,
         *,
         always: bool = False,
         **said: object,
-    ) -> Document | None:
+    ) -> JoinState | None:
         """Change how far a node has come, with its audit in one step; how far that is, or None for no such node."""
-        for _ in range(ATTEMPTS):
-            node = await self.context.store.node(cluster, key)
+
+        async def write(node: Node | None) -> JoinState | None:
             if node is None:
                 return None
             join = turn(node.join)
@@ -240,13 +229,15 @@ class JoinTracker:
                     await self.context.store.record(event)
                 return join
             messages = self.publisher.messages_for(node, node_events.join_events(node.join, join), self.context.now())
-            try:
-                await self.context.store.put_node(replace(node, join=join), node.etag, [event], messages)
-            except Conflict:
-                continue
-            log.info("%s is %s (%s)", node.name, join.get("state"), what)
+            await self.context.store.put_node(replace(node, join=join), node.etag, [event], messages)
+            log.info("%s is %s (%s)", node.name, join.phase, what)
             return join
-        raise FlexError("node-busy", f"Others keep changing {key}.", "It is tried again.", again=True)
+
+        return await retry_on_conflict(
+            lambda: self.context.store.node(cluster, key),
+            write,
+            lambda: FlexError("node-busy", f"Others keep changing {key}.", "It is tried again.", again=True),
+        )
 
     def _event(self, what: str, resource: str, said: dict[str, Any]) -> AuditEvent:
         source, request = str(said.pop("source", "")), str(said.pop("request", ""))
@@ -266,6 +257,10 @@ class JoinTracker:
     def _resource(cluster: str, node: str) -> str:
         known = parse_cluster_id(cluster)
         return known.node(node) if known and node else cluster
+
+
+def _unchanged(join: JoinState) -> JoinState:
+    return join
 
 
 def _with_readiness(status: Document, ready: dict[str, Any] | None, now: float) -> Document:

@@ -12,6 +12,8 @@ from pydantic_core import PydanticCustomError
 
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import problem_from_pydantic
+from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.models import WireModel
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.interface import Node
 
 MOST_CONDITIONS = 64
-ATTEMPTS = 5  # at a node of which others report, too
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 
 
@@ -60,6 +61,10 @@ class StatusReport(WireModel):
     kubelet_version: ShortText | None = None
     drift_count: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     last_drift_detected: Timestamp | None = None
+
+    @property
+    def join_phase(self) -> JoinPhase | None:
+        return JoinPhase(self.join_state) if self.join_state else None
 
 
 def parse_report(document: dict[str, Any]) -> StatusReport:
@@ -109,17 +114,17 @@ class StatusReports:
         node = await self.context.store.node(cluster.id.key, name.lower())
         if node is None:
             raise errors.node_not_found(cluster.id, name)
-        introduction = report.join_state == "ConfigFetched"
+        introduction = report.join_phase is JoinPhase.CONFIG_FETCHED
         node = await self.access_grants.ensure_access(cluster, node, request, introduction=introduction)
         node = await self._store_report(cluster, node, report, now)
-        if report.join_state == "Failed":
+        if report.join_phase is JoinPhase.FAILED:
             await self._failed(node, report.join_failure or "The agent gave no reason.")
         return {"configVersion": str(node.version), "lastSeen": format_seconds(now)}
 
     async def _store_report(self, cluster: ClusterInfo, node: Node, report: StatusReport, now: float) -> Node:
         """The node as it was before. What is told of it is a difference from that, so it must still be there."""
-        found: Node | None = node
-        for _ in range(ATTEMPTS):
+
+        async def write(found: Node | None) -> Node:
             if found is None:
                 raise errors.node_not_found(cluster.id, node.name)
             monitored = bool(found.properties.get("continuousMonitoring"))
@@ -129,19 +134,22 @@ class StatusReports:
                 return found
             messages = self.publisher.messages_for(found, node_events.status_events(found.status, status), now)
             before = found.status if messages else None
-            try:
-                if await self.context.store.report(found.cluster, found.key, status, now, messages, before):
-                    return found
-                found = None
-            except Conflict:
-                found = await self.context.store.node(node.cluster, node.key)
-        raise errors.concurrent_changes(node.name)
+            if not await self.context.store.report(found.cluster, found.key, status, now, messages, before):
+                raise errors.node_not_found(cluster.id, node.name)
+            return found
+
+        return await retry_on_conflict(
+            lambda: self.context.store.node(node.cluster, node.key),
+            write,
+            lambda: errors.concurrent_changes(node.name),
+            known=node,
+        )
 
     async def _failed(self, node: Node, why: str) -> None:
         """That it could not join is the node's to say; that it has joined is the cluster's."""
-        if node.join.get("state") == "Joined" or node.join.get("failure") == why:
+        if node.join.is_joined or node.join.failure == why:
             return
-        failed = replace(node, join={**node.join, "state": "Failed", "failure": why})
+        failed = replace(node, join=node.join.failed(why))
         messages = self.publisher.messages_for(
             node, node_events.join_events(node.join, failed.join), self.context.now()
         )

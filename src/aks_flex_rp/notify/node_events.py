@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.notify.notification_settings import event_type
 from aks_flex_rp.store.outbox import OutboxMessage
 from aks_flex_rp.timestamps import format_microseconds, format_seconds
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from aks_flex_rp.join_state import JoinState
     from aks_flex_rp.notify.notification_settings import NodeEventKind, NotificationSettings, WebhookSettings
     from aks_flex_rp.store.interface import Document, Node
 
@@ -47,14 +49,14 @@ def status_events(before: Document, after: Document) -> Iterator[NodeEvent]:
         yield NodeEvent("conditions.changed", {"changes": others})
 
 
-def join_events(before: Document, after: Document) -> Iterator[NodeEvent]:
-    old, new = before.get("state"), after.get("state")
-    if new == "Joined" and old != "Joined":
+def join_events(before: JoinState, after: JoinState) -> Iterator[NodeEvent]:
+    if after.is_joined and not before.is_joined:
         yield NodeEvent("joined")
-    elif old == "Joined" and new != "Joined":
+    elif before.is_joined and not after.is_joined:
         yield NodeEvent("left")
-    if new == "Failed" and (old != "Failed" or before.get("failure") != after.get("failure")):
-        cause = str(after.get("failure") or "The node gave no reason.")
+    failed = JoinPhase.FAILED
+    if after.phase is failed and (before.phase is not failed or before.failure != after.failure):
+        cause = after.failure or "The node gave no reason."
         yield NodeEvent("join.failed", {"cause": _short(cause), "remedy": REMEDY})
 
 

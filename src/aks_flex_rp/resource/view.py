@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm.ids import NODE_TYPE
+from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.interface import Node
 
 URL_EXPIRED = "The URL expired before it was used. Ask for a new one with regenerateToken."
+WAITING_FOR_MACHINE = frozenset({JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED})
 SILENT_AFTER = 3 * 40  # seconds: three polls at the seed's slowest
 
 
@@ -52,11 +54,13 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     silent = now - node.last_seen
     if node.properties.get("continuousMonitoring") and node.last_seen and silent > SILENT_AFTER:
         told["conditions"] = [_silent(each, node.last_seen) for each in told["conditions"]]
-    told["joinState"] = node.join.get("state", "Created")
-    if failure := node.join.get("failure"):
-        told["joinFailure"] = failure
-    elif told["joinState"] in {"Created", "ConfigFetched"} and node.join.get("urlExpires", now) < now:
-        told |= {"joinState": "Failed", "joinFailure": URL_EXPIRED}  # whether or not anybody was there to see it
+    join = node.join
+    told["joinState"] = join.phase.value
+    if join.failure:
+        told["joinFailure"] = join.failure
+    elif join.phase in WAITING_FOR_MACHINE and join.url_expires is not None and join.url_expires < now:
+        # whether or not anybody was there to see it
+        told |= {"joinState": JoinPhase.FAILED.value, "joinFailure": URL_EXPIRED}
     return told
 
 

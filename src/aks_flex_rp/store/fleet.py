@@ -120,9 +120,9 @@ def node_columns(node: Node) -> Values:
         node.version,
         node.created,
         " ".join(f"{key}={value}" for key, value in sorted(labels.items())).lower(),
-        str(node.join.get("state", "Created")),
-        str(node.join.get("failure", ""))[:LONGEST],
-        float(node.join.get("urlExpires", 0.0)),
+        node.join.phase.value,
+        (node.join.failure or "")[:LONGEST],
+        float(node.join.url_expires or 0.0),
         int(bool(node.properties.get("continuousMonitoring"))),
         str(node.config.get("kubernetes", {}).get("version", "")),
     )

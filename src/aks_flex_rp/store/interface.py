@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.errors import FlexError
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.heartbeat import HeartbeatProtocol
 from aks_flex_rp.store.outbox import OutboxProtocol
 
@@ -54,7 +55,7 @@ class Node:
     config: Document  # what the node gets, without secrets
     secrets: bytes = b""  # encrypted
     system: Document = field(default_factory=dict)  # systemData
-    join: Document = field(default_factory=dict)  # join state, its cause, token id, URL id
+    join: JoinState = field(default_factory=JoinState)
     status: Document = field(default_factory=dict)  # what the agent last reported
     identity: str = ""  # whose token speaks for this node (an object or client id), if it has one
     last_seen: float = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.interface import AuditEvent, Cluster, Delivery, Document, Node
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def node_values(node: Node) -> Values:
         to_json(node.config),
         node.secrets,
         to_json(node.system),
-        to_json(node.join),
+        to_json(node.join.to_document()),
     )
     return (*names, *documents, node.identity, node.created)
 
@@ -68,7 +69,7 @@ def node_of(row: Row) -> Node:
         config=from_json(row[6]),
         secrets=bytes(row[7]),
         system=from_json(row[8]),
-        join=from_json(row[9]),
+        join=JoinState.from_document(from_json(row[9])),
         identity=row[10],
         created=row[11],
         status=from_json(row[12]),

@@ -17,7 +17,7 @@ from tests.unit.rp.auth.token_issuer import TENANT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aks_flex_rp.clusters.access import ClusterAccess
+    from aks_flex_rp.join_state import ClusterAccess
 
 SUBSCRIPTION = "12345678-1234-1234-1234-123456789abc"
 STRANGE_SUBSCRIPTION = "99999999-1234-1234-1234-123456789abc"

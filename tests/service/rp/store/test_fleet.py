@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
 from aks_flex_rp.store.user_sessions import UserSession
 from tests.service.rp.store.builders import node
@@ -19,7 +20,7 @@ NOW = 5000.0
 def member(key: str, state: str = "Joined", *, cluster: str = "/c", **more: Any) -> Node:
     labels = more.pop("labels", {"Site": "Oslo"})
     properties = {"nodeConfig": {"labels": labels}, "continuousMonitoring": True}
-    join = {"state": state, **more.pop("join", {})}
+    join = JoinState.from_document({"state": state, **more.pop("join", {})})
     config = {"kubernetes": {"version": "1.34.4"}}
     return node(key, cluster=cluster, properties=properties, config=config, join=join, **more)
 

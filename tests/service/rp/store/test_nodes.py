@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.interface import Conflict, Delivery
 from tests.service.rp.store.builders import delivery, event, next_of, node
 
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
 
 
 async def test_a_node_comes_back_as_it_was_put(store: Store) -> None:
-    whole = node(system={"by": "me"}, join={"state": "Created"}, status={"ready": False}, identity="0000-1111")
+    whole = node(
+        system={"by": "me"},
+        join=JoinState.from_document({"state": "Created"}),
+        status={"ready": False},
+        identity="0000-1111",
+    )
     assert await store.node("/c", "edge-1") is None
     await store.put_node(whole, None)
     assert await store.node("/c", "edge-1") == whole
@@ -126,13 +132,15 @@ async def test_seen_changes_when_it_was_seen_and_nothing_else(store: Store) -> N
 
 async def test_a_report_changes_the_status_alone_and_wakes_nobody(store: Store) -> None:
     changes = store.changes()
-    await store.put_node(node(join={"state": "Created"}), None)
+    await store.put_node(node(join=JoinState.from_document({"state": "Created"})), None)
     assert await next_of(changes) == ("/c", "edge-1", 1)
     assert await store.report("/c", "edge-1", {"ready": True}, 50.0)
-    reported = node(join={"state": "Created"}, status={"ready": True}, last_seen=50.0)
+    reported = node(join=JoinState.from_document({"state": "Created"}), status={"ready": True}, last_seen=50.0)
     assert await store.node("/c", "edge-1") == reported
     assert await store.report("/c", "edge-1", {}, 45.0)
-    assert await store.node("/c", "edge-1") == node(join={"state": "Created"}, last_seen=50.0)
+    assert await store.node("/c", "edge-1") == node(
+        join=JoinState.from_document({"state": "Created"}), last_seen=50.0
+    )
     assert not await store.report("/c", "nobody", {}, 1.0)
     await store.put_node(node("edge-2"), None)
     assert await next_of(changes) == ("/c", "edge-2", 1)
@@ -142,12 +150,12 @@ async def test_of_two_writes_that_read_the_same_and_change_no_etag_only_one_is_d
     await store.put_node(node(), None)
     read = await store.node("/c", "edge-1")
     assert read
-    await store.put_node(replace(read, join={"state": "BootstrapAttempted"}), read.etag)
+    await store.put_node(replace(read, join=JoinState.from_document({"state": "BootstrapAttempted"})), read.etag)
     with pytest.raises(Conflict):
-        await store.put_node(replace(read, join={"state": "Failed"}), read.etag)
+        await store.put_node(replace(read, join=JoinState.from_document({"state": "Failed"})), read.etag)
     found = await store.node("/c", "edge-1")
     assert found
-    assert found.join == {"state": "BootstrapAttempted"}
+    assert found.join == JoinState.from_document({"state": "BootstrapAttempted"})
 
 
 async def test_a_write_ends_the_delivery_when_it_is_to(store: Store) -> None:

@@ -19,8 +19,8 @@ from aks_flex_rp.clusters.taints import DesiredTaints
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aks_flex_rp.clusters.access import ClusterAccess, Way
     from aks_flex_rp.clusters.facts import ClusterFacts
+    from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 
 
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -38,7 +38,7 @@ class Heard:
         self.tokens: dict[str, str] = {}
         self.wanted: dict[str, DesiredTaints] = {}
         self.given: dict[str, ClusterAccess] = {}
-        self.ways: dict[str, Way] = {}  # of those that are to join in another way than they were given
+        self.ways: dict[str, AccessMethod] = {}  # of those that are to join in another way than they were given
         self.urls: set[str] = set()  # by which some nodes know the API server
         self.deletions: dict[str, float] = {}
         self.told: list[tuple[str, ...]] = []
@@ -57,7 +57,7 @@ class Heard:
             raise ConnectionError("the store is away")
         return self.given.get(node)
 
-    async def way(self, cluster: str, node: str) -> Way | None:
+    async def way(self, cluster: str, node: str) -> AccessMethod | None:
         return self.ways.get(node) or (self.given[node].way if node in self.given else None)
 
     async def accesses(self, cluster: str) -> dict[str, ClusterAccess]:

@@ -9,11 +9,12 @@ import pytest
 
 from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_rp.clusters import access
-from aks_flex_rp.clusters.access import BINDING_PREFIX, IDENTITY_LABEL, ClusterAccess
+from aks_flex_rp.clusters.access import BINDING_PREFIX, IDENTITY_LABEL
 from aks_flex_rp.clusters.access_controller import AccessController
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES
 from aks_flex_rp.clusters.prerequisites import BINDINGS, ROLE_BINDINGS
+from aks_flex_rp.join_state import ClusterAccess
 from tests.unit.rp.clusters.builders import Heard, in_loop
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 

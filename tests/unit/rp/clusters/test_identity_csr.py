@@ -10,9 +10,9 @@ import pytest
 from cryptography import x509
 
 from aks_flex_rp.clusters import access, bootstrap_tokens
-from aks_flex_rp.clusters.access import ClusterAccess
 from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.node_controller import NODES
+from aks_flex_rp.join_state import ClusterAccess
 from tests.unit.rp.clusters.builders import in_loop, request_for
 from tests.unit.rp.clusters.harness import Scene
 

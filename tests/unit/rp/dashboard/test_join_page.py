@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from aks_flex_rp.dashboard.join_page import ORDER, join_steps
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.interface import AuditEvent, Node
 
 
 def node(**join: Any) -> Node:
-    return Node("c", "n", "n", 1, '"1"', {}, {}, join={"since": 10.0, **join}, created=1.0)
+    return Node("c", "n", "n", 1, '"1"', {}, {}, join=JoinState.from_document({"since": 10.0, **join}), created=1.0)
 
 
 def progress(join: dict[str, Any], state: str, ready: str = "Unknown", *events: AuditEvent, **more: Any) -> list[str]:

@@ -13,7 +13,7 @@ from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.nodes import queries, reports
 from aks_flex_rp.nodes.commands import Preconditions, if_none_match_matches, node_identity
 from aks_flex_rp.nodes.context import property_changes
-from aks_flex_rp.nodes.join_state import desired_taints, record_former_taints
+from aks_flex_rp.nodes.join_rules import desired_taints, record_former_taints
 from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.store.interface import Node
 

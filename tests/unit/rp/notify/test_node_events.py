@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import MAX_CAUSE_LENGTH, REMEDY, NodeEvent
 
@@ -76,6 +77,10 @@ def test_a_long_message_is_cut() -> None:
     assert news.data["message"].endswith("x…")
 
 
+def join_events(before: dict[str, Any], after: dict[str, Any]) -> list[NodeEvent]:
+    return [*node_events.join_events(JoinState.from_document(before), JoinState.from_document(after))]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "kinds"),
     [
@@ -92,10 +97,10 @@ def test_a_long_message_is_cut() -> None:
 def test_a_step_of_joining_is_told_when_it_ends_something(
     before: dict[str, Any], after: dict[str, Any], kinds: list[str]
 ) -> None:
-    assert [each.kind for each in node_events.join_events(before, after)] == kinds
+    assert [each.kind for each in join_events(before, after)] == kinds
 
 
 def test_a_join_that_failed_says_why_and_what_to_do_and_nothing_else_of_it() -> None:
     after = {"state": "Failed", "failure": "The signer gave up.", "token": "abcdef", "csr": "csr-1"}
-    (news,) = node_events.join_events({"state": "Created", "token": "abcdef"}, after)
+    (news,) = join_events({"state": "Created", "token": "abcdef"}, after)
     assert news == NodeEvent("join.failed", {"cause": "The signer gave up.", "remedy": REMEDY})

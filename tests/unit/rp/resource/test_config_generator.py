@@ -10,6 +10,7 @@ import pytest
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.clusters.facts import ClusterFacts
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.resource import config_generator, view
 from aks_flex_rp.resource.config_generator import NodeSecrets
 from aks_flex_rp.resource.models import Properties
@@ -66,7 +67,7 @@ def test_a_node_that_speaks_and_says_nothing_of_ready_is_not_known_to_be() -> No
     ],
 )
 def test_a_url_that_expired_unused_is_a_join_that_failed(state: str, now: float, shown: str) -> None:
-    told = view.node_status(replace(NODE, join={"state": state, "urlExpires": 100.0}), now)
+    told = view.node_status(replace(NODE, join=JoinState.from_document({"state": state, "urlExpires": 100.0})), now)
 
     assert told["joinState"] == shown
     assert ("regenerateToken" in told.get("joinFailure", "")) is (shown == "Failed")

@@ -1,0 +1,118 @@
+"""The join state of a node: its document in the store, and its transitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aks_flex_rp.join_state import ClusterAccess, JoinPhase, JoinState
+
+OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
+EXEC, CERTIFICATE = ClusterAccess(OID, "exec"), ClusterAccess(OID, "certificate")
+FETCHED = JoinState(JoinPhase.CONFIG_FETCHED, since=5.0, url_expires=9.0)
+JOINED = JoinState(JoinPhase.JOINED, since=5.0)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"state": "Created", "since": 5.0, "token": "abcdef", "urlExpires": 9.5},
+        {"since": 7},
+        {"state": "BootstrapAttempted", "csr": "csr-1", "issued": "csr-1", "access": EXEC.to_document()},
+        {
+            "state": "Failed",
+            "failure": "The disk is full.",
+            "formerTaints": [["a", "NoSchedule"], ["b", "NoExecute"]],
+        },
+        {"state": "Joined", "laterKey": {"of": ["another", "release"]}, "laterNull": None},
+        {"state": "LaterPhase"},
+    ],
+)
+def test_a_stored_document_is_written_back_as_it_was_read(document: dict[str, Any]) -> None:
+    assert JoinState.from_document(document).to_document() == document
+
+
+def test_a_missing_phase_counts_as_created() -> None:
+    state = JoinState.from_document({})
+    assert state.phase is JoinPhase.CREATED
+    assert state.config_fetched().to_document() == {"state": "ConfigFetched"}
+
+
+def test_a_phase_of_another_release_is_shown_as_it_is_and_equals_no_other() -> None:
+    state = JoinState.from_document({"state": "LaterPhase"})
+    assert f"{state.phase}" == str(state.phase) == state.phase.value == "LaterPhase"
+    assert state == JoinState.from_document({"state": "LaterPhase"})
+    assert state.config_fetched() is state
+    assert state.left() is state
+
+
+def test_keys_of_another_release_survive_a_transition() -> None:
+    state = JoinState.from_document({"state": "Created", "later": 1})
+    assert state.joined().to_document() == {"state": "Joined", "later": 1}
+
+
+def test_a_new_attempt_begins_from_nothing_and_a_joined_node_stays_joined() -> None:
+    failed = replace(FETCHED, token="old", csr="csr-1", issued="csr-1", access=EXEC).failed("No disk.")
+    expected = JoinState(JoinPhase.CREATED, 20.0, "new", 30.0)
+    assert failed.begin_attempt(20.0, url_expires=30.0, token="new") == expected
+    assert JOINED.begin_attempt(20.0, url_expires=30.0).phase is JoinPhase.JOINED
+
+
+def test_a_write_without_a_url_ends_the_attempt_and_keeps_what_a_joined_node_has() -> None:
+    assert replace(FETCHED, token="old", access=EXEC).end_attempt(20.0) == JoinState(JoinPhase.CREATED, 20.0)
+    joined = replace(JOINED, token="old", url_expires=9.0, csr="csr-1", access=EXEC)
+    assert joined.end_attempt(20.0) == replace(JOINED, csr="csr-1")
+
+
+def test_a_node_that_says_who_it_is_has_begun_to_join() -> None:
+    attempted = JoinState(JoinPhase.BOOTSTRAP_ATTEMPTED, since=5.0, access=EXEC)
+    assert FETCHED.introduced(EXEC) == attempted
+    assert FETCHED.introduced(CERTIFICATE) == replace(FETCHED, access=CERTIFICATE)
+    assert JoinState().introduced(CERTIFICATE).phase is JoinPhase.CONFIG_FETCHED
+    assert JOINED.introduced(EXEC).phase is JoinPhase.JOINED
+
+
+def test_an_identity_may_ask_again_and_what_it_got_earlier_no_longer_counts() -> None:
+    first = JoinState(access=CERTIFICATE).identity_used(OID, "csr-1")
+    assert (first.phase, first.csr) == (JoinPhase.BOOTSTRAP_ATTEMPTED, "csr-1")
+    issued = first.identity_issued("csr-1")
+    assert issued.issued == "csr-1"
+
+    again = issued.identity_used(OID, "csr-2")
+    assert (again.csr, again.issued) == ("csr-2", None)
+    assert again.identity_issued("csr-1") is again
+
+
+def test_nobody_else_asks_for_a_node() -> None:
+    granted = JoinState(access=CERTIFICATE)
+    assert granted.identity_used(OTHER, "csr-1") is granted
+    assert JoinState().identity_used(OID, "csr-1") == JoinState()
+
+
+def test_only_the_current_token_changes_the_state() -> None:
+    waiting = replace(FETCHED, token="abcdef")
+    assert waiting.token_used("other", "csr-1") is waiting
+    assert waiting.token_issued("other", "csr-1") is waiting
+    assert waiting.token_failed("other", "why") is waiting
+
+
+def test_a_token_is_used_and_ends_with_its_certificate() -> None:
+    used = replace(FETCHED, token="abcdef").token_used("abcdef", "csr-1")
+    assert used == JoinState(JoinPhase.BOOTSTRAP_ATTEMPTED, since=5.0, token="abcdef", csr="csr-1")
+    assert used.token_used("abcdef", "csr-1") is used
+    assert used.token_issued("abcdef", "csr-1") == replace(used, token=None, issued="csr-1")
+
+
+def test_a_token_that_ends_without_a_certificate_fails_the_join_unless_the_node_is_in() -> None:
+    failed = replace(FETCHED, token="abcdef").token_failed("abcdef", "Denied.")
+    assert failed == JoinState(JoinPhase.FAILED, since=5.0, failure="Denied.")
+    assert replace(JOINED, token="abcdef").token_failed("abcdef", "Denied.") == JOINED
+
+
+def test_a_joined_node_has_no_failure_and_no_url_and_may_leave() -> None:
+    joined = FETCHED.failed("No disk.").joined()
+    assert joined == JOINED
+    assert joined.left() == JoinState(JoinPhase.CREATED, since=5.0)
