@@ -23,14 +23,15 @@ import urllib3
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.store.model import Cluster
 from bench.rp_load.connections import percentile
 from bench.rp_load.fleet import CLUSTER, FACTS, TOGETHER, VERSION, node
 from bench.rp_load.service_process import OPERATOR_LIMITS, RunningService, running_service, sqlite
 from tests.service.rp.api.tenants import running_tenant
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import Node, Store
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.protocol import Store
 
 SIZES = (100, 100_000)
 WAYS = {

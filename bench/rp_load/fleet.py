@@ -14,13 +14,13 @@ from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes.commands import node_identity
 from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.resource.rules import ValidationContext
-from aks_flex_rp.store.interface import Cluster, Node
+from aks_flex_rp.store.model import Cluster, Node
 from tests.unit.rp.auth.token_issuer import TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
     from tests.service.rp.api.tenants import Tenant
 
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "edge", "plant")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from aks_flex_rp.store.interface import AuditEvent, Node
+from aks_flex_rp.store.model import AuditEvent, Node
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.sqlite import SqliteStore
 from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
@@ -28,7 +28,7 @@ from tests.service.rp.store.servers import PostgresServer, postgres_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
 
 CONNECTIONS = 10
 DOCUMENT = {"nodeConfig": {f"setting-{number}": "x" * 40 for number in range(16)}}  # about 1 KiB

@@ -25,7 +25,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_rp import instance_lock, key_rotation, raw_database
 from aks_flex_rp.crypto import encryption
 from aks_flex_rp.store import migrations
-from aks_flex_rp.store.interface import SchemaTooNew
+from aks_flex_rp.store.model import SchemaTooNew
 from aks_flex_rp.store.sqlite import connect, copy_database, sync_directory
 from aks_flex_rp.timestamps import format_seconds
 

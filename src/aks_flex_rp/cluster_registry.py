@@ -22,6 +22,7 @@ from aks_flex_rp.clusters.node_controller import name_conflict
 from aks_flex_rp.nodes.cluster_sync import ENDPOINTS
 from aks_flex_rp.nodes.context import ClusterInfo
 from aks_flex_rp.resource.config_generator import AgentEndpoints
+from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.controller import ClusterController
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.join_state import ClusterAccess
-    from aks_flex_rp.store.interface import Cluster, Store
+    from aks_flex_rp.store.changes import StoreChange
+    from aks_flex_rp.store.model import Cluster
+    from aks_flex_rp.store.protocol import Store
 
 SYNC_SECONDS = 2.0
 GRANT_SECONDS = 10.0  # below what a difference may last before the watch puts it right
@@ -160,12 +163,16 @@ class ClusterRegistry:
             )
         return found[1]
 
-    async def _forward_changes(self, changes: AsyncIterator[tuple[str, str, int]]) -> None:
+    async def _forward_changes(self, changes: AsyncIterator[StoreChange]) -> None:
         """What is written here or on another replica, to whom it concerns: their watch brings it to the cluster."""
-        async for cluster, node, _ in changes:
-            concerned = [cluster] if cluster else list(self._watches)
-            for _, watch in [self._watches[key] for key in concerned if key in self._watches]:
-                watch.node_changed(node)
+        async for change in changes:
+            match change:
+                case NodeWritten(cluster, node) | NodeDeleted(cluster, node):
+                    if found := self._watches.get(cluster):
+                        found[1].node_changed(node)
+                case Resync() | Disconnected():
+                    for _, watch in list(self._watches.values()):
+                        watch.node_changed(None)
 
     async def _sync(self) -> None:
         async with self._syncing:

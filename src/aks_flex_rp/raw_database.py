@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
 from aks_flex_rp.store import migrations
-from aks_flex_rp.store.interface import SchemaTooNew, StoreError
+from aks_flex_rp.store.model import SchemaTooNew, StoreError
 from aks_flex_rp.store.sqlite import connect, migrate, named_parameters
 
 if TYPE_CHECKING:

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.delivery.config_url import BundleDelivery
     from aks_flex_rp.nodes.context import RunningClusterOperations
     from aks_flex_rp.settings import ServiceSettings
-    from aks_flex_rp.store.interface import Cluster, Store
+    from aks_flex_rp.store.model import Cluster
+    from aks_flex_rp.store.protocol import Store
 
 
 PUBLIC_CLOUD = AzureSettings()

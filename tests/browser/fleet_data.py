@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.resource.view import SILENT_AFTER
-from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.store.model import Cluster
 from aks_flex_rp.timestamps import format_seconds
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import Node
+    from aks_flex_rp.store.model import Node
     from tests.service.rp.api.service_harness import Running
 
 RUNTIME = "containerd does not run: exit code 2. See `journalctl -u containerd`."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp.store.interface import AuditEvent
+from aks_flex_rp.store.model import AuditEvent
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
 from tests.browser.navigation import follow, sign_in, sign_in_by_entra

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aks_flex_rp.clusters.informer import run_periodically
 from aks_flex_rp.nodes.join_rules import granted_identity
-from aks_flex_rp.store.interface import StoreUnavailable
+from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
+from aks_flex_rp.store.model import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.changes import StoreChange
+    from aks_flex_rp.store.protocol import Store
 
 NodeKey = tuple[str, str]  # the cluster's key and the node's
 MAX_CACHED = 500_000  # cards
@@ -164,20 +166,28 @@ class PollCache:
             self._due = {**due, **self._due}
             raise
 
-    async def _follow(self, changes: AsyncIterator[tuple[str, str, int]]) -> None:
-        async for cluster, node, version in changes:
-            if not cluster:
-                self._deaf = version < 0
-                self._cards.clear()
-                self._reading.clear()
-                for place in list(self._waiting):
-                    self._wake(place)
-                continue
-            if not version:
-                self._heard.pop((cluster, node), None)
-            self._cards.pop((cluster, node), None)
-            self._reading.pop((cluster, node), None)
-            self._wake((cluster, node))
+    async def _follow(self, changes: AsyncIterator[StoreChange]) -> None:
+        async for change in changes:
+            match change:
+                case NodeWritten(cluster, node):
+                    self._forget((cluster, node))
+                case NodeDeleted(cluster, node):
+                    self._heard.pop((cluster, node), None)
+                    self._forget((cluster, node))
+                case Resync() | Disconnected():
+                    self._deaf = isinstance(change, Disconnected)
+                    self._forget_all()
+
+    def _forget(self, place: NodeKey) -> None:
+        self._cards.pop(place, None)
+        self._reading.pop(place, None)
+        self._wake(place)
+
+    def _forget_all(self) -> None:
+        self._cards.clear()
+        self._reading.clear()
+        for place in list(self._waiting):
+            self._wake(place)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aks_flex_rp.arm.errors import API_VERSION
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
-from aks_flex_rp.store.interface import StoreUnavailable
+from aks_flex_rp.store.model import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.metrics import Metrics
     from aks_flex_rp.delivery.config_url import BuiltInDelivery
     from aks_flex_rp.nodes.join_tracker import JoinTracker
-    from aks_flex_rp.store.interface import AuditEvent
+    from aks_flex_rp.store.model import AuditEvent
 
 
 log = logging.getLogger(__name__)

@@ -72,7 +72,7 @@ async def _add(
     from aks_flex_rp.clusters.facts import FactOverrides, read_facts
     from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING
     from aks_flex_rp.service import open_sealer
-    from aks_flex_rp.store.interface import AuditEvent, Cluster
+    from aks_flex_rp.store.model import AuditEvent, Cluster
 
     sealer = open_sealer(settings)
     async with (
@@ -143,7 +143,7 @@ def remove(id: Id, config: ConfigOption = None, state: StateOption = None) -> No
 
 
 async def _remove(settings: ServiceSettings, text: str) -> str:
-    from aks_flex_rp.store.interface import AuditEvent, Conflict
+    from aks_flex_rp.store.model import AuditEvent, Conflict
 
     async with command_context.open_local_store(settings) as store:
         cluster = command_context.choose_cluster(await store.clusters(), text)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from aks_flex_rp.api_client import ServiceClient, ServiceConnection
-    from aks_flex_rp.store.interface import Cluster, Store
+    from aks_flex_rp.store.model import Cluster
+    from aks_flex_rp.store.protocol import Store
 
 
 ConfigOption = Annotated[

@@ -60,9 +60,9 @@ class AccessController:
         if name:
             self._due[name] = time.monotonic()  # somebody is at it just now
 
-    def mark_due(self, name: str) -> None:
-        """What is wanted of this node may have changed; with no name, of any."""
-        for one in [name] if name else self._there:
+    def mark_due(self, name: str | None) -> None:
+        """What is wanted of this node may have changed; None for any node."""
+        for one in self._there if name is None else [name]:
             self._due.setdefault(one, time.monotonic())
 
     async def tidy(self) -> None:

@@ -19,7 +19,7 @@ from aks_flex_rp.clusters.facts import read_facts
 from aks_flex_rp.clusters.informer import Informer, run_periodically
 from aks_flex_rp.clusters.managed_cluster import open_client
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES, LostNodeCollector, NodeController
-from aks_flex_rp.clusters.taints import TaintController
+from aks_flex_rp.clusters.taint_controller import TaintController
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -87,8 +87,8 @@ class ClusterController:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.client.close()
 
-    def node_changed(self, name: str) -> None:
-        """What is wanted of a node may be something else now; with no name, of any."""
+    def node_changed(self, name: str | None) -> None:
+        """What is wanted of a node may be something else now; None for any node."""
         self._tainting.mark_due(name)
         self._access.mark_due(name)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.scopes import DashboardScopes, ShownCluster
-    from aks_flex_rp.store.interface import AuditEvent
+    from aks_flex_rp.store.model import AuditEvent
 
     File = Callable[[AsyncIterator[list[AuditEvent]]], AsyncIterator[bytes]]
 

@@ -12,7 +12,8 @@ from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from aks_flex_rp.store.interface import AuditEvent, Store
+    from aks_flex_rp.store.model import AuditEvent
+    from aks_flex_rp.store.protocol import Store
 
 BATCH = 500
 CLOCKS = 3600.0  # seconds by which replicas may disagree: what is that much too old has nothing newer behind it

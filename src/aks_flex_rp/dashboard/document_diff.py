@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from aks_flex_rp.store.interface import AuditEvent
+    from aks_flex_rp.store.model import AuditEvent
 
 Document = dict[str, Any]
 Path = tuple[str, ...]

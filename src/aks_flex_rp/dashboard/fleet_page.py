@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.scopes import DashboardScopes, ShownCluster
     from aks_flex_rp.store.fleet import FleetCount
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
 
 
 PAGE = 50

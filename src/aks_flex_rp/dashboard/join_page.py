@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.scopes import DashboardScopes
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.nodes.queries import NodeQueries
-    from aks_flex_rp.store.interface import AuditEvent, Node
+    from aks_flex_rp.store.model import AuditEvent, Node
 
 
 READY = "Ready"  # after the last phase

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.nodes.queries import NodeQueries
-    from aks_flex_rp.store.interface import Node
+    from aks_flex_rp.store.model import Node
 
 
 @dataclass(frozen=True)

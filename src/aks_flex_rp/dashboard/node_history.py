@@ -11,7 +11,7 @@ from aks_flex_rp.dashboard.condition_text import parse_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aks_flex_rp.store.interface import AuditEvent
+    from aks_flex_rp.store.model import AuditEvent
 
 Document = dict[str, Any]
 MACHINE = "the machine"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.scopes import DashboardScopes
     from aks_flex_rp.nodes.queries import NodeQueries
-    from aks_flex_rp.store.interface import AuditEvent, Node
+    from aks_flex_rp.store.model import AuditEvent, Node
 
 Document = dict[str, Any]
 MAX_EVENTS_SEARCHED = 200  # events that are gone through to find what a machine has applied

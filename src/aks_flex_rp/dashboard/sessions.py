@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_rp.settings import DashboardSettings
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
 
 USED_SECONDS = 60.0  # in which one request writes that the session was used
 

@@ -21,7 +21,7 @@ from aks_flex_rp.auth.auth_settings import ENTRA_AUTHORITY, AuthSettings, Tenant
 from aks_flex_rp.auth.token_verifier import TokenVerifier
 from aks_flex_rp.dashboard import page_request
 from aks_flex_rp.dashboard.page_request import SESSION_COOKIE, START_COOKIE, local_path, redirect
-from aks_flex_rp.store.interface import AuditEvent
+from aks_flex_rp.store.model import AuditEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.sessions import SessionManager
     from aks_flex_rp.settings import EntraSignInSettings
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
 
 
 FLOW_COOKIE = "__Host-aks-flex-flow"

@@ -11,13 +11,13 @@ import secrets
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aks_flex_node.api import config_urls
-from aks_flex_rp.store.interface import Delivery
+from aks_flex_rp.store.model import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_rp.crypto.encryption import Sealer
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
 
 
 SECRET_BYTES = 32

@@ -16,12 +16,12 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.join_state import ClusterAccess
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
-from aks_flex_rp.store.interface import Conflict
+from aks_flex_rp.store.model import Conflict
 
 if TYPE_CHECKING:
     from aks_flex_rp.join_state import JoinState
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
-    from aks_flex_rp.store.interface import AuditEvent, Node
+    from aks_flex_rp.store.model import AuditEvent, Node
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.models import Properties
-from aks_flex_rp.store.interface import AuditEvent, Conflict
+from aks_flex_rp.store.model import AuditEvent, Conflict
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext
-    from aks_flex_rp.store.interface import Cluster, Document, Node
+    from aks_flex_rp.store.model import Cluster, Document, Node
 
 AT_ONCE = 200
 SYNC_ACTOR = "cluster watch"  # who does what nobody asked for

@@ -22,7 +22,7 @@ from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.resource.rules import ValidationContext
-from aks_flex_rp.store.interface import Conflict, Node
+from aks_flex_rp.store.model import Conflict, Node
 from aks_flex_rp.timestamps import format_microseconds, format_seconds
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from aks_flex_rp.store.interface import Conflict
+from aks_flex_rp.store.model import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aks_flex_rp.store.interface import Node
+    from aks_flex_rp.store.model import Node
 
 ATTEMPTS = 5  # at a node that others are writing, too
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_rp.resource.config_generator import AgentEndpoints, NodeSecrets
-from aks_flex_rp.store.interface import AuditEvent
+from aks_flex_rp.store.model import AuditEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.delivery.config_url import BundleDelivery
     from aks_flex_rp.join_state import ClusterAccess
-    from aks_flex_rp.store.interface import Document, Node, Store
+    from aks_flex_rp.store.model import Document, Node
+    from aks_flex_rp.store.protocol import Store
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from aks_flex_rp.resource.models import KubernetesAuth
 
 if TYPE_CHECKING:
     from aks_flex_rp.join_state import AccessMethod
-    from aks_flex_rp.store.interface import Node
+    from aks_flex_rp.store.model import Node
 
 MAX_FORMER_TAINTS = 100  # that are remembered of a node: the latest
 

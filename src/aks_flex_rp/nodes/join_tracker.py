@@ -15,7 +15,7 @@ from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
-from aks_flex_rp.store.interface import AuditEvent, Conflict
+from aks_flex_rp.store.model import AuditEvent, Conflict
 from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.taints import DesiredTaints
     from aks_flex_rp.join_state import AccessMethod, ClusterAccess
     from aks_flex_rp.nodes.context import NodeContext
-    from aks_flex_rp.store.interface import Document, Node
+    from aks_flex_rp.store.model import Document, Node
 
 AT_ONCE = 500  # nodes that are read from the store
 WATCH_ACTOR = "cluster watch"  # who does what nobody asked for

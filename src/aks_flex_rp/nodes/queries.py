@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext
-    from aks_flex_rp.store.interface import Node
+    from aks_flex_rp.store.model import Node
 
 
 _COMPARISON = re.compile(

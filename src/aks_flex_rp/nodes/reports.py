@@ -17,7 +17,7 @@ from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.models import WireModel
-from aks_flex_rp.store.interface import Conflict
+from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.nodes.access_grants import AccessGrants
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
-    from aks_flex_rp.store.interface import Node
+    from aks_flex_rp.store.model import Node
 
 MOST_CONDITIONS = 64
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)

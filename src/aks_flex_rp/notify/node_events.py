@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.join_state import JoinState
     from aks_flex_rp.notify.notification_settings import NodeEventKind, NotificationSettings, WebhookSettings
-    from aks_flex_rp.store.interface import Document, Node
+    from aks_flex_rp.store.model import Document, Node
 
 
 MAX_CAUSE_LENGTH = 1024  # characters of a cause: a message is to tell of it, not to hold a log

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.notify.notification_settings import NotificationSettings
     from aks_flex_rp.store.heartbeat import HeartbeatChange, HeartbeatProtocol
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
 
 
 LEASE = 30.0  # seconds: above what a try takes; when the service is killed in it, the message goes out after that

@@ -10,7 +10,7 @@ from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
-    from aks_flex_rp.store.interface import Node
+    from aks_flex_rp.store.model import Node
 
 URL_EXPIRED = "The URL expired before it was used. Ask for a new one with regenerateToken."
 WAITING_FOR_MACHINE = frozenset({JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED})

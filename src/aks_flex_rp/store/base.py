@@ -8,16 +8,16 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import fleet, outbox, rows, sql, user_sessions
-from aks_flex_rp.store.changes import ChangeBroadcast
+from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
 from aks_flex_rp.store.fleet_repair import FleetRepair
 from aks_flex_rp.store.heartbeat import SqlHeartbeats
-from aks_flex_rp.store.interface import AuditEvent, Cluster, Conflict, Delivery, Document, Node, NodePage, NodeTrace
+from aks_flex_rp.store.model import AuditEvent, Cluster, Conflict, Delivery, Document, Node, NodePage, NodeTrace
 from aks_flex_rp.store.outbox import SqlOutbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.changes import NodeChange, StoreChange
     from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
     from aks_flex_rp.store.outbox import OutboxMessage
     from aks_flex_rp.store.rows import Row, Values
@@ -91,7 +91,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         more = (*([FORGET_DELIVERY] if retire else ()), *_recorded(events), *outbox.enqueue(messages))
         follows = (fleet.upsert_row(place, node), *more)
         write, values = sql.compose_write(text, (*rows.node_values(node), *last), *follows)
-        if not await self._write(write, values, (node.cluster, node.key, node.version)):
+        if not await self._write(write, values, NodeWritten(node.cluster, node.key, node.version)):
             raise Conflict(f"The node {node.name} is not as it was read.")
 
     async def node(self, cluster: str, key: str) -> Node | None:
@@ -117,7 +117,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         more = (FORGET_DELIVERY, *_recorded(events), *outbox.enqueue(messages))
         follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
         write, values = sql.compose_write(sql.DELETE_NODE, (cluster, key, expected or ""), *follows)
-        if await self._write(write, values, (cluster, key, 0)):
+        if await self._write(write, values, NodeDeleted(cluster, key)):
             return True
         if await self.node(cluster, key) is None:
             return False
@@ -224,7 +224,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         await self._write(sql.FORGET_AUDIT, (before,))
 
     # waiting
-    def changes(self) -> AsyncIterator[NodeChange]:
+    def changes(self) -> AsyncIterator[StoreChange]:
         return self._changes.subscribe()
 
 

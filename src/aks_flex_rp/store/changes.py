@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NodeChange = tuple[str, str, int]  # cluster, node, version; version 0 when it was deleted
-
-RESYNC: NodeChange = ("", "", 0)  # something may have been missed: whoever waits looks again
-DISCONNECTED: NodeChange = ("", "", -1)  # the same, and until EVERYTHING comes nothing will be heard
 BACKLOG = 10_000
 
 
+@dataclass(frozen=True)
+class NodeWritten:
+    cluster: str
+    node: str
+    version: int
+
+
+@dataclass(frozen=True)
+class NodeDeleted:
+    cluster: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Resync:
+    """Something may have been missed: everything is to be read again."""
+
+
+@dataclass(frozen=True)
+class Disconnected:
+    """The same, and nothing will be heard until Resync comes."""
+
+
+NodeChange = NodeWritten | NodeDeleted
+StoreChange = NodeChange | Resync | Disconnected
+
+
 class ChangeSubscription:
-    """Changes from the moment it is made. One that lags is told the newest of each node, or EVERYTHING."""
+    """Changes from the moment it is made. One that lags is told the newest of each node, or Resync."""
 
     def __init__(self, backlog: int = BACKLOG) -> None:
-        self._pending: dict[tuple[str, str], int] = {}
+        self._pending: dict[tuple[str, str], NodeChange] = {}
+        self._missed: Resync | Disconnected | None = None  # stands for all that is pending
         self._backlog = backlog
         self._wake = asyncio.Event()
         self._ended = False
@@ -28,25 +53,31 @@ class ChangeSubscription:
     def __aiter__(self) -> ChangeSubscription:
         return self
 
-    async def __anext__(self) -> NodeChange:
-        while not self._pending:
+    async def __anext__(self) -> StoreChange:
+        while not (self._pending or self._missed):
             if self._ended:
                 raise StopAsyncIteration
             self._wake.clear()
             await self._wake.wait()
-        (cluster, node) = next(iter(self._pending))
-        return cluster, node, self._pending.pop((cluster, node))
+        if missed := self._missed:
+            self._missed = None
+            return missed
+        return self._pending.pop(next(iter(self._pending)))
 
-    def notify(self, change: NodeChange) -> None:
-        cluster, node, version = change
-        if not cluster:
-            self._pending = {("", ""): version}
-        elif len(self._pending) >= self._backlog:
-            self._pending = {("", ""): 0}
-        elif ("", "") not in self._pending:
-            self._pending.pop((cluster, node), None)
-            self._pending[cluster, node] = version
+    def notify(self, change: StoreChange) -> None:
+        match change:
+            case Resync() | Disconnected():
+                self._miss(change)
+            case NodeWritten() | NodeDeleted() if len(self._pending) >= self._backlog:
+                self._miss(Resync())
+            case NodeWritten() | NodeDeleted() if not self._missed:
+                self._pending.pop((change.cluster, change.node), None)
+                self._pending[change.cluster, change.node] = change
         self._wake.set()
+
+    def _miss(self, change: Resync | Disconnected) -> None:
+        self._pending.clear()
+        self._missed = change
 
     def end(self) -> None:
         """What is pending is still given out."""
@@ -65,7 +96,7 @@ class ChangeBroadcast:
         self._subscriptions.add(made)
         return made
 
-    def publish(self, changes: Iterable[NodeChange]) -> None:
+    def publish(self, changes: Iterable[StoreChange]) -> None:
         for change in changes:
             for subscription in self._subscriptions:
                 subscription.notify(change)

@@ -14,7 +14,7 @@ from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_rp.store.interface import Document, Node
+    from aks_flex_rp.store.model import Document, Node
     from aks_flex_rp.store.rows import Row, Values
 
 ROW_VERSION = 1  # of what is taken from a node's documents; raised when that changes, and then all rows are made anew

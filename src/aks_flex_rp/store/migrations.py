@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aks_flex_rp.store.interface import SchemaTooNew
+from aks_flex_rp.store.model import SchemaTooNew
 
 CHANNEL = "aks_flex_nodes"
 CLUSTERED = " /* in the order of its key */"  # SQLite keeps the rows so, if told in words that it alone knows

@@ -18,10 +18,10 @@ import asyncpg
 from aks_flex_rp.backoff import backoff_delays
 from aks_flex_rp.store import migrations, sql
 from aks_flex_rp.store.base import SqlStore
-from aks_flex_rp.store.changes import DISCONNECTED, RESYNC
+from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
 from aks_flex_rp.store.group_commit import GroupCommit
-from aks_flex_rp.store.interface import StoreError, StoreUnavailable
 from aks_flex_rp.store.migrations import CHANNEL
+from aks_flex_rp.store.model import StoreError, StoreUnavailable
 from aks_flex_rp.store.rows import storable
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class ChangeListener:
                 await wait_until_lost(connection)
             finally:
                 connection.terminate()
-            self._broadcast.publish([DISCONNECTED])
+            self._broadcast.publish([Disconnected()])
             connection = await self._listen_again()
-            self._broadcast.publish([RESYNC])
+            self._broadcast.publish([Resync()])
 
     async def _listen_again(self) -> Connection:
         for pause in backoff_delays():
@@ -84,7 +84,8 @@ class ChangeListener:
 
     def _heard(self, connection: object, process: int, channel: str, payload: object) -> None:  # noqa: ARG002
         cluster, node, version = json.loads(str(payload))
-        self._broadcast.publish([(cluster, node, version)])
+        change = NodeWritten(cluster, node, version) if version else NodeDeleted(cluster, node)
+        self._broadcast.publish([change])
 
 
 async def wait_until_lost(connection: Connection) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.interface import AuditEvent, Cluster, Delivery, Document, Node
+from aks_flex_rp.store.model import AuditEvent, Cluster, Delivery, Document, Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.base import SqlStore
-from aks_flex_rp.store.interface import StoreUnavailable
+from aks_flex_rp.store.model import StoreUnavailable
 from aks_flex_rp.store.rows import storable
 from aks_flex_rp.store.sqlite_writer import SqliteWriter, store_error
 

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.store.interface import StoreUnavailable
+from aks_flex_rp.store.model import StoreUnavailable
 
 if TYPE_CHECKING:
     import asyncio

@@ -9,7 +9,7 @@ from aks_flex_rp.store.rows import from_json, to_json
 from aks_flex_rp.store.sql import WriteStatement
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import Document
+    from aks_flex_rp.store.model import Document
     from aks_flex_rp.store.rows import Row, Values
 
 _COLUMNS = "id, caller, proof, expires, used"

@@ -16,7 +16,7 @@ from aks_flex_rp.clusters.connections import to_bytes
 from aks_flex_rp.clusters.controller import ClusterController
 from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.crypto.encryption import Sealer
-from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.store.model import Cluster
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.unit.rp.clusters.builders import Heard, in_loop
 from tests.unit.rp.clusters.fakes import DIRECT, FakeApi, refusal

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.api import http_protocol
-from aks_flex_rp.store.interface import AuditEvent
+from aks_flex_rp.store.model import AuditEvent
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused

@@ -13,7 +13,7 @@ from aks_flex_rp import instance_lock
 from aks_flex_rp.cluster_registry import connection_seal_context
 from aks_flex_rp.crypto import encryption
 from aks_flex_rp.service import open_sealer, open_store
-from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.store.model import Cluster
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
 from tests.service.rp.api.service_harness import running, settings
 from tests.service.rp.api.traffic_recorder import Recording

@@ -17,7 +17,7 @@ from aks_flex_rp.cli.command_context import ServiceOptions
 from aks_flex_rp.key_rotation import reseal
 from aks_flex_rp.raw_database import SqliteDatabase
 from aks_flex_rp.service import open_sealer, open_store
-from aks_flex_rp.store.interface import AuditEvent
+from aks_flex_rp.store.model import AuditEvent
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
 from tests.service.rp.cli.conftest import add_clusters, serving

@@ -16,7 +16,7 @@ from aks_flex_rp.clusters.access import BINDING_PREFIX
 from aks_flex_rp.clusters.prerequisites import BINDINGS
 from aks_flex_rp.crypto.encryption import open_sealer_keys
 from aks_flex_rp.join_state import ClusterAccess
-from aks_flex_rp.store.interface import Cluster, Node
+from aks_flex_rp.store.model import Cluster, Node
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, facts
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
@@ -35,7 +35,7 @@ class Watch:
         self._server, self._seen = server, seen
         self.client = (api or FakeApi()).client()
 
-    def node_changed(self, name: str) -> None:
+    def node_changed(self, name: str | None) -> None:
         self._seen.append(f"look at {name or 'all'}")
 
     async def start(self) -> None:

@@ -17,7 +17,7 @@ from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING, ClusterSync
 from aks_flex_rp.nodes.commands import NodeCommands, Preconditions
 from aks_flex_rp.nodes.context import NodeContext, RequestContext
 from aks_flex_rp.resource.config_generator import AgentEndpoints
-from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.store.model import Cluster
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, facts
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from aks_flex_rp.store.interface import Node
+    from aks_flex_rp.store.model import Node
 
 REQUEST = RequestContext(Caller("me", "me", "User"), "1")
 BEFORE = facts("b2xk", "1.33.1")

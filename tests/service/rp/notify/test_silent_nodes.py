@@ -11,14 +11,14 @@ import pytest
 
 from aks_flex_rp.notify.node_events import EventPublisher, Webhook
 from aks_flex_rp.notify.notifier import SilenceDetector
-from aks_flex_rp.store.interface import StoreUnavailable
+from aks_flex_rp.store.model import StoreUnavailable
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.builders import node
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aks_flex_rp.store.interface import Node
+    from aks_flex_rp.store.model import Node
 
 AFTER = 120.0
 NOTICES = EventPublisher((Webhook("hook", "https://hooks.example.com", Path("secret")),))

@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.store.interface import AuditEvent, Cluster, Delivery, Node
+from aks_flex_rp.store.model import AuditEvent, Cluster, Delivery, Node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.changes import StoreChange
 
 SOON = 30.0  # a bound for what should take milliseconds
 
@@ -37,5 +37,5 @@ def delivery(id: str = "hash", node: str = "edge-1", **more: Any) -> Delivery:  
     return replace(Delivery(id, "/c", node, 2000.0, b"\x00bundle\xff"), **more)
 
 
-async def next_of(changes: AsyncIterator[NodeChange]) -> NodeChange:
+async def next_of(changes: AsyncIterator[StoreChange]) -> StoreChange:
     return await asyncio.wait_for(changes.__anext__(), SOON)

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp.store.interface import Conflict
+from aks_flex_rp.store.model import Conflict
 from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import AuditEvent, Store
+    from aks_flex_rp.store.model import AuditEvent
+    from aks_flex_rp.store.protocol import Store
 
 
 def plain(events: tuple[AuditEvent, ...]) -> list[AuditEvent]:

@@ -5,34 +5,34 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp.store.changes import RESYNC, ChangeSubscription
+from aks_flex_rp.store.changes import ChangeSubscription, NodeDeleted, NodeWritten, Resync
 from tests.service.rp.store.builders import next_of, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
     from tests.service.rp.store.conftest import Place, PostgresPlace
 
 
 async def test_all_who_wait_hear_of_writes_and_deletions(store: Store) -> None:
     listeners = [store.changes() for _ in range(3)]
     await store.put_node(node(), None)
-    assert [await next_of(one) for one in listeners] == [("/c", "edge-1", 1)] * 3
+    assert [await next_of(one) for one in listeners] == [NodeWritten("/c", "edge-1", 1)] * 3
     await store.put_node(node(version=2), "edge-1-1")
-    assert [await next_of(one) for one in listeners] == [("/c", "edge-1", 2)] * 3
+    assert [await next_of(one) for one in listeners] == [NodeWritten("/c", "edge-1", 2)] * 3
     await store.delete_node("/c", "edge-1", None)
-    assert [await next_of(one) for one in listeners] == [("/c", "edge-1", 0)] * 3
+    assert [await next_of(one) for one in listeners] == [NodeDeleted("/c", "edge-1")] * 3
 
 
 async def test_a_write_whose_caller_has_gone_wakes_nevertheless(store: Store) -> None:
     changes = store.changes()
     await store.put_node(node(key="edge-0"), None)  # so that the next write of the cluster begins at once
-    assert await next_of(changes) == ("/c", "edge-0", 1)
+    assert await next_of(changes) == NodeWritten("/c", "edge-0", 1)
     write = asyncio.create_task(store.put_node(node(), None))
     await asyncio.sleep(0)
     write.cancel()
     with pytest.raises(asyncio.CancelledError):
         await write
-    assert await next_of(changes) == ("/c", "edge-1", 1)
+    assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
     assert await store.node("/c", "edge-1") == node()
 
 
@@ -54,8 +54,8 @@ async def test_a_write_to_one_replica_wakes_the_other(postgres: PostgresPlace) -
     for version in range(1, 20):
         expected = f"edge-1-{version - 1}" if version > 1 else None
         await one.put_node(node(version=version), expected)
-        assert await next_of(there) == ("/c", "edge-1", version)
-        assert await next_of(here) == ("/c", "edge-1", version)
+        assert await next_of(there) == NodeWritten("/c", "edge-1", version)
+        assert await next_of(here) == NodeWritten("/c", "edge-1", version)
     assert await other.node("/c", "edge-1") == node(version=19)
     await asyncio.gather(one.stop(), other.stop())
 
@@ -63,16 +63,16 @@ async def test_a_write_to_one_replica_wakes_the_other(postgres: PostgresPlace) -
 async def test_whoever_lags_hears_the_newest_of_each_node() -> None:
     lagging = ChangeSubscription(backlog=10)
     for version in range(1, 101):
-        lagging.notify(("/c", f"edge-{version % 5}", version))
+        lagging.notify(NodeWritten("/c", f"edge-{version % 5}", version))
     assert [await next_of(lagging) for _ in range(5)] == [
-        ("/c", f"edge-{number % 5}", 95 + number) for number in range(1, 6)
+        NodeWritten("/c", f"edge-{number % 5}", 95 + number) for number in range(1, 6)
     ]
 
 
 async def test_whoever_lags_too_far_is_told_to_look_at_everything() -> None:
     lagging = ChangeSubscription(backlog=10)
     for number in range(100):
-        lagging.notify(("/c", f"edge-{number}", 1))
-    assert await next_of(lagging) == RESYNC
-    lagging.notify(("/c", "edge-1", 2))
-    assert await next_of(lagging) == ("/c", "edge-1", 2)
+        lagging.notify(NodeWritten("/c", f"edge-{number}", 1))
+    assert await next_of(lagging) == Resync()
+    lagging.notify(NodeWritten("/c", "edge-1", 2))
+    assert await next_of(lagging) == NodeWritten("/c", "edge-1", 2)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp.store.interface import Conflict
+from aks_flex_rp.store.model import Conflict
 from tests.service.rp.store.builders import cluster, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
 
 
 async def test_a_cluster_comes_back_as_it_was_put(store: Store) -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from aks_flex_rp.store.interface import Conflict
+from aks_flex_rp.store.model import Conflict
 from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
     from tests.service.rp.store.conftest import Place, PostgresPlace
 
 WRITERS = 100

@@ -8,7 +8,8 @@ from tests.service.rp.store.builders import node
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.heartbeat import HeartbeatChange
-    from aks_flex_rp.store.interface import Node, Store
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.protocol import Store
     from tests.service.rp.store.conftest import Place
 
 SINCE = 1000.0

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.interface import Conflict, Delivery
+from aks_flex_rp.store.changes import NodeWritten
+from aks_flex_rp.store.model import Conflict, Delivery
 from tests.service.rp.store.builders import delivery, event, next_of, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
 
 
 async def test_a_node_comes_back_as_it_was_put(store: Store) -> None:
@@ -120,20 +121,20 @@ async def test_the_last_page_says_so_when_it_is_full(store: Store) -> None:
 async def test_seen_changes_when_it_was_seen_and_nothing_else(store: Store) -> None:
     changes = store.changes()
     await store.put_node(node(), None)
-    assert await next_of(changes) == ("/c", "edge-1", 1)
+    assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
     await store.seen([("/c", "edge-1", 50.5), ("/c", "nobody", 60.0)])
     await store.seen([("/c", "edge-1", 40.0)])
     await store.seen([])
     assert await store.node("/c", "edge-1") == node(last_seen=50.5)
     assert await store.node("/c", "nobody") is None
     await store.put_node(node("edge-2"), None)
-    assert await next_of(changes) == ("/c", "edge-2", 1)
+    assert await next_of(changes) == NodeWritten("/c", "edge-2", 1)
 
 
 async def test_a_report_changes_the_status_alone_and_wakes_nobody(store: Store) -> None:
     changes = store.changes()
     await store.put_node(node(join=JoinState.from_document({"state": "Created"})), None)
-    assert await next_of(changes) == ("/c", "edge-1", 1)
+    assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
     assert await store.report("/c", "edge-1", {"ready": True}, 50.0)
     reported = node(join=JoinState.from_document({"state": "Created"}), status={"ready": True}, last_seen=50.0)
     assert await store.node("/c", "edge-1") == reported
@@ -143,7 +144,7 @@ async def test_a_report_changes_the_status_alone_and_wakes_nobody(store: Store) 
     )
     assert not await store.report("/c", "nobody", {}, 1.0)
     await store.put_node(node("edge-2"), None)
-    assert await next_of(changes) == ("/c", "edge-2", 1)
+    assert await next_of(changes) == NodeWritten("/c", "edge-2", 1)
 
 
 async def test_of_two_writes_that_read_the_same_and_change_no_etag_only_one_is_done(store: Store) -> None:

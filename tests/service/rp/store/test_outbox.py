@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp.store.interface import Conflict
+from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.store.outbox import OutboxMessage
 from tests.service.rp.store.builders import event, node
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
     from tests.service.rp.store.conftest import Place
 
 NOW = 1000.0

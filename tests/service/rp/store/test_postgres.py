@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from aks_flex_rp.store.changes import DISCONNECTED, RESYNC
-from aks_flex_rp.store.interface import SchemaTooNew, StoreError, StoreUnavailable
+from aks_flex_rp.store.changes import Disconnected, NodeWritten, Resync
 from aks_flex_rp.store.migrations import MIGRATIONS, Migration
+from aks_flex_rp.store.model import SchemaTooNew, StoreError, StoreUnavailable
 from aks_flex_rp.store.postgres import PostgresStore, migrate
 from tests.service.rp.store.builders import event, next_of, node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.changes import StoreChange
     from tests.service.rp.store.conftest import PostgresPlace
     from tests.service.rp.store.servers import PostgresServer
 
@@ -66,7 +66,7 @@ class Load:
             await asyncio.sleep(0.01)
 
 
-async def heard(changes: AsyncIterator[NodeChange], awaited: NodeChange) -> bool:
+async def heard(changes: AsyncIterator[StoreChange], awaited: StoreChange) -> bool:
     """Among the changes of a load that has ended."""
     try:
         while await asyncio.wait_for(changes.__anext__(), 5) != awaited:
@@ -91,7 +91,7 @@ async def test_requests_recover_when_the_server_is_restarted_under_load(
     await load.more()
     load.ending = True
     await asyncio.gather(*tasks)
-    assert await heard(changes, RESYNC)
+    assert await heard(changes, Resync())
     assert load.given_up == 0, "the store itself tries again what was not executed"
     for key, version in load.written.items():
         assert await store.node("/c", key) == node(key, version)
@@ -107,11 +107,11 @@ async def test_a_listener_that_was_cut_off_says_so_and_hears_again(
     changes = one.changes()
     assert await asyncio.to_thread(server.query, LISTENERS) == "2"
     told = await next_of(changes)
-    assert told in (DISCONNECTED, RESYNC)  # who looks late hears the last of it
-    if told == DISCONNECTED:
-        assert await next_of(changes) == RESYNC
+    assert told in (Disconnected(), Resync())  # who looks late hears the last of it
+    if told == Disconnected():
+        assert await next_of(changes) == Resync()
     await other.put_node(node(), None)
-    assert await next_of(changes) == ("/c", "edge-1", 1)
+    assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
     await asyncio.gather(one.stop(), other.stop())
 
 

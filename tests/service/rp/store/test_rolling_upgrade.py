@@ -15,7 +15,7 @@ from aks_flex_rp.store.fleet import FleetQuery
 from tests.service.rp.store.test_fleet import NOW, asked, member, told
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
     from tests.service.rp.store.conftest import Place
 
 PROPERTIES = '{"nodeConfig":{"labels":{"site":"oslo"}},"continuousMonitoring":true}'

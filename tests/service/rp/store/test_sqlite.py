@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.store import sqlite as sqlite_store
-from aks_flex_rp.store.interface import SchemaTooNew, StoreUnavailable
 from aks_flex_rp.store.migrations import MIGRATIONS, Migration
+from aks_flex_rp.store.model import SchemaTooNew, StoreUnavailable
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.builders import event, node
 

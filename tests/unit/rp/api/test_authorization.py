@@ -17,7 +17,7 @@ from aks_flex_rp.auth.roles import Roles
 from aks_flex_rp.callers import Caller
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.interface import AuditEvent
+    from aks_flex_rp.store.model import AuditEvent
 
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "edge", "plant")
 CALLER = Caller("me", "me", "User", ids=frozenset({"me"}), own=frozenset({"me"}))

@@ -10,14 +10,14 @@ import pytest
 
 from aks_flex_rp.api import poll_cache
 from aks_flex_rp.api.poll_cache import PollCache
-from aks_flex_rp.store.changes import DISCONNECTED, RESYNC, ChangeBroadcast
-from aks_flex_rp.store.interface import Node, NodeTrace, StoreUnavailable
+from aks_flex_rp.store.changes import ChangeBroadcast, Disconnected, NodeWritten, Resync
+from aks_flex_rp.store.model import Node, NodeTrace, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from aks_flex_rp.store.changes import NodeChange
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.changes import StoreChange
+    from aks_flex_rp.store.protocol import Store
 
 PLACE = ("cluster", "edge-1")
 FIRST, SECOND = '"1"', '"2"'
@@ -36,7 +36,7 @@ class SlowStore:
 
     def write(self, etag: str) -> None:
         self.etag = etag
-        self.broadcast.publish([(*PLACE, 2)])
+        self.broadcast.publish([NodeWritten(*PLACE, 2)])
 
     async def node(self, cluster: str, key: str) -> Node | None:
         found = Node(cluster, key, key, 1, self.etag, {}, {}) if (cluster, key) == PLACE else None
@@ -56,7 +56,7 @@ class SlowStore:
             raise StoreUnavailable("It is away.")
         self.batches.append(len(moments))
 
-    def changes(self) -> AsyncIterator[NodeChange]:
+    def changes(self) -> AsyncIterator[StoreChange]:
         return self.broadcast.subscribe()
 
 
@@ -106,7 +106,7 @@ def test_a_change_between_the_look_and_the_wait_is_not_missed() -> None:
 
 def test_a_change_of_another_node_costs_no_second_look() -> None:
     store = SlowStore()
-    store.while_read = lambda: store.broadcast.publish([("cluster", "edge-2", 2)])
+    store.while_read = lambda: store.broadcast.publish([NodeWritten("cluster", "edge-2", 2)])
 
     async def act(held: PollCache) -> None:
         await held.state(PLACE)
@@ -185,11 +185,11 @@ def test_nothing_is_kept_while_changes_elsewhere_are_not_heard() -> None:
     async def act(held: PollCache) -> None:
         await held.state(PLACE)
         assert held.cached(PLACE)
-        store.broadcast.publish([DISCONNECTED])
+        store.broadcast.publish([Disconnected()])
         await asyncio.sleep(0.01)
         await held.state(PLACE)
         assert held.cached(PLACE) is None
-        store.broadcast.publish([RESYNC])
+        store.broadcast.publish([Resync()])
         await asyncio.sleep(0.01)
         await held.state(PLACE)
         assert held.cached(PLACE)

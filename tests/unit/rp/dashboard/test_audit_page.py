@@ -16,12 +16,12 @@ from aks_flex_rp.dashboard import audit_page, audit_query
 from aks_flex_rp.dashboard.audit_page import audit_row
 from aks_flex_rp.dashboard.audit_query import AuditQuery, parse_query, parse_scope
 from aks_flex_rp.dashboard.scopes import ShownCluster
-from aks_flex_rp.store.interface import AuditEvent
+from aks_flex_rp.store.model import AuditEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from aks_flex_rp.store.interface import Store
+    from aks_flex_rp.store.protocol import Store
 
 PLANT = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
 NODE = PLANT.node("press-1")

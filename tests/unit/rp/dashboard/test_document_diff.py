@@ -7,7 +7,7 @@ from typing import Any
 from aks_flex_rp.dashboard import document_diff
 from aks_flex_rp.dashboard.document_diff import DiffLine
 from aks_flex_rp.nodes.context import property_changes
-from aks_flex_rp.store.interface import AuditEvent
+from aks_flex_rp.store.model import AuditEvent
 
 Document = dict[str, Any]
 

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_rp.dashboard.join_page import ORDER, join_steps
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.interface import AuditEvent, Node
+from aks_flex_rp.store.model import AuditEvent, Node
 
 
 def node(**join: Any) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aks_flex_rp.dashboard.node_history import MACHINE, MAX_ENTRIES, MOST_CHANGES, node_history
-from aks_flex_rp.store.interface import AuditEvent
+from aks_flex_rp.store.model import AuditEvent
 
 
 def event(at: float, what: str, outcome: str = "ok", **detail: Any) -> AuditEvent:

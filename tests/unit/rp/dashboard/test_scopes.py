@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from aks_flex_rp.auth.admin_key import ADMIN_CALLER
 from aks_flex_rp.dashboard.scopes import DashboardScopes
-from aks_flex_rp.store.interface import Cluster
+from aks_flex_rp.store.model import Cluster
 
 if TYPE_CHECKING:
     from aks_flex_rp.api.authorization import Authorizer

@@ -15,7 +15,7 @@ from aks_flex_rp.nodes.commands import Preconditions, if_none_match_matches, nod
 from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.join_rules import desired_taints, record_former_taints
 from aks_flex_rp.resource.models import Properties
-from aks_flex_rp.store.interface import Node
+from aks_flex_rp.store.model import Node
 
 NODE = Node("/c", "edge", "edge", 17, '"17"', {}, {})
 G = "11111111-2222-3333-4444-55555555555A"

@@ -7,7 +7,7 @@ from typing import Any
 
 from aks_flex_rp.join_state import ClusterAccess, JoinPhase, JoinState
 from aks_flex_rp.nodes import join_rules
-from aks_flex_rp.store.interface import Node
+from aks_flex_rp.store.model import Node
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 EXEC, CERTIFICATE = ClusterAccess(OID, "exec"), ClusterAccess(OID, "certificate")

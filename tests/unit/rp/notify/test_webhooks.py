@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, Webhook
-from aks_flex_rp.store.interface import Node
+from aks_flex_rp.store.model import Node
 
 CLUSTER = "/subscriptions/x/c"
 NODE = Node(CLUSTER, "edge-1", "Edge-1", 7, '"7"', {}, {}, b"sealed")

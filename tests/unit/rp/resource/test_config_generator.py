@@ -14,7 +14,7 @@ from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.resource import config_generator, view
 from aks_flex_rp.resource.config_generator import NodeSecrets
 from aks_flex_rp.resource.models import Properties
-from aks_flex_rp.store.interface import Node
+from aks_flex_rp.store.model import Node
 
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "Edge", "Plant")
 FACTS = ClusterFacts("1.34.4", "https://api:443", "Q0E=", "10.0.0.10", location="westeurope", tenant_id="tenant")

@@ -1,109 +1,24 @@
-"""Stored records, the Store protocol, and its errors. Two implementations share one test suite.
+"""The Store protocol. Two implementations share one test suite.
 
 A write is durable when it returns. Reads see every completed write, on this replica at once and on others within
 milliseconds; `changes` notifies subscribers.
-
-StoreError              the store cannot execute the request
-|-- Unavailable         temporary: the same request may succeed later
-`-- Newer               the data was written by a newer version of this program
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from aks_flex_node.errors import FlexError
-from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.heartbeat import HeartbeatProtocol
 from aks_flex_rp.store.outbox import OutboxProtocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from aks_flex_rp.store.changes import StoreChange
     from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
+    from aks_flex_rp.store.model import AuditEvent, Cluster, Delivery, Document, Node, NodePage, NodeTrace
     from aks_flex_rp.store.outbox import OutboxMessage
     from aks_flex_rp.store.user_sessions import UserSession
-
-
-Document = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A cluster that nodes can be made for."""
-
-    key: str  # its ARM id in lower case
-    id: str  # as it was written
-    facts: Document  # what the service read from it: version, server, CA, DNS address, location, tenant
-    connection: bytes  # how to reach it (a kubeconfig, or an ARM reference), encrypted
-    version: int = 1  # raised by every change, for optimistic writes
-
-
-@dataclass(frozen=True)
-class Node:
-    """One flexNodeConfig."""
-
-    cluster: str  # the cluster's key
-    key: str  # its name in lower case
-    name: str  # as it was last written
-    version: (
-        int  # configVersion: seconds since 1970, strictly increasing for a node, also over deletion and re-creation
-    )
-    etag: str
-    properties: Document  # as accepted, without secrets
-    config: Document  # what the node gets, without secrets
-    secrets: bytes = b""  # encrypted
-    system: Document = field(default_factory=dict)  # systemData
-    join: JoinState = field(default_factory=JoinState)
-    status: Document = field(default_factory=dict)  # what the agent last reported
-    identity: str = ""  # whose token speaks for this node (an object or client id), if it has one
-    last_seen: float = 0.0
-    created: float = 0.0
-    revision: int = field(default=0, compare=False)  # raised by every write; 0 when it was not read from the store
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """A bundle that waits to be fetched by whoever has its URL."""
-
-    id: str  # hash of the secret in the URL; the secret itself is nowhere
-    cluster: str
-    node: str
-    expires: float
-    bundle: bytes  # encrypted
-    fetched: int = 0
-
-
-@dataclass(frozen=True)
-class AuditEvent:
-    """A line of the audit."""
-
-    at: float
-    who: str
-    what: str
-    resource: str
-    source: str = ""  # the caller's address
-    request: str = ""
-    outcome: str = "ok"
-    detail: Document = field(default_factory=dict)
-    sequence: int = 0  # given by the store
-
-
-@dataclass(frozen=True)
-class NodeTrace:
-    version: int = 0  # the highest configVersion that a node of this name ever had; 0 when there never was one
-    identity: str = ""  # whose token spoke for it last
-
-
-@dataclass(frozen=True)
-class NodePage:
-    nodes: tuple[Node, ...]
-    after: str | None  # where the next page begins; None on the last
-
-
-class Conflict(Exception):  # noqa: N818 - an answer, and often an expected one
-    """Somebody else was faster: what was to be changed is not as it was read."""
 
 
 class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
@@ -261,32 +176,10 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         ...
 
     # waiting
-    def changes(self) -> AsyncIterator[tuple[str, str, int]]:
-        """(cluster, node, version) of every node that is written or deleted (version 0), here or on another replica.
+    def changes(self) -> AsyncIterator[StoreChange]:
+        """Every node that is written or deleted, here or on another replica.
 
         It counts from this call on, and ends when the store stops. A consumer that lags hears of a node's newest
-        change alone; ("", "", 0) says that something may have been missed, and that everything is to be read again;
-        ("", "", -1) the same, and that nothing will be heard until ("", "", 0) comes.
+        change alone, or of a Resync.
         """
         ...
-
-
-class StoreError(FlexError):
-    pass
-
-
-class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, as Conflict does
-    """The database is away, or full, or busy. `executed` says whether a write may have been done nevertheless."""
-
-    def __init__(self, message: str, hint: str = "", *, executed: bool = False) -> None:
-        super().__init__("store-unavailable", message, hint, again=True)
-        self.executed = executed
-
-
-class SchemaTooNew(StoreError):  # noqa: N818
-    def __init__(self, found: int, known: int) -> None:
-        super().__init__(
-            "store-is-newer",
-            f"The store has schema version {found}, and this program knows versions up to {known}.",
-            "Run the newer program, or restore a backup that was made before the upgrade.",
-        )
