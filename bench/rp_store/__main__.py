@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from aks_flex_rp.store.model import AuditEvent, Node
+from aks_flex_rp.store.model import AuditAction, AuditEvent, Node
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.sqlite import SqliteStore
 from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
@@ -50,7 +50,7 @@ async def store_rate(store: Store, writers: int, seconds: float, *, audited: boo
     async def write(key: str) -> None:
         nonlocal done
         expected = None
-        events = [AuditEvent(time.time(), "bench", "write", f"/cluster/{key}")] if audited else []
+        events = [AuditEvent(time.time(), "bench", AuditAction.WRITE, f"/cluster/{key}")] if audited else []
         while time.perf_counter() - start < seconds:
             node = Node("cluster", key, key, done, f"{key}-{done}", DOCUMENT, DOCUMENT, SECRET)
             await store.put_node(node, expected, events)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-CallerKind = Literal["User", "Application", "ManagedIdentity", "Key"]  # as systemData names them
+from aks_flex_rp.text_enum import TextEnum
+
+
+class CallerKind(TextEnum):
+    """As systemData names them; KEY, the local admin key, is an Application there."""
+
+    USER = "User"
+    APPLICATION = "Application"
+    MANAGED_IDENTITY = "ManagedIdentity"
+    KEY = "Key"
 
 
 @dataclass(frozen=True)

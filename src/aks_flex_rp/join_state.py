@@ -12,12 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from aks_flex_rp.text_enum import TextEnum
+from aks_flex_rp.text_enum import StoredEnum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from typing_extensions import Self
 
     AccessMethod = Literal["exec", "certificate"]
     TaintKey = tuple[str, str]  # key and effect: a Node has at most one taint of both
@@ -25,19 +23,12 @@ if TYPE_CHECKING:
 ACCESS_ROLES: Mapping[AccessMethod, str] = {"exec": "system:node", "certificate": "system:node-bootstrapper"}
 
 
-class JoinPhase(TextEnum):
+class JoinPhase(StoredEnum):
     CREATED = "Created"
     CONFIG_FETCHED = "ConfigFetched"
     BOOTSTRAP_ATTEMPTED = "BootstrapAttempted"
     JOINED = "Joined"
     FAILED = "Failed"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Self:
-        """A phase that another release has written: it equals no other, and is shown and stored as it is."""
-        phase = str.__new__(cls, str(value))
-        phase._name_ = phase._value_ = str(value)
-        return phase
 
 
 @dataclass(frozen=True)

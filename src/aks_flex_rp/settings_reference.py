@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from aks_flex_rp.settings import ServiceSettings
+from aks_flex_rp.text_enum import TextEnum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +62,8 @@ def _type(annotation: Any) -> str:
         return _type(next(each for each in inside if each is not NoneType))
     if origin is Literal:
         return " or ".join(f"`{each}`" for each in inside)
+    if isinstance(annotation, type) and issubclass(annotation, TextEnum):
+        return " or ".join(f"`{each}`" for each in annotation)
     if origin is tuple:
         return f"list of {_type(inside[0])}"
     if hasattr(annotation, "__metadata__"):

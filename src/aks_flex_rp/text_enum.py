@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class TextEnum(str, Enum):
@@ -11,3 +15,16 @@ class TextEnum(str, Enum):
 
     def __format__(self, format_spec: str) -> str:
         return str.__format__(self, format_spec)
+
+
+class StoredEnum(TextEnum):
+    """An enum that is read from the store, where another release may have written a value that this one lacks.
+
+    Such a value becomes a member of its own: it equals no other, and is shown and stored as it is.
+    """
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        member = str.__new__(cls, str(value))
+        member._name_ = member._value_ = str(value)
+        return member

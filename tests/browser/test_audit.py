@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_rp.store.model import AuditEvent
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE
 from tests.browser.navigation import follow, sign_in, sign_in_by_entra
@@ -38,7 +38,16 @@ def record(provider: Provider, *events: AuditEvent) -> None:
 
 
 def happened(what: str, who: str = "somebody", node: str = "press-1", outcome: str = "ok") -> AuditEvent:
-    return AuditEvent(time.time(), who, what, PLANT.node(node), "192.0.2.7", "request-1", outcome, {"why": "so"})
+    return AuditEvent(
+        time.time(),
+        who,
+        AuditAction(what),
+        PLANT.node(node),
+        "192.0.2.7",
+        "request-1",
+        AuditOutcome(outcome),
+        {"why": "so"},
+    )
 
 
 def rows(page: Page) -> list[str]:
@@ -126,7 +135,7 @@ def test_what_is_shown_can_be_taken_away(provider: Provider, open_page: Opened) 
 
 
 def test_a_reader_sees_the_clusters_that_are_theirs(entra_provider: EntraProvider, open_page: Opened) -> None:
-    record(entra_provider, AuditEvent(time.time(), "eve", "create", NEIGHBOUR.node("secret-node")))
+    record(entra_provider, AuditEvent(time.time(), "eve", AuditAction.CREATE, NEIGHBOUR.node("secret-node")))
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/audit")
     assert any("press-1" in each for each in rows(page))

@@ -13,6 +13,7 @@ from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorization import parse_target
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import API_VERSION, ArmError
+from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.commands import Preconditions, if_none_match_matches
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.api.authorization import ArmTarget, Authorizer
     from aks_flex_rp.api.metrics import Metrics
-    from aks_flex_rp.auth.roles import Operation
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
     from aks_flex_rp.nodes.queries import NodeQueries
@@ -102,20 +102,20 @@ class ArmRoutes:
         if cluster is None:
             raise errors.cluster_not_found(where.cluster)
         asked = AuthorizedRequest(incoming, query, where, cluster, request)
-        if operation == "regenerateToken" or (operation == "write" and asked.flag("configUrl")):
+        if operation is Operation.REGENERATE_TOKEN or (operation is Operation.WRITE and asked.flag("configUrl")):
             seeing = await self.authorizer.may_see_secrets(caller, where)
             return replace(asked, request=replace(request, may_see_secrets=seeing))
         return asked
 
     async def _execute(self, operation: Operation, asked: AuthorizedRequest) -> Response:
         doing: dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]] = {
-            "read": self._get,
-            "list": self._list,
-            "write": self._put,
-            "delete": self._delete,
-            "regenerateToken": self._regenerate,
-            "reportStatus": self._report,
-            "listCredentials": self._credentials,
+            Operation.READ: self._get,
+            Operation.LIST: self._list,
+            Operation.WRITE: self._put,
+            Operation.DELETE: self._delete,
+            Operation.REGENERATE_TOKEN: self._regenerate,
+            Operation.REPORT_STATUS: self._report,
+            Operation.LIST_CREDENTIALS: self._credentials,
         }
         return await doing[operation](asked)
 
@@ -182,11 +182,11 @@ def check_version(query: Mapping[str, str]) -> None:
 
 
 def _operation(method: str, where: ArmTarget) -> Operation:
-    allowed: dict[str, Operation] = {"GET": "list"}
+    allowed: dict[str, Operation] = {"GET": Operation.LIST}
     if where.action:
         allowed = {"POST": where.action}
     elif where.node:
-        allowed = {"GET": "read", "PUT": "write", "DELETE": "delete"}
+        allowed = {"GET": Operation.READ, "PUT": Operation.WRITE, "DELETE": Operation.DELETE}
     if method not in allowed:
         raise errors.method_not_allowed(method, ", ".join(allowed))
     return allowed[method]

@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import Unauthenticated
-from aks_flex_rp.auth.roles import NODE_OPERATIONS
+from aks_flex_rp.auth.roles import NODE_OPERATIONS, Operation
 from aks_flex_rp.nodes.context import RequestContext
+from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
     from aks_flex_rp.api.poll_cache import NodeKey, PollCache
     from aks_flex_rp.auth.rate_limit import RateKind, RateLimiter
-    from aks_flex_rp.auth.roles import Operation, Roles
+    from aks_flex_rp.auth.roles import Roles
     from aks_flex_rp.auth.token_verifier import TokenVerifier
     from aks_flex_rp.callers import Caller
     from aks_flex_rp.nodes.context import NodeContext
 
-WRITE_OPERATIONS = frozenset({"write", "delete", "regenerateToken", "reportStatus"})
+WRITE_OPERATIONS = frozenset({Operation.WRITE, Operation.DELETE, Operation.REGENERATE_TOKEN, Operation.REPORT_STATUS})
 ACTIONS: dict[str, Operation] = {
-    "regeneratetoken": "regenerateToken",
-    "listconfigurl": "regenerateToken",  # by a name that templates can call
-    "reportstatus": "reportStatus",
-    "listcredentials": "listCredentials",
+    "regeneratetoken": Operation.REGENERATE_TOKEN,
+    "listconfigurl": Operation.REGENERATE_TOKEN,  # by a name that templates can call
+    "reportstatus": Operation.REPORT_STATUS,
+    "listcredentials": Operation.LIST_CREDENTIALS,
 }
 _BELOW = re.compile(r"(?P<cluster>/.*?)/flexnodeconfig(?:/(?P<node>[^/]*)(?:/(?P<action>[^/]*))?)?/?", re.IGNORECASE)
 _NODE = re.compile(r"(?=.{1,63}\Z)[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*")
@@ -87,21 +88,21 @@ class Authorizer:
         known = await self.context.clusters.find(target.cluster.key)
         if not await self.roles.allows(caller, operation, target.cluster, identity, ask=known is not None):
             if self.limits.acquire(f"{caller.id} denied", "write") == 0:  # who floods us does not flood the audit
-                event = request.event(self.context.now(), operation, target.id)
-                await self.context.store.record(replace(event, outcome="denied"))
+                event = request.event(self.context.now(), AuditAction(operation.value), target.id)
+                await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
             raise errors.forbidden(caller, azure_action(operation), target.id)
         return request
 
     async def may_see_secrets(self, caller: Caller, target: ArmTarget) -> bool:
-        identity = await self.node_identity("listCredentials", target)
-        return await self.roles.allows(caller, "listCredentials", target.cluster, identity)
+        identity = await self.node_identity(Operation.LIST_CREDENTIALS, target)
+        return await self.roles.allows(caller, Operation.LIST_CREDENTIALS, target.cluster, identity)
 
     async def node_identity(self, operation: Operation, target: ArmTarget) -> str:
         """Whose token speaks for the node: to be read, from memory; for all else, as it is in the store."""
         if not target.node or operation not in NODE_OPERATIONS:
             return ""  # what no node may do is not asked about
         place = (target.cluster.key, target.node.lower())
-        if operation == "read":
+        if operation is Operation.READ:
             return (await self.poll_cache.state(place)).identity
         return (await self.context.store.trace(*place)).identity
 
@@ -119,6 +120,6 @@ class Authorizer:
 def azure_action(operation: str) -> str:
     """As Azure names it in roles and refusals."""
     kind = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
-    if operation in {"read", "list"}:
+    if operation in {Operation.READ, Operation.LIST}:
         return f"{kind}/read"
-    return f"{kind}/{operation}" if operation in {"write", "delete"} else f"{kind}/{operation}/action"
+    return f"{kind}/{operation}" if operation in {Operation.WRITE, Operation.DELETE} else f"{kind}/{operation}/action"

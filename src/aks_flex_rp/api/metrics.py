@@ -9,7 +9,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from aks_flex_rp.store.fleet import NODE_STATES
+from aks_flex_rp.store.fleet import FleetState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,8 +76,8 @@ class Metrics:
     def set_fleet(self, counts: Iterable[FleetCount], pending: Iterable[PendingMessages]) -> None:
         """All states every time: one that no node is in any more is 0, and does not stay as it was."""
         found = tuple(counts)
-        for state in NODE_STATES:
-            self._nodes.labels(state).set(sum(each.nodes for each in found if each.state == state))
+        for state in FleetState:
+            self._nodes.labels(state).set(sum(each.nodes for each in found if each.state is state))
         self._behind.set(sum(each.nodes for each in found if each.behind))
         self._troubled.set(sum(each.nodes for each in found if each.trouble))
         self._pending.set(sum(each.messages for each in pending))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aks_flex_rp.arm.errors import API_VERSION
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
+from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.store.model import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class PollHandler:
 
     def _may_read(self, caller: Caller, key: str) -> bool:
         cluster = parse_cluster_id(key)
-        return cluster is not None and bool(self.authorizer.roles.allows_now(caller, "read", cluster))
+        return cluster is not None and bool(self.authorizer.roles.allows_now(caller, Operation.READ, cluster))
 
 
 def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:

@@ -25,6 +25,8 @@ from aks_flex_rp.api.authorization import azure_action
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
+from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.timestamps import format_microseconds
 
 if TYPE_CHECKING:
@@ -179,10 +181,10 @@ class ServiceRoutes:
         )
         if wait := self.authorizer.retry_after(caller, None, "read"):
             raise errors.too_many_requests(wait)
-        if cluster is None and caller.kind != "Key":
+        if cluster is None and caller.kind is not CallerKind.KEY:
             raise ArmError(400, "InvalidRequestContent", "Name a cluster or a flex node by its id.", "resource")
-        if cluster and not await self.authorizer.roles.allows(caller, "audit", cluster):
-            raise errors.forbidden(caller, azure_action("audit"), resource)
+        if cluster and not await self.authorizer.roles.allows(caller, Operation.AUDIT, cluster):
+            raise errors.forbidden(caller, azure_action(Operation.AUDIT), resource)
         numbers = {name: query.get(name, "0") for name in ("before", "limit")}
         if not all(text.isascii() and text.isdigit() and len(text) < 16 for text in numbers.values()):
             raise ArmError(400, "InvalidRequestContent", "before and limit must be numbers.", "before")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
-from aks_flex_rp.callers import Caller
+from aks_flex_rp.callers import Caller, CallerKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ADMIN_KEY_PREFIX = "aksflex_admin_"  # so that scanners, and people, see at once what has leaked
 MIN_KEY_LENGTH = len(ADMIN_KEY_PREFIX) + 32
 WORLD_ACCESS = 0o007  # a group may read it: that is how Kubernetes mounts a Secret for a service that is not root
-ADMIN_CALLER = Caller("local-admin", "local admin key", "Key", ids=frozenset({"local-admin"}))
+ADMIN_CALLER = Caller("local-admin", "local admin key", CallerKind.KEY, ids=frozenset({"local-admin"}))
 
 FileVersion = tuple[int, int, int]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.text_enum import TextEnum
 
 ENTRA_AUTHORITY = "https://login.microsoftonline.com"
 AUDIENCES = (
@@ -21,7 +22,11 @@ AUDIENCES = (
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _GROUP = re.compile(rf"/subscriptions/{_ID.pattern}(/resourcegroups/[-\w.()]{{1,90}})?", re.IGNORECASE)
 
-Role = Literal["owner", "contributor", "reader"]
+
+class Role(TextEnum):
+    OWNER = "owner"
+    CONTRIBUTOR = "contributor"
+    READER = "reader"
 
 
 def _entra_id(text: str) -> str:

@@ -8,29 +8,40 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.errors import FlexError
+from aks_flex_rp.auth.auth_settings import Role
+from aks_flex_rp.callers import CallerKind
+from aks_flex_rp.text_enum import TextEnum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from aks_flex_rp.arm.ids import ClusterId
-    from aks_flex_rp.auth.auth_settings import Role, RoleGrant
+    from aks_flex_rp.auth.auth_settings import RoleGrant
     from aks_flex_rp.callers import Caller
 
 
-Operation = Literal["read", "list", "write", "delete", "regenerateToken", "reportStatus", "listCredentials", "audit"]
-OPERATIONS: frozenset[Operation] = frozenset(
-    {"read", "list", "write", "delete", "regenerateToken", "reportStatus", "listCredentials", "audit"}
-)
+class Operation(TextEnum):
+    READ = "read"
+    LIST = "list"
+    WRITE = "write"
+    DELETE = "delete"
+    REGENERATE_TOKEN = "regenerateToken"  # noqa: S105
+    REPORT_STATUS = "reportStatus"
+    LIST_CREDENTIALS = "listCredentials"
+    AUDIT = "audit"
+
 
 PERMISSIONS: Mapping[Role, frozenset[Operation]] = {
-    "owner": OPERATIONS,
-    "contributor": OPERATIONS - {"listCredentials"},
-    "reader": frozenset({"read", "list", "audit"}),
+    Role.OWNER: frozenset(Operation),
+    Role.CONTRIBUTOR: frozenset(Operation) - {Operation.LIST_CREDENTIALS},
+    Role.READER: frozenset({Operation.READ, Operation.LIST, Operation.AUDIT}),
 }
-NODE_OPERATIONS: frozenset[Operation] = frozenset({"read", "reportStatus", "listCredentials", "regenerateToken"})
+NODE_OPERATIONS = frozenset(
+    {Operation.READ, Operation.REPORT_STATUS, Operation.LIST_CREDENTIALS, Operation.REGENERATE_TOKEN}
+)
 
 Segments = tuple[str, ...]
 
@@ -55,7 +66,7 @@ class Roles:
         self, caller: Caller, operation: Operation, cluster: ClusterId, node_identity: str = ""
     ) -> bool | None:
         """Without asking anybody; None when Azure has to be asked, which `allows` does."""
-        if caller.kind == "Key":
+        if caller.kind is CallerKind.KEY:
             return True
         if operation in NODE_OPERATIONS and caller.is_node(node_identity):
             return True
@@ -107,10 +118,10 @@ MAX_CACHED_ROLES = 20_000
 
 # Azure's built-in roles by their ids, which are the same in every tenant.
 DEFINITIONS: Mapping[str, Role] = {
-    "8e3af657-a8ff-443c-a75c-2fe8c4bcb635": "owner",
-    "b24988ac-6180-42a0-ab88-20f7382dd24c": "contributor",
-    "ed7f3fbd-7b88-4dd4-9017-9adb7ce333f8": "contributor",  # Azure Kubernetes Service Contributor Role
-    "acdd72a7-3385-48ef-bd42-f606fba81ae7": "reader",
+    "8e3af657-a8ff-443c-a75c-2fe8c4bcb635": Role.OWNER,
+    "b24988ac-6180-42a0-ab88-20f7382dd24c": Role.CONTRIBUTOR,
+    "ed7f3fbd-7b88-4dd4-9017-9adb7ce333f8": Role.CONTRIBUTOR,  # Azure Kubernetes Service Contributor Role
+    "acdd72a7-3385-48ef-bd42-f606fba81ae7": Role.READER,
 }
 MANAGEMENT_GROUPS = ("providers", "microsoft.management", "managementgroups")
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from aks_flex_rp.auth.admin_key import ADMIN_CALLER, ADMIN_KEY_PREFIX
 from aks_flex_rp.auth.auth_errors import Unauthenticated
 from aks_flex_rp.auth.tenant_keys import TenantKeys, https_fetcher
-from aks_flex_rp.callers import Caller
+from aks_flex_rp.callers import Caller, CallerKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.auth.admin_key import AdminKey
     from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
     from aks_flex_rp.auth.tenant_keys import Fetch
-    from aks_flex_rp.callers import CallerKind
 
 
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -127,10 +126,10 @@ def _lower(ids: Iterable[object]) -> frozenset[str]:
 
 def _kind(claims: Mapping[str, Any]) -> CallerKind:
     if claims.get("xms_mirid"):
-        return "ManagedIdentity"
+        return CallerKind.MANAGED_IDENTITY
     # Tokens of version 2 may lack `idtyp`. An application's speaks for nobody but itself, and has no user's scopes.
     alone = "idtyp" not in claims and "scp" not in claims and claims.get("sub") == claims.get("oid")
-    return "Application" if claims.get("idtyp") == "app" or alone else "User"
+    return CallerKind.APPLICATION if claims.get("idtyp") == "app" or alone else CallerKind.USER
 
 
 def _name(claims: Mapping[str, Any], application: str) -> str:

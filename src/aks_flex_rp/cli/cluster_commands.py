@@ -72,7 +72,7 @@ async def _add(
     from aks_flex_rp.clusters.facts import FactOverrides, read_facts
     from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING
     from aks_flex_rp.service import open_sealer
-    from aks_flex_rp.store.model import AuditEvent, Cluster
+    from aks_flex_rp.store.model import AuditAction, AuditEvent, Cluster
 
     sealer = open_sealer(settings)
     async with (
@@ -88,7 +88,7 @@ async def _add(
         document = {**facts.to_document(), **said, SYNC_PENDING: before is not None}
         added = Cluster(name.key, str(name), document, sealed, version)
         await store.put_cluster(added, before.version if before else None)
-        what = "cluster.renewed" if before else "cluster.added"
+        what = AuditAction.CLUSTER_RENEWED if before else AuditAction.CLUSTER_ADDED
         await store.record(
             AuditEvent(_now(), "aks-flex-rp cluster", what, str(name), detail={"version": facts.version})
         )
@@ -143,7 +143,7 @@ def remove(id: Id, config: ConfigOption = None, state: StateOption = None) -> No
 
 
 async def _remove(settings: ServiceSettings, text: str) -> str:
-    from aks_flex_rp.store.model import AuditEvent, Conflict
+    from aks_flex_rp.store.model import AuditAction, AuditEvent, Conflict
 
     async with command_context.open_local_store(settings) as store:
         cluster = command_context.choose_cluster(await store.clusters(), text)
@@ -155,7 +155,7 @@ async def _remove(settings: ServiceSettings, text: str) -> str:
                 f"{cluster.id} still has flex nodes.",
                 "Delete them first: `aks-flex-rp node list`, `aks-flex-rp node delete`.",
             ) from None
-        await store.record(AuditEvent(_now(), "aks-flex-rp cluster", "cluster.removed", cluster.id))
+        await store.record(AuditEvent(_now(), "aks-flex-rp cluster", AuditAction.CLUSTER_REMOVED, cluster.id))
         return cluster.id
 
 

@@ -70,7 +70,7 @@ def _tried(hook: Webhook) -> dict[str, str]:
     check_webhook(hook)
     event = cloud_event(TEST_TYPE, "/aks-flex-rp", "test", {"text": "This is a test."}, time.time())
     outcome = WebhookClient(hook).send(event["id"], json.dumps(event))
-    return {"outcome": outcome.verdict, "why": outcome.why}
+    return {"outcome": outcome.verdict.value, "why": outcome.why}
 
 
 def _hooks(settings: ServiceSettings) -> tuple[Webhook, ...]:

@@ -14,6 +14,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import page_renderer, page_request
 from aks_flex_rp.dashboard.audit_page import AuditPage
 from aks_flex_rp.dashboard.create_page import CreatePage
@@ -104,7 +105,7 @@ class Dashboard:
         return answer
 
     async def _visit(self, incoming: Incoming, session: SignedInUser) -> PageRequest:
-        may_create = bool(await self.fleet.scopes.clusters(session.caller, "write"))
+        may_create = bool(await self.fleet.scopes.clusters(session.caller, Operation.WRITE))
         return PageRequest(incoming, http_messages.new_request_id(), session, may_create)
 
     def _sign_in_first(self, incoming: Incoming) -> Response:

@@ -14,8 +14,11 @@ from starlette.responses import StreamingResponse
 from aks_flex_rp.api.authorization import azure_action
 from aks_flex_rp.api.routes import event_document
 from aks_flex_rp.arm import errors
+from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.dashboard import audit_query, node_history
 from aks_flex_rp.dashboard.audit_query import AuditScope, parse_query, parse_scope
+from aks_flex_rp.store.model import AuditAction, AuditOutcome
 from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
@@ -75,18 +78,22 @@ FILTERS = ("who", "what", "outcome", "since", "until", "node", "cluster", "resou
 # In the order of a node's life, then of a cluster's, then of people.
 KINDS = {
     **node_history.EVENT_LABELS,
-    "update": "Changed",
-    "read": "Read",
-    "list": "Listed",
-    "write": "Written",
-    "reportStatus": "Status reported",
-    "cluster.added": "Cluster added",
-    "cluster.renewed": "Cluster added again",
-    "cluster.changed": "Cluster has changed",
-    "cluster.removed": "Cluster removed",
-    "signIn": "Signed in",
+    AuditAction.UPDATE: "Changed",
+    AuditAction.READ: "Read",
+    AuditAction.LIST: "Listed",
+    AuditAction.WRITE: "Written",
+    AuditAction.REPORT_STATUS: "Status reported",
+    AuditAction.CLUSTER_ADDED: "Cluster added",
+    AuditAction.CLUSTER_RENEWED: "Cluster added again",
+    AuditAction.CLUSTER_CHANGED: "Cluster has changed",
+    AuditAction.CLUSTER_REMOVED: "Cluster removed",
+    AuditAction.SIGN_IN: "Signed in",
 }
-DENIED = {**node_history.DENIED, "list": "Listing nodes was refused", "signIn": "Signing in was refused"}
+DENIED = {
+    **node_history.DENIED,
+    AuditAction.LIST: "Listing nodes was refused",
+    AuditAction.SIGN_IN: "Signing in was refused",
+}
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class AuditRow:
 
     @property
     def denied(self) -> bool:
-        return self.event.outcome != "ok"
+        return self.event.outcome is not AuditOutcome.OK
 
     @property
     def detail(self) -> str:
@@ -113,7 +120,7 @@ class AuditPage:
     scopes: DashboardScopes
 
     async def show(self, visit: PageRequest) -> Response:
-        if not _everything(visit) and not await self.scopes.clusters(visit.caller, "audit"):
+        if not _everything(visit) and not await self.scopes.clusters(visit.caller, Operation.AUDIT):
             return self.pages.show("audit_nowhere", visit)
         clusters, where, wanted = await self._let_in(visit)
         found = await audit_query.audit_slice(self.scopes.authorizer.context.store, wanted, SIZE, MOST_LOOKED)
@@ -159,33 +166,33 @@ class AuditPage:
         doors = self.scopes.authorizer
         if wait := doors.retry_after(visit.caller, None, "read"):
             raise errors.too_many_requests(wait)
-        clusters = await self.scopes.clusters(visit.caller, "audit")
+        clusters = await self.scopes.clusters(visit.caller, Operation.AUDIT)
         where = parse_scope(visit.query)
         if where.cluster is None and not _everything(visit):
             if where.other or not clusters:
-                raise errors.forbidden(visit.caller, azure_action("audit"), where.other or "/")
+                raise errors.forbidden(visit.caller, azure_action(Operation.AUDIT), where.other or "/")
             where = AuditScope(clusters[0].id, where.node)
         if where.cluster:
             known = await doors.context.clusters.find(where.cluster.key) is not None
-            if not await doors.roles.allows(visit.caller, "audit", where.cluster, ask=known):
-                raise errors.forbidden(visit.caller, azure_action("audit"), where.resource)
+            if not await doors.roles.allows(visit.caller, Operation.AUDIT, where.cluster, ask=known):
+                raise errors.forbidden(visit.caller, azure_action(Operation.AUDIT), where.resource)
         return clusters, where, parse_query(visit.query, where)
 
 
 def audit_row(event: AuditEvent, clusters: Sequence[ShownCluster]) -> AuditRow:
-    denied = DENIED.get(event.what) if event.outcome == "denied" else None
+    denied = DENIED.get(event.what) if event.outcome is AuditOutcome.DENIED else None
     words = denied or KINDS.get(event.what, event.what)
     where = parse_scope({"resource": event.resource})
     shown = next((each for each in clusters if where.cluster and each.id.key == where.cluster.key), None)
     if where.node:
-        link = shown.node(where.node) if shown and event.what != "delete" else ""
+        link = shown.node(where.node) if shown and event.what is not AuditAction.DELETE else ""
         return AuditRow(event, words, where.node, link)
     name = shown.label if shown else where.cluster.name if where.cluster else "the service"
     return AuditRow(event, words, name, "")
 
 
 def _everything(visit: PageRequest) -> bool:
-    return visit.caller.kind == "Key"
+    return visit.caller.kind is CallerKind.KEY
 
 
 def _link(path: str, query: Mapping[str, Any]) -> str:

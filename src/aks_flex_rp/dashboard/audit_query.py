@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
+from aks_flex_rp.store.model import AuditOutcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 BATCH = 500
 CLOCKS = 3600.0  # seconds by which replicas may disagree: what is that much too old has nothing newer behind it
-OUTCOMES = ("ok", "denied")
+OUTCOMES = tuple(AuditOutcome)
 MAX_TEXT_LENGTH = 512
 _NODE = re.compile(r"(?i)(?P<cluster>/.*)/flexnodeconfig(?:/(?P<node>[^/]*))?")
 
@@ -27,7 +28,7 @@ class AuditQuery:
     resource: str = ""  # an id, and all below it; empty for everything
     who: str = ""
     what: str = ""
-    outcome: str = ""
+    outcome: AuditOutcome | None = None
     node: str = ""  # of any cluster, where none is chosen
     since: float = 0.0
     until: float = 0.0
@@ -36,7 +37,7 @@ class AuditQuery:
     def fits(self, event: AuditEvent) -> bool:
         """What the store does not look for itself."""
         return (
-            self.outcome in {"", event.outcome}
+            self.outcome in {None, event.outcome}
             and event.at >= self.since
             and (not self.until or event.at < self.until)
             and (not self.node or event.resource.lower().endswith(f"/flexnodeconfig/{self.node.lower()}"))
@@ -81,7 +82,7 @@ def parse_query(query: Mapping[str, str], where: AuditScope) -> AuditQuery:
         where.resource,
         who=query.get("who", "").strip()[:MAX_TEXT_LENGTH],
         what=query.get("what", "").strip()[:64],
-        outcome=query["outcome"] if query.get("outcome") in OUTCOMES else "",
+        outcome=AuditOutcome(query["outcome"]) if query.get("outcome") in OUTCOMES else None,
         node="" if where.cluster else where.node,
         since=day(query.get("since", "")),
         until=last_day + timedelta(days=1).total_seconds() if last_day else 0.0,

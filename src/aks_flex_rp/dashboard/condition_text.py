@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_node.errors import DOCS
 from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.store.fleet import FleetState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from aks_flex_rp.store.fleet import NodeState
 
 Document = dict[str, Any]
 ConditionMood = Literal["good", "bad", "unknown"]
@@ -127,13 +127,13 @@ REASONS = {
     "Expired": Explanation("It has ended.", "Make a new join command and run it on the machine.", "CredentialsLost"),
     "NoFailure": Explanation("No change had to be undone."),
 }
-STATE_EXPLANATIONS: dict[NodeState, Explanation] = {
-    "Ready": Explanation("It runs pods."),
-    "NotReady": Explanation("It is in the cluster and cannot run pods now.", JOURNAL),
-    "Silent": REASONS["NodeSilent"],
-    "Unknown": Explanation("It is in the cluster, and nobody knows how it is."),
-    "Failed": Explanation("It could not join."),
-    "Joining": Explanation("It is not in the cluster yet."),
+STATE_EXPLANATIONS: dict[FleetState, Explanation] = {
+    FleetState.READY: Explanation("It runs pods."),
+    FleetState.NOT_READY: Explanation("It is in the cluster and cannot run pods now.", JOURNAL),
+    FleetState.SILENT: REASONS["NodeSilent"],
+    FleetState.UNKNOWN: Explanation("It is in the cluster, and nobody knows how it is."),
+    FleetState.FAILED: Explanation("It could not join."),
+    FleetState.JOINING: Explanation("It is not in the cluster yet."),
 }
 
 
@@ -170,23 +170,23 @@ def explain_condition(told: Mapping[str, str]) -> ConditionRow:
     )
 
 
-def state_of(status: Document) -> NodeState:
+def state_of(status: Document) -> FleetState:
     """As the fleet counts it."""
-    ready, joined = _ready(status), status.get("joinState")
-    if ready.get("reason") == "NodeSilent" and joined == JoinPhase.JOINED:
-        return "Silent"
+    ready, joined = _ready(status), status.get("joinState") == JoinPhase.JOINED
+    if ready.get("reason") == "NodeSilent" and joined:
+        return FleetState.SILENT
     if ready["status"] == "True":
-        return "Ready"
-    if joined == JoinPhase.JOINED:
-        return "NotReady" if ready["status"] == "False" else "Unknown"
-    return "Failed" if joined == JoinPhase.FAILED else "Joining"
+        return FleetState.READY
+    if joined:
+        return FleetState.NOT_READY if ready["status"] == "False" else FleetState.UNKNOWN
+    return FleetState.FAILED if status.get("joinState") == JoinPhase.FAILED else FleetState.JOINING
 
 
 @dataclass(frozen=True)
 class NodeSummary:
     """How a node is, on top of its page."""
 
-    state: NodeState
+    state: FleetState
     words: str
     cause: str
     remedy: str
@@ -197,9 +197,9 @@ def summarize(status: Document, remedy: str = "") -> NodeSummary:
     """`remedy` is what helps one that could not join."""
     state = state_of(status)
     about = explain_condition(_ready(status))
-    if state == "Failed":
+    if state is FleetState.FAILED:
         return NodeSummary(state, STATE_EXPLANATIONS[state].words, str(status.get("joinFailure", "")), remedy, "")
-    if state in {"Ready", "Joining"}:
+    if state in {FleetState.READY, FleetState.JOINING}:
         return NodeSummary(state, STATE_EXPLANATIONS[state].words, "", "", "")
     return NodeSummary(
         state,

@@ -9,6 +9,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import node_draft, page_request
 from aks_flex_rp.dashboard.node_draft import (
     DEFAULTS,
@@ -64,7 +65,7 @@ class CreatePage:
     handing: ConfigUrlCookie
 
     async def show(self, visit: PageRequest) -> Response:
-        clusters = await self.scopes.clusters(visit.caller, "write")
+        clusters = await self.scopes.clusters(visit.caller, Operation.WRITE)
         asked = visit.query.get("cluster", "").lower()
         chosen = asked or (clusters[0].id.key if len(clusters) == 1 else "")
         begun = NodeDraft({**DEFAULTS, "cluster": chosen, "name": visit.query.get("name", "")[:63]})
@@ -72,7 +73,7 @@ class CreatePage:
 
     async def take(self, visit: PageRequest) -> Response:
         """A step that was filled in, and where to go from it."""
-        clusters = await self.scopes.clusters(visit.caller, "write")
+        clusters = await self.scopes.clusters(visit.caller, Operation.WRITE)
         found, step, to = parse_draft(visit.form), _step(visit.form.get("step", "")), visit.form.get("to", "")
         await self._refuse_strangers(visit, clusters, found)
         if to == "create" and step == REVIEW:

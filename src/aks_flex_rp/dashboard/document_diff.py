@@ -12,6 +12,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_rp.store.model import AuditAction, AuditOutcome
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -21,7 +23,7 @@ Document = dict[str, Any]
 Path = tuple[str, ...]
 ValueChange = tuple[object, object]  # what it was, and what it is; None for nothing
 
-WRITES = frozenset({"create", "update", "regenerateToken"})
+WRITES = frozenset({AuditAction.CREATE, AuditAction.UPDATE, AuditAction.REGENERATE_TOKEN})
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,11 @@ def applied_properties(
         return AppliedProperties(wanted)
     found, renewed = wanted, False
     for event in events:
-        if event.what not in WRITES or event.outcome != "ok":
+        if event.what not in WRITES or event.outcome is not AuditOutcome.OK:
             continue
         if str(event.detail.get("configVersion")) == has:
             return AppliedProperties(found, renewed)
-        if event.what == "create":
+        if event.what is AuditAction.CREATE:
             return None  # what it has is of an earlier life
         found = revert_event(found, event)
         renewed = renewed or "changed" not in event.detail

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import document_diff, edit_form, page_request
 from aks_flex_rp.dashboard.edit_form import DAYS, PRINCIPAL, FieldError
 from aks_flex_rp.dashboard.node_page import COMPONENTS, components, system
@@ -72,12 +73,12 @@ class EditPage:
     writing: NodeCommands
 
     async def ask(self, visit: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(visit, "write")
+        where, known, _ = await self.scopes.node(visit, Operation.WRITE)
         node, _ = await self.reading.get(known, where.node)
         return self._form(visit, known, node, EditSheet(edit_form.form_fields(node.properties)))
 
     async def save(self, visit: PageRequest) -> Response:
-        where, known, request = await self.scopes.node(visit, "write")
+        where, known, request = await self.scopes.node(visit, Operation.WRITE)
         node, _ = await self.reading.get(known, where.node)
         form, downgrade = visit.form, visit.form.get("downgrade") == "yes"
         opened = node.properties if form.get("etag") == node.etag else _opened(form.get("base", ""))

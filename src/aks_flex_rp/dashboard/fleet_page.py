@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlencode
 
 from aks_flex_rp.arm import errors
-from aks_flex_rp.store.fleet import NODE_STATES, FleetQuery, FleetSort, NodeState
+from aks_flex_rp.store.fleet import FleetQuery, FleetSort, FleetState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 PAGE = 50
 LONGEST_SEARCH = 200
-STATE_LABELS: dict[NodeState, str] = {
-    "Ready": "Ready",
-    "NotReady": "Not ready",
-    "Silent": "Silent",
-    "Unknown": "Unknown",
-    "Failed": "Join failed",
-    "Joining": "Joining",
+STATE_LABELS: dict[FleetState, str] = {
+    FleetState.READY: "Ready",
+    FleetState.NOT_READY: "Not ready",
+    FleetState.SILENT: "Silent",
+    FleetState.UNKNOWN: "Unknown",
+    FleetState.FAILED: "Join failed",
+    FleetState.JOINING: "Joining",
 }
 MOST_VERSIONS = 6
 
@@ -76,7 +76,7 @@ class FleetPage:
             total=total,
             page=page,
             last_page=max(1, -(-total // PAGE)),
-            states=segments((state, STATE_LABELS[state], _sum(counts, state=state)) for state in NODE_STATES),
+            states=segments((state, STATE_LABELS[state], _sum(counts, state=state)) for state in FleetState),
             versions=_versions(counts),
             everything=_sum(counts),
             behind=_sum(counts, behind=True),
@@ -112,7 +112,7 @@ def parse_fleet_query(query: Mapping[str, str], clusters: Sequence[ShownCluster]
     return FleetQuery(
         places,
         search=query.get("search", "")[:LONGEST_SEARCH],
-        state=state if state in NODE_STATES else "",
+        state=FleetState(state) if state in tuple(FleetState) else None,
         version=query.get("version", "")[:64],
         trouble=query.get("trouble") == "yes",
         behind=query.get("behind") == "yes",

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_node.errors import ConfigError
+from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import page_request
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.nodes.commands import ConfigUrl
+from aks_flex_rp.store.model import AuditAction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +47,12 @@ JOIN_STEPS: dict[str, tuple[str, str]] = {
     READY: ("Ready", "Pods can run here."),
 }
 ORDER = tuple(JOIN_STEPS)
-FETCHED = {"configUrl.fetched", "access.granted", "identity.used", "token.used"}
+FETCHED = {
+    AuditAction.CONFIG_URL_FETCHED,
+    AuditAction.ACCESS_GRANTED,
+    AuditAction.IDENTITY_USED,
+    AuditAction.TOKEN_USED,
+}
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,7 @@ class JoinPage:
 
     async def show(self, visit: PageRequest) -> Response:
         """A script that asks for the live part alone neither gets the command nor uses it up."""
-        where, known, _ = await self.scopes.node(visit, "read")
+        where, known, _ = await self.scopes.node(visit, Operation.READ)
         node, shown = await self.reading.get(known, where.node)
         made = self.handing.take(visit, shown["id"]) if visit.shown is None else None
         status = shown["properties"]["status"]
@@ -160,7 +167,7 @@ class JoinPage:
             steps=way,
             ready=way[-1].progress == "done",
             remedy=join_remedy(way),
-            may_renew=await self.scopes.may(visit, "regenerateToken", known.id),
+            may_renew=await self.scopes.may(visit, Operation.REGENERATE_TOKEN, known.id),
         )
         if made:
             page_request.delete_cookie(page, CONFIG_URL_COOKIE)
@@ -170,7 +177,7 @@ class JoinPage:
         self, visit: PageRequest, known: ClusterInfo, node: str, status: Mapping[str, Any]
     ) -> Sequence[AuditEvent]:
         """They tell how far one that failed had come."""
-        if status["joinState"] != JoinPhase.FAILED or not await self.scopes.may(visit, "audit", known.id):
+        if status["joinState"] != JoinPhase.FAILED or not await self.scopes.may(visit, Operation.AUDIT, known.id):
             return ()
         return await self.scopes.authorizer.context.store.audit(resource=node, limit=EVENTS)
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import condition_text, page_request
 from aks_flex_rp.dashboard.node_page import system, unbootstraps_on_delete
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.commands import Preconditions
+from aks_flex_rp.store.fleet import FleetState
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -35,12 +37,12 @@ class TokenPage:
     handing: ConfigUrlCookie
 
     async def ask(self, visit: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(visit, "regenerateToken")
+        where, known, _ = await self.scopes.node(visit, Operation.REGENERATE_TOKEN)
         node, _ = await self.reading.get(known, where.node)
         return self._form(visit, known, node)
 
     async def renew(self, visit: PageRequest) -> Response:
-        where, known, request = await self.scopes.node(visit, "regenerateToken")
+        where, known, request = await self.scopes.node(visit, Operation.REGENERATE_TOKEN)
         node, _ = await self.reading.get(known, where.node)
         if (
             visit.form.get("etag") != node.etag
@@ -77,12 +79,12 @@ class DeletePage:
     writing: NodeCommands
 
     async def ask(self, visit: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(visit, "delete")
+        where, known, _ = await self.scopes.node(visit, Operation.DELETE)
         node, shown = await self.reading.get(known, where.node)
         return self._form(visit, known, node, condition_text.state_of(shown["properties"]["status"]))
 
     async def remove(self, visit: PageRequest) -> Response:
-        where, known, request = await self.scopes.node(visit, "delete")
+        where, known, request = await self.scopes.node(visit, Operation.DELETE)
         node, shown = await self.reading.get(known, where.node)
         state = condition_text.state_of(shown["properties"]["status"])
         if visit.form.get("name", "").strip().lower() != node.key:
@@ -103,7 +105,7 @@ class DeletePage:
         visit: PageRequest,
         known: ClusterInfo,
         node: Node,
-        state: str,
+        state: FleetState,
         status: int = 200,
         *,
         wrong: bool = False,
@@ -119,7 +121,7 @@ class DeletePage:
             leaves=unbootstraps_on_delete(node.properties),
             monitored=bool(node.properties.get("continuousMonitoring")),
             joined=node.join.is_joined,
-            silent=state == "Silent",
+            silent=state is FleetState.SILENT,
             typed=visit.form.get("name", "") if wrong else "",
             wrong=wrong,
             raced=raced,

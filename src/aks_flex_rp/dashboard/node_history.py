@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.dashboard import document_diff
 from aks_flex_rp.dashboard.condition_text import parse_time
+from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,32 +31,32 @@ class HistoryEntry:
     bad: bool = False
 
 
-EVENT_LABELS: dict[str, str] = {
-    "create": "Created",
-    "delete": "Deleted",
-    "regenerateToken": "New join command made",
-    "configUrl.fetched": "Configuration fetched",
-    "token.used": "Asked to join, with its token",
-    "identity.used": "Asked to join, with its Azure identity",
-    "certificate.issued": "Got its certificate",
-    "certificate.refused": "Was refused a certificate",
-    "join.failed": "Could not join",
-    "node.joined": "Joined the cluster",
-    "node.left": "Left the cluster",
-    "node.removed": "Removed from the cluster",
-    "access.granted": "Its identity was let into the cluster",
-    "access.withdrawn": "Its identity was shut out of the cluster",
-    "listCredentials": "Credentials read",
+EVENT_LABELS: dict[AuditAction, str] = {
+    AuditAction.CREATE: "Created",
+    AuditAction.DELETE: "Deleted",
+    AuditAction.REGENERATE_TOKEN: "New join command made",
+    AuditAction.CONFIG_URL_FETCHED: "Configuration fetched",
+    AuditAction.TOKEN_USED: "Asked to join, with its token",
+    AuditAction.IDENTITY_USED: "Asked to join, with its Azure identity",
+    AuditAction.CERTIFICATE_ISSUED: "Got its certificate",
+    AuditAction.CERTIFICATE_REFUSED: "Was refused a certificate",
+    AuditAction.JOIN_FAILED: "Could not join",
+    AuditAction.NODE_JOINED: "Joined the cluster",
+    AuditAction.NODE_LEFT: "Left the cluster",
+    AuditAction.NODE_REMOVED: "Removed from the cluster",
+    AuditAction.ACCESS_GRANTED: "Its identity was let into the cluster",
+    AuditAction.ACCESS_WITHDRAWN: "Its identity was shut out of the cluster",
+    AuditAction.LIST_CREDENTIALS: "Credentials read",
 }
 DENIED = {
-    "read": "Reading it was refused",
-    "write": "Changing it was refused",
-    "delete": "Deleting it was refused",
-    "regenerateToken": "A new join command was refused",
-    "reportStatus": "A report of its status was refused",
-    "listCredentials": "Reading its credentials was refused",
+    AuditAction.READ: "Reading it was refused",
+    AuditAction.WRITE: "Changing it was refused",
+    AuditAction.DELETE: "Deleting it was refused",
+    AuditAction.REGENERATE_TOKEN: "A new join command was refused",
+    AuditAction.REPORT_STATUS: "A report of its status was refused",
+    AuditAction.LIST_CREDENTIALS: "Reading its credentials was refused",
 }
-BAD = frozenset({"certificate.refused", "join.failed", "node.left"})
+BAD = frozenset({AuditAction.CERTIFICATE_REFUSED, AuditAction.JOIN_FAILED, AuditAction.NODE_LEFT})
 
 
 def node_history(events: Iterable[AuditEvent], status: Document | None = None) -> list[HistoryEntry]:
@@ -64,7 +65,7 @@ def node_history(events: Iterable[AuditEvent], status: Document | None = None) -
 
 
 def _told(event: AuditEvent) -> HistoryEntry:
-    denied = event.outcome == "denied"
+    denied = event.outcome is AuditOutcome.DENIED
     what = DENIED.get(event.what) if denied else None
     return HistoryEntry(
         event.at,
@@ -72,13 +73,13 @@ def _told(event: AuditEvent) -> HistoryEntry:
         event.who,
         event.source,
         str(event.detail.get("why", "")),
-        tuple(_changes(event)) if event.what == "update" else (),
+        tuple(_changes(event)) if event.what is AuditAction.UPDATE else (),
         denied or event.what in BAD,
     )
 
 
 def _update(event: AuditEvent) -> str:
-    if event.what != "update":
+    if event.what is not AuditAction.UPDATE:
         return ""
     if "changed" not in event.detail:
         return "Brought in line with its cluster"

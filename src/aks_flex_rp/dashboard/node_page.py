@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import condition_text, document_diff, node_history
 from aks_flex_rp.dashboard.fleet_page import STATE_LABELS
 from aks_flex_rp.dashboard.join_page import join_remedy, join_steps
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.resource import config_generator
+from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from aks_flex_rp.arm.ids import ClusterId
-    from aks_flex_rp.auth.roles import Operation
     from aks_flex_rp.dashboard.document_diff import DiffLine
     from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 MAX_EVENTS_SEARCHED = 200  # events that are gone through to find what a machine has applied
-CHECKED_OPERATIONS: tuple[Operation, ...] = ("write", "delete", "regenerateToken", "audit")
+CHECKED_OPERATIONS = (Operation.WRITE, Operation.DELETE, Operation.REGENERATE_TOKEN, Operation.AUDIT)
 COMPONENTS = {
     "kubernetes": "Kubernetes",
     "containerd": "containerd",
@@ -92,7 +93,7 @@ class NodeDetailPage:
     reading: NodeQueries
 
     async def show(self, visit: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(visit, "read")
+        where, known, _ = await self.scopes.node(visit, Operation.READ)
         may = {each for each in CHECKED_OPERATIONS if await self.scopes.may(visit, each, known.id)}
         events = await self._events(known.id.node(where.node), node_history.MAX_ENTRIES) if "audit" in may else ()
         try:
@@ -138,7 +139,7 @@ class NodeDetailPage:
         self, visit: PageRequest, cluster: ClusterId, name: str, events: Sequence[AuditEvent], may: set[Operation]
     ) -> Response:
         """Whoever has just deleted it, or had its page open, is told what became of it."""
-        deletion = next(each for each in events if each.what == "delete" and each.outcome == "ok")
+        deletion = next(filter(_is_deletion, events))
         return self.pages.show(
             "node",
             visit,
@@ -179,7 +180,7 @@ def facts(node: Node, shown: Document) -> Document:
 
 
 def was_deleted(events: Sequence[AuditEvent]) -> bool:
-    return any(each.what == "delete" and each.outcome == "ok" for each in events)
+    return any(map(_is_deletion, events))
 
 
 def unbootstraps_on_delete(properties: Document) -> bool:
@@ -216,3 +217,7 @@ def system(told: Document) -> Document:
     """Who made it and who changed it last, with times to be shown."""
     moments = ("createdAt", "lastModifiedAt")
     return {**told, **{name: condition_text.parse_time(told.get(name, "")) for name in moments}}
+
+
+def _is_deletion(event: AuditEvent) -> bool:
+    return event.what is AuditAction.DELETE and event.outcome is AuditOutcome.OK

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.api.authorization import parse_target
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
+from aks_flex_rp.auth.roles import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_rp.api.authorization import ArmTarget, Authorizer
-    from aks_flex_rp.auth.roles import Operation
     from aks_flex_rp.callers import Caller
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
@@ -41,7 +41,7 @@ class ShownCluster:
 class DashboardScopes:
     authorizer: Authorizer
 
-    async def clusters(self, caller: Caller, operation: Operation = "list") -> tuple[ShownCluster, ...]:
+    async def clusters(self, caller: Caller, operation: Operation = Operation.LIST) -> tuple[ShownCluster, ...]:
         """Those in which the caller may do this."""
         store = self.authorizer.context.store
         places = await store.places()
@@ -67,7 +67,7 @@ class DashboardScopes:
     ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
         """One that may not be there yet."""
         parts = {"subscription": cluster.subscription, "group": cluster.group, "cluster": cluster.name, "node": name}
-        return await self._admit(visit, "write", parts)
+        return await self._admit(visit, Operation.WRITE, parts)
 
     async def _admit(
         self, visit: PageRequest, operation: Operation, parts: Mapping[str, str]

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.callers import Caller
+from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.store.user_sessions import UserSession
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class SessionManager:
 
     def _proof(self, caller: Caller) -> str:
         """What it was opened by; empty when nothing here opens such a one any more."""
-        return self._key_mark() if caller.kind == "Key" else self._entra_mark
+        return self._key_mark() if caller.kind is CallerKind.KEY else self._entra_mark
 
     async def end(self, secret: str) -> None:
         await self._store.end_session(_hash(secret))
@@ -98,7 +98,7 @@ def _document(caller: Caller) -> dict[str, Any]:
     return {
         "id": caller.id,
         "name": caller.name,
-        "kind": caller.kind,
+        "kind": caller.kind.value,
         "tenant": caller.tenant,
         "ids": sorted(caller.ids),
         "own": sorted(caller.own),
@@ -106,4 +106,11 @@ def _document(caller: Caller) -> dict[str, Any]:
 
 
 def _caller(kept: dict[str, Any]) -> Caller:
-    return Caller(**{**kept, "ids": frozenset(kept["ids"]), "own": frozenset(kept["own"])})
+    return Caller(
+        **{
+            **kept,
+            "kind": CallerKind(kept["kind"]),
+            "ids": frozenset(kept["ids"]),
+            "own": frozenset(kept["own"]),
+        }
+    )

@@ -21,7 +21,7 @@ from aks_flex_rp.auth.auth_settings import ENTRA_AUTHORITY, AuthSettings, Tenant
 from aks_flex_rp.auth.token_verifier import TokenVerifier
 from aks_flex_rp.dashboard import page_request
 from aks_flex_rp.dashboard.page_request import SESSION_COOKIE, START_COOKIE, local_path, redirect
-from aks_flex_rp.store.model import AuditEvent
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -203,7 +203,7 @@ class SignInPage:
         after = local_path(form.get("next", "/"))
         self._limit(incoming)
         if self.key is None or not self.key.matches(form.get("key", "").strip().encode("utf-8", "replace")):
-            await self._record(incoming, "somebody", "denied")
+            await self._record(incoming, "somebody", AuditOutcome.DENIED)
             return self._form(incoming, after, WRONG_KEY, 403)
         return await self._let_in(incoming, ADMIN_CALLER, after)
 
@@ -224,7 +224,7 @@ class SignInPage:
             caller, after = await self.entra.finish(incoming.cookies.get(FLOW_COOKIE, ""), incoming.query_params)
         except errors.ArmError as error:
             if error.status == 401:
-                await self._record(incoming, "somebody", "denied")
+                await self._record(incoming, "somebody", AuditOutcome.DENIED)
             raise
         answer = await self._let_in(incoming, caller, local_path(after))
         page_request.delete_cookie(answer, FLOW_COOKIE)
@@ -240,7 +240,7 @@ class SignInPage:
         if earlier := incoming.cookies.get(SESSION_COOKIE):
             await self.sessions.end(earlier)
         session = await self.sessions.begin(caller)
-        await self._record(incoming, caller.name, "ok")
+        await self._record(incoming, caller.name, AuditOutcome.OK)
         answer = redirect(after)
         page_request.set_cookie(answer, SESSION_COOKIE, session.secret, self.sessions.seconds)
         page_request.delete_cookie(answer, START_COOKIE)
@@ -252,6 +252,6 @@ class SignInPage:
         page_request.delete_cookie(answer, SESSION_COOKIE)
         return answer
 
-    async def _record(self, incoming: Incoming, who: str, outcome: str) -> None:
+    async def _record(self, incoming: Incoming, who: str, outcome: AuditOutcome) -> None:
         source, request = http_messages.client_address(incoming), http_messages.new_request_id()
-        await self.store.record(AuditEvent(time.time(), who, "signIn", "/", source, request, outcome))
+        await self.store.record(AuditEvent(time.time(), who, AuditAction.SIGN_IN, "/", source, request, outcome))

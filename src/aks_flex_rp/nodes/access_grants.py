@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.arm import errors
+from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import ClusterAccess
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
-from aks_flex_rp.store.model import Conflict
+from aks_flex_rp.store.model import AuditAction, Conflict
 
 if TYPE_CHECKING:
     from aks_flex_rp.join_state import JoinState
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.store.model import AuditEvent, Node
+
+WORKLOADS = frozenset({CallerKind.APPLICATION, CallerKind.MANAGED_IDENTITY})
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +72,7 @@ class AccessGrants:
         access = node.join.access
         after = replace(node, join=node.join.without_access())
         said = {"identity": access.identity if access else ""}
-        event = request.event(self.context.now(), "access.withdrawn", cluster.id.node(node.name), **said)
+        event = request.event(self.context.now(), AuditAction.ACCESS_WITHDRAWN, cluster.id.node(node.name), **said)
         try:
             await self.context.store.put_node(after, node.etag, [event])
         except Conflict:
@@ -90,7 +93,9 @@ class AccessGrants:
         events: list[AuditEvent] = []
         if node.join.access != access:
             said = {"identity": access.identity, "role": access.role}
-            events = [request.event(self.context.now(), "access.granted", cluster.id.node(node.name), **said)]
+            events = [
+                request.event(self.context.now(), AuditAction.ACCESS_GRANTED, cluster.id.node(node.name), **said)
+            ]
         noted = replace(node, join=join)
         await self.context.store.put_node(noted, node.etag, events)
         if node.join.url_expires is not None and join.url_expires is None:
@@ -102,6 +107,6 @@ def _wanted(node: Node, request: RequestContext, *, introduction: bool) -> Clust
     """None for all who are not the node itself. A person's object id is not what a cluster knows that person by."""
     caller = request.caller
     way = join_rules.next_method(node, caller.id, introduction=introduction)
-    if way is None or caller.kind not in {"Application", "ManagedIdentity"} or not caller.is_node(node.identity):
+    if way is None or caller.kind not in WORKLOADS or not caller.is_node(node.identity):
         return None
     return ClusterAccess(caller.id, way)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.models import Properties
-from aks_flex_rp.store.model import AuditEvent, Conflict
+from aks_flex_rp.store.model import AuditAction, AuditEvent, Conflict
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.facts import ClusterFacts
@@ -49,7 +49,9 @@ class ClusterSync:
         self.synced.add(key)
         if before != facts:
             told = _differences(before, facts)
-            await store.record(AuditEvent(self.context.now(), SYNC_ACTOR, "cluster.changed", cluster.id, detail=told))
+            await store.record(
+                AuditEvent(self.context.now(), SYNC_ACTOR, AuditAction.CLUSTER_CHANGED, cluster.id, detail=told)
+            )
         if not differs and not cluster.facts.get(SYNC_PENDING):
             return
         # A write that was under way with the old facts may come after us: so it is done when there was nothing to do.
@@ -95,7 +97,7 @@ class ClusterSync:
         event = AuditEvent(
             self.context.now(),
             SYNC_ACTOR,
-            "update",
+            AuditAction.UPDATE,
             cluster.id.node(node.name),
             detail={"configVersion": str(number)},
         )

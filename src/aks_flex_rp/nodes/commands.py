@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aks_flex_rp.arm import errors
+from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
@@ -22,7 +23,7 @@ from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.resource.rules import ValidationContext
-from aks_flex_rp.store.model import Conflict, Node
+from aks_flex_rp.store.model import AuditAction, Conflict, Node
 from aks_flex_rp.timestamps import format_microseconds, format_seconds
 
 if TYPE_CHECKING:
@@ -143,7 +144,9 @@ class NodeCommands:
                 raise errors.node_not_found(cluster.id, name)
             kept = Properties.model_validate(node.properties)
             wanted = validation.DesiredNode(kept, config_generator.allows_downgrade(node.config))
-            return await self._write(cluster, node.name, wanted, node, request, url=True, what="regenerateToken")
+            return await self._write(
+                cluster, node.name, wanted, node, request, url=True, what=AuditAction.REGENERATE_TOKEN
+            )
 
         return await self._update(cluster, name, write)
 
@@ -159,7 +162,7 @@ class NodeCommands:
             await shop.delivery.revoke(cluster.id.key, key)
             if node is None:
                 return None
-            event = request.event(shop.now(), "delete", cluster.id.node(node.name), before=node.properties)
+            event = request.event(shop.now(), AuditAction.DELETE, cluster.id.node(node.name), before=node.properties)
             messages = self.publisher.messages_for(node, [node_events.deleted_event(request.caller.name)], shop.now())
             gone = await shop.store.delete_node(cluster.id.key, key, node.etag, [event], messages)
             return node if gone else None
@@ -193,7 +196,9 @@ class NodeCommands:
         done = await self.context.clusters.withdraw(cluster.id.key, node.key)
         if done and (access := node.join.access):
             said = {"identity": access.identity}
-            event = request.event(self.context.now(), "access.withdrawn", cluster.id.node(node.name), **said)
+            event = request.event(
+                self.context.now(), AuditAction.ACCESS_WITHDRAWN, cluster.id.node(node.name), **said
+            )
             await self.context.store.record(event)
         return done
 
@@ -222,7 +227,7 @@ class NodeCommands:
         request: RequestContext,
         *,
         url: bool,
-        what: str = "",
+        what: AuditAction | None = None,
     ) -> WriteResult:
         """Conflict when somebody else was faster; nothing is left of the attempt then."""
         shop, key = self.context, name.lower()
@@ -250,7 +255,7 @@ class NodeCommands:
         told = property_changes(before.properties if before else {}, node.properties)
         event = request.event(
             now,
-            what or ("update" if before else "create"),
+            what or (AuditAction.UPDATE if before else AuditAction.CREATE),
             document,
             **detail,
             changed=told,
@@ -340,7 +345,9 @@ def _client(node: Node | None) -> str:
 
 
 def _system(before: Node | None, request: RequestContext, now: float) -> dict[str, Any]:
-    kind = "Application" if request.caller.kind == "Key" else request.caller.kind
+    kind = request.caller.kind
+    if kind is CallerKind.KEY:
+        kind = CallerKind.APPLICATION
     made = {"createdBy": request.caller.name, "createdByType": kind, "createdAt": format_microseconds(now)}
     first = {key: value for key, value in before.system.items() if key.startswith("created")} if before else made
     last = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.delivery.config_url import BundleDelivery
     from aks_flex_rp.join_state import ClusterAccess
-    from aks_flex_rp.store.model import Document, Node
+    from aks_flex_rp.store.model import AuditAction, Document, Node
     from aks_flex_rp.store.protocol import Store
 
 
@@ -79,7 +79,7 @@ class RequestContext:
     source: str = ""
     may_see_secrets: bool = False  # also those that were written by others
 
-    def event(self, at: float, what: str, resource: str, **detail: object) -> AuditEvent:
+    def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
         return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail)
 
 

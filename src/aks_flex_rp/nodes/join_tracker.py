@@ -15,7 +15,7 @@ from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
-from aks_flex_rp.store.model import AuditEvent, Conflict
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict
 from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class JoinTracker:
         return frozenset(filter(None, told))
 
     async def withdrawn(self, cluster: str, node: str) -> None:
-        await self.context.store.record(self._event("access.withdrawn", self._resource(cluster, node), {}))
+        await self.context.store.record(self._event(AuditAction.ACCESS_WITHDRAWN, self._resource(cluster, node), {}))
 
     async def asked(self, cluster: str, node: str, identity: str, csr: str) -> bool:
         """Then the URL is dead, as with a token."""
@@ -75,7 +75,7 @@ class JoinTracker:
         def ask(join: JoinState) -> JoinState:
             return join.identity_used(identity, csr)
 
-        after = await self._change(cluster, node, ask, "identity.used", identity=identity, csr=csr)
+        after = await self._change(cluster, node, ask, AuditAction.IDENTITY_USED, identity=identity, csr=csr)
         if after is None or after.access is None or after.access.identity != identity:
             return False
         await self.context.delivery.revoke(cluster, node)
@@ -88,7 +88,7 @@ class JoinTracker:
                 self.count("issued")
             return after
 
-        await self._change(cluster, node, certify, "certificate.issued", csr=csr)
+        await self._change(cluster, node, certify, AuditAction.CERTIFICATE_ISSUED, csr=csr)
 
     async def taints(self, cluster: str, node: str) -> DesiredTaints | None:
         found = await self.context.store.node(cluster, node)
@@ -99,15 +99,17 @@ class JoinTracker:
         store = self.context.store
         if await self.expects_node(cluster, node) or not (await store.trace(cluster, node)).version:
             return None
-        events = await store.audit(resource=self._resource(cluster, node), what="delete", limit=1)
+        events = await store.audit(resource=self._resource(cluster, node), what=AuditAction.DELETE, limit=1)
         return events[0].at if events else None
 
     async def removed(self, cluster: str, node: str) -> None:
-        await self.context.store.record(self._event("node.removed", self._resource(cluster, node), {}))
+        await self.context.store.record(self._event(AuditAction.NODE_REMOVED, self._resource(cluster, node), {}))
 
     async def fetched(self, cluster: str, node: str, source: str, request: str) -> None:
         fetch = JoinState.config_fetched
-        await self._change(cluster, node, fetch, "configUrl.fetched", always=True, source=source, request=request)
+        await self._change(
+            cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request
+        )
 
     async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
         """Whether the token is the node's own. Then the URL is dead before anybody is told that it was used."""
@@ -115,7 +117,7 @@ class JoinTracker:
         def attempt(join: JoinState) -> JoinState:
             return join.token_used(token_id, csr)
 
-        after = await self._change(cluster, node, attempt, "token.used", tokenId=token_id, csr=csr)
+        after = await self._change(cluster, node, attempt, AuditAction.TOKEN_USED, tokenId=token_id, csr=csr)
         if after is None or after.token != token_id:
             return False
         await self.context.delivery.revoke(cluster, node)
@@ -126,9 +128,12 @@ class JoinTracker:
         said = {"tokenId": token_id, "csr": csr, "why": why}
         if (
             not node
-            or await self._change(cluster, node, _unchanged, "certificate.refused", always=True, **said) is None
+            or await self._change(cluster, node, _unchanged, AuditAction.CERTIFICATE_REFUSED, always=True, **said)
+            is None
         ):
-            await self.context.store.record(self._event("certificate.refused", self._resource(cluster, node), said))
+            await self.context.store.record(
+                self._event(AuditAction.CERTIFICATE_REFUSED, self._resource(cluster, node), said)
+            )
 
     async def issued(self, cluster: str, node: str, token_id: str, csr: str) -> None:
         def issue(join: JoinState) -> JoinState:
@@ -137,7 +142,7 @@ class JoinTracker:
                 self.count("issued")
             return after
 
-        await self._change(cluster, node, issue, "certificate.issued", tokenId=token_id, csr=csr)
+        await self._change(cluster, node, issue, AuditAction.CERTIFICATE_ISSUED, tokenId=token_id, csr=csr)
 
     async def failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
         """The token is of no use any more, and the URL with it. A node that is in the cluster stays there."""
@@ -150,7 +155,7 @@ class JoinTracker:
 
         if await self.expects(cluster, node, token_id):
             await self.context.delivery.revoke(cluster, node)
-            await self._change(cluster, node, fail, "join.failed", tokenId=token_id, why=why)
+            await self._change(cluster, node, fail, AuditAction.JOIN_FAILED, tokenId=token_id, why=why)
 
     async def observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
         joins = False
@@ -167,7 +172,7 @@ class JoinTracker:
             joins = True
             return join.joined()
 
-        what = "node.left" if ready is None else "node.joined"
+        what = AuditAction.NODE_LEFT if ready is None else AuditAction.NODE_JOINED
         await self._change(cluster, node, observe, what)
         if joins:
             self.count("joined")
@@ -212,7 +217,7 @@ class JoinTracker:
         cluster: str,
         key: str,
         turn: Callable[[JoinState], JoinState],
-        what: str,
+        what: AuditAction,
         *,
         always: bool = False,
         **said: object,
@@ -239,9 +244,9 @@ class JoinTracker:
             lambda: FlexError("node-busy", f"Others keep changing {key}.", "It is tried again.", again=True),
         )
 
-    def _event(self, what: str, resource: str, said: dict[str, Any]) -> AuditEvent:
+    def _event(self, what: AuditAction, resource: str, said: dict[str, Any]) -> AuditEvent:
         source, request = str(said.pop("source", "")), str(said.pop("request", ""))
-        outcome = "denied" if what == "certificate.refused" else "ok"
+        outcome = AuditOutcome.DENIED if what is AuditAction.CERTIFICATE_REFUSED else AuditOutcome.OK
         return AuditEvent(
             self.context.now(),
             WATCH_ACTOR if not source else "bearer of the URL",

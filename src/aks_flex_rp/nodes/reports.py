@@ -17,7 +17,7 @@ from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.models import WireModel
-from aks_flex_rp.store.model import Conflict
+from aks_flex_rp.store.model import AuditAction, Conflict
 from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
@@ -173,6 +173,6 @@ class StatusReports:
                 **({"clientSecret": secret} if secret else {}),
                 "clientTenant": principal.get("clientTenant", ""),
             }
-        event = request.event(shop.now(), "listCredentials", cluster.id.node(node.name), method=method)
+        event = request.event(shop.now(), AuditAction.LIST_CREDENTIALS, cluster.id.node(node.name), method=method)
         await shop.store.record(event)
         return answer

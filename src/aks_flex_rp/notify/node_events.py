@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aks_flex_rp.join_state import JoinPhase
-from aks_flex_rp.notify.notification_settings import event_type
+from aks_flex_rp.notify.notification_settings import NodeEventKind, event_type
 from aks_flex_rp.store.outbox import OutboxMessage
 from aks_flex_rp.timestamps import format_microseconds, format_seconds
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_rp.join_state import JoinState
-    from aks_flex_rp.notify.notification_settings import NodeEventKind, NotificationSettings, WebhookSettings
+    from aks_flex_rp.notify.notification_settings import NotificationSettings, WebhookSettings
     from aks_flex_rp.store.model import Document, Node
 
 
@@ -43,33 +43,33 @@ def status_events(before: Document, after: Document) -> Iterator[NodeEvent]:
     changes = list(_changes(_by_type(before), _by_type(after)))
     for change in changes:
         if change["type"] == "Ready":
-            yield NodeEvent("ready.changed", change)
+            yield NodeEvent(NodeEventKind.READY_CHANGED, change)
     others = [change for change in changes if change["type"] != "Ready"]
     if others:
-        yield NodeEvent("conditions.changed", {"changes": others})
+        yield NodeEvent(NodeEventKind.CONDITIONS_CHANGED, {"changes": others})
 
 
 def join_events(before: JoinState, after: JoinState) -> Iterator[NodeEvent]:
     if after.is_joined and not before.is_joined:
-        yield NodeEvent("joined")
+        yield NodeEvent(NodeEventKind.JOINED)
     elif before.is_joined and not after.is_joined:
-        yield NodeEvent("left")
+        yield NodeEvent(NodeEventKind.LEFT)
     failed = JoinPhase.FAILED
     if after.phase is failed and (before.phase is not failed or before.failure != after.failure):
         cause = after.failure or "The node gave no reason."
-        yield NodeEvent("join.failed", {"cause": _short(cause), "remedy": REMEDY})
+        yield NodeEvent(NodeEventKind.JOIN_FAILED, {"cause": _short(cause), "remedy": REMEDY})
 
 
 def deleted_event(by: str) -> NodeEvent:
-    return NodeEvent("deleted", {"by": by})
+    return NodeEvent(NodeEventKind.DELETED, {"by": by})
 
 
 def silent_event(last_seen: float) -> NodeEvent:
-    return NodeEvent("silent", {"lastSeen": format_seconds(last_seen)})
+    return NodeEvent(NodeEventKind.SILENT, {"lastSeen": format_seconds(last_seen)})
 
 
 def resumed_event(last_seen: float) -> NodeEvent:
-    return NodeEvent("heard", {"lastSeen": format_seconds(last_seen)})
+    return NodeEvent(NodeEventKind.HEARD, {"lastSeen": format_seconds(last_seen)})
 
 
 def _by_type(status: Document) -> dict[str, dict[str, Any]]:
@@ -97,7 +97,7 @@ class Webhook:
     url: str = field(repr=False)  # many receivers are known by a secret in their address
     secret_file: Path
     ca_file: Path | None = None
-    kinds: frozenset[str] = frozenset()  # all when empty
+    kinds: frozenset[NodeEventKind] = frozenset()  # all when empty
     clusters: frozenset[str] = frozenset()
 
     @classmethod
@@ -117,7 +117,7 @@ class Webhook:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc} ({self.key})"
 
-    def wants(self, kind: str, cluster: str) -> bool:
+    def wants(self, kind: NodeEventKind, cluster: str) -> bool:
         return (not self.kinds or kind in self.kinds) and (not self.clusters or cluster in self.clusters)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path  # noqa: TC003 - pydantic reads it
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator
@@ -12,21 +12,23 @@ from pydantic_core import PydanticCustomError
 
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.auth.auth_settings import SettingsModel
+from aks_flex_rp.text_enum import TextEnum
 
-NodeEventKind = Literal[
-    "ready.changed",
-    "conditions.changed",
-    "joined",
-    "join.failed",
-    "left",
-    "deleted",
-    "silent",
-    "heard",
-]
 TEST_TYPE = "com.aks-flex-node.test.v1"  # of a message that a person asked for
 
 
-def event_type(kind: str) -> str:
+class NodeEventKind(TextEnum):
+    READY_CHANGED = "ready.changed"
+    CONDITIONS_CHANGED = "conditions.changed"
+    JOINED = "joined"
+    JOIN_FAILED = "join.failed"
+    LEFT = "left"
+    DELETED = "deleted"
+    SILENT = "silent"
+    HEARD = "heard"
+
+
+def event_type(kind: NodeEventKind) -> str:
     """As CloudEvents name it. The version grows only when what a receiver relies on is no longer there."""
     return f"com.aks-flex-node.node.{kind}.v1"
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.notify import node_events, webhook_client
 from aks_flex_rp.notify.node_events import EventPublisher, Webhook, load_webhooks
-from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT, SendResult, WebhookClient
+from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT, SendResult, SendVerdict, WebhookClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,18 +96,18 @@ class WebhookSender:
             await self._drop()
 
     async def _note(self, message: OutboxMessage, outcome: SendResult) -> None:
-        if outcome.verdict == "sent":
+        if outcome.verdict is SendVerdict.SENT:
             await self._store.message_sent(message)
             return
-        refused = outcome.verdict == "refused"
+        refused = outcome.verdict is SendVerdict.REFUSED
         await self._store.message_failed(message, self._again(message, outcome), outcome.why, refused=refused)
 
     def _judge(self, outcomes: list[SendResult]) -> None:
         """How the receiver is, by all that came of a batch."""
-        if any(each.verdict == "gone" for each in outcomes):
+        if any(each.verdict is SendVerdict.GONE for each in outcomes):
             self._gone = True
             log.warning("%s wants no more messages (410), and gets none until the next start.", self._hook.title)
-        well = any(each.verdict in {"sent", "refused"} for each in outcomes)
+        well = any(each.verdict in {SendVerdict.SENT, SendVerdict.REFUSED} for each in outcomes)
         if well:
             self._failures = 0
             return
@@ -118,7 +118,7 @@ class WebhookSender:
             log.warning("%s gets no messages now, and is tried again: %s", self._hook.title, outcomes[0].why)
 
     def _again(self, message: OutboxMessage, outcome: SendResult) -> float:
-        if outcome.verdict == "refused":
+        if outcome.verdict is SendVerdict.REFUSED:
             return time.time() + self._pace.pause(message.attempts, self._pace.refused_first)
         if self._failures:
             return self._not_before

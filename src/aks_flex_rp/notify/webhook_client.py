@@ -6,7 +6,7 @@ import base64
 import hmac
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import urllib3
 from urllib3.exceptions import HTTPError, SSLError
@@ -15,6 +15,7 @@ from urllib3.util import Timeout
 from aks_flex_node import __version__
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp import private_files
+from aks_flex_rp.text_enum import TextEnum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +67,12 @@ MAX_CONCURRENT = 8  # messages on their way to one receiver
 LONGEST_WAIT = 3600.0
 RETRYABLE_STATUS = frozenset({408, 425, 429})  # of the 4xx, those that are about the moment and not about the message
 
-SendVerdict = Literal["sent", "failed", "refused", "gone"]
+
+class SendVerdict(TextEnum):
+    SENT = "sent"
+    FAILED = "failed"
+    REFUSED = "refused"
+    GONE = "gone"
 
 
 @dataclass(frozen=True)
@@ -94,9 +100,9 @@ class WebhookClient:
         try:
             answer = self._ask(message, body.encode())
         except FlexError as error:
-            return SendResult("failed", str(error))
+            return SendResult(SendVerdict.FAILED, str(error))
         except (HTTPError, OSError) as error:
-            return SendResult("failed", _words(error))
+            return SendResult(SendVerdict.FAILED, _words(error))
         try:
             return classify_response(answer.status, answer.headers.get("Retry-After", ""))
         finally:
@@ -116,14 +122,14 @@ class WebhookClient:
 
 def classify_response(status: int, retry_after: str = "") -> SendResult:
     if 200 <= status < 300:
-        return SendResult("sent")
+        return SendResult(SendVerdict.SENT)
     why = f"It answered {status}."
     if status == 410:
-        return SendResult("gone", why)
+        return SendResult(SendVerdict.GONE, why)
     if 300 <= status < 500 and status not in RETRYABLE_STATUS:
-        return SendResult("refused", why)
+        return SendResult(SendVerdict.REFUSED, why)
     wait = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
-    return SendResult("failed", why, min(wait, LONGEST_WAIT))
+    return SendResult(SendVerdict.FAILED, why, min(wait, LONGEST_WAIT))
 
 
 def _words(error: Exception) -> str:

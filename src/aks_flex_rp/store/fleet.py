@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
+from aks_flex_rp.text_enum import TextEnum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +21,18 @@ if TYPE_CHECKING:
 ROW_VERSION = 1  # of what is taken from a node's documents; raised when that changes, and then all rows are made anew
 LONGEST = 500  # characters of a cause
 
-NodeState = Literal["Ready", "NotReady", "Silent", "Unknown", "Failed", "Joining"]
-NODE_STATES: tuple[NodeState, ...] = ("Ready", "NotReady", "Silent", "Unknown", "Failed", "Joining")
+
+class FleetState(TextEnum):
+    """As STATE_EXPRESSION computes it."""
+
+    READY = "Ready"
+    NOT_READY = "NotReady"
+    SILENT = "Silent"
+    UNKNOWN = "Unknown"
+    FAILED = "Failed"
+    JOINING = "Joining"
+
+
 STATE_EXPRESSION = (
     "CASE WHEN ready = 'True' AND silent = 0 THEN 'Ready'"
     " WHEN join_state = 'Joined' AND silent = 1 THEN 'Silent'"
@@ -30,6 +41,7 @@ STATE_EXPRESSION = (
     " WHEN join_state = 'Failed' OR (url_expires > 0 AND url_expires < CAST($1 AS DOUBLE PRECISION)) THEN 'Failed'"
     " ELSE 'Joining' END"
 )
+NOT_JOINED = frozenset({FleetState.FAILED, FleetState.JOINING})
 FleetSort = Literal["name", "state", "version", "seen", "created"]
 ORDERS: dict[FleetSort, str] = {
     "name": "key",
@@ -47,7 +59,7 @@ class FleetEntry:
     place: int
     key: str
     name: str
-    state: NodeState
+    state: FleetState
     cause: str
     trouble: tuple[str, ...]  # types of conditions that want to be looked at, though the node may be Ready
     wanted: str  # version of Kubernetes
@@ -65,7 +77,7 @@ class FleetQuery:
 
     places: tuple[int, ...]
     search: str = ""
-    state: NodeState | Literal[""] = ""
+    state: FleetState | None = None
     version: str = ""  # of the kubelet
     trouble: bool = False
     behind: bool = False
@@ -80,7 +92,7 @@ class FleetCount:
     """So many nodes are alike in this."""
 
     place: int
-    state: NodeState
+    state: FleetState
     kubelet: str
     behind: bool
     trouble: bool
@@ -211,14 +223,14 @@ COUNTS = (
 
 
 def count_of(row: Row) -> FleetCount:
-    return FleetCount(row[0], row[1], row[2], bool(row[3]), bool(row[4]), row[5])
+    return FleetCount(row[0], FleetState(row[1]), row[2], bool(row[3]), bool(row[4]), row[5])
 
 
 def entry_of(row: Row) -> FleetEntry:
     place, key, name, state, ready_cause, failure, trouble, wanted, kubelet, version, applied, monitored, *rest = row
-    cause = failure if state in {"Failed", "Joining"} else ready_cause
+    cause = failure if state in NOT_JOINED else ready_cause
     about = (wanted, kubelet, version, applied, bool(monitored), *rest)
-    return FleetEntry(place, key, name, state, cause, tuple(trouble.split()), *about)
+    return FleetEntry(place, key, name, FleetState(state), cause, tuple(trouble.split()), *about)
 
 
 def page(asked: FleetQuery, now: float) -> tuple[str, Values]:

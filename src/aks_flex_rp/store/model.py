@@ -12,6 +12,7 @@ from typing import Any
 
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.join_state import JoinState
+from aks_flex_rp.text_enum import StoredEnum
 
 Document = dict[str, Any]
 
@@ -62,17 +63,52 @@ class Delivery:
     fetched: int = 0
 
 
+class AuditAction(StoredEnum):
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    REGENERATE_TOKEN = "regenerateToken"  # noqa: S105
+    LIST_CREDENTIALS = "listCredentials"
+    CONFIG_URL_FETCHED = "configUrl.fetched"
+    TOKEN_USED = "token.used"  # noqa: S105
+    IDENTITY_USED = "identity.used"
+    CERTIFICATE_ISSUED = "certificate.issued"
+    CERTIFICATE_REFUSED = "certificate.refused"
+    JOIN_FAILED = "join.failed"
+    NODE_JOINED = "node.joined"
+    NODE_LEFT = "node.left"
+    NODE_REMOVED = "node.removed"
+    ACCESS_GRANTED = "access.granted"
+    ACCESS_WITHDRAWN = "access.withdrawn"
+    CLUSTER_ADDED = "cluster.added"
+    CLUSTER_RENEWED = "cluster.renewed"
+    CLUSTER_CHANGED = "cluster.changed"
+    CLUSTER_REMOVED = "cluster.removed"
+    SIGN_IN = "signIn"
+    # what was denied, besides those above
+    READ = "read"
+    LIST = "list"
+    WRITE = "write"
+    REPORT_STATUS = "reportStatus"
+    AUDIT = "audit"
+
+
+class AuditOutcome(StoredEnum):
+    OK = "ok"
+    DENIED = "denied"
+
+
 @dataclass(frozen=True)
 class AuditEvent:
     """A line of the audit."""
 
     at: float
     who: str
-    what: str
+    what: AuditAction
     resource: str
     source: str = ""  # the caller's address
     request: str = ""
-    outcome: str = "ok"
+    outcome: AuditOutcome = AuditOutcome.OK
     detail: Document = field(default_factory=dict)
     sequence: int = 0  # given by the store
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.model import AuditEvent, Cluster, Delivery, Document, Node
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Cluster, Delivery, Document, Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,4 +102,6 @@ def event_values(event: AuditEvent) -> Values:
 
 def event_of(row: Row) -> AuditEvent:
     at, who, what, resource, source, request, outcome, detail, sequence = row
-    return AuditEvent(at, who, what, resource, source, request, outcome, from_json(detail), sequence)
+    return AuditEvent(
+        at, who, AuditAction(what), resource, source, request, AuditOutcome(outcome), from_json(detail), sequence
+    )

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.api import http_protocol
-from aks_flex_rp.store.model import AuditEvent
+from aks_flex_rp.store.model import AuditAction, AuditEvent
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
@@ -110,7 +110,10 @@ def test_old_lines_of_the_audit_are_forgotten(service: Running, name: str) -> No
     store, resource = service.service.store, f"/old/{name}"
     now = time.time()
     service.call(
-        store.record(AuditEvent(now - 400 * 86400, "me", "old", resource), AuditEvent(now, "me", "new", resource))
+        store.record(
+            AuditEvent(now - 400 * 86400, "me", AuditAction("old"), resource),
+            AuditEvent(now, "me", AuditAction("new"), resource),
+        )
     )
 
     service.call(service.service._sweep())

@@ -16,7 +16,7 @@ from aks_flex_node.azure.arm import ArmClient
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
 from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
-from aks_flex_rp.auth.roles import AzureAssignments, Roles
+from aks_flex_rp.auth.roles import AzureAssignments, Operation, Roles
 from aks_flex_rp.auth.token_verifier import TokenVerifier
 from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER, running_cloud
 from tests.service.ports import accepts, wait_until
@@ -151,16 +151,16 @@ def test_azures_role_assignments_decide(cloud: Cloud) -> None:
 
     async def ask() -> None:
         caller = await tokens.caller(signed_in(cloud, reader))
-        assert roles.allows_now(caller, "read", PLANT) is None
-        assert await roles.allows(caller, "read", PLANT)
-        assert roles.allows_now(caller, "read", PLANT) is True
-        assert not await roles.allows(caller, "write", PLANT)
-        assert not await roles.allows(caller, "read", SIBLING)
+        assert roles.allows_now(caller, Operation.READ, PLANT) is None
+        assert await roles.allows(caller, Operation.READ, PLANT)
+        assert roles.allows_now(caller, Operation.READ, PLANT) is True
+        assert not await roles.allows(caller, Operation.WRITE, PLANT)
+        assert not await roles.allows(caller, Operation.READ, SIBLING)
         cloud.assignments.put(CLUSTER, OWNER, reader.object_id)
-        assert not await roles.allows(caller, "write", PLANT)
+        assert not await roles.allows(caller, Operation.WRITE, PLANT)
         clock.ahead += 301
-        assert await roles.allows(caller, "write", PLANT)
-        assert not await roles.allows(await tokens.caller(signed_in(cloud, below)), "read", PLANT)
+        assert await roles.allows(caller, Operation.WRITE, PLANT)
+        assert not await roles.allows(await tokens.caller(signed_in(cloud, below)), Operation.READ, PLANT)
 
     asyncio.run(ask())
 

@@ -17,7 +17,7 @@ from aks_flex_rp.cli.command_context import ServiceOptions
 from aks_flex_rp.key_rotation import reseal
 from aks_flex_rp.raw_database import SqliteDatabase
 from aks_flex_rp.service import open_sealer, open_store
-from aks_flex_rp.store.model import AuditEvent
+from aks_flex_rp.store.model import AuditAction, AuditEvent
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
 from tests.service.rp.cli.conftest import add_clusters, serving
@@ -288,7 +288,7 @@ async def everything(settings: ServiceSettings) -> object:
     store = open_store(settings)
     await store.start()
     try:
-        await store.record(AuditEvent(0.0, "test", "looked", str(PLANT)))
+        await store.record(AuditEvent(0.0, "test", AuditAction("looked"), str(PLANT)))
         nodes = await store.nodes(PLANT.key)
         return await store.clusters(), nodes, await store.trace(PLANT.key, "gone"), await store.audit()
     finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp.callers import Caller
+from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.cluster_registry import cluster_info
 from aks_flex_rp.crypto.encryption import open_sealer_keys
 from aks_flex_rp.delivery.config_url import BuiltInDelivery
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.model import Node
 
-REQUEST = RequestContext(Caller("me", "me", "User"), "1")
+REQUEST = RequestContext(Caller("me", "me", CallerKind.USER), "1")
 BEFORE = facts("b2xk", "1.33.1")
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.cli import notification_commands
 from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, load_webhooks
+from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.service import open_store
 from tests.service.ports import free_port
 from tests.service.rp.api.service_harness import settings
@@ -69,7 +70,9 @@ def test_a_list_says_what_waits_and_why(tmp_path: Path, secret_file: Path) -> No
         store = open_store(made)
         await store.start()
         notices = EventPublisher(load_webhooks(made.notifications))
-        (message,) = notices.messages_about("/c", "edge-1", [NodeEvent("joined"), NodeEvent("left")], 1777636800.0)
+        (message,) = notices.messages_about(
+            "/c", "edge-1", [NodeEvent(NodeEventKind.JOINED), NodeEvent(NodeEventKind.LEFT)], 1777636800.0
+        )
         await store.put_node(node(), None, (), [message])
         await store.message_failed(message, 1777636900.0, "It answered 500.")
         await store.stop()

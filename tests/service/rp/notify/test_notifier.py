@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, Webhook
+from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.notify.notifier import OutboxCleaner, RetryPolicy, WebhookSender
 from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT
 from aks_flex_rp.store.postgres import PostgresStore
@@ -63,7 +64,9 @@ class Office:
         for number, name in enumerate(names):
             found = await store.node("/c", name)
             version = found.version + 1 if found else 1
-            messages = notices.messages_about("/c", name, [NodeEvent("joined", {"number": number})], time.time())
+            messages = notices.messages_about(
+                "/c", name, [NodeEvent(NodeEventKind.JOINED, {"number": number})], time.time()
+            )
             await store.put_node(node(name, version), found.etag if found else None, (), messages)
 
 
@@ -226,7 +229,9 @@ def test_the_outbox_is_bounded_and_nothing_waits_for_longer_than_a_day(office: O
         async with office.store() as store:
             hook = office.hook(receiver.url)
             await office.tell(store, *(f"edge-{number}" for number in range(10)), urls=(receiver.url,))
-            old = EventPublisher((hook,)).messages_about("/c", "old", [NodeEvent("joined")], time.time() - 86401)
+            old = EventPublisher((hook,)).messages_about(
+                "/c", "old", [NodeEvent(NodeEventKind.JOINED)], time.time() - 86401
+            )
             await store.put_node(node("old"), None, (), old)
             await OutboxCleaner(store, (hook,), 3, office.count).once()
             await until_empty(store, office.sender(receiver.url, store))

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.store.model import AuditEvent, Cluster, Delivery, Node
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Cluster, Delivery, Node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,7 +29,17 @@ def node(key: str = "edge-1", version: int = 1, **more: Any) -> Node:
 
 def event(what: str = "write", resource: str = "/c/edge-1", **more: Any) -> AuditEvent:
     return replace(
-        AuditEvent(1000.5, "somebody", what, resource, "10.0.0.1", "request-1", "ok", {"before": {"a": 1}}), **more
+        AuditEvent(
+            1000.5,
+            "somebody",
+            AuditAction(what),
+            resource,
+            "10.0.0.1",
+            "request-1",
+            AuditOutcome.OK,
+            {"before": {"a": 1}},
+        ),
+        **more,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
+from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery, FleetState
 from aks_flex_rp.store.user_sessions import UserSession
 from tests.service.rp.store.builders import node
 
@@ -128,8 +128,8 @@ async def test_nodes_that_are_alike_are_counted_together(store: Store) -> None:
     await store.put_node(member("edge-9", "Created"), None)
     place = (await store.places())["/c"]
     found = sorted(await store.fleet_counts(NOW), key=lambda each: each.nodes)
-    joining = FleetCount(place, "Joining", "", behind=False, trouble=False, nodes=1)
-    assert found == [joining, FleetCount(place, "Ready", "1.34.4", behind=False, trouble=False, nodes=3)]
+    joining = FleetCount(place, FleetState.JOINING, "", behind=False, trouble=False, nodes=1)
+    assert found == [joining, FleetCount(place, FleetState.READY, "1.34.4", behind=False, trouble=False, nodes=3)]
 
 
 async def test_a_node_that_is_noted_as_silent_is_so_until_it_is_noted_as_heard(store: Store) -> None:

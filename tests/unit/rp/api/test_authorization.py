@@ -13,14 +13,14 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.auth.auth_settings import LimitSettings, Role
 from aks_flex_rp.auth.rate_limit import RateLimiter
-from aks_flex_rp.auth.roles import Roles
-from aks_flex_rp.callers import Caller
+from aks_flex_rp.auth.roles import Operation, Roles
+from aks_flex_rp.callers import Caller, CallerKind
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.model import AuditEvent
 
 CLUSTER = ClusterId("12345678-1234-1234-1234-123456789abc", "edge", "plant")
-CALLER = Caller("me", "me", "User", ids=frozenset({"me"}), own=frozenset({"me"}))
+CALLER = Caller("me", "me", CallerKind.USER, ids=frozenset({"me"}), own=frozenset({"me"}))
 
 
 class Azure:
@@ -51,7 +51,7 @@ def admitted(*, known: bool) -> tuple[int, list[AuditEvent]]:
     shop = cast("Any", SimpleNamespace(store=store, clusters=clusters, now=lambda: 0.0))
     doors = Authorizer(cast("Any", None), Roles([], azure), RateLimiter(LimitSettings()), cast("Any", None), shop)
     with pytest.raises(ArmError) as refused:
-        asyncio.run(doors.admit("write", ArmTarget(CLUSTER, "edge-1"), CALLER, "1", ""))
+        asyncio.run(doors.admit(Operation.WRITE, ArmTarget(CLUSTER, "edge-1"), CALLER, "1", ""))
     assert refused.value.status == 403
     return azure.asked, recorded
 

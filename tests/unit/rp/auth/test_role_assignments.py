@@ -9,13 +9,13 @@ import pytest
 
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.arm.ids import ClusterId
-from aks_flex_rp.auth.roles import AzureAssignments, Roles, effective_roles
-from aks_flex_rp.callers import Caller
+from aks_flex_rp.auth.roles import AzureAssignments, Operation, Roles, effective_roles
+from aks_flex_rp.callers import Caller, CallerKind
 
 SUBSCRIPTION = "11111111-0000-4000-8000-00000000000a"
 CLUSTER = ClusterId(SUBSCRIPTION, "edge", "plant")
 SIBLING = ClusterId(SUBSCRIPTION, "edge", "plant2")
-CALLER = Caller("oid-1", "me", "User", ids=frozenset({"oid-1"}))
+CALLER = Caller("oid-1", "me", CallerKind.USER, ids=frozenset({"oid-1"}))
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 AKS_CONTRIBUTOR = "ed7f3fbd-7b88-4dd4-9017-9adb7ce333f8"
@@ -70,15 +70,15 @@ def test_azure_is_asked_about_the_caller_once_in_five_minutes() -> None:
     roles = azure.roles()
 
     async def ask() -> None:
-        assert roles.allows_now(CALLER, "read", CLUSTER) is None
-        assert await roles.allows(CALLER, "read", CLUSTER)
-        assert roles.allows_now(CALLER, "read", CLUSTER) is True
-        assert roles.allows_now(CALLER, "write", CLUSTER) is False
-        assert roles.allows_now(CALLER, "read", SIBLING) is None
+        assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is None
+        assert await roles.allows(CALLER, Operation.READ, CLUSTER)
+        assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is True
+        assert roles.allows_now(CALLER, Operation.WRITE, CLUSTER) is False
+        assert roles.allows_now(CALLER, Operation.READ, SIBLING) is None
         azure.now += 301
         azure.assignments.clear()
-        assert roles.allows_now(CALLER, "read", CLUSTER) is None
-        assert not await roles.allows(CALLER, "read", CLUSTER)
+        assert roles.allows_now(CALLER, Operation.READ, CLUSTER) is None
+        assert not await roles.allows(CALLER, Operation.READ, CLUSTER)
 
     asyncio.run(ask())
     path = f"{CLUSTER}/providers/Microsoft.Authorization/roleAssignments?2022-04-01"
@@ -90,7 +90,7 @@ def test_many_who_come_at_once_make_one_question() -> None:
     roles = azure.roles()
 
     async def crowd() -> list[bool]:
-        return await asyncio.gather(*(roles.allows(CALLER, "read", CLUSTER) for _ in range(20)))
+        return await asyncio.gather(*(roles.allows(CALLER, Operation.READ, CLUSTER) for _ in range(20)))
 
     assert asyncio.run(crowd()) == [True] * 20
     assert len(azure.asked) == 1
@@ -101,16 +101,16 @@ def test_the_last_answer_stands_for_an_hour_while_azure_is_away() -> None:
     roles = azure.roles()
 
     async def go_away() -> None:
-        assert await roles.allows(CALLER, "write", CLUSTER)
+        assert await roles.allows(CALLER, Operation.WRITE, CLUSTER)
         azure.away = True
         for _ in range(11):
             azure.now += 310
-            assert await roles.allows(CALLER, "write", CLUSTER)
+            assert await roles.allows(CALLER, Operation.WRITE, CLUSTER)
         azure.now += 310
-        assert not await roles.allows(CALLER, "write", CLUSTER)
+        assert not await roles.allows(CALLER, Operation.WRITE, CLUSTER)
         azure.away = False
         azure.now += 20
-        assert await roles.allows(CALLER, "write", CLUSTER)
+        assert await roles.allows(CALLER, Operation.WRITE, CLUSTER)
 
     asyncio.run(go_away())
 
@@ -122,7 +122,7 @@ def test_nobody_is_let_in_by_an_azure_that_was_never_reached_and_it_is_not_flood
 
     async def ask() -> None:
         for _ in range(100):
-            assert not await roles.allows(CALLER, "read", CLUSTER)
+            assert not await roles.allows(CALLER, Operation.READ, CLUSTER)
             azure.now += 0.1
 
     asyncio.run(ask())

@@ -10,8 +10,8 @@ import pytest
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.auth.admin_key import ADMIN_CALLER
 from aks_flex_rp.auth.auth_settings import Role, RoleGrant
-from aks_flex_rp.auth.roles import OPERATIONS, Operation, Roles
-from aks_flex_rp.callers import Caller
+from aks_flex_rp.auth.roles import Operation, Roles
+from aks_flex_rp.callers import Caller, CallerKind
 
 SUBSCRIPTION = "11111111-0000-4000-8000-00000000000a"
 OTHER_SUBSCRIPTION = "11111111-0000-4000-8000-00000000000b"
@@ -23,18 +23,25 @@ SOMEBODY = "ffffffff-0000-4000-8000-000000000006"
 CLUSTER = ClusterId(SUBSCRIPTION, "edge", "plant")
 TENANT = "99999999-0000-4000-8000-000000000009"
 OWN = frozenset({ME, MY_APPLICATION})
-CALLER = Caller(ME, "me", "Application", TENANT, OWN | {MY_GROUP}, OWN)
+CALLER = Caller(ME, "me", CallerKind.APPLICATION, TENANT, OWN | {MY_GROUP}, OWN)
 
-#                 read  list  write delete regenerate report credentials audit
+#                    read  list  write delete regenerate report credentials audit
 TABLE: dict[Role | None, str] = {
-    "owner": "      yes   yes   yes   yes    yes        yes    yes         yes",
-    "contributor": "yes   yes   yes   yes    yes        yes    no          yes",
-    "reader": "     yes   yes   no    no     no         no     no          yes",
-    None: "         no    no    no    no     no         no     no          no ",
+    Role.OWNER: "      yes   yes   yes   yes    yes        yes    yes         yes",
+    Role.CONTRIBUTOR: "yes   yes   yes   yes    yes        yes    no          yes",
+    Role.READER: "     yes   yes   no    no     no         no     no          yes",
+    None: "            no    no    no    no     no         no     no          no ",
 }
-OWN_NODE = "        yes   no    no    no     yes        yes    yes         no "
-COLUMNS: tuple[Operation, ...] = (
-    *("read", "list", "write", "delete", "regenerateToken", "reportStatus", "listCredentials", "audit"),
+OWN_NODE = "           yes   no    no    no     yes        yes    yes         no "
+COLUMNS = (
+    Operation.READ,
+    Operation.LIST,
+    Operation.WRITE,
+    Operation.DELETE,
+    Operation.REGENERATE_TOKEN,
+    Operation.REPORT_STATUS,
+    Operation.LIST_CREDENTIALS,
+    Operation.AUDIT,
 )
 
 # Scopes of a grant, and whether it reaches the cluster.
@@ -71,7 +78,7 @@ def allowed(roles: Roles, operation: Operation, caller: Caller = CALLER, node_id
 
 
 def test_the_table_has_every_operation() -> None:
-    assert set(COLUMNS) == OPERATIONS
+    assert set(COLUMNS) == set(Operation)
     assert all(len(row.split()) == len(COLUMNS) for row in (*TABLE.values(), OWN_NODE))
 
 
@@ -84,7 +91,7 @@ def test_a_role_allows_its_operations_within_its_scope(role: Role | None, operat
 @pytest.mark.parametrize("operation", COLUMNS)
 @pytest.mark.parametrize("principal", [ME, ME.upper(), MY_APPLICATION, MY_GROUP, SOMEBODY])
 def test_a_grant_is_for_an_identity_an_application_or_a_group(principal: str, operation: Operation) -> None:
-    roles = Roles([RoleGrant(role="owner", scope="/", principal=principal)])
+    roles = Roles([RoleGrant(role=Role.OWNER, scope="/", principal=principal)])
     assert allowed(roles, operation) is (principal != SOMEBODY)
 
 
@@ -114,11 +121,11 @@ def test_a_nodes_identity_speaks_for_its_own_node(identity: str, own: bool, oper
 @pytest.mark.parametrize("operation", COLUMNS)
 def test_roles_add_up(operation: Operation) -> None:
     """A node whose identity also is a reader may do what either may."""
-    roles = Roles([RoleGrant(role="reader", scope=str(CLUSTER), principal=ME)])
-    both = expected(TABLE["reader"], operation) or expected(OWN_NODE, operation)
+    roles = Roles([RoleGrant(role=Role.READER, scope=str(CLUSTER), principal=ME)])
+    both = expected(TABLE[Role.READER], operation) or expected(OWN_NODE, operation)
     assert allowed(roles, operation, node_identity=ME) is both
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
 def test_a_caller_without_ids_may_do_nothing(operation: Operation) -> None:
-    assert not allowed(Roles([]), operation, Caller("x", "x", "User"), node_identity="")
+    assert not allowed(Roles([]), operation, Caller("x", "x", CallerKind.USER), node_identity="")

@@ -16,7 +16,7 @@ from aks_flex_rp.dashboard import audit_page, audit_query
 from aks_flex_rp.dashboard.audit_page import audit_row
 from aks_flex_rp.dashboard.audit_query import AuditQuery, parse_query, parse_scope
 from aks_flex_rp.dashboard.scopes import ShownCluster
-from aks_flex_rp.store.model import AuditEvent
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -50,7 +50,9 @@ class FakeStore:
 
 
 def event(sequence: int, at: float = 0.0, who: str = "ann", outcome: str = "ok", resource: str = NODE) -> AuditEvent:
-    return AuditEvent(at or float(sequence), who, "update", resource, outcome=outcome, sequence=sequence)
+    return AuditEvent(
+        at or float(sequence), who, AuditAction.UPDATE, resource, outcome=AuditOutcome(outcome), sequence=sequence
+    )
 
 
 def part(store: FakeStore, wanted: AuditQuery, size: int = 10, most: int = 1000) -> audit_query.AuditSlice:
@@ -111,10 +113,10 @@ def test_pages_follow_one_another_without_gap_or_repeat() -> None:
 def test_looking_for_what_is_rare_ends_and_can_be_gone_on_with() -> None:
     rare = event(3, outcome="denied")
     store = FakeStore([rare, *(event(number) for number in range(4, 3000))])
-    found = part(store, AuditQuery(outcome="denied"), most=1000)
+    found = part(store, AuditQuery(outcome=AuditOutcome.DENIED), most=1000)
     assert (found.events, found.cut) == ((), True)
     assert sum(store.asked) == 1000
-    again = part(store, AuditQuery(outcome="denied", before=found.next), most=2000)
+    again = part(store, AuditQuery(outcome=AuditOutcome.DENIED, before=found.next), most=2000)
     assert sequences(again) == [3]
 
 
@@ -130,9 +132,9 @@ def test_events_are_told_in_words_with_a_way_to_their_node() -> None:
     assert audit_row(event(1), shown).link == shown[0].node("press-1")
     assert audit_row(event(1), shown).words == "Changed"
     assert audit_row(event(1), ()).link == ""
-    service = audit_row(AuditEvent(1.0, "somebody", "signIn", "/", outcome="denied"), shown)
+    service = audit_row(AuditEvent(1.0, "somebody", AuditAction.SIGN_IN, "/", outcome=AuditOutcome.DENIED), shown)
     assert (service.words, service.name, service.denied) == ("Signing in was refused", "the service", True)
-    assert audit_row(AuditEvent(1.0, "a", "cluster.added", str(PLANT)), shown).name == "Plant"
+    assert audit_row(AuditEvent(1.0, "a", AuditAction.CLUSTER_ADDED, str(PLANT)), shown).name == "Plant"
 
 
 async def _batches(*batches: list[AuditEvent]) -> AsyncIterator[list[AuditEvent]]:
@@ -155,7 +157,9 @@ def test_no_cell_of_a_table_is_a_formula(start: str) -> None:
 
 
 def test_a_table_has_every_event_and_all_of_it() -> None:
-    told = AuditEvent(1.5, 'a "b", c', "update", NODE, "192.0.2.1", "id", "ok", {"why": "x\ny"}, 7)
+    told = AuditEvent(
+        1.5, 'a "b", c', AuditAction.UPDATE, NODE, "192.0.2.1", "id", AuditOutcome.OK, {"why": "x\ny"}, 7
+    )
     text = written(audit_page.as_csv(_batches([told], [event(2), event(1)])))
     first, *rest = csv.DictReader(io.StringIO(text, newline=""))
     assert (first["who"], json.loads(first["detail"]), first["sequence"]) == ('a "b", c', {"why": "x\ny"}, "7")

@@ -7,7 +7,7 @@ from typing import Any
 from aks_flex_rp.dashboard import document_diff
 from aks_flex_rp.dashboard.document_diff import DiffLine
 from aks_flex_rp.nodes.context import property_changes
-from aks_flex_rp.store.model import AuditEvent
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 Document = dict[str, Any]
 
@@ -33,7 +33,11 @@ THIRD: Document = {
 def write(version: int, before: Document, after: Document, what: str = "update") -> AuditEvent:
     """As the service records it."""
     return AuditEvent(
-        1.0, "p", what, "/n", detail={"configVersion": str(version), "changed": property_changes(before, after)}
+        1.0,
+        "p",
+        AuditAction(what),
+        "/n",
+        detail={"configVersion": str(version), "changed": property_changes(before, after)},
     )
 
 
@@ -56,7 +60,12 @@ def test_an_audit_that_does_not_reach_back_leads_nowhere() -> None:
 
 def test_what_was_refused_has_changed_nothing() -> None:
     refused = AuditEvent(
-        1.0, "p", "update", "/n", outcome="denied", detail={"changed": {"versions": [{"x": "y"}, None]}}
+        1.0,
+        "p",
+        AuditAction.UPDATE,
+        "/n",
+        outcome=AuditOutcome.DENIED,
+        detail={"changed": {"versions": [{"x": "y"}, None]}},
     )
     found = document_diff.applied_properties(THIRD, 3, "2", [refused, *HISTORY])
     assert found is not None
@@ -64,7 +73,7 @@ def test_what_was_refused_has_changed_nothing() -> None:
 
 
 def test_a_change_of_the_cluster_itself_is_noticed() -> None:
-    renewed = AuditEvent(2.0, "cluster watch", "update", "/n", detail={"configVersion": "4"})
+    renewed = AuditEvent(2.0, "cluster watch", AuditAction.UPDATE, "/n", detail={"configVersion": "4"})
     found = document_diff.applied_properties(THIRD, 4, "3", [renewed, *HISTORY])
     assert found is not None
     assert found.renewed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from aks_flex_rp.dashboard.fleet_page import FleetCounter
-from aks_flex_rp.store.fleet import FleetCount, FleetQuery
+from aks_flex_rp.store.fleet import FleetCount, FleetQuery, FleetState
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
@@ -29,7 +29,7 @@ class Counted:
         self.asked.append(now)
         self.passes(self.takes)
         self.nodes += 1
-        return (FleetCount(1, "Ready", "1.34.4", behind=False, trouble=False, nodes=self.nodes),)
+        return (FleetCount(1, FleetState.READY, "1.34.4", behind=False, trouble=False, nodes=self.nodes),)
 
     async def count_fleet(self, _: FleetQuery, now: float) -> int:
         self.asked.append(now)

@@ -10,7 +10,7 @@ from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.dashboard.fleet_page import FleetLinks, newest_first, parse_fleet_query, segments
 from aks_flex_rp.dashboard.page_request import local_path
 from aks_flex_rp.dashboard.scopes import ShownCluster
-from aks_flex_rp.store.fleet import FleetQuery
+from aks_flex_rp.store.fleet import FleetQuery, FleetState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,15 @@ def test_every_word_of_an_address_is_understood() -> None:
     words = {"cluster": OSLO.id.key.upper(), "search": "hall", "state": "NotReady", "version": "1.34.4"}
     words |= {"behind": "yes", "trouble": "yes", "sort": "seen", "order": "desc", "page": "3"}
     assert parse_fleet_query(words, [OSLO, ROME]) == FleetQuery(
-        (1,), "hall", "NotReady", "1.34.4", trouble=True, behind=True, sort="seen", descending=True, offset=100
+        (1,),
+        "hall",
+        FleetState.NOT_READY,
+        "1.34.4",
+        trouble=True,
+        behind=True,
+        sort="seen",
+        descending=True,
+        offset=100,
     )
 
 

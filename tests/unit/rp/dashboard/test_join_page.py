@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_rp.dashboard.join_page import ORDER, join_steps
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.model import AuditEvent, Node
+from aks_flex_rp.store.model import AuditAction, AuditEvent, Node
 
 
 def node(**join: Any) -> Node:
@@ -48,7 +48,7 @@ def test_the_step_that_failed_is_the_one_after_the_last_that_went_well(
 
 
 def test_the_audit_tells_whether_a_failed_one_had_fetched_anything() -> None:
-    earlier, later = (AuditEvent(at, "u", "configUrl.fetched", "/n") for at in (5.0, 15.0))
+    earlier, later = (AuditEvent(at, "u", AuditAction.CONFIG_URL_FETCHED, "/n") for at in (5.0, 15.0))
     assert progress({"state": "Failed"}, "Failed", "Unknown", earlier).index("failed") == 1
     assert progress({"state": "Failed"}, "Failed", "Unknown", later).index("failed") == 2
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from aks_flex_rp.dashboard.node_history import MACHINE, MAX_ENTRIES, MOST_CHANGES, node_history
-from aks_flex_rp.store.model import AuditEvent
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 
 def event(at: float, what: str, outcome: str = "ok", **detail: Any) -> AuditEvent:
-    return AuditEvent(at, "anna", what, "/n", "192.0.2.7", outcome=outcome, detail=detail)
+    return AuditEvent(at, "anna", AuditAction(what), "/n", "192.0.2.7", outcome=AuditOutcome(outcome), detail=detail)
 
 
 def test_the_newest_comes_first_and_not_too_many() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_rp.auth.admin_key import ADMIN_CALLER
-from aks_flex_rp.callers import Caller
+from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.dashboard.sessions import SessionManager, SignedInUser
 from aks_flex_rp.settings import DashboardSettings
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 ID = "12345678-1234-1234-1234-123456789abc"
 ENTRA = {"tenantId": ID, "clientId": ID, "clientSecretFile": "secret"}
-PERSON = Caller("an id", "ann@example.com", "User", "a tenant", frozenset({"an id", "a group"}), frozenset({"an id"}))
+PERSON = Caller(
+    "an id", "ann@example.com", CallerKind.USER, "a tenant", frozenset({"an id", "a group"}), frozenset({"an id"})
+)
 
 
 @dataclass

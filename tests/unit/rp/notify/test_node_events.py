@@ -7,6 +7,7 @@ import pytest
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import MAX_CAUSE_LENGTH, REMEDY, NodeEvent
+from aks_flex_rp.notify.notification_settings import NodeEventKind
 
 
 def status(**conditions: str) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def test_ready_is_told_of_by_itself_and_all_others_together() -> None:
 def test_a_change_says_why_and_since_when() -> None:
     (news,) = node_events.status_events(status(Ready="True"), status(Ready="False"))
     assert news == NodeEvent(
-        "ready.changed",
+        NodeEventKind.READY_CHANGED,
         {
             "type": "Ready",
             "before": "True",
@@ -103,4 +104,4 @@ def test_a_step_of_joining_is_told_when_it_ends_something(
 def test_a_join_that_failed_says_why_and_what_to_do_and_nothing_else_of_it() -> None:
     after = {"state": "Failed", "failure": "The signer gave up.", "token": "abcdef", "csr": "csr-1"}
     (news,) = join_events({"state": "Created", "token": "abcdef"}, after)
-    assert news == NodeEvent("join.failed", {"cause": "The signer gave up.", "remedy": REMEDY})
+    assert news == NodeEvent(NodeEventKind.JOIN_FAILED, {"cause": "The signer gave up.", "remedy": REMEDY})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aks_flex_rp.notify.notifier import MAX_RETRY_SECONDS, RetryPolicy
-from aks_flex_rp.notify.webhook_client import SendResult, classify_response
+from aks_flex_rp.notify.webhook_client import SendResult, SendVerdict, classify_response
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_what_a_receiver_answers_says_what_becomes_of_the_message(status: int, v
     ("header", "wait"), [("", 0), ("120", 120), ("999999", 3600), ("-5", 0), ("Fri, 01 May 2026 12:00:00 GMT", 0)]
 )
 def test_a_receiver_that_is_busy_may_say_for_how_long(header: str, wait: float) -> None:
-    assert classify_response(503, header) == SendResult("failed", "It answered 503.", wait)
+    assert classify_response(503, header) == SendResult(SendVerdict.FAILED, "It answered 503.", wait)
 
 
 def test_tries_come_less_and_less_often_and_never_in_step() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher, NodeEvent, Webhook
+from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.store.model import Node
 
 CLUSTER = "/subscriptions/x/c"
@@ -14,7 +15,7 @@ HOOK = Webhook("key", "https://hooks.example.com:444/services/T0/secret?token=hi
 
 
 def test_a_message_is_a_cloud_event_about_one_node() -> None:
-    (message,) = EventPublisher((HOOK,)).messages_for(NODE, [NodeEvent("joined")], 1777636800.25)
+    (message,) = EventPublisher((HOOK,)).messages_for(NODE, [NodeEvent(NodeEventKind.JOINED)], 1777636800.25)
     event = json.loads(message.body)
     assert event == {
         "specversion": "1.0",
@@ -32,11 +33,13 @@ def test_a_message_is_a_cloud_event_about_one_node() -> None:
 def test_receivers_get_what_they_asked_for_and_the_same_event_has_the_same_id() -> None:
     hooks = (
         replace(HOOK, key="all"),
-        replace(HOOK, key="joins", kinds=frozenset({"joined", "join.failed"})),
+        replace(HOOK, key="joins", kinds=frozenset({NodeEventKind.JOINED, NodeEventKind.JOIN_FAILED})),
         replace(HOOK, key="here", clusters=frozenset({CLUSTER})),
         replace(HOOK, key="elsewhere", clusters=frozenset({"/other"})),
     )
-    messages = EventPublisher(hooks).messages_for(NODE, [NodeEvent("joined"), node_events.deleted_event("ann")], 1.0)
+    messages = EventPublisher(hooks).messages_for(
+        NODE, [NodeEvent(NodeEventKind.JOINED), node_events.deleted_event("ann")], 1.0
+    )
     joined, deleted = messages[0].id, messages[3].id
     assert joined != deleted
     assert [(each.hook, each.id) for each in messages] == [
@@ -49,7 +52,7 @@ def test_receivers_get_what_they_asked_for_and_the_same_event_has_the_same_id() 
 
 
 def test_where_nobody_is_to_be_told_there_is_no_message() -> None:
-    assert EventPublisher().messages_for(NODE, [NodeEvent("joined")], 1.0) == ()
+    assert EventPublisher().messages_for(NODE, [NodeEvent(NodeEventKind.JOINED)], 1.0) == ()
 
 
 def test_neither_a_title_nor_a_representation_shows_what_may_be_a_secret() -> None:
