@@ -46,7 +46,7 @@ def waiting(room: Path, joined: Path) -> Callable[[str], Path]:
 @pytest.mark.parametrize("case", CASES)
 def test_an_update_ends_as_it_should(case: str, waiting: Callable[[str], Path], copy: Copy) -> None:
     host = SimulatedHost(copy(waiting(case)))
-    assert update_harness.run(host).result == RESULTS[case]
+    assert update_harness.run(host).result.value == RESULTS[case]
     assert update_harness.flaws(host) == []
 
 

@@ -16,12 +16,12 @@ sys.path.insert(0, "/usr/lib/aks-flex-node")
 from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap.join import NodeJoin
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
+from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 from aks_flex_node.agent.cluster.client import node_api
 from aks_flex_node.agent.cluster.nodes import NodeRemoval
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
-from aks_flex_node.agent.terminal_progress import TerminalProgress
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:

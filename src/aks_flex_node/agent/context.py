@@ -21,11 +21,12 @@ from aks_flex_node.agent.machine import UNIT_FILE, read_machine
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
@@ -57,6 +58,15 @@ class ConfigSelection:
 def require_root(why: str = "make this machine a node") -> None:
     if os.geteuid() != 0:
         raise MachineError("not-root", f"Only root can {why}.", "Run the same command again with `sudo`.")
+
+
+def require_node() -> None:
+    if not Path(CURRENT_CONFIG).exists():
+        raise MachineError(
+            "nothing-to-follow",
+            f"There is no {CURRENT_CONFIG}: this machine is no node that is followed.",
+            "Join first: `aks-flex-node agent --config-url URL`.",
+        )
 
 
 def config_selection(
@@ -149,6 +159,24 @@ def make_engine(config: NodeConfig, host: Host | None = None) -> Engine:
     config = cluster_discovery.with_facts(config, cluster_discovery.stored_facts(host))
     events = EventLog(JournalSink(), level=config.agent.log_level)
     return Engine(host, config, read_known_machine(host, config), Ledger(host, ledger_paths(config)), events)
+
+
+def make_job_engine(config: NodeConfig) -> Engine:
+    """An engine for a job: it keeps the address that a VPN gave this machine, and writes to the log file."""
+    from aks_flex_node.agent.vpn import local_state
+
+    engine = make_engine(config)
+    engine.machine = local_state.with_stable_address(engine.host, engine.config, engine.machine)
+    open_log_file(engine)
+    return engine
+
+
+@contextlib.contextmanager
+def current_engine() -> Iterator[Engine]:
+    """Holds the lock, and gives an engine for the configuration in effect."""
+    with exclusive():
+        config_store.finish_interrupted(RealHost())
+        yield make_job_engine(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
 
 
 def read_known_machine(host: Host, config: NodeConfig) -> Machine:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent import certificates, event_log, stored_config
+from aks_flex_node.agent import certificates, event_log
 from aks_flex_node.agent.arc import machine_agent as arc
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG
+from aks_flex_node.agent.components.agent import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
 from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.jobs import job_result, self_update
+from aks_flex_node.agent.jobs.job_result import JobKind
 from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import distinct_actions
 from aks_flex_node.agent.reconcile.lock import is_held
+from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.vpn import local_state as vpn
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree
@@ -42,12 +43,12 @@ SERVICES = ("containerd", "kubelet", "node-problem-detector")
 def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     config = engine.config
     known = node_state.read(engine.host, f"{config.paths.data_dir}/state.json")
-    joined = known.phase == node_state.Phase.NODE_JOINED.value
+    joined = known.phase is node_state.Phase.NODE_JOINED
     known_well = joined and engine.config_complete
     plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
     return {
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "phase": known.phase,
+        "phase": known.phase.value,
         "error": {"name": known.error, "message": known.message, "step": known.step} if known.error else None,
         "arc": arc.status(engine.host, config),
         "vpn": vpn.status(engine.host, config),
@@ -67,23 +68,23 @@ def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
 def daemon_status(engine: Engine) -> dict[str, Any] | None:
     """How the agent that stays is doing; nothing when none does."""
     host = engine.host
-    known = daemon_state.read(host, DAEMON_STATE)
+    known = daemon_state.read(host)
     unit = host.unit(UNIT_FILE.rpartition("/")[2])
     if host.look(DAEMON_STATE) is None and not unit.exists:
         return None
-    current, wanted = ((host.read(path) or b"").decode(errors="replace") for path in (CURRENT_CONFIG, NEXT_CONFIG))
+    versions = ConfigVersions(host)
     outcome, failed = job_result.read_result(host, JOB_RESULT), update_journal.read_failure(host)
-    waits = stored_config.parse_version(wanted)
+    waits = versions.next
     return {
         "agent": "running" if is_held(DAEMON_LOCK) else unit.active,
-        "standing": known.standing,
+        "standing": known.standing.value,
         "message": known.message,
         "since": known.since,
         "lastAnswer": known.asked,
-        "configVersion": stored_config.parse_version(current),
+        "configVersion": versions.current,
         "waiting": _pending_update(waits, outcome, failed) if waits else None,
         "credentials": known.credentials or None,
-        "lastWork": None if outcome is None else asdict(outcome),
+        "lastWork": None if outcome is None else outcome.as_document(),
         "driftFound": known.drifts,
         "agentUpdate": self_update.failure_reason(host, engine.config) or None,
     }
@@ -93,7 +94,7 @@ def _pending_update(version: str, outcome: JobResult | None, failed: FailedUpdat
     """What is wanted and not in effect, and why."""
     if failed and failed.version == version:
         return {"configVersion": version, "reason": failed.reason, "message": failed.message}
-    if outcome and outcome.kind == "update" and outcome.version == version:
+    if outcome and outcome.kind is JobKind.UPDATE and outcome.version == version:
         return {"configVersion": version, "reason": outcome.reason, "message": outcome.message}
     return {"configVersion": version, "reason": "InProgress", "message": "It is being applied."}
 

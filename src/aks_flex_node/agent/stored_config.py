@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.errors import ConfigError
@@ -43,6 +44,42 @@ class StoredConfig:
     @property
     def identity(self) -> str:
         return f"{self.version or '-'} {self.fingerprint}"
+
+
+@dataclass(frozen=True)
+class ConfigVersions:
+    """The versions of the configuration on this node: the one in effect, and the one that is to come."""
+
+    host: Host
+
+    @property
+    def current(self) -> str:
+        return parse_version(self._text(CURRENT_CONFIG))
+
+    @property
+    def next(self) -> str:
+        """The version that is wanted and not in effect; empty when there is none."""
+        return parse_version(self._text(NEXT_CONFIG))
+
+    @property
+    def newest(self) -> str:
+        return self.next or self.current
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this is no node any more: nothing is in effect, and nothing is to be written."""
+        return self.host.look(CURRENT_CONFIG) is None
+
+    def desired_config(self, current: NodeConfig) -> NodeConfig:
+        """The configuration that is wanted; the current one where none is, or where it cannot be read."""
+        text = self._text(NEXT_CONFIG)
+        try:
+            return loader.load_text(text, NEXT_CONFIG, {}, {}).config if text else current
+        except ConfigError:
+            return current
+
+    def _text(self, path: str) -> str:
+        return (self.host.read(path) or b"").decode(errors="replace")
 
 
 def stored_version(host: Host, path: str) -> str:

@@ -75,7 +75,7 @@ class NodeJoin:
         node = self._wait_until_ready(components) if self._can_wait_for_node(components) else None
         engine.sync_to_disk()
         if node is None and engine.host.live:
-            self._save_state(Phase(before.phase))
+            self._save_state(before.phase)
         else:
             self._save_state(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr, address=engine.machine.address)
             engine.events.emit(

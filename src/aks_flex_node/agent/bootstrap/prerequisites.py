@@ -8,13 +8,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import context, terminal
+from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap import cluster_discovery
-from aks_flex_node.agent.bootstrap.join import PrerequisiteStage
+from aks_flex_node.agent.bootstrap.join import PrerequisiteStage, initialize
 from aks_flex_node.agent.components.agent import APPLIED_CONFIG
 from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
-from aks_flex_node.agent.reconcile.node_state import Phase
-from aks_flex_node.errors import FlexError
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import ARC_PHASES, Phase
+from aks_flex_node.errors import ConfigError, FlexError, MachineError
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
@@ -31,20 +33,20 @@ if TYPE_CHECKING:
 ANNOUNCE_SECONDS = 120.0
 
 
-def discover_cluster(config: NodeConfig) -> tuple[NodeConfig, ClusterFacts | None]:
+def discover_cluster(config: NodeConfig, progress: ProgressReporter) -> tuple[NodeConfig, ClusterFacts | None]:
     """The configuration with what Azure says of the cluster, where it leaves that out; and that by itself, when Azure
     was asked. Changes nothing."""
 
     def ask() -> ClusterFacts:
         from aks_flex_node.agent.identity.azure_sign_in import open_arm
 
-        terminal.print_message(f"Asking Azure about {cluster_discovery.cluster_id(config)}.")
+        progress.message(f"Asking Azure about {cluster_discovery.cluster_id(config)}.")
         with open_arm(config, operator=True) as azure:
             return cluster_discovery.discover(config, azure)
 
     kept = cluster_discovery.stored_facts(RealHost())
     return cluster_discovery.complete_from_azure(
-        config, kept, ask, terminal.print_message, joined=Path(APPLIED_CONFIG).exists()
+        config, kept, ask, progress.message, joined=Path(APPLIED_CONFIG).exists()
     )
 
 
@@ -65,6 +67,93 @@ def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[Pre
             PrerequisiteStage("vpn", "a tunnel to the cluster's network", *phases, VpnConnection(engine, note).run)
         )
     return found
+
+
+def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
+    """Registers this machine with Azure Arc by itself, apart from a join."""
+    from aks_flex_node.agent.arc.registration import ArcRegistration
+
+    initialize(engine, ProgressReporter())
+    _save_arc_phase(engine, Phase.ARC_REGISTERING)
+    try:
+        ArcRegistration(engine, note).run(afresh=True)
+    except FlexError as error:
+        _save_arc_phase(engine, Phase.ARC_FAILED, step="arc", error=error.name, message=error.message)
+        raise
+    _save_arc_phase(engine, Phase.ARC_REGISTERED)
+
+
+def unregister_from_arc(engine: Engine, note: Callable[[str], None]) -> list[str]:
+    """Takes this machine out of Azure Arc; returns the commands that are left to somebody else."""
+    from aks_flex_node.agent.arc.registration import ArcRegistration
+
+    left = ArcRegistration(engine, note).unregister()
+    _save_arc_phase(engine, Phase.NOT_STARTED)
+    return left
+
+
+def refuse_arc_in_use(config: NodeConfig) -> None:
+    """A node that has nothing else to show would lose its cluster, or its provider, when its token ends."""
+    from aks_flex_node.agent.identity.azure_sign_in import identity_kind
+
+    if identity_kind(config) == "arc" and (kubelet_auth(config) == "exec" or config.continuous_monitoring):
+        raise MachineError(
+            "arc-in-use",
+            "This machine is a node that signs in as the machine that Azure Arc knows. Nothing was changed.",
+            "Take the node apart: `aks-flex-node unbootstrap` ends Arc, too. Or give it another identity first.",
+        )
+
+
+def _save_arc_phase(engine: Engine, phase: Phase, **changes: str) -> None:
+    """A node, or one in the making, is not set back by what is done about Arc."""
+    file = f"{engine.config.paths.data_dir}/state.json"
+    known = node_state.read(engine.host, file)
+    if known.phase is Phase.NOT_STARTED or known.phase in ARC_PHASES:
+        node_state.write(engine.host, file, known.with_phase(phase, **changes))
+
+
+def connect_vpn(
+    engine: Engine, note: Callable[[str], None], *, auto_provision: bool, adopt: bool, renew: bool
+) -> None:
+    """Connects this machine to the cluster's network by itself, apart from a join."""
+    from aks_flex_node.agent.vpn.connection import VpnConnection
+
+    if not engine.config.azure.vpn.enabled:
+        raise ConfigError(
+            "vpn-not-enabled",
+            "The configuration wants no VPN (azure.vpn.enabled), so the next join would take it away again.",
+            "Set azure.vpn.enabled: true.",
+        )
+    initialize(engine, ProgressReporter())
+    context.open_log_file(engine)
+    VpnConnection(engine, note, make=auto_provision, adopt=adopt, renew=renew).run()
+
+
+def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> list[str]:
+    """Takes the VPN off this machine, and this machine off the gateway; returns what is left to type by hand."""
+    from aks_flex_node.agent.components.vpn import COMPONENT
+    from aks_flex_node.agent.vpn import disconnect
+    from aks_flex_node.agent.vpn.connection import VpnConnection
+
+    connection = VpnConnection(engine, progress.message)
+    if gateway:
+        disconnect.remove_gateway(connection.book, engine.config, connection.world, progress.message)
+    left = connection.remove_from_azure()
+    engine.remove(COMPONENT, progress.warning)
+    connection.reset_phase()
+    return left
+
+
+def refuse_vpn_in_use(engine: Engine) -> None:
+    """A node that is to be behind the VPN would be lost without it."""
+    known = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json")
+    if known.phase is Phase.NODE_JOINED and engine.config.azure.vpn.enabled:
+        raise MachineError(
+            "vpn-in-use",
+            f"Node {known.node} reaches its cluster through this VPN, and would be lost without it.",
+            "End the node: `aks-flex-node unbootstrap`, which takes the VPN away, too. Or let it reach the cluster "
+            "in another way first: azure.vpn.enabled false, and `bootstrap`.",
+        )
 
 
 def azure_cleanups(engine: Engine, note: Callable[[str], None]) -> list[AzureCleanup]:

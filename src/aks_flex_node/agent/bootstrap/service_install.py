@@ -5,24 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import context, terminal
+from aks_flex_node.agent import context
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG
-from aks_flex_node.agent.components.catalog import ordered_agent_components
 from aks_flex_node.agent.config import config_store, loader
 from aks_flex_node.agent.context import DaemonMode
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.jobs import self_update
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
-from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.engine import Engine
 
 
-def set_up_daemon(engine: Engine, loaded: LoadedConfig, stays: DaemonMode | None, *, follows: bool) -> None:
+def set_up_daemon(
+    engine: Engine, loaded: LoadedConfig, stays: DaemonMode | None, progress: ProgressReporter, *, follows: bool
+) -> None:
     """Leave the agent that stays what it goes by, and bring it here, or take it away."""
     if follows and not supports_management(stored_daemon_config()):
         # With Arc, a service principal is its operator's, and was perhaps given for this one run.
@@ -32,11 +32,11 @@ def set_up_daemon(engine: Engine, loaded: LoadedConfig, stays: DaemonMode | None
     if (follows or context.is_managed()) and (
         unexpected := ignored_settings_warning(loaded.config, stored_daemon_config(), stays)
     ):
-        terminal.print_warning(unexpected)
+        progress.warning(unexpected)
     if stays is DaemonMode.AS_A_SERVICE:
-        told = install_service(engine)
-        if told.result != JobStatus.DONE.value:
-            terminal.print_warning(told.message)
+        told = self_update.install_service(engine)
+        if not told.is_done:
+            progress.warning(told.message)
 
 
 def stored_daemon_config() -> NodeConfig | None:
@@ -62,19 +62,6 @@ def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None, stays
         f"This run went by settings that are not in {CURRENT_CONFIG} (--config, --set or the environment). The agent "
         "that stays does not know them, and brings back what its resource says."
     )
-
-
-def install_service(engine: Engine) -> JobResult:
-    """Bring the agent's own service and version to this machine; whoever calls must not be part of that service."""
-    workshop = engine.stager = StoreProgramStager(engine.config)
-    try:
-        if self_update.is_due(engine.host, engine.config):
-            return self_update.update_agent(engine)
-        for component in ordered_agent_components(engine.config):
-            engine.apply(component)
-        return JobResult("update", JobStatus.DONE.value)
-    finally:
-        workshop.close()
 
 
 def check_management(config: NodeConfig, node: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import context, terminal, terminal_progress
+from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap import cluster_discovery, prerequisites
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
 from aks_flex_node.agent.bootstrap.service_install import check_management, set_up_daemon
@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 
 def bootstrap_node(
     given: ConfigSelection,
-    skip: Sequence[str],
+    progress: ProgressReporter,
+    *,
+    skip: Sequence[str] = (),
     components: Sequence[Component] | None = None,
     stays: DaemonMode | None = None,
 ) -> NodeConfig:
@@ -59,13 +61,13 @@ def bootstrap_node(
     with exclusive():  # from the first look on: what is kept here may be about to change
         config_store.finish_interrupted(RealHost())
         loaded, bundle = context.load_or_fetch_config(given)
-        complete, found = prerequisites.discover_cluster(loaded.config)
+        complete, found = prerequisites.discover_cluster(loaded.config, progress)
         loaded = replace(loaded, config=complete)
         follows = loaded.config.continuous_monitoring and stays in {DaemonMode.HERE, DaemonMode.AS_A_SERVICE}
-        engine = _checked_engine(loaded, follows=follows, fetched=given.url is not None)
+        engine = _checked_engine(loaded, progress, follows=follows, fetched=given.url is not None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         rebuild_ledger(engine)
-        run_preflight(engine, skip, components)
+        run_preflight(engine, progress, skip, components)
         initialize(engine, ProgressReporter())  # the log is in a directory of its own
         if found:
             cluster_discovery.store_facts(engine.host, found)
@@ -74,25 +76,25 @@ def bootstrap_node(
             config_store.save_fetched(engine.host, bundle, given.url)  # from here on, the next run needs no URL
         context.open_log_file(engine)
         with _explain_refused_token(engine):
-            node = _run_join(engine, components or SEQUENCE, loaded)
+            node = _run_join(engine, components or SEQUENCE, loaded, progress)
         engine.host.do(WriteFile(APPLIED_CONFIG, config_store.applied_config_text(loaded.config).encode(), 0o600))
-        set_up_daemon(engine, loaded, stays, follows=follows)
+        set_up_daemon(engine, loaded, stays, progress, follows=follows)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
-    terminal.print_message(f"{what} ({took:.1f} s).")
+    progress.message(f"{what} ({took:.1f} s).")
     if follows and stays is DaemonMode.AS_A_SERVICE:
-        terminal.print_message(
+        progress.message(
             "aks-flex-node.service follows its configuration from now on; `aks-flex-node status` shows it."
         )
     return loaded.config
 
 
-def _checked_engine(loaded: LoadedConfig, *, follows: bool, fetched: bool) -> Engine:
+def _checked_engine(loaded: LoadedConfig, progress: ProgressReporter, *, follows: bool, fetched: bool) -> Engine:
     """An engine for a configuration that this machine can take."""
     if not context.has_credentials(loaded.config):
         loader.check_join(loaded.config)
     for warning in loaded.warnings:
-        terminal.print_warning(warning)
+        progress.warning(warning)
     engine = context.make_engine(loaded.config)
     if follows:
         check_management(loaded.config, context.node_name(engine))
@@ -103,21 +105,21 @@ def _checked_engine(loaded: LoadedConfig, *, follows: bool, fetched: bool) -> En
     return engine
 
 
-def _run_join(engine: Engine, components: Sequence[Component], loaded: LoadedConfig) -> Node | None:
-    workshop = StoreProgramStager(engine.config)
-    engine.stager = workshop
+def _run_join(
+    engine: Engine, components: Sequence[Component], loaded: LoadedConfig, progress: ProgressReporter
+) -> Node | None:
+    stager = StoreProgramStager(engine.config)
+    engine.stager = stager
     name = engine.machine.node_name(engine.config)
     try:
-        with terminal_progress.show_progress(workshop.transfers) as watcher:
-            proof = LiveNodeReadiness(engine.host, engine.config, name, watcher.note)
-            stages = prerequisites.prerequisite_stages(engine, watcher.note) if components is SEQUENCE else []
-            again = lambda: context.read_known_machine(engine.host, engine.config)  # noqa: E731
-            join = NodeJoin(
-                engine, proof, watcher, stages, again, prerequisites.provider_announcement(engine, loaded)
-            )
-            return join.run(components)
+        with progress.show_transfers(stager.transfers):
+            readiness = LiveNodeReadiness(engine.host, engine.config, name, progress.note)
+            stages = prerequisites.prerequisite_stages(engine, progress.note) if components is SEQUENCE else []
+            reread = lambda: context.read_known_machine(engine.host, engine.config)  # noqa: E731
+            announce = prerequisites.provider_announcement(engine, loaded)
+            return NodeJoin(engine, readiness, progress, stages, reread, announce).run(components)
     finally:
-        workshop.close()
+        stager.close()
 
 
 @contextmanager
@@ -181,7 +183,9 @@ def cluster_path(config: NodeConfig) -> str:
     return "/".join(resolved.target_cluster(config) or ())
 
 
-def run_preflight(engine: Engine, skip: Sequence[str], components: Sequence[Component] | None = None) -> None:
+def run_preflight(
+    engine: Engine, progress: ProgressReporter, skip: Sequence[str], components: Sequence[Component] | None = None
+) -> None:
     """Refuse before anything is changed what could not end well."""
     if "all" in skip:
         return
@@ -193,7 +197,7 @@ def run_preflight(engine: Engine, skip: Sequence[str], components: Sequence[Comp
     wrong = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
         if finding.severity == "warning" and not engine.ledger.exists:  # said before the first join, and not for ever
-            terminal.print_warning(f"{finding.message} ({finding.check})")
+            progress.warning(f"{finding.message} ({finding.check})")
     if wrong:
         lines = [f"{finding.check}: {finding.message} {finding.remedy}" for finding in wrong]
         raise MachineError(
@@ -206,21 +210,20 @@ def run_preflight(engine: Engine, skip: Sequence[str], components: Sequence[Comp
 PROVIDER_SECONDS = 5.0  # a resource provider takes a Node away within a second of its last word
 
 
-def unbootstrap_node(config: NodeConfig, *, keep_artifacts: bool, seconds: float) -> None:
+def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_artifacts: bool, seconds: float) -> None:
     start = time.monotonic()
     with exclusive():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         engine = context.make_engine(config)
-        farewell = _node_removal(engine.config, context.node_name(engine), seconds)
-        lines = terminal_progress.TerminalProgress()
-        back = prerequisites.azure_cleanups(engine, lines.note)
-        leave = Unbootstrap(engine, farewell, lines, keep_artifacts=keep_artifacts, azure_cleanups=back)
+        removal = _node_removal(engine.config, context.node_name(engine), seconds)
+        cleanups = prerequisites.azure_cleanups(engine, progress.note)
+        leave = Unbootstrap(engine, removal, progress, keep_artifacts=keep_artifacts, azure_cleanups=cleanups)
         remains = leave.run()
     for line in leave.left_on_purpose():
-        terminal.print_message(f"left on purpose: {line}")
+        progress.message(f"left on purpose: {line}")
     for line in leave.manual_commands:
         whom = "Azure" if line.startswith("az ") else "the cluster"
-        terminal.print_message(f"for somebody who may change {whom}: {line}")
+        progress.message(f"for somebody who may change {whom}: {line}")
     if remains:
         raise FlexError(
             "reset-incomplete",
@@ -228,7 +231,7 @@ def unbootstrap_node(config: NodeConfig, *, keep_artifacts: bool, seconds: float
             "Run the same command again: it goes on where it stopped.",
             again=True,
         )
-    terminal.print_message(
+    progress.message(
         f"This machine is no longer a node, and nothing of it was found ({time.monotonic() - start:.1f} s)."
     )
 
@@ -241,18 +244,16 @@ def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval 
     return NodeRemoval(node_api(config), node, seconds, patience)
 
 
-def print_unbootstrap_plan(config: NodeConfig) -> None:
-    """What a reset would do, found out by doing it to nothing."""
+def plan_unbootstrap(config: NodeConfig) -> list[str]:
+    """What an unbootstrap would do, in lines; found out by doing it to a host that only records."""
     real = context.make_engine(config)
     host = DryHost(real.host)
     engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
     Unbootstrap(engine, None, ProgressReporter()).run()
-    if _node_removal(real.config, context.node_name(real), 0):
-        terminal.print_line(f"drain and cordon node {context.node_name(real)}, and say that it left")
-    own = {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
-    shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.path in own)]
-    lines = [*(str(action) for action in shown), *prerequisites.describe_azure_cleanup(real.host, config)]
-    for line in lines:
-        terminal.print_line(line)
-    if not lines:
-        terminal.print_line("Nothing to do.")
+    name, own = context.node_name(real), {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
+    leaves = _node_removal(real.config, name, 0) is not None
+    return [
+        *([f"drain and cordon node {name}, and say that it left"] if leaves else []),
+        *(str(action) for action in host.done if not (isinstance(action, WriteFile) and action.path in own)),
+        *prerequisites.describe_azure_cleanup(real.host, config),
+    ]

@@ -43,7 +43,7 @@ def root(
 def version(json: Json = False) -> None:
     """Print the version."""
     if json:
-        from aks_flex_node.agent import terminal
+        from aks_flex_node.agent.cli import terminal
 
         terminal.print_json({"version": __version__})
     else:
@@ -74,7 +74,7 @@ _register()
 
 
 def _end(error: FlexError) -> NoReturn:
-    from aks_flex_node.agent.terminal import print_error
+    from aks_flex_node.agent.cli.terminal import print_error
 
     print_error(error)
     sys.exit(error.exit_code)

@@ -11,9 +11,7 @@ from aks_flex_node.agent.cli.options import Config, Json, Sets, Yes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.agent.reconcile.node_state import Phase
 
 HELP = "Register this machine with Azure Arc, look at it there, or take it back."
 
@@ -23,25 +21,15 @@ app = typer.Typer(help=HELP, no_args_is_help=True)
 @app.command()
 def register(config: Config = None, sets: Sets = None) -> None:
     """Register this machine with Azure Arc, give its identity its roles, and wait until they are in effect."""
-    from aks_flex_node.agent import context, terminal
-    from aks_flex_node.agent.arc.registration import ArcRegistration
-    from aks_flex_node.agent.bootstrap.join import initialize
-    from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.bootstrap import prerequisites
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
-    from aks_flex_node.agent.reconcile.node_state import Phase
-    from aks_flex_node.errors import FlexError
 
     context.require_root("register this machine")
     with exclusive():
         engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
-        initialize(engine, ProgressReporter())
-        _save_phase(engine, Phase.ARC_REGISTERING)
-        try:
-            ArcRegistration(engine, lambda text: terminal.print_message(f"  {text}")).run(afresh=True)
-        except FlexError as error:
-            _save_phase(engine, Phase.ARC_FAILED, step="arc", error=error.name, message=error.message)
-            raise
-        _save_phase(engine, Phase.ARC_REGISTERED)
+        prerequisites.register_with_arc(engine, lambda text: terminal.print_message(f"  {text}"))
     terminal.print_message("This machine is registered with Azure Arc.")
     _show(_status(engine))
 
@@ -49,7 +37,8 @@ def register(config: Config = None, sets: Sets = None) -> None:
 @app.command()
 def status(config: Config = None, json: Json = False) -> None:
     """Show how it stands with Azure Arc: exit 0 when this machine is connected, 1 when it is not."""
-    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.cli import terminal
 
     context.require_root(context.READ_STATUS)
     engine = _engine(config)
@@ -64,11 +53,11 @@ def status(config: Config = None, json: Json = False) -> None:
 @app.command()
 def unregister(config: Config = None, yes: Yes = False) -> None:
     """Take this machine out of Azure Arc: its roles, its resource in Azure, and azcmagent if we installed it."""
-    from aks_flex_node.agent import context, terminal
-    from aks_flex_node.agent.arc.registration import ArcRegistration
+    from aks_flex_node.agent import context
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
+    from aks_flex_node.agent.bootstrap import prerequisites
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
-    from aks_flex_node.agent.reconcile.node_state import Phase
 
     context.require_root("take this machine out of Azure Arc")
     engine = _engine(config)
@@ -77,29 +66,14 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
         terminal.print_message("Nothing to do: this machine was not registered with Azure Arc by aks-flex-node.")
         return
     if context.has_credentials(engine.config):
-        refuse_arc_in_use(engine.config)
+        prerequisites.refuse_arc_in_use(engine.config)
     if not yes:
         typer.confirm(f"Take {records.read().machine or 'this machine'} out of Azure Arc?", abort=True, err=True)
     with exclusive():
-        left = ArcRegistration(engine, lambda text: terminal.print_message(f"  {text}")).unregister()
-        _save_phase(engine, Phase.NOT_STARTED)
+        left = prerequisites.unregister_from_arc(engine, lambda text: terminal.print_message(f"  {text}"))
     for line in left:
         terminal.print_message(f"for somebody who may change it in Azure: {line}")
     terminal.print_message("This machine is no longer registered with Azure Arc by aks-flex-node.")
-
-
-def refuse_arc_in_use(config: NodeConfig) -> None:
-    """A node that has nothing else to show would lose its cluster, or its provider, when its token ends."""
-    from aks_flex_node.agent.config.resolved import kubelet_auth
-    from aks_flex_node.agent.identity.azure_sign_in import identity_kind
-    from aks_flex_node.errors import MachineError
-
-    if identity_kind(config) == "arc" and (kubelet_auth(config) == "exec" or config.continuous_monitoring):
-        raise MachineError(
-            "arc-in-use",
-            "This machine is a node that signs in as the machine that Azure Arc knows. Nothing was changed.",
-            "Take the node apart: `aks-flex-node unbootstrap` ends Arc, too. Or give it another identity first.",
-        )
 
 
 def _engine(config: Path | None) -> Engine:
@@ -116,18 +90,8 @@ def _status(engine: Engine) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.cli import terminal
 
     for name, value in found.items():
         text = "  ".join(f"{one} {how}" for one, how in value.items()) if isinstance(value, dict) else str(value)
         terminal.print_line(f"{name:<14} {text}".rstrip())
-
-
-def _save_phase(engine: Engine, phase: Phase, **changes: str) -> None:
-    """A node, or one in the making, is not set back by what is done about Arc."""
-    from aks_flex_node.agent.reconcile import node_state
-
-    file = f"{engine.config.paths.data_dir}/state.json"
-    known = node_state.read(engine.host, file)
-    if known.phase == node_state.Phase.NOT_STARTED.value or known.phase.startswith("Arc"):
-        node_state.write(engine.host, file, known.with_phase(phase, **changes))

@@ -22,7 +22,8 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Programs of
 @app.command("list")
 def list_(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """List the programs that this configuration needs, and whether they are here."""
-    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.components.catalog import SEQUENCE
     from aks_flex_node.agent.reconcile.observer import find_damage
 
@@ -56,8 +57,9 @@ def bundle(
     """
     from dataclasses import replace
 
-    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import context
     from aks_flex_node.agent.artifacts import make_bundle
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.components.catalog import SEQUENCE
     from aks_flex_node.agent.reconcile import program_stager
 
@@ -102,8 +104,9 @@ def clean(
     json: Json = False,
 ) -> None:
     """Remove what was downloaded. What is installed stays, unless `--old` says otherwise."""
-    from aks_flex_node.agent import context, garbage_collection, terminal
+    from aks_flex_node.agent import context, garbage_collection
     from aks_flex_node.agent.artifacts import clean_cache
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
     from aks_flex_node.agent.reconcile.program_stager import cache_dir
 

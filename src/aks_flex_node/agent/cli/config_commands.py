@@ -16,8 +16,9 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show
 @app.command()
 def validate(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Check the configuration, and name everything that is wrong with it at once. Changes nothing."""
-    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap import cluster_discovery
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.config import loader
     from aks_flex_node.agent.config.problems import InvalidConfigError, invalid_config_error
     from aks_flex_node.errors import ConfigError
@@ -57,7 +58,8 @@ def show_(
     json: Json = False,
 ) -> None:
     """Show every setting, and where its value came from. Secrets are masked."""
-    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.config.render import setting_rows
 
     found = setting_rows(context.load_config(context.ConfigSelection(config, tuple(sets or ()))), given_only=given)
@@ -77,7 +79,7 @@ def _text(value: object) -> str:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors and pipelines."""
-    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.config import render
 
     terminal.print_json(render.json_schema())
@@ -92,7 +94,7 @@ def init(
     """Begin a configuration: a commented file that says what to fill in."""
     import os
 
-    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.config.render import config_template
     from aks_flex_node.errors import CommandUsageError
 

@@ -23,6 +23,7 @@ from aks_flex_node.agent.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection, DaemonMode
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -50,7 +51,6 @@ def agent(
     Example: aks-flex-node agent --config-url 'https://rp.example:8443/configs/...#ca=sha256:...'
     """
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.cli import internal_commands
 
     stays = (
         context.DaemonMode.NOT
@@ -59,13 +59,12 @@ def agent(
         if foreground
         else context.DaemonMode.AS_A_SERVICE
     )
-    settings = _join(
-        context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback),
-        skip or [],
-        stays=stays,
-    )
+    given = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
+    settings = _join(given, skip or [], stays=stays)
     if settings.continuous_monitoring and stays is context.DaemonMode.HERE:
-        internal_commands.run_daemon()
+        from aks_flex_node.agent.daemon.controller import run_daemon
+
+        run_daemon()
 
 
 def bootstrap(
@@ -85,7 +84,8 @@ def bootstrap(
 
     Safe to run again: it does what is missing, restarts only what changed, and nothing when all is well.
     """
-    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.components import catalog
 
     if steps and json:
@@ -119,8 +119,8 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
 
 def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Compare this machine with its configuration: exit 0 when nothing differs, 1 when something does."""
-    from aks_flex_node.agent import context, terminal
-    from aks_flex_node.agent.cli import plan_output
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.cli import plan_output, terminal
     from aks_flex_node.agent.jobs.self_update import compared_components
     from aks_flex_node.agent.text import pluralize
 
@@ -152,17 +152,21 @@ def unbootstrap(
 
     Works from any half-done state, twice, and without a network.
     """
-    from aks_flex_node.agent import context, terminal
-    from aks_flex_node.agent.bootstrap.workflow import print_unbootstrap_plan, unbootstrap_node
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.bootstrap.workflow import plan_unbootstrap, unbootstrap_node
+    from aks_flex_node.agent.cli import terminal
+    from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
     context.require_root()
     settings, _ = context.load_config_or_default(context.ConfigSelection(config))
     if dry_run:
-        return print_unbootstrap_plan(settings)
+        for line in plan_unbootstrap(settings) or ["Nothing to do."]:
+            terminal.print_line(line)
+        return
     if not yes and not _agreed():
         terminal.print_message("Nothing was done.")
         raise typer.Exit(1)
-    return unbootstrap_node(settings, keep_artifacts=keep_artifacts, seconds=drain)
+    unbootstrap_node(settings, TerminalProgress(), keep_artifacts=keep_artifacts, seconds=drain)
 
 
 def _agreed() -> bool:
@@ -178,8 +182,7 @@ def _agreed() -> bool:
 
 
 def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -> None:
-    from aks_flex_node.agent import terminal
-    from aks_flex_node.agent.cli import plan_output
+    from aks_flex_node.agent.cli import plan_output, terminal
 
     plans = [engine.plan(component) for component in components]
     if json:
@@ -188,15 +191,16 @@ def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -
         terminal.print_line("Nothing to do.")
 
 
-def _join(  # type: ignore[no-untyped-def]
+def _join(
     given: ConfigSelection,
     skip: list[str],
     components: Sequence[Component] | None = None,
     stays: DaemonMode | None = None,
-):
+) -> NodeConfig:
     from aks_flex_node.agent.bootstrap.workflow import bootstrap_node
+    from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
-    return bootstrap_node(given, skip, components, stays)
+    return bootstrap_node(given, TerminalProgress(), skip=skip, components=components, stays=stays)
 
 
 def register(app: typer.Typer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent import terminal
+from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.reconcile.engine import distinct_actions
 from aks_flex_node.host.actions import WriteFile
 

@@ -18,13 +18,14 @@ SEVERITY_MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json: Json = False) -> None:
     """Check whether this machine can become a node: exit 0 when it can, 4 when something is in the way."""
-    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import context
     from aks_flex_node.agent import preflight as checks
     from aks_flex_node.agent.bootstrap import prerequisites
+    from aks_flex_node.agent.cli import terminal
+    from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
-    settings, _ = prerequisites.discover_cluster(
-        context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config
-    )
+    given = context.ConfigSelection(config, tuple(sets or ()))
+    settings, _ = prerequisites.discover_cluster(context.load_config(given).config, TerminalProgress())
     engine = context.make_engine(settings)
     situation = checks.build_context(engine.host, engine.config, engine.machine, engine.ledger)
     findings = checks.run_checks(situation, set(skip or ()))
@@ -53,7 +54,7 @@ def status(
 ) -> None:
     """Show how this node is: what the cluster says of it, versions, services, certificate, drift, last events."""
     from aks_flex_node.agent import status as facts
-    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.cli import terminal
 
     while True:
         found = facts.status(_engine(config))
@@ -78,7 +79,7 @@ def _engine(config: Path | None) -> Engine:
 
 
 def show_status(found: dict[str, Any]) -> None:
-    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.cli import terminal
 
     node, end = found["node"], found["certificate"]
     lines = [
@@ -135,7 +136,7 @@ def drift_summary(found: dict[str, Any]) -> str:
 def health(config: Config = None, json: Json = False) -> None:
     """Say whether this node is healthy: exit 0 when it is, 1 when it is not."""
     from aks_flex_node.agent import status as facts
-    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.cli import terminal
 
     wrong = facts.health_problems(facts.status(_engine(config)))
     if json:
@@ -151,7 +152,7 @@ def support_bundle(
 ) -> None:
     """Pack everything that helps to find out what is wrong into one archive, without any secret."""
     from aks_flex_node.agent import support_bundle as agent_support_bundle
-    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.cli import terminal
 
     engine = _engine(config)
     name = f"aks-flex-node-{engine.machine.hostname}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz"
@@ -167,7 +168,7 @@ def completion(
 
     Example: aks-flex-node completion bash > /etc/bash_completion.d/aks-flex-node
     """
-    from aks_flex_node.agent import terminal
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.errors import CommandUsageError
 
     if shell not in {"bash", "zsh", "fish"}:

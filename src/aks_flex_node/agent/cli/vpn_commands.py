@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aks_flex_node.agent.cli.options import Config, Json, Sets, Yes
-from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,25 +27,18 @@ def bootstrap_vpn(
     renew: Annotated[bool, typer.Option("--renew", help="Make a new certificate for this machine now.")] = False,
 ) -> None:
     """Connect this machine with the cluster's network by VPN; done already, it changes nothing."""
-    from aks_flex_node.agent import context, terminal
-    from aks_flex_node.agent.bootstrap.join import initialize
-    from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.bootstrap import prerequisites
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
     from aks_flex_node.agent.vpn import local_state
-    from aks_flex_node.agent.vpn.connection import VpnConnection
 
     context.require_root("connect this machine by VPN")
     with exclusive():
         engine = _engine(config, sets)
-        if not engine.config.azure.vpn.enabled:
-            raise ConfigError(
-                "vpn-not-enabled",
-                "The configuration wants no VPN (azure.vpn.enabled), so the next join would take it away again.",
-                "Set azure.vpn.enabled: true.",
-            )
-        initialize(engine, ProgressReporter())
-        context.open_log_file(engine)
-        VpnConnection(engine, terminal.print_message, make=auto_provision, adopt=adopt, renew=renew).run()
+        prerequisites.connect_vpn(
+            engine, terminal.print_message, auto_provision=auto_provision, adopt=adopt, renew=renew
+        )
     found = local_state.status(engine.host, engine.config)
     terminal.print_message(f"The VPN is up: this machine is {found.get('address')} behind {found.get('gateway')}.")
 
@@ -60,7 +52,8 @@ def _engine(config: Path | None, sets: Sequence[str] | None = None) -> Engine:
 @app.command()
 def status(config: Config = None, json: Json = False) -> None:
     """Show how the VPN is: exit 0 when it is connected or not wanted, 1 when it should be and is not."""
-    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.vpn import local_state
 
     context.require_root(context.READ_STATUS)
@@ -90,11 +83,12 @@ def remove(
     yes: Yes = False,
 ) -> None:
     """Take the VPN off this machine, and this machine off the gateway."""
-    from aks_flex_node.agent import context, terminal
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.bootstrap import prerequisites
+    from aks_flex_node.agent.cli import terminal
+    from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
     from aks_flex_node.agent.components.vpn import COMPONENT, record_file
     from aks_flex_node.agent.reconcile.lock import exclusive
-    from aks_flex_node.agent.vpn import disconnect
-    from aks_flex_node.agent.vpn.connection import VpnConnection
 
     context.require_root("take the VPN off this machine")
     settings, _ = context.load_config_or_default(context.ConfigSelection(config))
@@ -103,36 +97,16 @@ def remove(
     if not known and not gateway:
         terminal.print_message("Nothing to do: this machine has no VPN of aks-flex-node.")
         return
-    refuse_vpn_in_use(engine)
+    prerequisites.refuse_vpn_in_use(engine)
     if not yes:
         typer.confirm("The cluster may not be reachable from here any more. Go on?", abort=True, err=True)
     with exclusive():
-        connection = VpnConnection(engine, terminal.print_message)
-        if gateway:
-            disconnect.remove_gateway(connection.book, engine.config, connection.world, terminal.print_message)
-        left = connection.remove_from_azure()
-        engine.remove(COMPONENT, terminal.print_warning)
-        connection.reset_phase()
+        left = prerequisites.remove_vpn(engine, TerminalProgress(), gateway=gateway)
     for line in left:
         terminal.print_line(line)
     if engine.config.azure.vpn.enabled:
         terminal.print_message(
             "The next join, or the agent that stays, brings it back, unless azure.vpn.enabled is false."
-        )
-
-
-def refuse_vpn_in_use(engine: Engine) -> None:
-    """A node that is to be behind the VPN would be lost without it."""
-    from aks_flex_node.agent.reconcile import node_state
-    from aks_flex_node.errors import MachineError
-
-    known = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json")
-    if known.phase == node_state.Phase.NODE_JOINED.value and engine.config.azure.vpn.enabled:
-        raise MachineError(
-            "vpn-in-use",
-            f"Node {known.node} reaches its cluster through this VPN, and would be lost without it.",
-            "End the node: `aks-flex-node unbootstrap`, which takes the VPN away, too. Or let it reach the cluster "
-            "in another way first: azure.vpn.enabled false, and `bootstrap`.",
         )
 
 

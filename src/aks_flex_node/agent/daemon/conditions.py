@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node import __version__
 from aks_flex_node.agent.config.secret import MASK, redact
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult
 from aks_flex_node.agent.provider.poll_result import ProviderState
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ReportInput:
     next_version: str = ""  # the one that is wanted and is not
     last_update: JobResult | None = None  # of the last update
     failed_update: JobResult | None = None  # the version that was tried and did not work, as long as it is wanted
-    running_job: str = ""  # the work that is under way
+    running_job: JobKind | None = None  # the work that is under way
     conflicts: tuple[str, ...] = ()  # subjects that somebody else changes again and again
     agent_failure: str = ""  # why a new version of the agent did not run
     vpn_failure: JobResult | None = None  # of the last look after the tunnel, if that failed
@@ -91,7 +91,7 @@ def _ready(sight: NodeHealth) -> dict[str, str]:
 
 def _config_applied(situation: ReportInput) -> dict[str, str]:
     name, wanted = "ConfigApplied", situation.next_version
-    if situation.running_job == "update":
+    if situation.running_job is JobKind.UPDATE:
         what = f"Configuration {wanted}" if wanted else "The new configuration"
         return _condition(name, False, "InProgress", f"{what} is being applied.")
     if not wanted:
@@ -99,7 +99,7 @@ def _config_applied(situation: ReportInput) -> dict[str, str]:
             name, True, "Applied", f"Configuration {situation.current_version or 'of the join'} is in effect."
         )
     outcome = situation.failed_update or situation.last_update
-    if outcome is None or outcome.version not in {"", wanted} or outcome.result == JobStatus.DONE.value:
+    if outcome is None or outcome.version not in {"", wanted} or outcome.is_done:
         return _condition(name, False, "Pending", f"Configuration {wanted} is about to be applied.")
     return _condition(name, False, outcome.reason or "Failed", _result_text(outcome))
 
@@ -159,7 +159,7 @@ def render_metrics(notes: DaemonState, sight: NodeHealth, report: dict[str, Any]
 
     version = report.get("agentVersion", "")
     say("info", "The agent.", {f'{{version="{version}"}}': 1})
-    standings = {f'{{standing="{each.value}"}}': float(each.value == notes.standing) for each in ProviderState}
+    standings = {f'{{standing="{each.value}"}}': float(each is notes.standing) for each in ProviderState}
     say("standing", "How it stands with the resource provider: 1 for the one that holds.", standings)
     conditions = {f'{{type="{each["type"]}"}}': float(each["status"] == "True") for each in report["conditions"]}
     say("condition", "Conditions of the node: 1 when one holds.", conditions)

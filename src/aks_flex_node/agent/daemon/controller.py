@@ -9,27 +9,27 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
 import socket
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import JOB_RESULT
-from aks_flex_node.agent.daemon import daemon_state as kept
-from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
-from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
-from aks_flex_node.agent.daemon.scheduler import CONNECT, LEAVE, RECOVER, REPAIR, UPDATE, JobHistory, next_job
-from aks_flex_node.agent.daemon.status_reporter import StatusReporter
+from aks_flex_node.agent import context
+from aks_flex_node.agent.components.agent import DAEMON_LOCK, JOB_RESULT
+from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
+from aks_flex_node.agent.daemon.session import FilesChanged, PollEvent, Session, StopRequest, open_session
 from aks_flex_node.agent.jobs import job_result
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult
 from aks_flex_node.agent.jobs.runner import JobRunner
-from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
-from aks_flex_node.agent.reconcile.lock import is_held
+from aks_flex_node.agent.managed_node import open_managed_node
+from aks_flex_node.agent.reconcile.lock import exclusive, is_held
+from aks_flex_node.errors import BusyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.daemon.managed_node import ManagedNode
+    from aks_flex_node.agent.daemon.session import ControllerEvent
 
 
 HEALTH_SECONDS = 30.0  # between two looks at the node, its services and its certificate
@@ -38,28 +38,26 @@ DRIFT_MIN_SECONDS = 5.0  # between two looks at everything, however often somebo
 MAX_WAIT_SECONDS = 15.0
 
 
-@dataclass(frozen=True)
-class PollEvent:
-    result: PollResult
-    credentials: str
-
-
-@dataclass(frozen=True)
-class FilesChanged:
-    paths: frozenset[str]
-
-
-@dataclass(frozen=True)
-class StopRequest:
-    pass
-
-
-ControllerEvent: TypeAlias = "PollEvent | FilesChanged | JobResult | StopRequest"
+def run_daemon() -> None:
+    """Runs the daemon in this process until systemd, or somebody at a terminal, says stop."""
+    context.require_root("follow a node's configuration")
+    context.require_node()
+    if is_held(DAEMON_LOCK):
+        raise BusyError(
+            "already-following",
+            "Another aks-flex-node follows the configuration of this machine already.",
+            "`systemctl status aks-flex-node` shows it; stop it first to follow in the foreground.",
+        )
+    with exclusive(DAEMON_LOCK):
+        controller = Controller(lambda on_event: open_session(open_managed_node(), on_event), SystemdNotifier())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: controller.stop())
+        controller.run()
 
 
 @dataclass
 class Controller:
-    open_node: Callable[[], ManagedNode]  # anew after each change of the configuration
+    open_session: Callable[[Callable[[ControllerEvent], None]], Session]  # after each change of configuration
     notifier: SystemdNotifier
     is_busy: Callable[[], bool] = is_held  # somebody is at work by hand
     clock: Callable[[], float] = time.monotonic
@@ -67,6 +65,12 @@ class Controller:
         default_factory=queue.SimpleQueue
     )  # the kind that signals may put into
     history: JobHistory = field(default_factory=JobHistory.empty)
+    session: Session = field(init=False)
+    runner: JobRunner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.session = self.open_session(self.events.put)
+        self.runner = JobRunner(self.session.node.host, self.session.node.program, self.events.put)
 
     def run(self) -> None:
         """Until somebody says stop."""
@@ -76,74 +80,41 @@ class Controller:
         self.shut_down()
 
     def start(self) -> None:
-        self._open()
-        self.works = JobRunner(self.site.host, self.site.program, self.events.put)
-        if not self.works.adopt_running() and (known := job_result.read_result(self.site.host, JOB_RESULT)):
+        node = self.session.node
+        self.session.start()
+        if not self.runner.adopt_running() and (known := job_result.read_result(node.host, JOB_RESULT)):
             self._record_result(known)  # what did not work in an earlier life would not work in this one
         self.notifier.ready()
-        self.site.log_event("following", f"following the configuration at {self.site.provider.endpoint.origin}")
+        node.log_event("following", f"following the configuration at {node.provider.endpoint.origin}")
 
     def shut_down(self) -> None:
         self.notifier.stopping()
-        self._close()
+        self.session.close()
 
     def stop(self) -> None:
         self.events.put(StopRequest())
 
-    def _open(self) -> None:
-        """Begin to watch and to ask, as the configuration in effect says."""
-        site = self.site = self.open_node()
-        self.notes = kept.read(site.host, site.state_file)
-        site.restore(self.notes)
-        self._missed = 0
-        self._gone: float | None = None  # when the provider first said that our resource is gone
-        self._deleted = False
-        self._look_due = self._drift_due = self._drift_soonest = 0.0
-        accepting = ConfigReceiver(
-            site.host, site.provider, self._queue_poll, site.probe_provider, site.newest_version()
-        )
-        self.accepting = accepting
-        settings = site.config.provider
-        pace = PollBackoff(settings.poll_seconds)
-        self.poller = Poller(
-            site.provider,
-            pace,
-            lambda: 0 if accepting.has_pending_credentials else settings.wait_seconds,
-            lambda: accepting.newest_version,
-            accepting.handle,
-            lambda verdict: self._queue_poll(verdict, self.notes.credentials),
-        )
-        self.teller = StatusReporter(site.provider)
-        self.poller.start()
-        self.teller.start()
-        site.watch(lambda paths: self.events.put(FilesChanged(paths)))
-
-    def _close(self) -> None:
-        self.accepting.close()
-        self.poller.stop()
-        self.teller.stop()
-        self.site.close()
-
-    def _queue_poll(self, verdict: PollResult, credentials: str) -> None:
-        self.events.put(PollEvent(verdict, credentials))
+    def _reopen(self) -> None:
+        """Goes on as the configuration says that is in effect now."""
+        self.session.close()
+        self.session = self.open_session(self.events.put)
+        self.session.start()
 
     def reconcile(self) -> bool:
         """Take the next thing that happened, or what is due, and decide."""
         event: ControllerEvent | None = None
         with contextlib.suppress(queue.Empty):
             event = self.events.get(timeout=self.seconds_until_due)
-        if isinstance(event, StopRequest) or self.site.is_unbootstrapped:
+        if isinstance(event, StopRequest) or self.session.node.versions.has_left:
             return False
         if event:
             self._handle(event)
-        if self.poller.is_stuck:
-            self.site.log_event(
-                "poller-hangs", "The provider has not been asked for too long: all begins anew.", "error"
-            )
-            self._close()
-            self._open()
+        if self.session.poller.is_stuck:
+            message = "The provider has not been asked for too long: all begins anew."
+            self.session.node.log_event("poller-hangs", message, "error")
+            self._reopen()
         self._check_health()
-        if not self.works.running:
+        if not self.runner.running:
             self._check_drift()
             self._start_next_job()
         self._report_status()
@@ -151,125 +122,95 @@ class Controller:
 
     @property
     def seconds_until_due(self) -> float:
-        """Seconds until there is something to look at. For drift nobody looks while a work is under way."""
-        due = self._look_due if self.works.running else min(self._look_due, self._drift_due)
+        """Seconds until there is something to look at. For drift nobody looks while a job runs."""
+        session = self.session
+        due = session.health_due if self.runner.running else min(session.health_due, session.drift_due)
         return max(0.0, min(due - self.clock(), MAX_WAIT_SECONDS))
 
     def _handle(self, event: PollEvent | FilesChanged | JobResult) -> None:
+        session = self.session
         match event:
-            case PollEvent(verdict, credentials):
-                self._handle_poll(verdict, credentials)
+            case PollEvent():
+                self._handle_poll(event)
             case FilesChanged():
-                soon = max(self.clock() + SETTLE_SECONDS, self._drift_soonest)
-                self._drift_due = min(self._drift_due, soon)
+                soon = max(self.clock() + SETTLE_SECONDS, session.drift_earliest)
+                session.drift_due = min(session.drift_due, soon)
             case JobResult():
                 self._handle_result(event)
 
-    def _handle_poll(self, verdict: PollResult, credentials: str) -> None:
-        before = self.notes.standing
-        self.notes = replace(self.notes.with_provider_state(verdict.state, verdict.message), credentials=credentials)
-        if verdict.is_ok:
-            self.notes = replace(self.notes, asked=kept.now(), seen=self.accepting.newest_version)
-        if self.notes.standing != before:
-            level = "info" if verdict.is_ok else "warning"
-            self.site.log_event("standing", f"{self.notes.standing}: {verdict.message}".rstrip(": "), level)
-        if verdict.changed:
-            self.history.forget(UPDATE)
-            self.site.log_event("seen", f"configuration {verdict.version} is new", configVersion=verdict.version)
-        self._track_deletion(verdict)
-        self.site.confirm_agent_version()
-
-    def _track_deletion(self, verdict: PollResult) -> None:
-        """It takes two such answers in a row, an interval apart: what happens then cannot be taken back."""
-        if verdict.state is not ProviderState.DELETED:
-            self._gone, self._deleted = None, False
-        elif self._gone is None:
-            self._gone = self.clock()
-        elif self.clock() - self._gone >= self.site.config.provider.poll_seconds:
-            self._deleted = True
+    def _handle_poll(self, event: PollEvent) -> None:
+        session, result, before = self.session, event.result, self.session.state.standing
+        session.record_poll(event, self.clock())
+        if result.state is not before:
+            level = "info" if result.is_ok else "warning"
+            session.node.log_event("standing", f"{result.state.value}: {result.message}".rstrip(": "), level)
+        if result.changed:
+            self.history.forget(JobKind.UPDATE)
+            message = f"configuration {result.version} is new"
+            session.node.log_event("seen", message, configVersion=result.version)
 
     def _record_result(self, outcome: JobResult) -> None:
         self.history.record(outcome, self.clock())
-        if outcome.kind == UPDATE and outcome.result == JobStatus.DONE.value:
-            self.notes = replace(self.notes, applied=outcome.at)
+        if outcome.kind is JobKind.UPDATE and outcome.is_done:
+            self.session.state = replace(self.session.state, applied=outcome.at)
 
     def _handle_result(self, outcome: JobResult) -> None:
-        self.works.clear()
-        level = "info" if outcome.result == JobStatus.DONE.value else "warning"
-        self.site.log_event(
-            "work-ended",
-            f"{outcome.kind} {outcome.result}: {outcome.message}".rstrip(": "),
-            level,
-            kind=outcome.kind,
-            result=outcome.result,
-            reason=outcome.reason,
-        )
+        self.runner.clear()
+        level = "info" if outcome.is_done else "warning"
+        fields = {"kind": str(outcome.kind), "result": str(outcome.result), "reason": outcome.reason}
+        self.session.node.log_event("work-ended", str(outcome), level, **fields)
         self._record_result(outcome)
-        self._save()
-        self._close()
-        self._open()  # also what did not succeed may have changed what is in effect
-        done = outcome.result == JobStatus.DONE.value
-        if done and outcome.kind == UPDATE and self.site.has_unfinished_update():
-            self.history.postpone(UPDATE, self.clock())  # it did what it could, and would not do more at once
+        self.session.save()
+        self._reopen()  # also what did not succeed may have changed what is in effect
+        if outcome.is_done and outcome.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):
+            self.history.postpone(JobKind.UPDATE, self.clock())  # it did what it could, and would not do more at once
 
     def _check_health(self) -> None:
-        """How the node is, is told also while a work is under way; what it has lost then may be the work's doing."""
-        now = self.clock()
-        if now < self._look_due:
+        """How the node is, is told also while a job runs; what it has lost then may be the job's doing."""
+        session, now = self.session, self.clock()
+        if now < session.health_due:
             return
-        self._look_due = now + HEALTH_SECONDS
-        self.site.refresh_health()
-        if self.site.health.failed_services:
-            self._drift_due = min(self._drift_due, now)  # somebody may have stopped it
-        self._missed = self._missed + 1 if self.site.health.recovery_reason and not self.works.running else 0
-        if self._missed == 1:
-            self._look_due = now + HEALTH_SECONDS / 12  # to be sure, soon
+        session.health_due = now + HEALTH_SECONDS
+        session.health = session.node.check_health()
+        if session.health.failed_services:
+            session.drift_due = min(session.drift_due, now)  # somebody may have stopped it
+        lost = session.health.recovery_reason and not self.runner.running
+        session.losses = session.losses + 1 if lost else 0
+        if session.losses == 1:
+            session.health_due = now + HEALTH_SECONDS / 12  # to be sure, soon
 
     def _check_drift(self) -> None:
-        now = self.clock()
-        if now < self._drift_due:
+        session, now = self.session, self.clock()
+        if now < session.drift_due:
             return
-        self._drift_due, self._drift_soonest = now + self.site.config.agent.drift_seconds, now + DRIFT_MIN_SECONDS
-        fresh = self.site.detect_drift()
-        count = len(fresh)
-        self.notes = replace(
-            self.notes,
-            drift=tuple(one.description for one in self.site.drift),
-            drifts=self.notes.drifts + count,
-            drifted=kept.now() if count else self.notes.drifted,
-        )
+        session.drift_due = now + session.node.config.agent.drift_seconds
+        session.drift_earliest = now + DRIFT_MIN_SECONDS
+        fresh = session.drift.check()
+        session.record_drift(fresh)
         for one in fresh:
-            self.site.log_event("drift", one.description, "warning", component=one.component, diff=one.diff)
+            session.node.log_event("drift", one.description, "warning", component=one.component, diff=one.diff)
 
     def _start_next_job(self) -> None:
         if self.is_busy():
             return
-        wants = self.site.scheduler_input(deleted=self._deleted, lost=self._missed >= 2)
-        kind = next_job(wants, self.history, self.clock())
-        if not kind:
+        session = self.session
+        wants = scheduler_input(
+            session.node, session.drift, deleted=session.deleted, credentials_lost=session.losses >= 2
+        )
+        job = next_job(wants, self.history, self.clock())
+        if job is None:
             return
-        words = self.site.job_arguments(kind)
-        if self.works.start(kind, words):
-            self.site.log_event("work-begins", _JOB_MESSAGES[kind], kind=kind)
+        words = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
+        if self.runner.start(job.kind, words):
+            session.node.log_event("work-begins", job.start_message, kind=str(job.kind))
 
     def _report_status(self) -> None:
-        self.teller.update(self.site.report(self.notes, self.history, self.works.running))
-        self._save()
-        self.notifier.alive(
-            f"{self.notes.standing}{f', {self.works.running} under way' if self.works.running else ''}"
-        )
-
-    def _save(self) -> None:
-        self.site.save(self.notes)
-
-
-_JOB_MESSAGES = {
-    CONNECT: "the tunnel to the cluster's network is being seen to",
-    LEAVE: "the resource is deleted: this machine leaves the cluster",
-    UPDATE: "the new configuration is being applied",
-    RECOVER: "this node is being recovered",
-    REPAIR: "what has changed by hand is being repaired",
-}
+        session, running = self.session, self.runner.running
+        report = session.report(self.history, running)
+        session.save_metrics(report)
+        session.reporter.update(report)
+        session.save()
+        self.notifier.alive(f"{session.state.standing.value}{f', {running} under way' if running else ''}")
 
 
 class SystemdNotifier:

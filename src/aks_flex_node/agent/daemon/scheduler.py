@@ -1,51 +1,45 @@
-"""Decides which job runs next, and when a failed one is retried. Pure."""
+"""Decides which job runs next, and when a failed one is retried."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.jobs.job_result import JobStatus
+from aks_flex_node.agent.components.agent import UPDATE_JOURNAL
+from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
+from aks_flex_node.agent.config.config_store import JOURNAL_FILE
+from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.jobs.registry import JOBS, Job, SchedulerInput
+from aks_flex_node.agent.jobs.update import admission
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.errors import MachineError
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.jobs.job_result import JobResult
+    from aks_flex_node.agent.config.models import MaintenanceWindow
+    from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
+    from aks_flex_node.agent.managed_node import ManagedNode
 
-RETRY_SECONDS = (60.0, 120.0, 300.0, 900.0, 1800.0)  # seconds after a work that failed, and after the next
+RETRY_SECONDS = (60.0, 120.0, 300.0, 900.0, 1800.0)  # seconds after a job that failed, and after the next
 REFUSED_RETRY_SECONDS = 3600.0  # the cluster may have become newer
-LEAVE, UPDATE, RECOVER, REPAIR, CONNECT = "leave", "update", "recover", "repair", "connect"
-
-
-@dataclass(frozen=True)
-class SchedulerInput:
-    """What is known at one moment."""
-
-    deleted: bool = False  # twice, an interval apart
-    unbootstrapping: bool = False  # it has begun to leave, and was stopped half-way
-    may_unbootstrap: bool = True  # agent.unbootstrapOnDelete
-    next_version: str = ""  # the version that waits to be taken
-    unfinished: bool = False  # an update was stopped half-way, or the agent's own version is still to come
-    window_open: bool = True  # the maintenance window is open
-    credentials_lost: bool = False  # the node cannot speak to its cluster any more
-    drifted: bool = False
-    repair_enabled: bool = True  # driftPolicy
-    paused: bool = False
-    vpn_due: bool = False  # the certificate of the tunnel to the cluster is about to end, or another tunnel is meant
 
 
 @dataclass
 class JobHistory:
-    """What became of each kind of work, and when it may be tried again."""
+    """The last result of each kind of job, and when it may be tried again."""
 
-    results: dict[str, JobResult]
-    failures: dict[str, int]
-    due: dict[str, float]
+    results: dict[JobKind, JobResult]
+    failures: dict[JobKind, int]
+    due: dict[JobKind, float]
 
     @classmethod
     def empty(cls) -> JobHistory:
         return cls({}, {}, {})
 
     def record(self, outcome: JobResult, now: float) -> None:
-        kind, result = outcome.kind, JobStatus(outcome.result)
+        kind, result = outcome.kind, outcome.result
         self.results[kind] = outcome
         if result is JobStatus.DONE:
             self.failures.pop(kind, None)
@@ -57,45 +51,61 @@ class JobHistory:
         elif result is JobStatus.FAILED:
             self.postpone(kind, now)
 
-    def postpone(self, kind: str, now: float) -> None:
+    def postpone(self, kind: JobKind, now: float) -> None:
         """Not at once again, and less and less often."""
         count = self.failures.get(kind, 0)
         self.failures[kind] = count + 1
         self.due[kind] = now + RETRY_SECONDS[min(count, len(RETRY_SECONDS) - 1)]
 
-    def is_due(self, kind: str, now: float) -> bool:
+    def is_due(self, kind: JobKind, now: float) -> bool:
         return now >= self.due.get(kind, 0.0)
 
-    def forget(self, kind: str) -> None:
+    def forget(self, kind: JobKind) -> None:
         """It is about something else now."""
         for each in (self.results, self.failures, self.due):
             each.pop(kind, None)
 
 
-def next_job(wants: SchedulerInput, memory: JobHistory, now: float) -> str:
-    """The kind of work that comes next; nothing when all is well, or nothing can be done now."""
-    if (wants.unbootstrapping or (wants.deleted and wants.may_unbootstrap)) and memory.is_due(LEAVE, now):
-        return LEAVE
-    if wants.deleted or wants.unbootstrapping:
-        return ""  # nobody repairs what is being taken apart
-    wanted = {
-        UPDATE: _is_update_due(wants, memory),
-        RECOVER: wants.credentials_lost,
-        REPAIR: wants.drifted and wants.repair_enabled and not wants.paused,
-        CONNECT: wants.vpn_due,  # paused or not: without it the node would be lost
-    }
-    return next((kind for kind, is_wanted in wanted.items() if is_wanted and memory.is_due(kind, now)), "")
+def next_job(wants: SchedulerInput, history: JobHistory, now: float) -> Job | None:
+    """The job that comes next; None when all is well, or nothing can be done now."""
+    leaving = wants.deleted or wants.unbootstrapping  # nobody repairs what is being taken apart
+    candidates = (job for job in JOBS if job.while_leaving or not leaving)
+    wanted = (job for job in candidates if job.is_wanted(wants, history.results.get(job.kind)))
+    return next((job for job in wanted if history.is_due(job.kind, now)), None)
 
 
-def _is_update_due(wants: SchedulerInput, memory: JobHistory) -> bool:
-    outcome = memory.results.get(UPDATE)
-    if wants.unfinished or not wants.next_version:
-        return wants.unfinished
-    if outcome is None or outcome.version != wants.next_version:
+def scheduler_input(
+    node: ManagedNode, drift: DriftMonitor, *, deleted: bool, credentials_lost: bool
+) -> SchedulerInput:
+    """What is known of the node at this moment."""
+    config, versions = node.config, node.versions
+    policy = versions.desired_config(config).update_policy  # what is to come says when it may
+    return SchedulerInput(
+        deleted=deleted,
+        unbootstrapping=node_state.read(node.host, f"{config.paths.data_dir}/state.json").phase is Phase.RESETTING,
+        may_unbootstrap=config.agent.unbootstrap_on_delete,
+        next_version=versions.next,
+        unfinished=has_unfinished_update(node),
+        window_open=_is_window_open(policy.maintenance_window, node.now()),
+        credentials_lost=credentials_lost,
+        drifted=bool(drift.repairable_subjects),
+        repair_enabled=config.drift_policy == "repair",
+        paused=policy.paused,
+        vpn_due=drift.vpn_due,
+    )
+
+
+def has_unfinished_update(node: ManagedNode) -> bool:
+    """Whether a job was stopped half-way, or the agent's own version is still to come."""
+    if any(node.host.look(path) is not None for path in (UPDATE_JOURNAL, JOURNAL_FILE)):
         return True
-    may_again = {
-        JobStatus.WAITS: wants.window_open and not wants.paused,
-        JobStatus.FAILED: outcome.again,
-        JobStatus.REFUSED: outcome.again,  # the cluster may have become newer
-    }
-    return may_again.get(JobStatus(outcome.result), False)
+    # One that stays in the foreground has no service of its own, and nobody brings it another version.
+    has_service = managed_components(node.engine.ledger, node.config) is not SEQUENCE
+    return has_service and self_update.is_due(node.host, node.config)
+
+
+def _is_window_open(window: MaintenanceWindow, now: float) -> bool:
+    try:
+        return admission.next_opening(window, datetime.fromtimestamp(now, timezone.utc)) is None
+    except MachineError:
+        return True  # the update itself says what is wrong with it

@@ -1,4 +1,6 @@
-"""Sends status reports to the provider in a thread of its own: at once after a change, else as a heartbeat."""
+"""Status reports for the provider: gathered from what the daemon knows, and sent in a thread of their own, at once
+after a change, else as a heartbeat.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,66 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.daemon.conditions import ReportInput
+from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.agent.cluster.node_health import NodeHealth
+    from aks_flex_node.agent.daemon.daemon_state import DaemonState
+    from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
+    from aks_flex_node.agent.daemon.scheduler import JobHistory
+    from aks_flex_node.agent.managed_node import ManagedNode
     from aks_flex_node.agent.provider.provider_client import ProviderClient
 
 HEARTBEAT_SECONDS = 300.0
 RETRY_SECONDS = (5.0, 15.0, 60.0, 180.0)  # seconds after a report that did not arrive, and after the next
 MAX_RETRY_AFTER = 3600.0  # seconds: no provider asks for more
 MIN_INTERVAL = 1.0  # between two reports, however much there is to tell
+
+
+def report_input(
+    node: ManagedNode,
+    drift: DriftMonitor,
+    state: DaemonState,
+    health: NodeHealth,
+    history: JobHistory,
+    running: JobKind | None,
+) -> ReportInput:
+    update, connect = history.results.get(JobKind.UPDATE), history.results.get(JobKind.CONNECT)
+    return ReportInput(
+        state,
+        health,
+        node.versions.current,
+        node.versions.next,
+        update,
+        _failed_update(node),
+        running,
+        drift.conflicting_subjects,
+        _agent_failure(node, update),
+        connect if connect and drift.vpn_due and connect.result is JobStatus.FAILED else None,
+    )
+
+
+def _failed_update(node: ManagedNode) -> JobResult | None:
+    """The version that is wanted, if it was tried and did not work."""
+    known = update_journal.read_failure(node.host)
+    if known is None or known.version != node.versions.next:
+        return None
+    result = JobStatus.ROLLED_BACK
+    return JobResult(JobKind.UPDATE, result, known.reason, known.message, version=known.version, at=known.at)
+
+
+def _agent_failure(node: ManagedNode, update: JobResult | None) -> str:
+    """Why the version of the agent that is wanted does not run: it did not work, or could not be had yet."""
+    if known := self_update.failure_reason(node.host, node.config):
+        return known
+    late = update and update.result is JobStatus.FAILED and update.version == node.versions.current
+    return update.message if update and late and self_update.is_due(node.host, node.config) else ""
 
 
 @dataclass

@@ -6,12 +6,26 @@ import json
 import time
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.host.actions import WriteFile
 
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
+
+
+class JobKind(Enum):
+    """What a job does. The values are words of the command `work` and stand in the result file."""
+
+    UPDATE = "update"
+    REPAIR = "repair"
+    RECOVER = "recover"
+    LEAVE = "leave"
+    CONNECT = "connect"
+    EARLIER = "earlier"  # started before the daemon was: of which kind it is, only its result says
+
+    def __str__(self) -> str:
+        return self.value
 
 
 class JobStatus(Enum):
@@ -21,6 +35,9 @@ class JobStatus(Enum):
     FAILED = "failed"  # nothing was changed, or the machine could not be brought further; it is tried again
     ROLLED_BACK = "rolled-back"  # it was tried, did not work, and the machine is as it was
 
+    def __str__(self) -> str:
+        return self.value
+
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -28,8 +45,8 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class JobResult:
-    kind: str  # update, repair, recover or leave
-    result: str  # one of Result
+    kind: JobKind
+    result: JobStatus
     reason: str = ""  # one word for a condition: MaintenanceWindowClosed, SkewViolation, service-failed, …
     message: str = ""  # the real cause, in a person's words
     hint: str = ""
@@ -37,20 +54,29 @@ class JobResult:
     again: bool = False  # whether the same may work later
     at: str = field(default_factory=_now)
 
+    @property
+    def is_done(self) -> bool:
+        return self.result is JobStatus.DONE
+
+    def as_document(self) -> dict[str, Any]:
+        return {**asdict(self), "kind": self.kind.value, "result": self.result.value}
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.result}: {self.message}".rstrip(": ")
+
 
 def read_result(host: Host, path: str) -> JobResult | None:
     """The last outcome; None when there is none that can be read."""
     try:
         document = json.loads(host.read(path) or b"")
         known = {key: value for key, value in document.items() if key in JobResult.__dataclass_fields__}
-        JobStatus(known["result"])
         words = [value for key, value in known.items() if key != "again"]
         if not all(isinstance(word, str) for word in words) or not isinstance(known.get("again", False), bool):
             return None
-        return JobResult(**known)
+        return JobResult(**{**known, "kind": JobKind(known["kind"]), "result": JobStatus(known["result"])})
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def write_result(host: Host, path: str, outcome: JobResult) -> None:
-    host.do(WriteFile(path, (json.dumps(asdict(outcome), indent=1) + "\n").encode(), 0o600))
+    host.do(WriteFile(path, (json.dumps(outcome.as_document(), indent=1) + "\n").encode(), 0o600))

@@ -10,29 +10,43 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import stored_config
+from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG
+from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.agent.identity.token_cache import TOKEN_CACHE_FILE
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
+from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
+from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.node_health import NodeHealth
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
+    from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.agent.reconcile.engine import Engine
 
-KIND = "recover"
 KUBELET_UNIT = "kubelet.service"
+
+
+def run_recovery(progress: ProgressReporter) -> JobResult:
+    """Recovers this machine's credentials, where it has lost them."""
+    with exclusive():
+        config_store.finish_interrupted(RealHost())
+        node = open_managed_node()
+        readiness = LiveNodeReadiness(node.host, node.config, node.name, progress.note)
+        return CredentialRecovery(node.engine, node.provider, readiness, node.check_health).run()
 
 
 @dataclass(frozen=True)
@@ -45,15 +59,15 @@ class CredentialRecovery:
     def run(self) -> JobResult:
         sight = self.check_health()
         if not sight.recovery_reason:
-            return JobResult(KIND, JobStatus.DONE.value, message="The node has all it needs.")
+            return JobResult(JobKind.RECOVER, JobStatus.DONE, message="The node has all it needs.")
         try:
             return self._recover(sight)
         except ProviderRequestError as without:
             verdict = without.result
             message = f"The provider gave no new token: {verdict.message}"
-            return JobResult(KIND, JobStatus.FAILED.value, verdict.state.value, message, again=True)
+            return JobResult(JobKind.RECOVER, JobStatus.FAILED, verdict.state.value, message, again=True)
         except FlexError as error:
-            return JobResult(KIND, JobStatus.FAILED.value, error.name, error.message, error.hint, again=True)
+            return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.name, error.message, error.hint, again=True)
 
     def _recover(self, sight: NodeHealth) -> JobResult:
         host, earlier = self.engine.host, None
@@ -75,7 +89,7 @@ class CredentialRecovery:
         self.engine.sync_to_disk()
         message = f"The node is back: {sight.recovery_reason}."
         self.engine.events.emit("recovered", message)
-        return JobResult(KIND, JobStatus.DONE.value, "Recovered", message)
+        return JobResult(JobKind.RECOVER, JobStatus.DONE, "Recovered", message)
 
     @property
     def _certificate(self) -> str:

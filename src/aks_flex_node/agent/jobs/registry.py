@@ -1,152 +1,167 @@
-"""All job kinds, and what each does in its own process.
+"""All jobs, most urgent first: what each does, when it is wanted, and what is said when it starts.
 
-The result of a job is stored for the daemon that started it.
+The command line, the scheduler and the daemon's log read this list. What a job needs is imported when it runs, in its
+own process: the daemon only decides.
 """
 
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import context, terminal, terminal_progress
-from aks_flex_node.agent.bootstrap import workflow
-from aks_flex_node.agent.bootstrap.service_install import install_service
-from aks_flex_node.agent.cluster import node_health
-from aks_flex_node.agent.cluster.client import node_api
-from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
-from aks_flex_node.agent.components import vpn
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG, JOB_RESULT
-from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
-from aks_flex_node.agent.config import config_store, loader
-from aks_flex_node.agent.daemon import managed_node
-from aks_flex_node.agent.jobs import job_result, self_update
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
-from aks_flex_node.agent.jobs.recovery import CredentialRecovery
-from aks_flex_node.agent.jobs.repair import repair_drift
-from aks_flex_node.agent.jobs.update.job import UpdateJob
-from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
-from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.lock import exclusive
-from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
-from aks_flex_node.agent.vpn import local_state
-from aks_flex_node.errors import FlexError
-from aks_flex_node.host.real import RealHost
+from aks_flex_node.agent.components.agent import JOB_RESULT
+from aks_flex_node.agent.jobs import job_result
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.errors import CommandUsageError, FlexError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.reconcile.component import Component
-    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.progress import ProgressReporter
 
-IGNORE_OPTION = "--leave-alone="
+IGNORE_OPTION = "--leave-alone="  # of a repair: a subject that somebody else will not let us have
 
 
-def run_job(kind: str, words: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class SchedulerInput:
+    """What is known of the node at one moment."""
+
+    deleted: bool = False  # twice, an interval apart
+    unbootstrapping: bool = False  # it has begun to leave, and was stopped half-way
+    may_unbootstrap: bool = True  # agent.unbootstrapOnDelete
+    next_version: str = ""  # the version that waits to be taken
+    unfinished: bool = False  # an update was stopped half-way, or the agent's own version is still to come
+    window_open: bool = True  # the maintenance window is open
+    credentials_lost: bool = False  # the node cannot speak to its cluster any more
+    drifted: bool = False
+    repair_enabled: bool = True  # driftPolicy
+    paused: bool = False
+    vpn_due: bool = False  # the certificate of the tunnel to the cluster is about to end, or another tunnel is meant
+
+
+@dataclass(frozen=True)
+class Job:
+    kind: JobKind
+    start_message: str
+    is_wanted: Callable[[SchedulerInput, JobResult | None], bool]  # the second is the last result of this kind
+    run: Callable[[Sequence[str], ProgressReporter], JobResult | None]  # None: there is nobody left to tell
+    then: Callable[[JobResult, ProgressReporter], JobResult | None] | None = None  # after success; None: all is well
+    while_leaving: bool = False  # also on a node that is being taken apart
+
+
+def find_job(word: str) -> Job:
+    """The job of this name. Raises CommandUsageError when there is none."""
+    known = {job.kind.value: job for job in JOBS}
+    if word not in known:
+        names = ", ".join(kind.value for kind in JobKind if kind.value in known)
+        raise CommandUsageError("work-unknown", f"There is no work {word!r}.", f"There are: {names}.")
+    return known[word]
+
+
+def run_job(job: Job, words: Sequence[str], progress: ProgressReporter) -> None:
+    """Runs one job in this process, and stores its result for the daemon that started it."""
+    from aks_flex_node.host.real import RealHost
+
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    doing: dict[str, Callable[[], JobResult | None]] = {
-        "update": run_update,
-        "repair": lambda: _run_repair(
-            [word.removeprefix(IGNORE_OPTION) for word in words if word.startswith(IGNORE_OPTION)]
-        ),
-        "recover": run_recovery,
-        "leave": run_unbootstrap,
-        "connect": run_vpn_renewal,
-    }
     try:
-        outcome = doing[kind]()
+        outcome = job.run(words, progress)
     except FlexError as error:
-        outcome = JobResult(kind, JobStatus.FAILED.value, error.name, error.message, error.hint, again=True)
+        outcome = JobResult(job.kind, JobStatus.FAILED, error.name, error.message, error.hint, again=True)
     if outcome is None:
-        return  # there is nobody left to tell
+        return
     job_result.write_result(RealHost(), JOB_RESULT, outcome)
-    terminal.print_message(f"{outcome.kind} {outcome.result}: {outcome.message}".rstrip(": "))
-    if kind == "update" and outcome.result == JobStatus.DONE.value:
-        run_self_update(outcome.version)
+    progress.message(str(outcome))
+    if outcome.is_done and job.then and (failure := job.then(outcome, progress)):
+        job_result.write_result(RealHost(), JOB_RESULT, failure)
 
 
-def run_update() -> JobResult:
-    """Take on the configuration that waits; or go on with what a crash interrupted."""
-    with exclusive():
-        return UpdateJob(NodeOperations(RealHost(), _job_engine, terminal_progress.TerminalProgress())).run()
+def _leave_wanted(wants: SchedulerInput, _last: JobResult | None) -> bool:
+    return wants.unbootstrapping or (wants.deleted and wants.may_unbootstrap)
 
 
-def run_self_update(version: str) -> None:
-    """The agent's own service and version come last: whoever started us may be replaced by it."""
-    with exclusive():
-        engine = _job_engine(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
-        if managed_components(engine.ledger, engine.config) is SEQUENCE:
-            return  # it stays in the foreground, where somebody looks after it
-        outcome = install_service(engine)
-    if outcome.result != JobStatus.DONE.value:
-        terminal.print_message(f"the agent itself {outcome.result}: {outcome.message}")
-        job_result.write_result(RealHost(), JOB_RESULT, replace(outcome, version=version))
+def _run_leave(_words: Sequence[str], progress: ProgressReporter) -> None:
+    """The same as `unbootstrap --yes`: the agent's own service goes first, and this process is not part of it."""
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.bootstrap.workflow import unbootstrap_node
+
+    config, _ = context.load_config_or_default(context.ConfigSelection())
+    seconds = float(config.update_policy.drain_timeout_seconds)
+    unbootstrap_node(config, progress, keep_artifacts=False, seconds=seconds)
 
 
-def _job_engine(config: NodeConfig) -> Engine:
-    engine = context.make_engine(config)
-    engine.machine = local_state.with_stable_address(engine.host, engine.config, engine.machine)
-    context.open_log_file(engine)
-    return engine
+def _update_wanted(wants: SchedulerInput, last: JobResult | None) -> bool:
+    if wants.unfinished or not wants.next_version:
+        return wants.unfinished
+    if last is None or last.version != wants.next_version:
+        return True
+    may_again = {
+        JobStatus.WAITS: wants.window_open and not wants.paused,
+        JobStatus.FAILED: last.again,
+        JobStatus.REFUSED: last.again,  # the cluster may have become newer
+    }
+    return may_again.get(last.result, False)
 
 
-def _run_repair(left_alone: Sequence[str]) -> JobResult:
-    with exclusive():
-        config_store.finish_interrupted(RealHost())
-        engine = _job_engine(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
-        engine.ignored_paths = frozenset(left_alone)
-        workshop = engine.stager = StoreProgramStager(engine.config)
-        try:
-            outcome = repair_drift(engine, components_to_repair)
-        finally:
-            workshop.close()
-        store_address(engine)
-        return outcome
+def _run_update(_words: Sequence[str], progress: ProgressReporter) -> JobResult:
+    from aks_flex_node.agent.jobs.update.job import run_update
+
+    return run_update(progress)
 
 
-def components_to_repair(engine: Engine) -> Sequence[Component]:
-    """All but a tunnel that the configuration does not know: that may be the only way to the cluster.
+def _update_agent(outcome: JobResult, progress: ProgressReporter) -> JobResult | None:
+    from aks_flex_node.agent.jobs.self_update import run_self_update
 
-    An update proves that a node works without it, or goes back; a repair could do neither.
-    """
-    found = self_update.compared_components(engine)
-    return found if engine.config.azure.vpn.enabled else tuple(one for one in found if one is not vpn.COMPONENT)
+    return run_self_update(outcome.version, progress)
 
 
-def store_address(engine: Engine) -> None:
-    """By which the node is known from now on; a tunnel may have given it another."""
-    path = f"{engine.config.paths.data_dir}/state.json"
-    known = node_state.read(engine.host, path)
-    if known.address and known.address != engine.machine.address:
-        node_state.write(engine.host, path, replace(known, address=engine.machine.address))
+def _run_recovery(_words: Sequence[str], progress: ProgressReporter) -> JobResult:
+    from aks_flex_node.agent.jobs.recovery import run_recovery
+
+    return run_recovery(progress)
 
 
-def run_recovery() -> JobResult:
-    with exclusive():
-        config_store.finish_interrupted(RealHost())
-        site = managed_node.open_managed_node()
-        lines = terminal_progress.TerminalProgress()
-        proof = LiveNodeReadiness(site.host, site.config, site.node, lines.note)
-        api = node_api(site.config)
-        look = lambda: node_health.check_node_health(site.host, site.config, site.node, api)  # noqa: E731
-        return CredentialRecovery(site.engine, site.provider, proof, look).run()
+def _run_repair(words: Sequence[str], _progress: ProgressReporter) -> JobResult:
+    from aks_flex_node.agent.jobs.repair import run_repair
+
+    return run_repair([word.removeprefix(IGNORE_OPTION) for word in words if word.startswith(IGNORE_OPTION)])
 
 
-def run_vpn_renewal() -> JobResult:
+def _run_vpn_renewal(_words: Sequence[str], progress: ProgressReporter) -> JobResult:
     """Have the tunnel that the configuration means, with a certificate that lasts."""
+    from aks_flex_node.agent import context
     from aks_flex_node.agent.vpn.connection import VpnConnection
 
-    with exclusive():
-        config_store.finish_interrupted(RealHost())
-        engine = _job_engine(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
-        VpnConnection(engine, terminal_progress.TerminalProgress().note).run()
-    return JobResult("connect", JobStatus.DONE.value, message="The tunnel has what it needs.")
+    with context.current_engine() as engine:
+        VpnConnection(engine, progress.note).run()
+    return JobResult(JobKind.CONNECT, JobStatus.DONE, message="The tunnel has what it needs.")
 
 
-def run_unbootstrap() -> JobResult | None:
-    """The same as `unbootstrap --yes`: the agent's own service goes first, and this process is not part of it."""
-    config, _ = context.load_config_or_default(context.ConfigSelection())
-    workflow.unbootstrap_node(config, keep_artifacts=False, seconds=float(config.update_policy.drain_timeout_seconds))
-    return None
+JOBS = (
+    Job(
+        JobKind.LEAVE,
+        "the resource is deleted: this machine leaves the cluster",
+        _leave_wanted,
+        _run_leave,
+        while_leaving=True,
+    ),
+    Job(JobKind.UPDATE, "the new configuration is being applied", _update_wanted, _run_update, _update_agent),
+    Job(
+        JobKind.RECOVER,
+        "this node is being recovered",
+        lambda wants, _: wants.credentials_lost,
+        _run_recovery,
+    ),
+    Job(
+        JobKind.REPAIR,
+        "what has changed by hand is being repaired",
+        lambda wants, _: wants.drifted and wants.repair_enabled and not wants.paused,
+        _run_repair,
+    ),
+    Job(
+        JobKind.CONNECT,
+        "the tunnel to the cluster's network is being seen to",
+        lambda wants, _: wants.vpn_due,  # paused or not: without it the node would be lost
+        _run_vpn_renewal,
+    ),
+)

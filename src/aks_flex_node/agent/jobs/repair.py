@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components import agent
+from aks_flex_node.agent import context
+from aks_flex_node.agent.components import agent, vpn
 from aks_flex_node.agent.drift.detection import detect_drift
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
@@ -19,6 +24,36 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 10
 MAX_PASSES = 2  # systemd sees some of what has changed only after it was told to look
+
+
+def run_repair(ignored: Sequence[str]) -> JobResult:
+    """Repairs this machine, but for the subjects that something else will not let us have."""
+    with context.current_engine() as engine:
+        engine.ignored_paths = frozenset(ignored)
+        stager = engine.stager = StoreProgramStager(engine.config)
+        try:
+            outcome = repair_drift(engine, components_to_repair)
+        finally:
+            stager.close()
+        store_address(engine)
+        return outcome
+
+
+def components_to_repair(engine: Engine) -> Sequence[Component]:
+    """All but a tunnel that the configuration does not know: that may be the only way to the cluster.
+
+    An update proves that a node works without it, or goes back; a repair could do neither.
+    """
+    found = self_update.compared_components(engine)
+    return found if engine.config.azure.vpn.enabled else tuple(one for one in found if one is not vpn.COMPONENT)
+
+
+def store_address(engine: Engine) -> None:
+    """By which the node is known from now on; a tunnel may have given it another."""
+    path = f"{engine.config.paths.data_dir}/state.json"
+    known = node_state.read(engine.host, path)
+    if known.address and known.address != engine.machine.address:
+        node_state.write(engine.host, path, replace(known, address=engine.machine.address))
 
 
 def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component]]) -> JobResult:
@@ -37,9 +72,9 @@ def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component
             if not left:
                 return _repaired(found)
     except FlexError as error:
-        return JobResult("repair", JobStatus.FAILED.value, error.name, error.message, error.hint, again=error.again)
+        return JobResult(JobKind.REPAIR, JobStatus.FAILED, error.name, error.message, error.hint, again=error.again)
     return JobResult(
-        "repair", JobStatus.FAILED.value, "DriftRemains", f"After a repair, {summarize(left)}.", again=True
+        JobKind.REPAIR, JobStatus.FAILED, "DriftRemains", f"After a repair, {summarize(left)}.", again=True
     )
 
 
@@ -56,8 +91,8 @@ def _ours(found: Sequence[Drift]) -> list[Drift]:
 
 def _repaired(found: Sequence[Drift]) -> JobResult:
     if not found:
-        return JobResult("repair", JobStatus.DONE.value)
-    return JobResult("repair", JobStatus.DONE.value, "Repaired", f"Repaired: {summarize(found)}.")
+        return JobResult(JobKind.REPAIR, JobStatus.DONE)
+    return JobResult(JobKind.REPAIR, JobStatus.DONE, "Repaired", f"Repaired: {summarize(found)}.")
 
 
 def summarize(found: Sequence[Drift]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.components.agent import JOB_RESULT
 from aks_flex_node.agent.jobs import job_result
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,9 +29,9 @@ class JobRunner:
     on_result: Callable[[JobResult], None]  # called in another thread
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.time
-    running: str = ""  # what is under way; nothing only when its outcome was heard
+    running: JobKind | None = None  # what is under way; None only when its outcome was heard
 
-    def start(self, kind: str, words: Sequence[str] = ()) -> bool:
+    def start(self, kind: JobKind, words: Sequence[str] = ()) -> bool:
         """Begin one, unless another is under way."""
         if self.running:
             return False
@@ -43,13 +43,13 @@ class JobRunner:
         """A work that an earlier life of this process began goes on; wait for it as if it were ours."""
         if not self.host.unit(JOB_UNIT).running:
             return False
-        self.running = "earlier"
+        self.running = JobKind.EARLIER
         threading.Thread(target=self._wait_for_adopted, name="earlier work", daemon=True).start()
         return True
 
     def clear(self) -> None:
         """Its outcome was heard: from now on there may be another."""
-        self.running = ""
+        self.running = None
 
     def _wait_for_adopted(self) -> None:
         try:
@@ -57,10 +57,10 @@ class JobRunner:
                 self.sleep(CHECK_SECONDS)
             outcome = job_result.read_result(self.host, JOB_RESULT)
         except OSError as error:
-            outcome = _no_result("earlier", str(error))
-        self.on_result(outcome or _no_result("earlier"))
+            outcome = _no_result(JobKind.EARLIER, str(error))
+        self.on_result(outcome or _no_result(JobKind.EARLIER))
 
-    def _run(self, kind: str, words: tuple[str, ...]) -> None:
+    def _run(self, kind: JobKind, words: tuple[str, ...]) -> None:
         """Whatever happens, there is an outcome: nothing else is begun before."""
         try:
             outcome = self._run_unit(kind, words)
@@ -68,7 +68,7 @@ class JobRunner:
             outcome = _no_result(kind, str(error))
         self.on_result(outcome)
 
-    def _run_unit(self, kind: str, words: tuple[str, ...]) -> JobResult:
+    def _run_unit(self, kind: JobKind, words: tuple[str, ...]) -> JobResult:
         before, begun = self.host.read(JOB_RESULT), self.now()
         answer = self.host.ask(*job_command(self.program, kind, words), seconds=MAX_JOB_SECONDS)
         outcome = job_result.read_result(self.host, JOB_RESULT) if self.host.read(JOB_RESULT) != before else None
@@ -78,7 +78,7 @@ class JobRunner:
         return _no_result(kind, diagnosis.most_telling_line(lines) if lines else answer.err)
 
 
-def job_command(program: str, kind: str, words: Sequence[str]) -> tuple[str, ...]:
+def job_command(program: str, kind: JobKind, words: Sequence[str]) -> tuple[str, ...]:
     about = f"--description=AKS Flex Node: {kind}"
     return (
         "systemd-run",
@@ -89,15 +89,15 @@ def job_command(program: str, kind: str, words: Sequence[str]) -> tuple[str, ...
         "--quiet",
         program,
         "work",
-        kind,
+        kind.value,
         *words,
     )
 
 
-def _no_result(kind: str, said: str = "") -> JobResult:
+def _no_result(kind: JobKind, said: str = "") -> JobResult:
     return JobResult(
         kind,
-        JobStatus.FAILED.value,
+        JobStatus.FAILED,
         "WorkEnded",
         f"The {kind} ended without a word: {said.strip() or 'it said nothing'}",
         f"Look at `journalctl -u {JOB_UNIT} -n 50`. It is tried again.",

@@ -7,19 +7,20 @@ the trial is recorded before the link is switched, and the failure before it is 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aks_flex_node
+from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE, CURRENT_CONFIG
 from aks_flex_node.agent.components.artifact_urls import plain_version
-from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
+from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components, ordered_agent_components
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.errors import CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, StartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
@@ -119,7 +121,6 @@ def _read_lines(host: Host, path: str, count: int) -> list[str]:
     return lines if len(lines) == count else []
 
 
-JOB_KIND = "update"
 FAILURE_REASON = "AgentUpdateFailed"
 ANSWER_SECONDS = 30.0
 TRIAL_SECONDS = 180.0  # longer than its first answer from a provider that is away takes
@@ -136,17 +137,17 @@ class SelfUpdate:
         """Put it in place, check it, try it, and see whether it proves itself; go back when it does not."""
         engine, config = self.engine, self.engine.config
         if known := failure_reason(engine.host, config):
-            return JobResult(JOB_KIND, JobStatus.FAILED.value, FAILURE_REASON, known)
+            return JobResult(JobKind.UPDATE, JobStatus.FAILED, FAILURE_REASON, known)
         if (trial := read_trial(engine.host, config)) and trial.target == current_target(engine.host, config):
             return self._await_trial(trial)  # whoever began it was cut off
         if not is_due(engine.host, config):
-            return JobResult(JOB_KIND, JobStatus.DONE.value)
+            return JobResult(JobKind.UPDATE, JobStatus.DONE)
         try:
             self._install()
             self._check()
         except FlexError as error:
             return JobResult(
-                JOB_KIND, JobStatus.FAILED.value, error.name, error.message, error.hint, again=error.again
+                JobKind.UPDATE, JobStatus.FAILED, error.name, error.message, error.hint, again=error.again
             )
         trial = self._begin_trial()
         try:
@@ -218,8 +219,8 @@ class SelfUpdate:
                 return self._roll_back(trial, f"It did not ask for its configuration within {TRIAL_SECONDS:.0f} s.")
             self.sleep(TRIAL_CHECK_SECONDS)
         if why := failure_reason(host, config):
-            return JobResult(JOB_KIND, JobStatus.ROLLED_BACK.value, FAILURE_REASON, why)
-        return JobResult(JOB_KIND, JobStatus.DONE.value, message=f"The agent is at version {config.agent.version}.")
+            return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, why)
+        return JobResult(JobKind.UPDATE, JobStatus.DONE, message=f"The agent is at version {config.agent.version}.")
 
     def _cause(self, error: FlexError) -> str:
         """Its own last words say more than that it could not be started."""
@@ -235,13 +236,43 @@ class SelfUpdate:
             host.do(RestartUnit(service.UNIT_NAME))
         except FlexError as error:
             message = f"{message} Nor does that one: {error.message}"
-        return JobResult(JOB_KIND, JobStatus.ROLLED_BACK.value, FAILURE_REASON, message)
+        return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, message)
 
 
 def compared_components(engine: Engine) -> tuple[Component, ...]:
     """What a machine is compared by. A version of the agent that is not there yet, or did not work, is no drift."""
     tried = is_due(engine.host, engine.config) or bool(failure_reason(engine.host, engine.config))
     return SEQUENCE if tried else managed_components(engine.ledger, engine.config)
+
+
+def run_self_update(version: str, progress: ProgressReporter) -> JobResult | None:
+    """Brings the agent's own service and version after an update; the failure, if there is one.
+
+    It comes last: the daemon that started this process may be replaced by it.
+    """
+    with context.current_engine() as engine:
+        if managed_components(engine.ledger, engine.config) is SEQUENCE:
+            return None  # it stays in the foreground, where somebody looks after it
+        outcome = install_service(engine)
+    if outcome.is_done:
+        return None
+    progress.message(f"the agent itself {outcome.result}: {outcome.message}")
+    return replace(outcome, version=version)
+
+
+def install_service(engine: Engine) -> JobResult:
+    """Bring the agent's own service and version to this machine; whoever calls must not be part of that service."""
+    from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+
+    stager = engine.stager = StoreProgramStager(engine.config)
+    try:
+        if is_due(engine.host, engine.config):
+            return update_agent(engine)
+        for component in ordered_agent_components(engine.config):
+            engine.apply(component)
+        return JobResult(JobKind.UPDATE, JobStatus.DONE)
+    finally:
+        stager.close()
 
 
 def update_agent(engine: Engine) -> JobResult:

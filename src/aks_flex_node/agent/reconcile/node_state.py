@@ -28,9 +28,14 @@ class Phase(Enum):
     RESETTING = "Resetting"
 
 
+ARC_PHASES = frozenset((Phase.ARC_REGISTERING, Phase.ARC_REGISTERED, Phase.ARC_FAILED))
+VPN_PHASES = frozenset((Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED))
+PRE_JOIN_PHASES = frozenset((Phase.NOT_STARTED, Phase.NODE_FAILED)) | ARC_PHASES | VPN_PHASES
+
+
 @dataclass(frozen=True)
 class NodeState:
-    phase: str = Phase.NOT_STARTED.value
+    phase: Phase = Phase.NOT_STARTED
     step: str = ""  # the component at work, or at which it stopped
     error: str = ""  # its name
     message: str = ""
@@ -42,7 +47,7 @@ class NodeState:
     config: str = ""  # the file that was applied
 
     def with_phase(self, phase: Phase, **changes: Any) -> NodeState:
-        return replace(self, phase=phase.value, since=_now(), **{"step": "", "error": "", "message": "", **changes})
+        return replace(self, phase=phase, since=_now(), **{"step": "", "error": "", "message": "", **changes})
 
 
 def _now() -> str:
@@ -54,8 +59,8 @@ def read(host: Host, path: str) -> NodeState:
     try:
         document = json.loads(host.read(path) or b"{}")
         known = {key: str(value) for key, value in document.items() if key in NodeState.__dataclass_fields__}
-        Phase(known.get("phase", Phase.NOT_STARTED.value))
-        return NodeState(**known)
+        phase = Phase(known.pop("phase", Phase.NOT_STARTED.value))
+        return NodeState(phase, **known)
     except (ValueError, AttributeError):
         return NodeState()
 
@@ -64,4 +69,5 @@ def write(host: Host, path: str, state: NodeState) -> None:
     folder = path.rpartition("/")[0]
     if host.look(folder) is None:
         host.do(MakeDirectory(folder))
-    host.do(WriteFile(path, (json.dumps(asdict(state), indent=1) + "\n").encode(), 0o600))
+    document = {**asdict(state), "phase": state.phase.value}
+    host.do(WriteFile(path, (json.dumps(document, indent=1) + "\n").encode(), 0o600))

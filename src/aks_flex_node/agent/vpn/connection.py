@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, client_file, vpn_dir
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.agent.reconcile.node_state import PRE_JOIN_PHASES, VPN_PHASES, Phase
 from aks_flex_node.agent.vpn import client_profile, dependencies, disconnect, local_state, openvpn, virtual_network
 from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_data
 from aks_flex_node.agent.vpn.dependencies import ApiServerReachability, VpnEnvironment
@@ -44,9 +44,6 @@ INSTALL_COMMAND = (
     "--no-install-recommends",
     "openvpn",
 )
-PRE_JOIN_PHASES = frozenset(phase for phase in Phase if phase.name.startswith(("NOT_", "ARC_", "VPN_"))) | {
-    Phase.NODE_FAILED
-}
 
 
 class VpnConnection:
@@ -264,7 +261,7 @@ class VpnConnection:
     def reset_phase(self) -> None:
         """The VPN is gone: this machine stands where it began. What Arc knows of it, Arc is asked for."""
         known = node_state.read(self.host, self._state_file)
-        if known.phase.startswith("VPN"):
+        if known.phase in VPN_PHASES:
             node_state.write(self.host, self._state_file, known.with_phase(Phase.NOT_STARTED))
 
     @contextlib.contextmanager
@@ -279,7 +276,7 @@ class VpnConnection:
     def _record_phase(self, phase: Phase, **changes: str) -> None:
         """How far the machine has come. A node that renews its certificate is a node before and after."""
         known = node_state.read(self.host, self._state_file)
-        if Phase(known.phase) in PRE_JOIN_PHASES and (changes or known.phase != phase.value):
+        if known.phase in PRE_JOIN_PHASES and (changes or known.phase is not phase):
             node_state.write(self.host, self._state_file, known.with_phase(phase, **changes))
 
     @property

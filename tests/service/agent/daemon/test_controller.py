@@ -12,14 +12,15 @@ import pytest
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
-from aks_flex_node.agent.jobs.job_result import JobResult
+from aks_flex_node.agent.daemon.session import open_session
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.host.actions import Remove
 from tests.service.agent.daemon.conftest import OLD
 from tests.service.agent.daemon.harness import PROGRAM, eventually, joined
 from tests.unit.agent.builders import engine_on
-from tests.unit.agent.daemon.fakes import FakeHost, Quiet, StillSite, kept, put
+from tests.unit.agent.daemon.fakes import FakeHost, Quiet, StillMonitor, StillNode, kept, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,22 +38,26 @@ class Machine(FakeHost):
             taken = self.read(NEXT_CONFIG) or b""
             put(self, CURRENT_CONFIG, taken)
             self.do(Remove(NEXT_CONFIG))
-            self.outcomes = [JobResult("update", "done", version=json.loads(taken)["configVersion"])]
+            self.outcomes = [JobResult(JobKind.UPDATE, JobStatus.DONE, version=json.loads(taken)["configVersion"])]
         return super().ask(*argv, seconds=seconds)
 
 
-def site_of(host: FakeHost, name: str) -> StillSite:
+def node_of(host: FakeHost, name: str) -> StillNode:
     def text() -> str:
         return (host.read(CURRENT_CONFIG) or b"").decode()
 
     config = load_text(text(), CURRENT_CONFIG, {}, {}).config
     provider = ProviderClient(provider_endpoint(config, name), config, ProviderTokens(PROGRAM, text))
-    return StillSite(engine_on(host, config), cast("ApiClient", Quiet()), name, provider)
+    return StillNode(engine_on(host, config), cast("ApiClient", Quiet()), name, provider)
 
 
 @contextmanager
 def living(host: FakeHost, name: str) -> Iterator[Controller]:
-    follower = Controller(lambda: site_of(host, name), SystemdNotifier(""), is_busy=lambda: False)
+    follower = Controller(
+        lambda on_event: open_session(node_of(host, name), on_event, StillMonitor),
+        SystemdNotifier(""),
+        is_busy=lambda: False,
+    )
     thread = threading.Thread(target=follower.run)
     thread.start()
     try:

@@ -10,6 +10,7 @@ from aks_flex_node.agent.cluster.node_health import NodeHealth
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.context import ledger_paths
 from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.jobs.job_result import JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
@@ -220,7 +221,7 @@ def test_a_node_without_a_certificate_gets_itself_a_token(agent: Agent, name: st
     engine = Engine(agent.host, config, MACHINE, Ledger(agent.host, ledger_paths(config)), EventLog())
     lost = lambda: NodeHealth(has_certificate=False)  # noqa: E731
     outcome = CredentialRecovery(engine, agent.provider, cast("NodeReadiness", Came()), lost).run()
-    assert (outcome.result, outcome.reason) == ("done", "Recovered"), outcome
+    assert (outcome.result, outcome.reason) == (JobStatus.DONE, "Recovered"), outcome
     after = agent.kept(CURRENT_CONFIG)
     assert after
     token = after["config"]["azure"]["bootstrapToken"]["token"]

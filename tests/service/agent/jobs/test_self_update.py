@@ -10,6 +10,7 @@ from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.garbage_collection import unused_versions
 from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.jobs.job_result import JobStatus
 from aks_flex_node.agent.jobs.self_update import failure_reason, is_due
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
@@ -43,10 +44,10 @@ def test_a_version_that_works_takes_over(bench: Bench) -> None:
 
     outcome = bench.renew()
 
-    assert (outcome.result, outcome.message) == ("done", "The agent is at version 0.2.0.")
+    assert (outcome.result, outcome.message) == (JobStatus.DONE, "The agent is at version 0.2.0.")
     assert (bench.running, files(bench), bench.as_wanted) == (program(bench, "0.2.0"), [], True)
     assert not is_due(bench, bench.config)
-    assert bench.renew().result == "done"
+    assert bench.renew().result == JobStatus.DONE
 
 
 def test_the_version_before_stays_until_somebody_tidies_up(bench: Bench) -> None:
@@ -71,7 +72,7 @@ def test_a_version_that_does_not_work_is_gone_back_from(bench: Bench, first: str
 
     outcome = bench.renew()
 
-    assert (outcome.result, outcome.reason) == ("rolled-back", "AgentUpdateFailed")
+    assert (outcome.result, outcome.reason) == (JobStatus.ROLLED_BACK, "AgentUpdateFailed")
     assert why in outcome.message
     assert (bench.running, files(bench)) == (before, ["agent-failed"])
     assert outcome.message == failure_reason(bench, bench.config)
@@ -83,7 +84,7 @@ def test_a_version_that_failed_is_tried_again_with_another_configuration_alone(b
     bench.renew()
 
     assert not is_due(bench, bench.config)
-    assert bench.renew().result == "failed"
+    assert bench.renew().result == JobStatus.FAILED
     bench.set_configuration("8")
     assert failure_reason(bench, bench.config) == ""
     assert is_due(bench, bench.config)
@@ -103,7 +104,7 @@ def test_a_version_that_is_not_what_it_should_be_is_never_started(bench: Bench, 
 
     outcome = bench.renew()
 
-    assert (outcome.result, outcome.reason) == ("failed", "agent-refused")
+    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "agent-refused")
     assert why in outcome.message
     assert (bench.running, bench.look(release.current_link(bench.config))) == (bench.home, None)
     assert not is_due(bench, bench.config)
@@ -121,7 +122,7 @@ def test_a_version_that_has_no_token_for_the_kubelet_is_never_started(
 
     outcome = bench.renew()
 
-    assert (outcome.result == "done") == started
+    assert (outcome.result == JobStatus.DONE) == started
     assert ("has no token for the kubelet" in outcome.message) != started
 
 
@@ -167,7 +168,7 @@ def test_a_trial_that_nobody_waits_for_any_more_is_waited_for_again(bench: Bench
     bench.start()
     assert bench.running == program(bench, "0.2.0")
 
-    assert bench.renew().result == "rolled-back"
+    assert bench.renew().result == JobStatus.ROLLED_BACK
     assert bench.running == bench.home
 
 

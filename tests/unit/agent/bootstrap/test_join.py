@@ -203,7 +203,7 @@ def test_the_network_is_written_once_the_cluster_gave_addresses_and_kept_in_mind
     assert b"10.244.3.0/24" in (host.read("/etc/cni/net.d/99-aks-flex-node.conflist") or b"")
     assert engine.machine.pod_cidr == "10.244.3.0/24"
     kept = node_state.read(host, STATE)
-    assert (kept.phase, kept.pod_cidr, kept.node) == ("NodeJoined", "10.244.3.0/24", "edge-1")
+    assert (kept.phase, kept.pod_cidr, kept.node) == (Phase.NODE_JOINED, "10.244.3.0/24", "edge-1")
 
 
 def test_a_detector_that_is_switched_off_goes() -> None:
@@ -224,7 +224,7 @@ def test_a_join_that_fails_says_where_and_can_be_taken_back_completely() -> None
         NodeJoin(engine, Refusing(host, engine.config), watcher).run()
     assert watcher.lines == [*(f"{component.name} done" for component in SEQUENCE), "proof failed: token-refused"]
     kept = node_state.read(host, STATE)
-    assert (kept.phase, kept.step, kept.error) == ("NodeFailed", "proof", "token-refused")
+    assert (kept.phase, kept.step, kept.error) == (Phase.NODE_FAILED, "proof", "token-refused")
     assert leave(host) == []
     assert snapshot(host) == before
     assert not [name for name in pod_cleanup.SERVICES if host.unit(name).enabled or host.unit(name).running]
@@ -280,7 +280,7 @@ def test_a_node_is_waited_for_only_where_there_can_be_one(only: tuple[str, ...],
     node = NodeJoin(engine, Proven(host, engine.config)).run(select_components(only))
 
     assert (node is not None) is proven
-    assert node_state.read(host, STATE).phase == (Phase.NODE_JOINED.value if proven else before)
+    assert node_state.read(host, STATE).phase == (Phase.NODE_JOINED if proven else before)
 
 
 def test_a_reset_of_a_machine_that_never_was_a_node_leaves_the_containers_of_others_alone() -> None:
@@ -305,7 +305,7 @@ def test_the_agent_s_own_service_stays_until_the_rest_is_gone_and_carries_on() -
     host.held = True
     assert "runc is busy." in leave(host, config)
     assert host.unit("aks-flex-node.service").running
-    assert node_state.read(host, STATE).phase == "Resetting"
+    assert node_state.read(host, STATE).phase == Phase.RESETTING
     host.held = False
     assert leave(host, config) == []
     assert not host.unit("aks-flex-node.service").running
@@ -361,11 +361,11 @@ def test_what_has_to_come_first_comes_before_any_component_and_the_machine_is_lo
     engine = engine_on(host)
     engine.stager = Ready(host)
     there = replace(MACHINE, address="192.168.100.2")
-    introduced = lambda: ran.append(node_state.read(host, STATE).phase)  # noqa: E731
+    introduced = lambda: ran.append(node_state.read(host, STATE).phase.value)  # noqa: E731
     NodeJoin(engine, Proven(host, engine.config), ProgressReporter(), [stage(ran)], lambda: there, introduced).run()
     assert ran == ["tunnel", "NodeBootstrapping"]
     assert engine.machine.address == "192.168.100.2"
-    assert node_state.read(host, STATE).phase == "NodeJoined"
+    assert node_state.read(host, STATE).phase == Phase.NODE_JOINED
 
 
 def test_a_stage_that_fails_is_kept_with_its_cause_and_nothing_is_installed() -> None:
@@ -376,7 +376,7 @@ def test_a_stage_that_fails_is_kept_with_its_cause_and_nothing_is_installed() ->
     with pytest.raises(FlexError, match="does not answer"):
         NodeJoin(engine, Proven(host, engine.config), ProgressReporter(), [stage(ran, error)]).run()
     known = node_state.read(host, STATE)
-    assert (known.phase, known.step, known.error) == ("VPNFailed", "vpn", "vpn-away")
+    assert (known.phase, known.step, known.error) == (Phase.VPN_FAILED, "vpn", "vpn-away")
     assert host.look("/etc/containerd") is None
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from aks_flex_node.agent.arc.registration_state import ArcRecordStore
 from aks_flex_node.agent.bootstrap import prerequisites
-from aks_flex_node.agent.cli import exec_credential, vpn_commands
-from aks_flex_node.agent.cli.arc_commands import refuse_arc_in_use
+from aks_flex_node.agent.cli import exec_credential
 from aks_flex_node.agent.components.vpn import record_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
@@ -35,9 +34,9 @@ PRINCIPAL: dict[str, object] = {
 def test_a_node_that_lives_by_arc_is_not_taken_out_of_it(settings: dict[str, object], lost: bool) -> None:
     config = config_of(settings)
     if not lost:
-        return refuse_arc_in_use(config)
+        return prerequisites.refuse_arc_in_use(config)
     with pytest.raises(MachineError) as caught:
-        refuse_arc_in_use(config)
+        prerequisites.refuse_arc_in_use(config)
     assert caught.value.name == "arc-in-use"
     assert "unbootstrap" in caught.value.hint
     return None
@@ -51,9 +50,9 @@ def test_a_node_behind_a_vpn_is_not_taken_off_it(phase: Phase, enabled: bool, lo
     host, config = empty_host(), config_of({"azure.vpn.enabled": enabled})
     node_state.write(host, f"{DATA}/state.json", node_state.NodeState().with_phase(phase, node="edge-1"))
     if not lost:
-        return vpn_commands.refuse_vpn_in_use(engine_on(host, config))
+        return prerequisites.refuse_vpn_in_use(engine_on(host, config))
     with pytest.raises(MachineError, match="Node edge-1 reaches its cluster through this VPN") as caught:
-        vpn_commands.refuse_vpn_in_use(engine_on(host, config))
+        prerequisites.refuse_vpn_in_use(engine_on(host, config))
     assert caught.value.name == "vpn-in-use"
     return None
 

@@ -12,9 +12,9 @@ import typer
 from typer.testing import CliRunner
 
 from aks_flex_node import __version__, errors
-from aks_flex_node.agent import context, terminal
+from aks_flex_node.agent import context
 from aks_flex_node.agent.cli import app as commands
-from aks_flex_node.agent.cli import artifact_commands, help_pages, main, plan_output
+from aks_flex_node.agent.cli import artifact_commands, help_pages, main, plan_output, terminal
 from aks_flex_node.agent.components.catalog import DESIGN_STEPS
 from aks_flex_node.agent.reconcile.engine import ComponentPlan
 from aks_flex_node.agent.reconcile.observer import Facts

@@ -17,4 +17,4 @@ def life() -> Iterator[Life]:
     one = begun(Life())
     yield one
     one.host.goes_on.set()
-    one.follower.shut_down()
+    one.controller.shut_down()

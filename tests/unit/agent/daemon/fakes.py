@@ -12,8 +12,9 @@ from aks_flex_node.agent.cluster.node_health import NodeHealth
 from aks_flex_node.agent.cluster.nodes import Node
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, JOB_RESULT, NEXT_CONFIG
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.daemon.managed_node import ManagedNode
-from aks_flex_node.agent.jobs.job_result import JobResult, write_result
+from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus, write_result
+from aks_flex_node.agent.managed_node import ManagedNode
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import SignInError
@@ -27,9 +28,9 @@ from tests.unit.agent.config.builders import CLUSTER_ID
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.provider.provider_client import ProviderClient
+    from aks_flex_node.agent.reconcile.engine import Engine
 
 CLIENT = "11111111-0000-4000-8000-000000000000"
 OTHER = "22222222-0000-4000-8000-000000000000"
@@ -146,28 +147,30 @@ class FakeHost(RecordedHost):
             return super().ask(*argv, seconds=seconds)
         self.works.append(argv[argv.index("work") + 1])
         self.goes_on.wait(30)
-        outcome = (
-            self.outcomes.pop(0) if self.outcomes else JobResult(self.works[-1], "done", at=str(len(self.works)))
-        )
+        done = JobResult(JobKind(self.works[-1]), JobStatus.DONE, at=str(len(self.works)))
+        outcome = self.outcomes.pop(0) if self.outcomes else done
         if outcome:
             write_result(self, JOB_RESULT, outcome)
         return CommandResult(0)
 
 
-class StillSite(ManagedNode):
-    """Nobody looks at the real machine: what is seen is what the test says."""
+class StillNode(ManagedNode):
+    """A node whose services and cluster nobody asks: it is well."""
 
-    seen: NodeHealth = WELL
+    def check_health(self) -> NodeHealth:
+        return WELL
+
+
+class StillMonitor(DriftMonitor):
+    """Nobody compares the real machine: what differs is what the test says."""
+
     differs: tuple[Drift, ...] = ()
 
-    def watch(self, touched: Callable[[frozenset[str]], None]) -> None: ...
+    def watch(self, on_change: Callable[[frozenset[str]], None]) -> None: ...
 
-    def refresh_health(self) -> None:
-        self.health = self.seen
-
-    def detect_drift(self) -> tuple[Drift, ...]:
-        fresh = tuple(one for one in self.differs if one not in self.drift)
-        self.drift = self.differs
+    def check(self) -> tuple[Drift, ...]:
+        fresh = tuple(one for one in self.differs if one not in self.found)
+        self.found = self.differs
         return fresh
 
 
@@ -177,9 +180,10 @@ class Quiet:
     def close(self) -> None: ...
 
 
-def site_on(host: FakeHost, provider: FakeProvider) -> StillSite:
+def engine_of(host: FakeHost) -> Engine:
+    """An engine for the configuration in effect."""
     config = load_text((host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG, {}, {}).config
-    return StillSite(engine_on(host, config), cast("ApiClient", Quiet()), "edge-1", provider.real)
+    return engine_on(host, config)
 
 
 def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:

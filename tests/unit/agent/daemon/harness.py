@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
-from aks_flex_node.agent.daemon.controller import Controller, FilesChanged, PollEvent, SystemdNotifier
+from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
+from aks_flex_node.agent.daemon.session import FilesChanged, PollEvent, open_session
 from aks_flex_node.agent.drift.detection import Drift
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
-from tests.unit.agent.daemon.fakes import WELL, FakeHost, FakeProvider, StillSite, eventually, site_on
+from tests.unit.agent.daemon.fakes import (
+    WELL,
+    FakeHost,
+    FakeProvider,
+    Quiet,
+    StillMonitor,
+    StillNode,
+    engine_of,
+    eventually,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.node_health import NodeHealth
+    from aks_flex_node.agent.daemon.daemon_state import DaemonState
+    from aks_flex_node.agent.daemon.session import ControllerEvent, Session
+    from aks_flex_node.agent.jobs.job_result import JobKind
 
 GOOD = PollResult(ProviderState.FOLLOWING)
 GONE = PollResult(ProviderState.DELETED, "ResourceNotFound: gone (status 404)")
@@ -30,6 +47,7 @@ class Life:
     host: FakeHost = field(default_factory=FakeHost)
     provider: FakeProvider = field(default_factory=FakeProvider)
     now: float = 1000.0
+    jump: float = 0.0  # by which the time of day was set
     busy: bool = False
     sight: NodeHealth = WELL
     drift: tuple[Drift, ...] = ()
@@ -37,55 +55,68 @@ class Life:
     drift_looks: int = 0
     said: list[dict[str, Any]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.follower = Controller(self.open, SystemdNotifier(""), is_busy=lambda: self.busy, clock=lambda: self.now)
+    @cached_property
+    def controller(self) -> Controller:
+        """Opened when it is first asked for: until then the test prepares the machine."""
+        return Controller(self.open, SystemdNotifier(""), is_busy=lambda: self.busy, clock=lambda: self.now)
 
-    def open(self) -> StillSite:
-        life, made = self, site_on(self.host, self.provider)
+    @property
+    def session(self) -> Session:
+        return self.controller.session
 
-        class Watched(StillSite):
-            def refresh_health(self) -> None:
+    @property
+    def state(self) -> DaemonState:
+        return self.session.state
+
+    def open(self, on_event: Callable[[ControllerEvent], None]) -> Session:
+        life, engine = self, engine_of(self.host)
+
+        class Node(StillNode):
+            def check_health(self) -> NodeHealth:
                 life.looks += 1
-                self.health = life.sight
+                return life.sight
 
-            def detect_drift(self) -> tuple[Drift, ...]:
+        class Monitor(StillMonitor):
+            def check(self) -> tuple[Drift, ...]:
                 life.drift_looks += 1
                 self.differs = life.drift
-                return super().detect_drift()
+                return super().check()
 
-        made.engine.events = EventLog(watch=self.said.append)
-        return Watched(made.engine, made.api, made.node, made.provider, now=lambda: 1e9 + self.now)
+        engine.events = EventLog(watch=self.said.append)
+        wall_clock = lambda: 1e9 + self.now + self.jump  # noqa: E731
+        node = Node(engine, cast("ApiClient", Quiet()), "edge-1", self.provider.real, wall_clock)
+        return open_session(node, on_event, Monitor)
 
     def hears(self, verdict: PollResult, after: float = 0.0) -> None:
         self.now += after
-        self.follower.events.put(PollEvent(verdict, ""))
+        self.controller.events.put(PollEvent(verdict, ""))
         self.steps()
 
     def steps(self) -> None:
         """Whatever is in the queue or due happens."""
-        assert self.follower.reconcile()
+        assert self.controller.reconcile()
 
     def waits(self, seconds: float) -> None:
         """So much time goes by, in which files may have been touched."""
         self.now += seconds
-        self.follower.events.put(FilesChanged(frozenset()))
+        self.controller.events.put(FilesChanged(frozenset()))
         self.steps()
 
     def ends_work(self) -> None:
         """The outcome of the work that was begun comes, and is heard."""
-        eventually(lambda: not self.follower.events.empty())
+        eventually(lambda: not self.controller.events.empty())
         self.steps()
 
     @property
-    def working(self) -> str:
-        return self.follower.works.running
+    def working(self) -> JobKind | None:
+        return self.controller.runner.running
 
     @property
     def reports(self) -> list[dict[str, Any]]:
         return [body for action, body in self.provider.acts if action == "reportStatus"]
 
     def condition(self, kind: str) -> dict[str, str]:
-        report = self.follower.site.report(self.follower.notes, self.follower.history, self.working)
+        report = self.session.report(self.controller.history, self.working)
         found: list[dict[str, str]] = report["conditions"]
         return next(each for each in found if each["type"] == kind)
 
@@ -94,10 +125,10 @@ class Life:
 
 
 def begun(life: Life) -> Life:
-    life.follower.start()
+    life.controller.start()
     life.waits(0)
     return life
 
 
 def interval(life: Life) -> float:
-    return float(life.follower.site.config.provider.poll_seconds)
+    return float(life.session.node.config.provider.poll_seconds)

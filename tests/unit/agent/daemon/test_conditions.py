@@ -17,7 +17,7 @@ from aks_flex_node.agent.daemon.conditions import (
     redact_tokens,
 )
 from aks_flex_node.agent.daemon.daemon_state import DaemonState
-from aks_flex_node.agent.jobs.job_result import JobResult
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from tests.unit.agent.config.builders import TOKEN
 from tests.unit.agent.daemon.fakes import READY, WELL
 
@@ -94,42 +94,46 @@ def test_services_that_do_not_run_are_named_with_their_last_words() -> None:
     ("changes", "expected"),
     [
         (
-            {"next_version": "8", "running_job": "update"},
+            {"next_version": "8", "running_job": JobKind.UPDATE},
             ("False", "InProgress", "Configuration 8 is being applied."),
         ),
-        ({"running_job": "update"}, ("False", "InProgress", "The new configuration is being applied.")),
+        ({"running_job": JobKind.UPDATE}, ("False", "InProgress", "The new configuration is being applied.")),
         ({"running_job": "repair"}, ("True", "Applied", "Configuration 7 is in effect.")),
         ({"current_version": ""}, ("True", "Applied", "Configuration of the join is in effect.")),
         ({"next_version": "8"}, ("False", "Pending", "Configuration 8 is about to be applied.")),
         (
             {
                 "next_version": "8",
-                "last_update": JobResult("update", "waits", "MaintenanceWindowClosed", "Sunday.", version="8"),
+                "last_update": JobResult(
+                    JobKind.UPDATE, JobStatus.WAITS, "MaintenanceWindowClosed", "Sunday.", version="8"
+                ),
             },
             ("False", "MaintenanceWindowClosed", "Sunday."),
         ),
         (
             {
                 "next_version": "8",
-                "last_update": JobResult("update", "failed", "disk-full", "It is full.", "Tidy.", "8"),
+                "last_update": JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", "Tidy.", "8"),
             },
             ("False", "DiskFull", "It is full. Tidy."),
         ),
         (
             {
                 "next_version": "8",
-                "last_update": JobResult("update", "failed", "disk-full", "It is full.", version="6"),
+                "last_update": JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", version="6"),
             },
             ("False", "Pending", "Configuration 8 is about to be applied."),
         ),
         (
-            {"next_version": "8", "last_update": JobResult("update", "done", version="8")},
+            {"next_version": "8", "last_update": JobResult(JobKind.UPDATE, JobStatus.DONE, version="8")},
             ("False", "Pending", "Configuration 8 is about to be applied."),
         ),
         (
             {
                 "next_version": "8",
-                "failed_update": JobResult("update", "rolled-back", "service-failed", "panic:", version="8"),
+                "failed_update": JobResult(
+                    JobKind.UPDATE, JobStatus.ROLLED_BACK, "service-failed", "panic:", version="8"
+                ),
             },
             ("False", "ServiceFailed", "panic:"),
         ),
@@ -141,7 +145,9 @@ def test_what_became_of_the_configuration_is_told(changes: dict[str, Any], expec
 
 
 def test_a_version_that_did_not_work_is_told_with_its_cause() -> None:
-    failed = JobResult("update", "rolled-back", "service-failed", "kubelet does not stay up: boom", version="8")
+    failed = JobResult(
+        JobKind.UPDATE, JobStatus.ROLLED_BACK, "service-failed", "kubelet does not stay up: boom", version="8"
+    )
     found = told(replace(QUIET, next_version="8", failed_update=failed))
     assert found["UpgradeFailed"] == ("True", "ServiceFailed", "kubelet does not stay up: boom")
 
@@ -170,7 +176,7 @@ def test_a_certificate_that_should_have_been_renewed_is_told(sight: NodeHealth, 
 
 def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None:
     notes = DaemonState(credentials="The new credentials do not work yet.")
-    tunnel = JobResult("connect", "failed", "arm-refused", "Azure refused.", "Give it a role.")
+    tunnel = JobResult(JobKind.CONNECT, JobStatus.FAILED, "arm-refused", "Azure refused.", "Give it a role.")
     found = told(replace(QUIET, state=notes, agent_failure="Version 9 did not run.", vpn_failure=tunnel))
     assert found["CredentialsRefused"] == ("True", "NotProven", "The new credentials do not work yet.")
     assert found["AgentUpdateFailed"] == ("True", "NotProven", "Version 9 did not run.")
@@ -199,7 +205,7 @@ def test_what_looks_like_a_secret_is_taken_out(text: str, expected: str) -> None
 
 def test_every_message_is_without_secrets_and_of_bounded_length() -> None:
     words = f"Bearer canary {TOKEN} password=canary " + "x" * 5000
-    outcome = JobResult("update", "failed", "it-broke", words, words, "8")
+    outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "it-broke", words, words, "8")
     everything = ReportInput(
         DaemonState(credentials=words, drift=(words,)),
         replace(WELL, failed_services=(("kubelet.service", words),)),

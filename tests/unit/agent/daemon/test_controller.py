@@ -10,7 +10,7 @@ import pytest
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
-from aks_flex_node.agent.jobs.job_result import JobResult
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
@@ -48,8 +48,8 @@ def test_two_answers_an_interval_apart_that_say_gone_make_the_node_leave(life: L
 def test_whoever_follows_a_machine_that_is_no_node_any_more_ends_and_writes_nothing(life: Life) -> None:
     for path in (CURRENT_CONFIG, DAEMON_STATE):
         life.host.do(Remove(path))
-    life.follower.events.put(JobResult("leave", "failed"))
-    assert not life.follower.reconcile()
+    life.controller.events.put(JobResult(JobKind.LEAVE, JobStatus.FAILED))
+    assert not life.controller.reconcile()
     assert life.host.look(DAEMON_STATE) is None
 
 
@@ -86,14 +86,14 @@ def test_nothing_else_makes_it_leave_or_change_however_often_it_is_said(life: Li
 def test_whoever_holds_it_off_keeps_a_node_that_then_does_nothing_else() -> None:
     life = begun(Life(FakeHost(settings(secret=OLD, agent={"unbootstrapOnDelete": False}))))
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
-    life.follower.history.record(JobResult("update", "failed", version="2", again=True), life.now)
+    life.controller.history.record(JobResult(JobKind.UPDATE, JobStatus.FAILED, version="2", again=True), life.now)
     life.hears(GONE)
     life.hears(GONE, interval(life))
     life.hears(GONE, 1e6)
     assert life.host.works == []
     life.hears(GOOD)
     eventually(lambda: life.host.works == ["update"])
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_a_node_that_was_stopped_while_it_left_goes_on_leaving() -> None:
@@ -101,7 +101,7 @@ def test_a_node_that_was_stopped_while_it_left_goes_on_leaving() -> None:
     node_state.write(life.host, f"{DATA}/state.json", NodeState().with_phase(Phase.RESETTING))
     begun(life)
     eventually(lambda: life.host.works == ["leave"])
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_each_standing_is_said_once_when_it_comes(life: Life) -> None:
@@ -116,7 +116,7 @@ def test_each_standing_is_said_once_when_it_comes(life: Life) -> None:
 
 def test_what_was_done_is_reported(life: Life) -> None:
     life.host.outcomes = [
-        JobResult("update", "failed", "mirror-away", "The mirror is away.", version="2", again=True)
+        JobResult(JobKind.UPDATE, JobStatus.FAILED, "mirror-away", "The mirror is away.", version="2", again=True)
     ]
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
@@ -150,25 +150,24 @@ def test_a_full_disk_keeps_nobody_from_following_and_is_said_once() -> None:
         life.hears(PORTAL, HEALTH_SECONDS)
     assert life.events("disk-full") == ["The disk is full."]
     eventually(lambda: life.reports)
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_a_thread_that_asks_no_more_is_replaced(life: Life) -> None:
-    poller = life.follower.poller
+    poller = life.session.poller
     eventually(lambda: poller.is_stuck or life.provider.polls)
     life.waits(WATCHDOG_SECONDS * 10)
-    assert life.follower.poller is poller  # by its own clock it is not late
+    assert life.session.poller is poller  # by its own clock it is not late
     poller.clock = lambda: 1e12
     life.waits(1)
-    assert life.follower.poller is not poller
+    assert life.session.poller is not poller
     assert life.events("poller-hangs")
 
 
 @pytest.mark.parametrize("jump", [86400.0, -86400.0, 1e9, -1e9])
 def test_the_time_of_day_may_be_set_while_it_follows(life: Life, jump: float) -> None:
     """Only what is shown to people, and windows, go by it."""
-    site, before = life.follower.site, life.looks
-    site.now = lambda: 1.8e9 + jump
+    before, life.jump = life.looks, jump
     for _ in range(4):
         life.hears(GOOD, HEALTH_SECONDS)
     assert (life.looks - before, life.host.works) == (4, [])
@@ -187,11 +186,11 @@ def test_a_damaged_file_of_its_own_is_no_reason_not_to_follow(content: bytes) ->
     life.hears(GOOD)
     assert json.loads(life.host.read(DAEMON_STATE) or b"")["standing"] == "Following"
     life.host.do(StopUnit(JOB_UNIT))
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_it_ends_when_told() -> None:
     life = Life()
-    life.follower.stop()
-    life.follower.run()
+    life.controller.stop()
+    life.controller.run()
     assert life.provider.closed.is_set()

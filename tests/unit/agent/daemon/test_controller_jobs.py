@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG, UPDATE_JOURNAL
-from aks_flex_node.agent.daemon.controller import DRIFT_MIN_SECONDS, HEALTH_SECONDS, PollEvent
+from aks_flex_node.agent.daemon.controller import DRIFT_MIN_SECONDS, HEALTH_SECONDS
 from aks_flex_node.agent.daemon.scheduler import RETRY_SECONDS
-from aks_flex_node.agent.jobs.job_result import JobResult, write_result
+from aks_flex_node.agent.daemon.session import PollEvent
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus, write_result
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.host.actions import StartUnit, StopUnit
 from tests.unit.agent.daemon.fakes import OLD, WELL, FakeHost, bundle, eventually, kept, put, settings
@@ -52,10 +53,10 @@ def test_while_a_work_is_under_way_the_agent_rests() -> None:
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
     eventually(lambda: life.host.works)
-    life.waits(life.follower.site.config.agent.drift_seconds + HEALTH_SECONDS)
-    assert life.follower.seconds_until_due >= 10
+    life.waits(life.session.node.config.agent.drift_seconds + HEALTH_SECONDS)
+    assert life.controller.seconds_until_due >= 10
     life.host.goes_on.set()
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_how_the_node_is_is_looked_at_also_while_a_work_is_under_way(life: Life) -> None:
@@ -75,7 +76,7 @@ def test_what_a_work_takes_away_for_a_while_is_not_lost(life: Life) -> None:
     life.sight = LOST
     life.waits(HEALTH_SECONDS)
     life.waits(HEALTH_SECONDS)
-    life.host.outcomes = [JobResult("update", "rolled-back", "it-broke", version="2", at="x")]
+    life.host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, "it-broke", version="2", at="x")]
     life.host.goes_on.set()
     life.ends_work()
     assert not life.working, "it may be there again at the second look"
@@ -84,16 +85,16 @@ def test_what_a_work_takes_away_for_a_while_is_not_lost(life: Life) -> None:
 
 
 def test_a_work_that_has_just_ended_is_not_begun_again_before_its_outcome_was_heard(life: Life) -> None:
-    life.host.outcomes = [JobResult("update", "failed", "disk-full", version="2", again=True, at="x")]
+    life.host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", version="2", again=True, at="x")]
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
-    life.follower.events.put(PollEvent(NEWS, ""))
-    life.follower.events.put(PollEvent(GOOD, ""))  # stands in the queue before the outcome does
+    life.controller.events.put(PollEvent(NEWS, ""))
+    life.controller.events.put(PollEvent(GOOD, ""))  # stands in the queue before the outcome does
     life.steps()
-    eventually(lambda: life.follower.events.qsize() == 2)
+    eventually(lambda: life.controller.events.qsize() == 2)
     life.steps()
-    assert (life.host.works, life.working) == (["update"], "update")
+    assert (life.host.works, life.working) == (["update"], JobKind.UPDATE)
     life.steps()
-    assert (life.host.works, life.working) == (["update"], "")
+    assert (life.host.works, life.working) == (["update"], None)
 
 
 def test_a_restart_while_a_work_is_under_way_waits_for_that_work() -> None:
@@ -102,15 +103,17 @@ def test_a_restart_while_a_work_is_under_way_waits_for_that_work() -> None:
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     begun(life)
     life.hears(NEWS)
-    assert (life.working, life.host.works) == ("earlier", [])
+    assert (life.working, life.host.works) == (JobKind.EARLIER, [])
     put(life.host, CURRENT_CONFIG, bundle("2", settings(secret=OLD)))
     put(life.host, NEXT_CONFIG, b"")
-    write_result(life.host, JOB_RESULT, JobResult("update", "done", version="2", at="2026-01-02T03:04:05Z"))
+    write_result(
+        life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="2", at="2026-01-02T03:04:05Z")
+    )
     life.host.do(StopUnit(JOB_UNIT))
     life.ends_work()
-    assert (life.working, life.follower.notes.applied) == ("", "2026-01-02T03:04:05Z")
-    assert life.follower.site.current_version == "2"
-    life.follower.shut_down()
+    assert (life.working, life.state.applied) == (None, "2026-01-02T03:04:05Z")
+    assert life.session.node.versions.current == "2"
+    life.controller.shut_down()
 
 
 def test_a_restart_while_a_work_is_under_way_does_not_call_the_node_lost() -> None:
@@ -120,26 +123,30 @@ def test_a_restart_while_a_work_is_under_way_does_not_call_the_node_lost() -> No
     assert life.condition("Ready")["status"] == "True"
     assert life.condition("CertificateExpiring")["status"] == "False"
     life.host.do(StopUnit(JOB_UNIT))
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_what_became_of_a_work_while_nobody_waited_is_known_after_a_restart() -> None:
     life = Life()
-    write_result(life.host, JOB_RESULT, JobResult("update", "done", version="1", at="2026-01-02T03:04:05Z"))
+    write_result(
+        life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1", at="2026-01-02T03:04:05Z")
+    )
     begun(life)
-    assert life.follower.notes.applied == "2026-01-02T03:04:05Z"
-    life.follower.shut_down()
+    assert life.state.applied == "2026-01-02T03:04:05Z"
+    life.controller.shut_down()
 
 
 def test_what_failed_in_an_earlier_life_is_not_tried_at_once() -> None:
     life = Life()
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
-    write_result(life.host, JOB_RESULT, JobResult("update", "failed", "mirror-away", version="2", again=True))
+    write_result(
+        life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.FAILED, "mirror-away", version="2", again=True)
+    )
     begun(life)
     assert life.host.works == []
     life.waits(RETRY_SECONDS[0])
     eventually(lambda: life.host.works == ["update"])
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_an_update_that_a_crash_interrupted_goes_on_by_itself() -> None:
@@ -147,7 +154,7 @@ def test_an_update_that_a_crash_interrupted_goes_on_by_itself() -> None:
     put(life.host, UPDATE_JOURNAL, b"{}")
     begun(life)
     eventually(lambda: life.host.works == ["update"])
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_an_update_that_leaves_something_unfinished_is_not_repeated_at_once() -> None:
@@ -160,7 +167,7 @@ def test_an_update_that_leaves_something_unfinished_is_not_repeated_at_once() ->
     life.waits(1)
     eventually(lambda: life.host.works == ["update", "update"])
     life.ends_work()
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_one_that_stays_in_the_foreground_is_not_brought_another_version() -> None:
@@ -168,7 +175,7 @@ def test_one_that_stays_in_the_foreground_is_not_brought_another_version() -> No
     life = begun(Life(FakeHost(settings(secret=OLD, agent=agent))))
     life.hears(GOOD)
     assert life.host.works == []
-    life.follower.shut_down()
+    life.controller.shut_down()
 
 
 def test_drift_is_told_with_its_diff_counted_and_repaired(life: Life) -> None:
@@ -179,7 +186,7 @@ def test_drift_is_told_with_its_diff_counted_and_repaired(life: Life) -> None:
     eventually(lambda: life.host.works == ["repair"])
     [event] = [each for each in life.said if each["event"] == "drift"]
     assert (event["message"], event["diff"]) == (CHANGED.description, CHANGED.diff)
-    assert (life.follower.notes.drifts, life.follower.notes.drift) == (1, (CHANGED.description,))
+    assert (life.state.drifts, life.state.drift) == (1, (CHANGED.description,))
 
 
 def test_drift_that_stays_is_told_once() -> None:
@@ -188,8 +195,8 @@ def test_drift_that_stays_is_told_once() -> None:
     for _ in range(10):
         life.waits(DRIFT_MIN_SECONDS + 1)
         life.waits(1)
-    assert (len(life.events("drift")), life.follower.notes.drifts, life.host.works) == (1, 1, [])
-    life.follower.shut_down()
+    assert (len(life.events("drift")), life.state.drifts, life.host.works) == (1, 1, [])
+    life.controller.shut_down()
 
 
 def test_a_file_that_is_touched_all_the_time_is_compared_now_and_then(life: Life) -> None:
@@ -225,13 +232,13 @@ def test_how_it_stands_is_kept_for_status_and_over_a_restart(life: Life) -> None
     assert (known["standing"], known["message"]) == ("NotTheProvider", PORTAL.message)
     assert known["asked"]
     again = begun(Life(life.host))
-    assert (again.follower.notes.standing, again.follower.notes.asked) == ("NotTheProvider", known["asked"])
-    again.follower.shut_down()
+    assert (again.state.standing.value, again.state.asked) == ("NotTheProvider", known["asked"])
+    again.controller.shut_down()
 
 
 def test_a_tunnel_that_is_worn_is_seen_to_and_the_agent_lives_on() -> None:
     life = begun(Life())
-    life.follower.site._vpn_due = True
+    life.session.drift.vpn_due = True
     life.waits(0)
     eventually(lambda: life.host.works == ["connect"])
     assert life.events("work-begins") == ["the tunnel to the cluster's network is being seen to"]

@@ -9,12 +9,14 @@ import pytest
 
 from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.daemon.daemon_state import DaemonState
+from aks_flex_node.agent.drift.conflicts import Conflicts
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from tests.hosts.recorded import RecordedHost
 
 FILE = "/var/lib/aks-flex-node/following.json"
 FULL = DaemonState(
-    "Throttled", "wait", "since", "asked", "7", "applied", "refused", 3, "drifted", ("a", "b"), {"x": 1}
+    *(ProviderState.THROTTLED, "wait", "since", "asked", "7", "applied", "refused", 3, "drifted", ("a", "b")),
+    Conflicts("7", {"/a": (1.0,)}, {"/b": 2.0}),
 )
 
 
@@ -34,7 +36,15 @@ def test_a_damaged_file_says_nothing(text: str) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"drifts": "many"}, {"drifts": None}, {"standing": 5}, {"message": ["x"]}, {"fights": []}, {"later": "key"}],
+    [
+        {"drifts": "many"},
+        {"drifts": None},
+        {"standing": 5},
+        {"standing": "Odd"},
+        {"message": ["x"]},
+        {"fights": []},
+        {"later": "key"},
+    ],
     ids=str,
 )
 def test_of_a_file_with_odd_values_the_rest_is_good(wrong: dict[str, object]) -> None:
@@ -43,8 +53,8 @@ def test_of_a_file_with_odd_values_the_rest_is_good(wrong: dict[str, object]) ->
 
 
 def test_the_moment_is_of_the_last_change_of_standing() -> None:
-    before = replace(DaemonState(), standing="Following", since="2020-01-01T00:00:00Z")
+    before = replace(DaemonState(), standing=ProviderState.FOLLOWING, since="2020-01-01T00:00:00Z")
     assert before.with_provider_state(ProviderState.FOLLOWING, "again").since == "2020-01-01T00:00:00Z"
     changed = before.with_provider_state(ProviderState.THROTTLED, "slow down")
-    assert (changed.standing, changed.message) == ("Throttled", "slow down")
+    assert (changed.standing, changed.message) == (ProviderState.THROTTLED, "slow down")
     assert changed.since > "2020-01-01T00:00:00Z"

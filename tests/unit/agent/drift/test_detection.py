@@ -11,6 +11,7 @@ from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.catalog import ALL
 from aks_flex_node.agent.drift.detection import MAX_DIFF_LINES, MAX_DIFF_WIDTH, detect_drift, parse_units
 from aks_flex_node.agent.drift.file_watcher import watch_paths
+from aks_flex_node.agent.jobs.job_result import JobStatus
 from aks_flex_node.agent.jobs.repair import repair_drift
 from aks_flex_node.agent.jobs.self_update import compared_components
 from aks_flex_node.errors import ArtifactError
@@ -59,7 +60,7 @@ def test_a_machine_that_is_as_it_should_be_has_no_drift() -> None:
     engine = settled()
     assert detect_drift(engine) == ()
     outcome = repair_drift(engine, compared_components)
-    assert (outcome.result, outcome.reason, outcome.message) == ("done", "", "")
+    assert (outcome.result, outcome.reason, outcome.message) == (JobStatus.DONE, "", "")
     assert engine.applied_actions == []
 
 
@@ -96,7 +97,7 @@ def test_a_change_by_somebody_else_is_told_in_words_and_repaired(action: Action,
     (drift,) = detect_drift(engine)
     assert (drift.component, drift.description) == (component, said)
     outcome = repair_drift(engine, compared_components)
-    assert (outcome.result, outcome.reason, outcome.message) == ("done", "Repaired", f"Repaired: {said}.")
+    assert (outcome.result, outcome.reason, outcome.message) == (JobStatus.DONE, "Repaired", f"Repaired: {said}.")
     assert detect_drift(engine) == ()
 
 
@@ -153,7 +154,7 @@ def test_a_drop_in_of_somebody_else_is_told_and_stays(place: str) -> None:
 
     (drift,) = detect_drift(engine)
     assert (drift.description, drift.foreign) == (f"{path} changes kubelet.service and is not ours", True)
-    assert repair_drift(engine, compared_components).result == "done"
+    assert repair_drift(engine, compared_components).result == JobStatus.DONE
     assert engine.host.look(path) is not None
 
 
@@ -177,7 +178,7 @@ def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
     engine.host.do(Remove(f"{KUBELET}/bin/kubelet"))
     outcome = repair_drift(engine, compared_components)
     assert (outcome.result, outcome.reason, outcome.message, outcome.again) == (
-        "failed",
+        JobStatus.FAILED,
         "download-failed",
         "The mirror is away.",
         True,

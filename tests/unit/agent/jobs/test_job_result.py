@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aks_flex_node.agent.jobs import job_result
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from tests.hosts.recorded import RecordedHost
 
 FILE = "/var/lib/aks-flex-node/work.json"
@@ -17,7 +17,7 @@ GOOD: dict[str, Any] = {"kind": "update", "result": "failed"}
 
 def test_an_outcome_is_read_as_it_was_written_and_is_for_root_alone() -> None:
     host = RecordedHost()
-    outcome = JobResult("update", JobStatus.FAILED.value, "disk-full", "It is full.", "Tidy.", "7", again=True)
+    outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", "Tidy.", "7", again=True)
     job_result.write_result(host, FILE, outcome)
     assert job_result.read_result(host, FILE) == outcome
     entry = host.look(FILE)
@@ -26,14 +26,14 @@ def test_an_outcome_is_read_as_it_was_written_and_is_for_root_alone() -> None:
 
 
 def test_each_outcome_has_its_moment() -> None:
-    assert JobResult("update", "done").at.endswith("Z")
+    assert JobResult(JobKind.UPDATE, JobStatus.DONE).at.endswith("Z")
 
 
 @pytest.mark.parametrize("result", list(JobStatus))
 def test_every_result_is_known(result: JobStatus) -> None:
     found = job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "result": result.value})}), FILE)
     assert found
-    assert JobStatus(found.result) is result
+    assert found.result is result
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_is_no_outcome_is_none(text: str) -> None:
 def test_words_of_a_later_release_are_passed_over() -> None:
     found = job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "later": 1})}), FILE)
     assert found
-    assert found.kind == "update"
+    assert found.kind == JobKind.UPDATE
 
 
 def test_a_file_that_is_not_there_is_none() -> None:

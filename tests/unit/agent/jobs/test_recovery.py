@@ -10,6 +10,7 @@ import pytest
 
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG
 from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.jobs.job_result import JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
@@ -60,14 +61,14 @@ class Scene:
 
 def test_a_node_that_came_back_meanwhile_is_left_alone() -> None:
     scene = Scene(WELL)
-    assert scene.recovery().run().result == "done"
+    assert scene.recovery().run().result == JobStatus.DONE
     assert (scene.provider.acts, scene.host.done) == ([], [])
 
 
 def test_a_deleted_node_registers_anew_with_the_certificate_that_it_has() -> None:
     scene = Scene(replace(WELL, node=None, node_missing=True))
     outcome = scene.recovery().run()
-    assert (outcome.result, outcome.reason) == ("done", "Recovered")
+    assert (outcome.result, outcome.reason) == (JobStatus.DONE, "Recovered")
     assert "its Node was deleted" in outcome.message
     assert (scene.provider.acts, scene.proof.asked) == ([], ["registered", "ready"])
     assert RESTART in scene.host.done
@@ -79,7 +80,7 @@ def test_without_a_new_token_nothing_is_touched_and_it_is_tried_again(standing: 
     scene.provider.answers["regenerateToken"] = ProviderRequestError(PollResult(standing, "Not now."))
     before = scene.host.read(CURRENT_CONFIG)
     outcome = scene.recovery().run()
-    assert (outcome.result, outcome.reason, outcome.again) == ("failed", standing.value, True)
+    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, standing.value, True)
     assert "Not now." in outcome.message
     assert (scene.host.done, scene.host.read(CURRENT_CONFIG)) == ([], before)
 
@@ -89,13 +90,13 @@ def test_an_answer_without_a_good_url_touches_nothing(url: str) -> None:
     scene = Scene(replace(WELL, has_kubeconfig=False))
     scene.provider.answers["regenerateToken"] = {"configUrl": url}
     outcome = scene.recovery().run()
-    assert (outcome.result, outcome.again, scene.host.done) == ("failed", True, [])
+    assert (outcome.result, outcome.again, scene.host.done) == (JobStatus.FAILED, True, [])
 
 
 def test_a_kubelet_that_does_not_come_back_is_told_with_its_cause() -> None:
     scene = Scene(replace(WELL, node_missing=True), proof=FakeProof(ClusterError("node-not-registered", "It hangs.")))
     outcome = scene.recovery().run()
-    assert (outcome.result, outcome.reason, outcome.message) == ("failed", "node-not-registered", "It hangs.")
+    assert (outcome.result, outcome.reason, outcome.message) == (JobStatus.FAILED, "node-not-registered", "It hangs.")
     assert outcome.again
 
 
@@ -115,7 +116,7 @@ def test_a_certificate_that_is_about_to_end_is_replaced_before_it_does() -> None
     scene.provider.answers["regenerateToken"] = ProviderRequestError(
         PollResult(ProviderState.UNREACHABLE, "Not now.")
     )
-    assert scene.recovery().run().result == "failed"
+    assert scene.recovery().run().result == JobStatus.FAILED
     assert scene.host.done == []  # and nothing is given up without a new token
 
 
@@ -127,7 +128,7 @@ def test_it_is_put_back_when_no_new_one_comes() -> None:
 
     outcome = WithToken(**vars(scene.recovery())).run()
 
-    assert (outcome.result, outcome.reason) == ("failed", "certificate-not-issued")
+    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "certificate-not-issued")
     entry = scene.host.look(current)
     assert entry
     assert entry.target == "/var/lib/kubelet/pki/kubelet-client-1.pem"
@@ -148,7 +149,7 @@ def test_a_node_that_comes_by_its_azure_identity_needs_no_token_of_the_provider(
     lost = replace(WELL, node=None, credentials_rejected=True, uses_tokens=auth == "exec")
     scene = Scene(lost, host=by_azure(auth))
     outcome = scene.recovery().run()
-    assert (outcome.result, outcome.reason) == ("done", "Recovered")
+    assert (outcome.result, outcome.reason) == (JobStatus.DONE, "Recovered")
     assert [name for name, _ in scene.provider.acts] == ["reportStatus"]  # by which it is let in again
     assert Remove("/var/lib/kubelet/azure-token.json") in scene.host.done
     assert (Remove("/var/lib/kubelet/pki/kubelet-client-current.pem") in scene.host.done) == (auth == "certificate")

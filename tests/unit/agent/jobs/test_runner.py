@@ -6,7 +6,7 @@ import queue
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.agent import JOB_RESULT
-from aks_flex_node.agent.jobs.job_result import JobResult, write_result
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus, write_result
 from aks_flex_node.agent.jobs.runner import JOB_UNIT, JobRunner, job_command
 from aks_flex_node.host.actions import StartUnit, StopUnit
 from aks_flex_node.host.host import CommandResult
@@ -24,7 +24,7 @@ def works_on(host: FakeHost) -> tuple[JobRunner, queue.Queue[JobResult]]:
 
 
 def test_a_work_is_a_unit_of_its_own_that_leaves_nothing_behind() -> None:
-    words = job_command(PROGRAM, "repair", ("--leave-alone=/etc/a",))
+    words = job_command(PROGRAM, JobKind.REPAIR, ("--leave-alone=/etc/a",))
     assert words[0] == "systemd-run"
     assert {f"--unit={JOB_UNIT}", "--collect", "--wait"} <= set(words)
     assert words[-4:] == (PROGRAM, "work", "repair", "--leave-alone=/etc/a")
@@ -32,31 +32,31 @@ def test_a_work_is_a_unit_of_its_own_that_leaves_nothing_behind() -> None:
 
 def test_its_outcome_is_what_it_wrote_down() -> None:
     host = FakeHost()
-    host.outcomes = [JobResult("update", "rolled-back", "service-failed", "boom", version="2")]
+    host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, "service-failed", "boom", version="2")]
     works, heard = works_on(host)
-    assert works.start("update")
+    assert works.start(JobKind.UPDATE)
     assert heard.get(timeout=10).reason == "service-failed"
 
 
 def test_a_second_one_waits_until_the_outcome_of_the_first_was_heard() -> None:
     works, heard = works_on(FakeHost())
-    assert works.start("update")
-    assert not works.start("repair")
+    assert works.start(JobKind.UPDATE)
+    assert not works.start(JobKind.REPAIR)
     heard.get(timeout=10)
-    assert not works.start("repair")
+    assert not works.start(JobKind.REPAIR)
     works.clear()
-    assert works.start("repair")
+    assert works.start(JobKind.REPAIR)
     heard.get(timeout=10)
 
 
 def test_an_old_outcome_is_not_taken_for_a_new_one() -> None:
     host = FakeHost()
-    write_result(host, JOB_RESULT, JobResult("update", "done", version="1"))
+    write_result(host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1"))
     host.outcomes = [None]
     works, heard = works_on(host)
-    works.start("update")
+    works.start(JobKind.UPDATE)
     outcome = heard.get(timeout=10)
-    assert (outcome.result, outcome.reason, outcome.again) == ("failed", "WorkEnded", True)
+    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "WorkEnded", True)
 
 
 class Refusing(FakeHost):
@@ -71,7 +71,7 @@ class Refusing(FakeHost):
 
 def test_what_systemd_says_is_told_when_the_work_itself_could_not() -> None:
     works, heard = works_on(Refusing())
-    works.start("update")
+    works.start(JobKind.UPDATE)
     message = heard.get(timeout=10).message
     assert "already loaded" in message
     assert "last week" not in message
@@ -86,9 +86,9 @@ class Exhausted(FakeHost):
 
 def test_a_machine_without_memory_is_an_outcome_too() -> None:
     works, heard = works_on(Exhausted())
-    works.start("update")
+    works.start(JobKind.UPDATE)
     outcome = heard.get(timeout=10)
-    assert (outcome.result, outcome.again) == ("failed", True)
+    assert (outcome.result, outcome.again) == (JobStatus.FAILED, True)
     assert "Cannot allocate memory" in outcome.message
 
 
@@ -100,7 +100,7 @@ class Ending(FakeHost):
     def unit(self, name: str) -> UnitState:
         self.looks += 1
         if self.looks == 4:
-            write_result(self, JOB_RESULT, JobResult("update", "done", version="2"))
+            write_result(self, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="2"))
             self.do(StopUnit(name))
         return super().unit(name)
 
@@ -111,11 +111,11 @@ def test_an_earlier_work_is_waited_for() -> None:
     host.looks = 0
     works, heard = works_on(host)
     assert works.adopt_running()
-    assert works.running == "earlier"
+    assert works.running == JobKind.EARLIER
     assert (heard.get(timeout=10).version, host.works) == ("2", [])
 
 
 def test_where_none_is_under_way_nobody_waits() -> None:
     works, _ = works_on(FakeHost())
     assert not works.adopt_running()
-    assert works.running == ""
+    assert works.running is None

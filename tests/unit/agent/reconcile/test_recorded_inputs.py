@@ -58,7 +58,7 @@ def test_a_new_phase_forgets_the_error_and_the_step_of_the_one_before() -> None:
         Phase.NODE_FAILED, step="cni", error="e", message="m"
     )
     joined = failed.with_phase(Phase.NODE_JOINED)
-    assert replace(joined, since="") == NodeState("NodeJoined", node="edge-1", pod_cidr="10.0.0.0/24")
+    assert replace(joined, since="") == NodeState(Phase.NODE_JOINED, node="edge-1", pod_cidr="10.0.0.0/24")
 
 
 class Heard:

@@ -40,7 +40,7 @@ def test_what_is_missing_is_made_one_after_another(site: Site) -> None:
     assert site.azure.roots() == ["aks-flex-node-edge-1-1"]
     assert site.azure.documents[NETWORK]["properties"]["subnets"][1]["properties"]["addressPrefix"] == "10.1.0.224/27"
     assert site.record.made == (SUBNET, ADDRESS, GATEWAY)
-    assert site.state.phase == Phase.VPN_CONNECTED.value
+    assert site.state.phase == Phase.VPN_CONNECTED
 
 
 def test_files_with_secrets_are_roots_alone(site: Site) -> None:
@@ -97,7 +97,7 @@ def test_without_leave_no_gateway_is_made() -> None:
         site.run()
     assert caught.value.name == "vpn-gateway-missing"
     assert not any(call.startswith("PUT") for call in site.azure.calls)
-    assert (site.state.phase, site.state.error) == (Phase.VPN_FAILED.value, "vpn-gateway-missing")
+    assert (site.state.phase, site.state.error) == (Phase.VPN_FAILED, "vpn-gateway-missing")
     site.run(make=True)
     assert GATEWAY in site.azure.documents
 
@@ -218,7 +218,7 @@ def test_a_run_that_was_cut_off_is_taken_up_where_azure_is(site: Site) -> None:
     del site.changes["sleep"]
     site.run()
     assert site.azure.count("PUT /virtualNetworkGateways/aks-flex-node") == 1
-    assert site.state.phase == Phase.VPN_CONNECTED.value
+    assert site.state.phase == Phase.VPN_CONNECTED
 
 
 def test_a_gateway_that_azure_is_at_work_on_is_waited_for(site: Site) -> None:
@@ -277,7 +277,7 @@ def test_a_node_that_renews_its_certificate_stays_a_node(site: Site) -> None:
     site.run()
     write(site.host, f"{DATA}/state.json", NodeState().with_phase(Phase.NODE_JOINED, node="edge-1"))
     site.run(renew=True)
-    assert site.state.phase == Phase.NODE_JOINED.value
+    assert site.state.phase == Phase.NODE_JOINED
 
 
 def test_an_api_server_that_does_not_answer_is_told(site: Site) -> None:

@@ -10,13 +10,14 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import stored_config
+from aks_flex_node.agent import context, stored_config
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.config import config_store
-from aks_flex_node.agent.jobs.job_result import JobResult, JobStatus
+from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.update import admission, update_journal
 from aks_flex_node.agent.jobs.update.admission import AdmissionResult
 from aks_flex_node.agent.jobs.update.health_check import ApiServerAwayError, ExpectedHealth
+from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.jobs.update.update_journal import (
     FailedUpdate,
     NodeBaseline,
@@ -24,17 +25,25 @@ from aks_flex_node.agent.jobs.update.update_journal import (
     UpdateJournal,
     UpdateStage,
 )
+from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import ArtifactError, ClusterError, ConfigError, FlexError
+from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.jobs.update.admission import ConfigChanges
-    from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
+    from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.stored_config import StoredConfig
 
 TRANSIENT_ERRORS = frozenset(("disk-full", "read-only"))  # no configuration is to blame for these
 CONDITION_REASONS = {"drain-timed-out": "DrainTimedOut"}  # names of conditions, where they have one of their own
 CONTAINERD_UNIT = "containerd.service"
+
+
+def run_update(progress: ProgressReporter) -> JobResult:
+    """Applies the configuration that waits, or continues what a crash interrupted."""
+    with exclusive():
+        return UpdateJob(NodeOperations(RealHost(), context.make_job_engine, progress)).run()
 
 
 @dataclass
@@ -294,4 +303,4 @@ def _rollback_unconfirmed(journal: UpdateJournal, cause: RollbackCause, error: F
 def _result(
     result: JobStatus, reason: str = "", message: str = "", hint: str = "", version: str = "", *, again: bool = False
 ) -> JobResult:
-    return JobResult("update", result.value, reason, message, hint, version, again)
+    return JobResult(JobKind.UPDATE, result, reason, message, hint, version, again)

@@ -156,7 +156,8 @@ class NodeOperations:
 
     def save_state(self, config: NodeConfig, **changes: str) -> None:
         known = self.node_state(config)
-        if replace(known, **changes) != known or known.phase != Phase.NODE_JOINED.value:
+        changed = any(getattr(known, name) != value for name, value in changes.items())
+        if changed or known.phase is not Phase.NODE_JOINED:
             node_state.write(self.host, _state_path(config), known.with_phase(Phase.NODE_JOINED, **changes))
 
     @contextlib.contextmanager

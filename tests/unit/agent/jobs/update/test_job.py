@@ -12,6 +12,7 @@ from aks_flex_node.agent.cluster.nodes import cordon_for_update
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import parse_bundle
+from aks_flex_node.agent.jobs.job_result import JobKind, JobStatus
 from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.jobs.update.update_journal import UpdateStage
 from aks_flex_node.api import config_urls
@@ -44,7 +45,7 @@ class Broken(Ready):
 def test_where_nothing_waits_nothing_is_done() -> None:
     scene = Scene()
     outcome = scene.run()
-    assert (outcome.kind, outcome.result) == ("update", "done")
+    assert (outcome.kind, outcome.result) == (JobKind.UPDATE, JobStatus.DONE)
     assert scene.host.done == []
 
 
@@ -52,7 +53,7 @@ def test_labels_alone_restart_nothing_and_reach_the_node() -> None:
     scene = Scene({"node.labels": {"old": "1"}}).wants({"node.labels": {"site": "b"}})
     scene.cluster.node["metadata"]["labels"] = {"old": "1"}
     scene.bench().save_state(scene.config, labels="old")
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
     assert scene.restarted == []
     assert scene.cluster.node["metadata"]["labels"] == {"site": "b", "kubernetes.azure.com/managed": "false"}
     assert (scene.current, scene.waits, scene.under_way) == ("2", False, False)
@@ -61,13 +62,13 @@ def test_labels_alone_restart_nothing_and_reach_the_node() -> None:
 def test_labels_are_taken_on_though_the_node_is_not_ready() -> None:
     scene = Scene().wants({"node.labels": {"site": "b"}})
     scene.cluster.broken = frozenset(["1.33.13"])
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
 
 
 def test_a_setting_of_the_kubelet_costs_one_restart_and_no_drain() -> None:
     scene = Scene().wants(SETTING)
     scene.cluster.pods = [pod()]
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
     assert scene.restarted == ["kubelet.service"]
     assert names(scene.cluster.pods) == ["web"]
     assert (scene.current, scene.waits) == ("2", False)
@@ -77,7 +78,7 @@ def test_an_upgrade_drains_flips_proves_and_lets_pods_come_again() -> None:
     scene = Scene().wants({**UPGRADE, "containerd.version": "2.5.0", "runc.version": "1.6.0"})
     scene.cluster.pods = [pod(), pod("agent", "DaemonSet")]
     outcome = scene.run()
-    assert (outcome.result, outcome.version) == ("done", "2")
+    assert (outcome.result, outcome.version) == (JobStatus.DONE, "2")
     assert (scene.node.version, scene.node.runtime) == ("v1.34.4", "containerd://2.5.0")
     assert names(scene.cluster.pods) == ["agent"]
     assert not scene.cluster.cordoned
@@ -98,14 +99,14 @@ def test_everything_is_there_before_anything_is_touched() -> None:
 def test_where_drains_are_not_wanted_pods_stay() -> None:
     scene = Scene().wants({**UPGRADE, "updatePolicy.drain": False})
     scene.cluster.pods = [pod()]
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
     assert names(scene.cluster.pods) == ["web"]
 
 
 def test_a_node_that_somebody_else_cordoned_stays_cordoned() -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.node["spec"]["unschedulable"] = True
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
     assert scene.cluster.cordoned
 
 
@@ -114,7 +115,7 @@ def test_pods_that_do_not_go_in_time_keep_the_update_from_beginning() -> None:
     scene.cluster.pods = [pod()]
     scene.cluster.budget = "The disruption budget web needs 1 healthy pods and has 1 currently"
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == ("failed", "DrainTimedOut", True)
+    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "DrainTimedOut", True)
     assert "default/web: The disruption budget web needs 1" in outcome.message
     assert not scene.cluster.cordoned
     assert (scene.restarted, scene.current, scene.waits, scene.under_way) == ([], "1", True, False)
@@ -124,7 +125,7 @@ def test_when_something_cannot_be_fetched_nothing_is_touched() -> None:
     scene = Scene().wants(UPGRADE)
     scene.workshop = Broken
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == ("failed", "artifact-unreachable", True)
+    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "artifact-unreachable", True)
     assert ("PATCH", "/api/v1/nodes/edge-1") not in scene.cluster.asked
     assert version_on(scene.host, "kubelet") == "1.33.13"
     assert (scene.waits, scene.under_way, scene.failed) == (True, False, {})
@@ -134,7 +135,7 @@ def test_a_version_that_does_not_work_is_undone_and_told_with_its_cause() -> Non
     scene = Scene().wants(UPGRADE)
     scene.cluster.broken = frozenset(["1.34.4"])
     outcome = scene.run()
-    assert (outcome.result, outcome.version, outcome.again) == ("rolled-back", "2", False)
+    assert (outcome.result, outcome.version, outcome.again) == (JobStatus.ROLLED_BACK, "2", False)
     assert "words of the kubelet" in outcome.message
     assert version_on(scene.host, "kubelet") == "1.33.13"
     assert scene.restarted == ["kubelet.service", "kubelet.service"]
@@ -149,9 +150,9 @@ def test_a_version_that_failed_is_not_tried_again_until_the_configuration_change
     scene.run()
     scene.cluster.broken = frozenset()
     again = scene.run()
-    assert (again.result, again.reason, again.again) == ("failed", "node-not-ready", False)
+    assert (again.result, again.reason, again.again) == (JobStatus.FAILED, "node-not-ready", False)
     assert scene.restarted == []
-    assert scene.wants(UPGRADE, "3").run().result == "done"
+    assert scene.wants(UPGRADE, "3").run().result == JobStatus.DONE
     assert scene.failed == {}
 
 
@@ -159,7 +160,7 @@ def test_going_back_to_what_is_in_effect_ends_a_failure() -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.broken = frozenset(["1.34.4"])
     scene.run()
-    assert scene.wants({}, "3").run().result == "done"
+    assert scene.wants({}, "3").run().result == JobStatus.DONE
     assert (scene.restarted, scene.current, scene.failed) == ([], "3", {})
 
 
@@ -167,10 +168,10 @@ def test_when_even_the_way_back_is_not_proven_the_node_stays_cordoned_until_it_i
     scene = Scene().wants(UPGRADE)
     scene.cluster.broken = frozenset(["1.34.4", "1.33.13"])
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == ("failed", "RollbackFailed", True)
+    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "RollbackFailed", True)
     assert (scene.cluster.cordoned, scene.under_way) == (True, True)
     scene.cluster.broken = frozenset(["1.34.4"])
-    assert scene.run().result == "rolled-back"
+    assert scene.run().result == JobStatus.ROLLED_BACK
     assert (scene.cluster.cordoned, scene.under_way, scene.failed["configVersion"]) == (False, False, "2")
 
 
@@ -183,7 +184,7 @@ def test_pods_that_ran_and_do_not_run_again_are_a_failure() -> None:
 
     scene.cluster.probed = probed
     outcome = scene.run()
-    assert (outcome.result, outcome.reason) == ("rolled-back", "pods-not-running")
+    assert (outcome.result, outcome.reason) == (JobStatus.ROLLED_BACK, "pods-not-running")
     assert "default/web" in outcome.message
 
 
@@ -195,11 +196,11 @@ def test_an_api_server_that_is_away_while_the_change_is_proven_is_no_failure_of_
 
     scene.cluster.probed = probed
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == ("failed", "api-server-unreachable", True)
+    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "api-server-unreachable", True)
     assert version_on(scene.host, "kubelet") == "1.34.4"
     assert (scene.current, scene.under_way, scene.failed) == ("1", True, {})
     scene.cluster.probed, scene.cluster.away = (lambda: None), None
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
     assert (scene.restarted, scene.current, scene.cluster.cordoned) == ([], "2", False)
 
 
@@ -212,7 +213,7 @@ def test_a_kubelet_that_fails_while_the_api_server_is_away_is_undone_all_the_sam
 
     scene.cluster.probed = probed
     outcome = scene.run()
-    assert (outcome.result, outcome.reason) == ("rolled-back", "node-not-registered")
+    assert (outcome.result, outcome.reason) == (JobStatus.ROLLED_BACK, "node-not-registered")
     assert "The kubelet does not answer" in outcome.message
 
 
@@ -220,7 +221,7 @@ def test_an_api_server_that_is_away_before_leaves_everything_as_it_is() -> None:
     scene = Scene().wants(SETTING)
     scene.cluster.away = AWAY
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == ("failed", "api-server-unreachable", True)
+    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "api-server-unreachable", True)
     assert scene.restarted == []
 
 
@@ -228,13 +229,13 @@ def test_another_way_to_the_api_server_that_leads_nowhere_is_undone() -> None:
     scene = Scene().wants({"node.kubelet.serverURL": "https://elsewhere.example:443"})
     scene.reachable = lambda config: config.node.kubelet.server_url == "https://cluster.example:443"
     outcome = scene.run()
-    assert (outcome.result, outcome.reason) == ("rolled-back", "api-server-unreachable")
+    assert (outcome.result, outcome.reason) == (JobStatus.ROLLED_BACK, "api-server-unreachable")
 
 
 def test_an_api_server_that_has_moved_is_followed() -> None:
     scene = Scene().wants({"node.kubelet.serverURL": "https://elsewhere.example:443"})
     scene.reachable = lambda config: config.node.kubelet.server_url == "https://elsewhere.example:443"
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
     assert scene.current == "2"
 
 
@@ -255,7 +256,7 @@ def test_what_is_not_taken_on_leaves_the_machine_as_it_is(
 ) -> None:
     scene = Scene().wants(values)
     outcome = scene.run()
-    assert (outcome.result, outcome.reason) == (result, reason)
+    assert (outcome.result.value, outcome.reason) == (result, reason)
     assert [one for one in scene.host.done if "state.json" not in str(one)] == []
     assert (scene.current, scene.waits) == ("1", True)
 
@@ -308,7 +309,7 @@ def test_a_change_that_was_cut_off_is_taken_back_when_it_is_withdrawn() -> None:
     half_way(scene)
     scene.host.do(Remove(NEXT_CONFIG))
     outcome = scene.run()
-    assert (outcome.result, outcome.again) == ("failed", True)
+    assert (outcome.result, outcome.again) == (JobStatus.FAILED, True)
     assert (scene.current, scene.under_way, scene.failed) == ("1", False, {})
     assert "maxPods: 110" in scene.kubelet_settings
 
@@ -321,7 +322,7 @@ def test_a_node_that_only_waits_to_be_uncordoned_is_uncordoned() -> None:
     update_journal.write_journal(
         scene.host, update_journal.UpdateJournal(identity_of(scene), "2", UpdateStage.APPLYING)
     )
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
     assert (scene.cluster.cordoned, scene.under_way, scene.restarted) == (False, False, [])
 
 
@@ -340,7 +341,7 @@ def test_secrets_are_in_no_journal() -> None:
 def test_paths_that_the_node_was_not_made_with_are_refused() -> None:
     scene = Scene().wants({"paths.dataDir": "/srv/flex"})
     outcome = scene.run()
-    assert (outcome.result, outcome.reason) == ("refused", "PathsDiffer")
+    assert (outcome.result, outcome.reason) == (JobStatus.REFUSED, "PathsDiffer")
     assert (scene.current, scene.restarted) == ("1", [])
 
 
@@ -357,7 +358,7 @@ def test_a_configuration_that_a_person_brings_ends_an_update_that_was_stuck(stag
     update_journal.supersede_journal(scene.host)
     brought = parse_bundle(bundle(UPGRADE, "3"), "test")
     config_store.save_fetched(scene.host, brought, config_urls.parse("https://rp.example/configs/a"))
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
     assert (scene.current, scene.waits, scene.under_way) == ("3", False, False)
     assert not scene.cluster.cordoned
 
@@ -365,7 +366,7 @@ def test_a_configuration_that_a_person_brings_ends_an_update_that_was_stuck(stag
 def test_a_machine_whose_state_is_lost_is_known_by_its_name_and_takes_what_waits() -> None:
     scene = Scene().wants(SETTING)
     scene.host.do(Remove(f"{DATA}/state.json"))
-    assert scene.run().result == "done"
+    assert scene.run().result == JobStatus.DONE
     assert scene.bench().node_state(scene.config).node == scene.node.name
 
 
@@ -375,7 +376,7 @@ def test_a_node_that_is_still_cordoned_does_not_wait_as_long_as_what_is_refused(
     update_journal.write_journal(scene.host, update_journal.UpdateJournal("2 x", "2"))
     scene.cluster.away = AWAY
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == ("failed", AWAY.name, True)
+    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, AWAY.name, True)
     scene.cluster.away = None
     assert scene.run().reason == "DowngradeRefused"
     assert not scene.cluster.cordoned

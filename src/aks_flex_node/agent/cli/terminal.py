@@ -37,8 +37,12 @@ def print_message(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def warning_text(text: str) -> str:
+    return colored("warning: ", YELLOW) + text
+
+
 def print_warning(text: str) -> None:
-    print_message(colored("warning: ", YELLOW) + text)
+    print_message(warning_text(text))
 
 
 def print_error(error: FlexError) -> None:

@@ -1,0 +1,145 @@
+"""What the daemon works with under one configuration: node, poller, status reporter, drift monitor and state.
+
+A session is exchanged as a whole when the configuration may have changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aks_flex_node.agent.cluster.node_health import NodeHealth
+from aks_flex_node.agent.daemon import conditions, daemon_state
+from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
+from aks_flex_node.agent.daemon.daemon_state import DaemonState, StateStore
+from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
+from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
+from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_input
+from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.daemon.scheduler import JobHistory
+    from aks_flex_node.agent.drift.conflicts import Conflicts
+    from aks_flex_node.agent.drift.detection import Drift
+    from aks_flex_node.agent.jobs.job_result import JobKind, JobResult
+    from aks_flex_node.agent.managed_node import ManagedNode
+
+
+@dataclass(frozen=True)
+class PollEvent:
+    result: PollResult
+    credentials_problem: str | None  # why new credentials are not used; None where that is as it was
+
+
+@dataclass(frozen=True)
+class FilesChanged:
+    paths: frozenset[str]
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    pass
+
+
+ControllerEvent: TypeAlias = "PollEvent | FilesChanged | JobResult | StopRequest"
+
+
+@dataclass
+class Session:
+    node: ManagedNode
+    drift: DriftMonitor
+    receiver: ConfigReceiver
+    poller: Poller
+    reporter: StatusReporter
+    store: StateStore
+    state: DaemonState
+    on_event: Callable[[ControllerEvent], None]
+    health: NodeHealth = field(default_factory=NodeHealth)
+    health_due: float = 0.0
+    drift_due: float = 0.0
+    drift_earliest: float = 0.0  # however often somebody touches something
+    losses: int = 0  # health checks in a row that found the credentials lost
+    deleted: bool = False  # the provider said so twice, an interval apart
+    _deleted_since: float | None = None  # when the provider first said that our resource is gone
+    _agent_confirmed: bool = False
+
+    def start(self) -> None:
+        self.poller.start()
+        self.reporter.start()
+        self.drift.watch(lambda paths: self.on_event(FilesChanged(paths)))
+
+    def close(self) -> None:
+        self.receiver.close()
+        self.poller.stop()
+        self.reporter.stop()
+        self.drift.close()
+        self.node.close()
+
+    def record_poll(self, event: PollEvent, now: float) -> None:
+        result, problem = event.result, event.credentials_problem
+        self.state = self.state.with_provider_state(result.state, result.message)
+        if problem is not None:
+            self.state = replace(self.state, credentials=problem)
+        if result.is_ok:
+            self.state = replace(self.state, asked=daemon_state.now(), seen=self.receiver.newest_version)
+        self._record_deletion(result, now)
+        if not self._agent_confirmed:  # an agent that got as far as to poll is one that runs
+            self._agent_confirmed = True
+            self_update.confirm_trial(self.node.host, self.node.config)
+
+    def _record_deletion(self, result: PollResult, now: float) -> None:
+        """It takes two such answers in a row, an interval apart: what happens then cannot be taken back."""
+        if result.state is not ProviderState.DELETED:
+            self._deleted_since, self.deleted = None, False
+        elif self._deleted_since is None:
+            self._deleted_since = now
+        elif now - self._deleted_since >= self.node.config.provider.poll_seconds:
+            self.deleted = True
+
+    def record_drift(self, fresh: tuple[Drift, ...]) -> None:
+        self.state = replace(
+            self.state,
+            drift=tuple(one.description for one in self.drift.found),
+            drifts=self.state.drifts + len(fresh),
+            drifted=daemon_state.now() if fresh else self.state.drifted,
+        )
+
+    def report(self, history: JobHistory, running: JobKind | None) -> dict[str, Any]:
+        return conditions.build_report(report_input(self.node, self.drift, self.state, self.health, history, running))
+
+    def save(self) -> None:
+        self.store.save(replace(self.state, fights=self.drift.conflicts))
+
+    def save_metrics(self, report: dict[str, Any]) -> None:
+        if path := self.node.config.agent.metrics_file:
+            self.store.save_metrics(path, conditions.render_metrics(self.state, self.health, report))
+
+
+def open_session(
+    node: ManagedNode,
+    on_event: Callable[[ControllerEvent], None],
+    make_monitor: Callable[[ManagedNode, Conflicts], DriftMonitor] = DriftMonitor,
+) -> Session:
+    """A session for the configuration in effect; it takes up the state that an earlier one has stored."""
+    store = StateStore(node.host, lambda error: node.log_event(error.name, error.message, "warning"))
+    state, settings = store.load(), node.config.provider
+    receiver = ConfigReceiver(
+        node.host,
+        node.provider,
+        lambda result, problem: on_event(PollEvent(result, problem)),
+        node.probe_provider,
+        node.versions.newest,
+    )
+    poller = Poller(
+        node.provider,
+        PollBackoff(settings.poll_seconds),
+        lambda: 0 if receiver.has_pending_credentials else settings.wait_seconds,
+        lambda: receiver.newest_version,
+        receiver.handle,
+        lambda result: on_event(PollEvent(result, None)),
+    )
+    monitor = make_monitor(node, state.fights.for_configuration(node.versions.current))
+    return Session(node, monitor, receiver, poller, StatusReporter(node.provider), store, state, on_event)

@@ -1,0 +1,94 @@
+"""This machine as a managed node under the configuration in effect: engine, cluster client and provider client.
+
+Opened again after each change of the configuration.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent import context
+from aks_flex_node.agent.cluster import node_health
+from aks_flex_node.agent.cluster.client import node_api
+from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.machine import running_program
+from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+from aks_flex_node.agent.stored_config import ConfigVersions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.cluster.node_health import NodeHealth
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.provider.poll_result import PollResult
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.host.host import Host
+
+
+@dataclass(frozen=True)
+class ManagedNode:
+    engine: Engine
+    api: ApiClient
+    name: str
+    provider: ProviderClient
+    now: Callable[[], float] = time.time
+
+    @property
+    def host(self) -> Host:
+        return self.engine.host
+
+    @property
+    def config(self) -> NodeConfig:
+        return self.engine.config
+
+    @property
+    def versions(self) -> ConfigVersions:
+        return ConfigVersions(self.host)
+
+    @property
+    def program(self) -> str:
+        """The agent that runs: jobs are done by the same version."""
+        return running_program() or self.engine.machine.program
+
+    def log_event(self, event: str, message: str, level: str = "info", **fields: Any) -> None:
+        self.engine.events.emit(event, message, level, **fields)
+
+    def check_health(self) -> NodeHealth:
+        return node_health.check_node_health(self.host, self.config, self.name, self.api)
+
+    def probe_provider(self, text: str) -> PollResult:
+        """Polls the provider once with the endpoint and the credentials of another configuration."""
+        config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
+        tokens = ProviderTokens(self.provider.tokens.program, lambda: text)
+        other = ProviderClient(provider_endpoint(config, self.name), config, tokens)
+        try:
+            return other.poll("", 0)
+        finally:
+            other.close()
+
+    def close(self) -> None:
+        self.api.close()
+        self.provider.close()
+
+
+def open_managed_node() -> ManagedNode:
+    """Opens this machine with the configuration that is in effect now."""
+    config = loader.load(Path(CURRENT_CONFIG), {}, {}).config
+    engine = context.make_engine(config)
+    context.open_log_file(engine)
+    name = context.node_name(engine)
+    program = running_program() or engine.machine.program
+    tokens = ProviderTokens(program, lambda: Path(CURRENT_CONFIG).read_text(), _next_config_text)
+    provider = ProviderClient(provider_endpoint(config, name), config, tokens)
+    return ManagedNode(engine, node_api(engine.config), name, provider)
+
+
+def _next_config_text() -> str:
+    """What is not in effect yet may have the secret that works when the old one has ended."""
+    return Path(NEXT_CONFIG).read_text() if Path(NEXT_CONFIG).exists() else ""
