@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, "/usr/lib/aks-flex-node")
 sys.argv[0] = "/usr/bin/aks-flex-node"
 
-from aks_flex_node.agent.daemon import managed_node  # noqa: E402 - the machine's own agent, found by the path above
-from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier  # noqa: E402
+from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier  # noqa: E402 - found by the path above
+from aks_flex_node.agent.daemon.session import open_session  # noqa: E402
+from aks_flex_node.agent.managed_node import open_managed_node  # noqa: E402
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.daemon.managed_node import ManagedNode
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.daemon.session import ControllerEvent, Session
     from aks_flex_node.agent.provider.poll_result import PollResult
 
 PAUSE = 0.04  # seconds between two polls, give or take a third: the provider takes 25 a second of one caller
@@ -41,20 +44,20 @@ class CountedPolls:
         self.seen: list[dict[str, float]] = []
         self.follower: Controller
 
-    def open_site(self) -> ManagedNode:
-        site = managed_node.open_managed_node()
-        hurried = site.config.provider.model_copy(update={"poll_seconds": PAUSE, "wait_seconds": 0})
+    def open(self, on_event: Callable[[ControllerEvent], None]) -> Session:
+        node = open_managed_node()
+        hurried = node.config.provider.model_copy(update={"poll_seconds": PAUSE, "wait_seconds": 0})
         # The machine's own service rests meanwhile, and is not to be brought back.
-        site.engine.config = site.config.model_copy(update={"provider": hurried, "drift_policy": "log"})
-        ask = site.provider.poll
+        node.engine.config = node.config.model_copy(update={"provider": hurried, "drift_policy": "log"})
+        ask = node.provider.poll
 
         def poll(version: str, wait: int) -> PollResult:
             verdict = ask(version, wait)
             self.note(verdict)
             return verdict
 
-        site.provider.poll = poll  # type: ignore[method-assign]
-        return site
+        node.provider.poll = poll  # type: ignore[method-assign]
+        return open_session(node, on_event)
 
     def note(self, verdict: PollResult) -> None:
         self.polls += 1
@@ -69,7 +72,7 @@ class CountedPolls:
 def main() -> None:
     counted = CountedPolls(int(sys.argv[1]), int(sys.argv[2]))
     start = time.monotonic()
-    counted.follower = Controller(counted.open_site, SystemdNotifier(""))
+    counted.follower = Controller(counted.open, SystemdNotifier(""))
     counted.follower.run()
     found = {"seconds": time.monotonic() - start, "standings": counted.standings, "seen": counted.seen}
     print(json.dumps({**found, "threads": threading.active_count()}))
