@@ -74,6 +74,7 @@ class ClusterRegistry:
     ) -> None:
         self._store, self._sealer, self._watch, self._count = store, sealer, watch, count
         self._clusters: dict[str, Cluster] = {}
+        self._infos: dict[str, ClusterInfo] = {}  # of these, as far as they were asked for
         self._watches: dict[str, tuple[bytes, ClusterController]] = {}
         self._syncing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -97,12 +98,18 @@ class ClusterRegistry:
         return len(self._clusters)
 
     async def find(self, key: str) -> ClusterInfo | None:
+        if info := self._infos.get(key):
+            return info
         cluster = self._clusters.get(key)
         if cluster is None:
             cluster = await self._store.cluster(key)
-            if cluster is not None:
-                await self._sync()
-        return cluster_info(cluster) if cluster else None
+            if cluster is None:
+                return None
+            await self._sync()
+        info = cluster_info(cluster)
+        if self._clusters.get(key) == cluster:
+            self._infos[key] = info
+        return info
 
     async def is_there(self, key: str) -> bool:
         return await self._store.cluster(key) is not None
@@ -177,6 +184,8 @@ class ClusterRegistry:
     async def _sync(self) -> None:
         async with self._syncing:
             found = {cluster.key: cluster for cluster in await self._store.clusters()}
+            same = {key for key, cluster in found.items() if cluster == self._clusters.get(key)}
+            self._infos = {key: info for key, info in self._infos.items() if key in same}
             self._clusters = found
             for key in [
                 key for key, (made_of, _) in self._watches.items() if self._made_of(found.get(key)) != made_of

@@ -6,9 +6,14 @@ from datetime import datetime, timezone
 
 
 def format_seconds(moment: float) -> str:
-    return datetime.fromtimestamp(int(moment), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _without_offset(datetime.fromtimestamp(int(moment), timezone.utc).isoformat(timespec="seconds"))
 
 
 def format_microseconds(moment: float) -> str:
     """With microseconds, for systemData and the audit."""
-    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _without_offset(datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="microseconds"))
+
+
+def _without_offset(text: str) -> str:
+    """`isoformat` is several times as fast as `strftime`, and says +00:00 where ARM says Z."""
+    return f"{text[:-6]}Z"

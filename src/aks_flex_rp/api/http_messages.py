@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.arm.errors import ArmError
 
 log = logging.getLogger("aks_flex_rp.requests")
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 BODY_SECONDS = 30.0  # in which a megabyte comes over the worst of lines
 DEFAULT_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -88,7 +87,7 @@ async def _body(incoming: Incoming) -> bytes:
 
 
 def json_response(status: int, document: object = None, headers: Mapping[str, str] | None = None) -> Response:
-    content = b"" if document is None else _encode(document).encode()
+    content = b"" if document is None else to_json(document)
     kind = None if document is None else "application/json; charset=utf-8"
     return Response(content, status, {**DEFAULT_HEADERS, **(headers or {})}, media_type=kind)
 

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.requests import Request as Incoming
+    from starlette.types import Scope
 
     from aks_flex_rp.api.arm_routes import ArmRoutes
     from aks_flex_rp.api.authorization import Authorizer
@@ -66,7 +67,19 @@ def create_app(arm: ArmRoutes, own: ServiceRoutes, pages: Sequence[Route] = ()) 
         return await arm(incoming)
 
     everything = Route("/{rest:path}", others, methods=ALL_METHODS)
-    return Starlette(routes=[*routes, *pages, everything], exception_handlers={405: _not_allowed, Exception: _broken})
+    resources = ArmRoute("/subscriptions/{rest:path}", arm.__call__, methods=ALL_METHODS)
+    return Starlette(
+        routes=[resources, *routes, *pages, everything], exception_handlers={405: _not_allowed, Exception: _broken}
+    )
+
+
+class ArmRoute(Route):
+    """Everything below /subscriptions/, in any case, found without trying the patterns of all other routes."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http" or scope["path"][:15].lower() != "/subscriptions/":
+            return Match.NONE, {}
+        return Match.FULL, {"endpoint": self.endpoint, "path_params": {}}
 
 
 def _answered(endpoint: Callable[[Incoming, str], Awaitable[Response]]) -> Callable[[Incoming], Awaitable[Response]]:

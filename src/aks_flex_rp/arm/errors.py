@@ -154,11 +154,16 @@ def quoted(value: object) -> str:
     return f"'{text[:_QUOTABLE]}…'" if len(text) > _QUOTABLE else f"'{text}'"
 
 
-def first_violation(place: str, text: str, *rules: Callable[[str], str | None]) -> Iterator[Problem]:
-    """The first rule that the text breaks: more of them would say the same in other words."""
+def first_violation(
+    place: tuple[str | int, ...], text: str, *rules: Callable[[str], str | None]
+) -> Iterator[Problem]:
+    """The first rule that the text breaks: more of them would say the same in other words.
+
+    `place` are the steps of its path, which is put together only when there is a problem to report.
+    """
     for rule in rules:
         if wrong := rule(text):
-            yield Problem(place, f"{quoted(text)} {wrong}")
+            yield Problem(json_path(*place), f"{quoted(text)} {wrong}")
             return
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 PROVIDER = "Microsoft.ContainerService"
 NODE_TYPE = f"{PROVIDER}/managedClusters/flexNodeConfig"
@@ -26,7 +27,7 @@ class ClusterId:
         group = f"/subscriptions/{self.subscription}/resourceGroups/{self.group}"
         return f"{group}/providers/{PROVIDER}/managedClusters/{self.name}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """By which a store finds the cluster."""
         return str(self).lower()

@@ -104,6 +104,13 @@ class ConfigUrl:
 
 
 @dataclass(frozen=True)
+class WriteOptions:
+    url: bool  # whether a config URL is made
+    what: AuditAction | None = None  # for the audit; create or update when left out
+    newest: int = 0  # the highest version that a deleted node of this name had
+
+
+@dataclass(frozen=True)
 class WriteResult:
     node: Node
     created: bool
@@ -125,10 +132,19 @@ class NodeCommands:
         *,
         url: bool,
     ) -> WriteResult:
+        conflict = False
+
         async def write(node: Node | None) -> WriteResult:
+            nonlocal conflict
             guard.check(node, name)
             wanted = self._validate(cluster, name, body, node, guard)
-            return await self._write(cluster, name, wanted, node, request, url=url)
+            # A deleted node of that name rarely has this second's version. The store refuses that one, and a token
+            # would have been made in vain.
+            look, conflict = url or conflict, True
+            newest = await self._last_version(cluster, name) if node is None and look else 0
+            return await self._write(
+                cluster, name, wanted, node, request, options=WriteOptions(url=url, newest=newest)
+            )
 
         written = await self._update(cluster, name, write)
         if written.created and not await self.context.clusters.is_there(cluster.id.key):
@@ -144,9 +160,8 @@ class NodeCommands:
                 raise errors.node_not_found(cluster.id, name)
             kept = Properties.model_validate(node.properties)
             wanted = validation.DesiredNode(kept, config_generator.allows_downgrade(node.config))
-            return await self._write(
-                cluster, node.name, wanted, node, request, url=True, what=AuditAction.REGENERATE_TOKEN
-            )
+            options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN)
+            return await self._write(cluster, node.name, wanted, node, request, options=options)
 
         return await self._update(cluster, name, write)
 
@@ -226,14 +241,12 @@ class NodeCommands:
         before: Node | None,
         request: RequestContext,
         *,
-        url: bool,
-        what: AuditAction | None = None,
+        options: WriteOptions,
     ) -> WriteResult:
         """Conflict when somebody else was faster; nothing is left of the attempt then."""
-        shop, key = self.context, name.lower()
+        shop, key, url = self.context, name.lower(), options.url
         now = shop.now()
-        newest = before.version if before else (await shop.store.trace(cluster.id.key, key)).version
-        version = max(int(now), newest + 1)
+        version = max(int(now), (before.version if before else options.newest) + 1)
         expires = now + shop.token_seconds
         if url and before and before.secrets and wanted.secret is None and not request.may_see_secrets:
             raise errors.secret_not_visible(request.caller)
@@ -242,20 +255,20 @@ class NodeCommands:
         token = None
         if url and not wanted.properties.kubernetes_auth.by_identity:
             token = await shop.clusters.mint(cluster.id.key, key, expires)
-        node = self._node(cluster, name, wanted, before, version, request)
         join = before.join if before else JoinState()
         if url:
             join = join.begin_attempt(now, url_expires=expires, token=token.id if token else None)
         else:
             join = join.end_attempt(now)
-        node = join_rules.record_former_taints(replace(node, join=join), before)
+        node = self._node(cluster, name, wanted, before, version, join, request)
+        node = join_rules.record_former_taints(node, before)
         node = join_rules.keep_access(node, before)
         document = cluster.id.node(name)
         detail = {"configVersion": str(version), "urlIssued": url, "tokenId": token.id if token else ""}
         told = property_changes(before.properties if before else {}, node.properties)
         event = request.event(
             now,
-            what or (AuditAction.UPDATE if before else AuditAction.CREATE),
+            options.what or (AuditAction.UPDATE if before else AuditAction.CREATE),
             document,
             **detail,
             changed=told,
@@ -274,6 +287,10 @@ class NodeCommands:
             await self._withdraw(cluster, before, request)
         return WriteResult(node, before is None, delivered)
 
+    async def _last_version(self, cluster: ClusterInfo, name: str) -> int:
+        """That a deleted node of this name had."""
+        return (await self.context.store.trace(cluster.id.key, name.lower())).version
+
     async def _deliver(self, cluster: ClusterInfo, node: Node, token: str, expires: float) -> ConfigUrl:
         secrets = replace(self.context.open_secrets(node), bootstrap_token=token)
         bundle = config_generator.build_bundle(node.config, node.version, secrets)
@@ -287,6 +304,7 @@ class NodeCommands:
         wanted: DesiredNode,
         before: Node | None,
         version: int,
+        join: JoinState,
         request: RequestContext,
     ) -> Node:
         shop, key = self.context, name.lower()
@@ -313,6 +331,7 @@ class NodeCommands:
             config=config,
             secrets=sealed,
             system=_system(before, request, now),
+            join=join,
             identity=node_identity(properties, cluster.id, cluster.facts.tenant_id, key),
             created=before.created if before else now,
             revision=before.revision if before else 0,
@@ -345,14 +364,10 @@ def _client(node: Node | None) -> str:
 
 
 def _system(before: Node | None, request: RequestContext, now: float) -> dict[str, Any]:
-    kind = request.caller.kind
-    if kind is CallerKind.KEY:
-        kind = CallerKind.APPLICATION
-    made = {"createdBy": request.caller.name, "createdByType": kind, "createdAt": format_microseconds(now)}
+    by_key = request.caller.kind is CallerKind.KEY
+    who, kind = request.caller.name, (CallerKind.APPLICATION if by_key else request.caller.kind).value
+    at = format_microseconds(now)
+    made = {"createdBy": who, "createdByType": kind, "createdAt": at}
     first = {key: value for key, value in before.system.items() if key.startswith("created")} if before else made
-    last = {
-        "lastModifiedBy": request.caller.name,
-        "lastModifiedByType": kind,
-        "lastModifiedAt": format_microseconds(now),
-    }
+    last = {"lastModifiedBy": who, "lastModifiedByType": kind, "lastModifiedAt": at}
     return {**first, **last}

@@ -50,18 +50,18 @@ def _wrong_server(text: str) -> str | None:
 
 def _vpn(vpn: Vpn) -> Iterator[Problem]:
     if vpn.gateway_name is not None:
-        yield from first_violation(json_path(*VPN, "gatewayName"), vpn.gateway_name, values.placeholder, _gateway)
+        yield from first_violation((*VPN, "gatewayName"), vpn.gateway_name, values.placeholder, _gateway)
     if vpn.p2s_gateway_cidr is not None:
-        yield from first_violation(json_path(*VPN, "p2sGatewayCIDR"), vpn.p2s_gateway_cidr, _network)
+        yield from first_violation((*VPN, "p2sGatewayCIDR"), vpn.p2s_gateway_cidr, _network)
     if vpn.gateway_subnet_cidr is not None:
-        yield from first_violation(json_path(*VPN, "gatewaySubnetCIDR"), vpn.gateway_subnet_cidr, _network)
+        yield from first_violation((*VPN, "gatewaySubnetCIDR"), vpn.gateway_subnet_cidr, _network)
     if vpn.virtual_network_id is not None:
-        place = json_path(*VPN, "virtualNetworkId")
+        place = (*VPN, "virtualNetworkId")
         yield from first_violation(place, vpn.virtual_network_id, values.placeholder, _virtual_network)
     for number, text in enumerate(vpn.dns_servers or ()):
-        yield from first_violation(json_path(*VPN, "dnsServers", number), text, values.ip, _version_4)
+        yield from first_violation((*VPN, "dnsServers", number), text, values.ip, _version_4)
     for number, text in enumerate(vpn.dns_domains or ()):
-        yield from first_violation(json_path(*VPN, "dnsDomains", number), text, kubernetes.domain)
+        yield from first_violation((*VPN, "dnsDomains", number), text, kubernetes.domain)
 
 
 def _gateway(text: str) -> str | None:

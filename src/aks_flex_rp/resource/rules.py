@@ -84,24 +84,26 @@ def _service_principal(properties: Properties, around: ValidationContext) -> Ite
     if principal is None:
         yield Problem(json_path(*AUTH, "servicePrincipal"), "The method servicePrincipal needs these settings.")
         return
-    place = json_path(*AUTH, "servicePrincipal", "clientSecret")
+
+    def problem(message: str) -> Problem:
+        return Problem(json_path(*AUTH, "servicePrincipal", "clientSecret"), message)
+
     secret = principal.client_secret.get_secret_value() if principal.client_secret else None
     if principal.certificate_on_machine:
         if secret is not None:
-            yield Problem(place, "A principal that signs in with a certificate on the machine has no secret here.")
+            yield problem("A principal that signs in with a certificate on the machine has no secret here.")
         return
     if secret is not None and not secret.strip():
-        yield Problem(place, "The secret is empty. Leave it out to keep the one written before.")
+        yield problem("The secret is empty. Leave it out to keep the one written before.")
     elif secret is not None and (wrong := _unfit(secret)):
-        yield Problem(place, f"The secret {wrong}")
+        yield problem(f"The secret {wrong}")
     if principal.client_secret is None and principal.client_id.lower() != around.stored_secret_client:
         why = (
             "the secret written before is another principal's"
             if around.stored_secret_client
             else "none was written before"
         )
-        yield Problem(
-            place,
+        yield problem(
             f"The secret is needed: {why}. Where the machine has a certificate instead, set certificateOnMachine.",
         )
 
@@ -117,11 +119,11 @@ def _arc(arc: Arc) -> Iterator[Problem]:
     place = (*AUTH, "arc")
     named = {"machineName": arc.machine_name, "resourceGroup": arc.resource_group}
     for name, text in named.items():
-        yield from first_violation(json_path(*place, name), text or "x", values.azure_name)
-    yield from first_violation(json_path(*place, "location"), arc.location or "x", values.plain, values.placeholder)
+        yield from first_violation((*place, name), text or "x", values.azure_name)
+    yield from first_violation((*place, "location"), arc.location or "x", values.plain, values.placeholder)
     for key, value in (arc.tags or {}).items():
-        yield from first_violation(json_path(*place, "tags", key), key, values.plain)
-        yield from first_violation(json_path(*place, "tags", key), value, values.plain)
+        yield from first_violation((*place, "tags", key), key, values.plain)
+        yield from first_violation((*place, "tags", key), value, values.plain)
 
 
 def _known_identity(properties: Properties) -> Iterator[Problem]:
@@ -139,17 +141,21 @@ def _known_identity(properties: Properties) -> Iterator[Problem]:
 
 def _joining(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
     join = properties.kubernetes_auth
-    place = json_path("properties", "kubernetesAuth", "useAzureAuth" if join.use_azure_auth else "method")
+
+    def problem(message: str) -> Problem:
+        name = "useAzureAuth" if join.use_azure_auth else "method"
+        return Problem(json_path("properties", "kubernetesAuth", name), message)
+
     if not join.by_identity:
         if join.use_azure_auth:
-            yield Problem(place, "A node joins by its Azure identity or by a bootstrap token, not by both.")
+            yield problem("A node joins by its Azure identity or by a bootstrap token, not by both.")
         return
     if join.use_azure_auth is False:
-        yield Problem(place, f"The method {join.method} is one of the Azure identity, and useAzureAuth is false.")
+        yield problem(f"The method {join.method} is one of the Azure identity, and useAzureAuth is false.")
     if properties.azure_auth.method == "none":
-        yield Problem(place, "There is no Azure identity to join with: azureAuth.method is none.")
+        yield problem("There is no Azure identity to join with: azureAuth.method is none.")
     if around.accepts_entra is False:
-        yield Problem(place, "This cluster does not accept Entra ID. Use the method bootstrapToken.")
+        yield problem("This cluster does not accept Entra ID. Use the method bootstrapToken.")
 
 
 def _versions(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
@@ -195,7 +201,7 @@ def _downgrade(place: str, text: str, earlier: str) -> Iterator[Problem]:
 
 def _node(node: NodeConfigProperties) -> Iterator[Problem]:
     for key, value in (node.labels or {}).items():
-        place = json_path(*NODE, "labels", key)
+        place = (*NODE, "labels", key)
         yield from first_violation(place, key, kubernetes.label_key, kubernetes.own_label)
         yield from first_violation(place, value, kubernetes.label_value)
     yield from _taints(node)
@@ -206,16 +212,16 @@ def _node(node: NodeConfigProperties) -> Iterator[Problem]:
         yield from _url(json_path(*NODE, "artifacts", "baseURL"), node.artifacts.base_url)
     window = node.update_policy.maintenance_window if node.update_policy else None
     if window and window.time_zone and window.time_zone not in zoneinfo.available_timezones():
-        place = json_path(*NODE, "updatePolicy", "maintenanceWindow", "timeZone")
-        yield Problem(place, f"{quoted(window.time_zone)} is no time zone, such as Europe/Berlin or UTC.")
+        zone = json_path(*NODE, "updatePolicy", "maintenanceWindow", "timeZone")
+        yield Problem(zone, f"{quoted(window.time_zone)} is no time zone, such as Europe/Berlin or UTC.")
 
 
 def _taints(node: NodeConfigProperties) -> Iterator[Problem]:
     seen: set[tuple[str, str]] = set()
     for number, taint in enumerate(node.taints or ()):
         place = (*NODE, "taints", number)
-        yield from first_violation(json_path(*place, "key"), taint.key, kubernetes.label_key)
-        yield from first_violation(json_path(*place, "value"), taint.value or "", kubernetes.label_value)
+        yield from first_violation((*place, "key"), taint.key, kubernetes.label_key)
+        yield from first_violation((*place, "value"), taint.value or "", kubernetes.label_value)
         if (taint.key, taint.effect) in seen:
             yield Problem(json_path(*place), f"{quoted(taint.key)} with effect {taint.effect} stands here twice.")
         seen.add((taint.key, taint.effect))
@@ -225,11 +231,11 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
     place = (*NODE, "kubelet")
     for name, reserved in (("kubeReserved", kubelet.kube_reserved), ("systemReserved", kubelet.system_reserved)):
         for key, value in (reserved or {}).items():
-            yield from first_violation(json_path(*place, name, key), key, kubernetes.reservable)
-            yield from first_violation(json_path(*place, name, key), value, kubernetes.quantity)
+            yield from first_violation((*place, name, key), key, kubernetes.reservable)
+            yield from first_violation((*place, name, key), value, kubernetes.quantity)
     for key, value in (kubelet.eviction_hard or {}).items():
-        yield from first_violation(json_path(*place, "evictionHard", key), key, kubernetes.eviction_signal)
-        yield from first_violation(json_path(*place, "evictionHard", key), value, kubernetes.eviction_threshold)
+        yield from first_violation((*place, "evictionHard", key), key, kubernetes.eviction_signal)
+        yield from first_violation((*place, "evictionHard", key), value, kubernetes.eviction_threshold)
     high, low = kubelet.image_gc_high_threshold, kubelet.image_gc_low_threshold
     if (85 if high is None else high) <= (80 if low is None else low):
         yield Problem(
@@ -237,7 +243,7 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
             "The low threshold (default 80) must be below the high one (default 85).",
         )
     if kubelet.cluster_domain:
-        yield from first_violation(json_path(*place, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
+        yield from first_violation((*place, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
     for key in GENERATED & set(kubelet.extra_config or ()):
         yield Problem(json_path(*place, "extraConfig", key), "This is generated, and may not be set here.")
 
@@ -245,7 +251,7 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
 def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
     for registry, mirrors in (node.registry_mirrors or {}).items():
         place = (*NODE, "registryMirrors", registry)
-        yield from first_violation(json_path(*place), registry, values.registry)
+        yield from first_violation(place, registry, values.registry)
         if not mirrors:
             yield Problem(json_path(*place), "There is no mirror in the list. Name one, or leave the registry out.")
         for number, url in enumerate(mirrors):

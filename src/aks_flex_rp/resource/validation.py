@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 1 << 20  # bytes of a body: a hundred times what any node needs
 MAX_DEPTH = 32
 MAX_VALUES = 5_000  # values: each that is wrong is told, which costs more than it did to send it
+SURROGATE = re.compile(r"\\u[dD]")
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,13 @@ def parse_body(body: bytes) -> dict[str, Any] | Problem:
     try:
         text = body.decode("utf-8-sig")  # and no other that Python would guess: what is between us may not
         document = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_once)
-        json.dumps(document, ensure_ascii=False).encode()  # half a character, written as an escape, is no text
+        if SURROGATE.search(text):  # half a character, written as an escape, is no text
+            json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         return Problem("", f"The body is not JSON: {error}.")
     if not isinstance(document, dict):
         return Problem("", "The body must be a JSON object.")
-    deepest, values = _measure(document)
-    if deepest > MAX_DEPTH:
-        return Problem("", f"The body is nested more than {MAX_DEPTH} levels deep.")
-    if values > MAX_VALUES:
-        return Problem("", f"The body has {values} values, and may have {MAX_VALUES}.")
-    return document
+    return _too_large(text, document) or document
 
 
 def validate_body(document: dict[str, Any], name: str, around: ValidationContext) -> DesiredNode | list[Problem]:
@@ -149,6 +147,19 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _too_large(text: str, document: dict[str, Any]) -> Problem | None:
+    """Counts only where the text has enough brackets and commas to be too deep or to have too many values."""
+    containers = text.count("{") + text.count("[")
+    if containers < MAX_DEPTH and containers + text.count(",") < MAX_VALUES:
+        return None
+    deepest, values = _measure(document)
+    if deepest > MAX_DEPTH:
+        return Problem("", f"The body is nested more than {MAX_DEPTH} levels deep.")
+    if values > MAX_VALUES:
+        return Problem("", f"The body has {values} values, and may have {MAX_VALUES}.")
+    return None
 
 
 def _measure(value: Any) -> tuple[int, int]:

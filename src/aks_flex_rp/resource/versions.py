@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 # A minor that has no row of its own takes the nearest below it, or the first.
 TESTED_COMPONENTS: dict[tuple[int, int], dict[str, str]] = {
@@ -27,6 +28,7 @@ class KubernetesVersion:
         return f"{self.major}.{self.minor}.{self.patch}" + (f"-{self.preview}" if self.preview else "")
 
 
+@lru_cache(maxsize=1024)
 def parse_version(text: str) -> KubernetesVersion | None:
     found = _VERSION.fullmatch(text)
     if not found:
