@@ -36,5 +36,9 @@ def unauthorized(principal: str, action: str, scope: str) -> LabArmError:
     )
 
 
+def invalid_content() -> LabArmError:
+    return LabArmError(400, "InvalidRequestContent", "The request content was invalid.")
+
+
 def not_found(what: str) -> LabArmError:
     return LabArmError(404, "ResourceNotFound", f"The Resource '{what}' was not found.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,11 @@ from starlette.routing import Route
 
 from aks_flex_lab.arm import arm_errors
 from aks_flex_lab.arm.arm_errors import LabArmError
+from aks_flex_lab.arm.documents import DocumentStore, read_document
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
-from aks_flex_lab.files import file_lock, write_atomically
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable
     from pathlib import Path
 
     from starlette.requests import Request
@@ -38,37 +36,20 @@ TOKEN_PATH = "/lab/arc/token"  # noqa: S105 - where a machine's own agent gets i
 ArcMachine = dict[str, Any]
 
 
-class ArcMachines:
+class ArcMachines(DocumentStore):
     """The machines in a state directory, as ARM's documents; with the hash of what each proves itself by."""
 
     def __init__(self, state: Path) -> None:
-        self._file = state / "machines.json"
-        self._lock = state / "machines.lock"
-
-    def all(self) -> list[ArcMachine]:
-        return json.loads(self._file.read_text()) if self._file.exists() else []
-
-    def find(self, id: str) -> ArcMachine | None:  # noqa: A002 - ARM's own word
-        return next((each for each in self.all() if each["id"].lower() == id.lower()), None)
+        super().__init__(state / "machines.json", "the lab's Arc machines", 0o600)
 
     def by_vm(self, vm: str) -> ArcMachine | None:
         return next((each for each in self.all() if each["properties"]["vmId"].lower() == vm.lower()), None)
 
-    def put(self, machine: ArcMachine) -> None:
-        self._write(lambda kept: [*_without(kept, machine["id"]), machine])
-
-    def remove(self, id: str) -> None:  # noqa: A002
-        self._write(lambda kept: _without(kept, id))
-
-    def set_status(self, id: str, status: str) -> None:  # noqa: A002
+    def set_status(self, id: str, status: str) -> None:  # noqa: A002 - ARM's own word
         """Connected, Disconnected or Expired: as a test wants it."""
         machine = self.find(id)
         if machine:
             self.put({**machine, "properties": {**machine["properties"], "status": status}})
-
-    def _write(self, changed: Callable[[list[ArcMachine]], list[ArcMachine]]) -> None:
-        with file_lock(self._lock, "the lab's Arc machines", wait=True):
-            write_atomically(self._file, json.dumps(changed(self.all()), indent=1), 0o600)
 
 
 class HybridCompute:
@@ -122,7 +103,7 @@ class HybridCompute:
         return JSONResponse(public_document(self._known(found["id"])))
 
     async def _put(self, request: Request, _: str, found: re.Match[str]) -> Response:
-        asked = await _body(request)
+        asked = await read_document(request)
         known, told = self._machines.find(found["id"]), asked.get("properties") or {}
         if not asked.get("location"):
             raise LabArmError(400, "LocationRequired", "The location property is required for this definition.")
@@ -163,7 +144,7 @@ class HybridCompute:
         return {"type": "SystemAssigned", "principalId": principal.object_id, "tenantId": tenant}
 
     async def _patch(self, request: Request, _: str, found: re.Match[str]) -> Response:
-        machine, asked = self._known(found["id"]), await _body(request)
+        machine, asked = self._known(found["id"]), await read_document(request)
         changed = {**machine, "tags": asked.get("tags", machine["tags"])}
         self._machines.put(changed)
         return JSONResponse(public_document(changed))
@@ -179,7 +160,7 @@ class HybridCompute:
 
     async def _token(self, request: Request) -> Response:
         """A token of a machine's identity, for whoever shows what the machine was registered with."""
-        asked = await _body(request)
+        asked = await read_document(request)
         machine = self._machines.by_vm(str(asked.get("vmId", "")))
         proof = hashlib.sha256(str(asked.get("secret", "")).encode()).hexdigest()
         if machine is None or not hmac.compare_digest(proof, machine["proof"]):
@@ -207,20 +188,6 @@ class HybridCompute:
 
 def public_document(machine: ArcMachine) -> ArcMachine:
     return {key: value for key, value in machine.items() if key != "proof"}
-
-
-async def _body(request: Request) -> ArcMachine:
-    try:
-        told = await request.json()
-    except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.")
-    return told
-
-
-def _without(kept: list[ArcMachine], id: str) -> list[ArcMachine]:  # noqa: A002
-    return [each for each in kept if each["id"].lower() != id.lower()]
 
 
 def _now() -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.files import write_atomically
+from aks_flex_lab.arm.documents import DocumentStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,19 +73,18 @@ class ManagedClusters:
     """The clusters in a state directory."""
 
     def __init__(self, state: Path) -> None:
-        self._file = state / "clusters.json"
+        self._store = DocumentStore(state / "clusters.json", "the lab's clusters")
 
     def clusters(self) -> list[ManagedCluster]:
-        told = json.loads(self._file.read_text()) if self._file.exists() else []
-        return [ManagedCluster(**each) for each in told]
+        return [ManagedCluster(**each) for each in self._store.all()]
 
     def find(self, id: str) -> ManagedCluster | None:  # noqa: A002 - ARM's own word
-        return next((each for each in self.clusters() if each.id.lower() == id.lower()), None)
+        found = self._store.find(id)
+        return ManagedCluster(**found) if found else None
 
     def register(self, cluster: ManagedCluster) -> None:
         """A cluster of the same id is replaced."""
-        kept = [each for each in self.clusters() if each.id.lower() != cluster.id.lower()]
-        write_atomically(self._file, json.dumps([asdict(each) for each in (*kept, cluster)], indent=1))
+        self._store.put(asdict(cluster))
 
 
 def subscription_document(tenant: str) -> dict[str, Any]:

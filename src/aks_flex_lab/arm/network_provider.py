@@ -14,6 +14,7 @@ from starlette.routing import Route
 from aks_flex_lab import network
 from aks_flex_lab.arm import arm_errors
 from aks_flex_lab.arm.arm_errors import LabArmError
+from aks_flex_lab.arm.documents import read_document
 from aks_flex_lab.arm.network_resources import NetworkResources
 from aks_flex_lab.arm.openvpn import client_archive
 from aks_flex_lab.files import write_atomically
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from aks_flex_lab.arm.network_resources import Document, NetworkResource
+    from aks_flex_lab.arm.documents import Document
+    from aks_flex_lab.arm.network_resources import NetworkResource
     from aks_flex_lab.arm.resource_manager import Handler, ResourceManagerFront
 
 PROVIDER_PATH = r"/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.network"
@@ -252,12 +254,10 @@ def _with_ids(body: Document, network_id: str) -> Document:
 
 
 async def _body(request: Request) -> Document:
-    try:
-        told = await request.json()
-        _ = told["properties"]
-    except (ValueError, KeyError, TypeError):
-        raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.") from None
-    return dict(told)
+    told = await read_document(request)
+    if "properties" not in told:
+        raise arm_errors.invalid_content()
+    return told
 
 
 def _document(id_: str, name: str, kind: str, body: Document, before: NetworkResource | None) -> Document:

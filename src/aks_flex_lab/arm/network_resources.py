@@ -8,16 +8,14 @@ import uuid
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.files import file_lock, write_atomically
+from aks_flex_lab.arm.documents import Document, JsonFile
+from aks_flex_lab.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-Document = dict[str, Any]
-StoredResources = dict[
-    str, Document
-]  # by id in lower case: the document, when it is ready, and what is wrong with it
+# By id in lower case: the document, when it is ready, and what is wrong with it.
+StoredResources = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,8 @@ class NetworkResource:
 
 class NetworkResources:
     def __init__(self, state: Path) -> None:
-        self._file = state / "networks.json"
+        self._stored = JsonFile(state / "networks.json", "the lab's networks", StoredResources)
         self._pace = state / "network-pace.json"
-        self._lock = state / "networks.lock"
 
     @property
     def delays(self) -> NetworkDelays:
@@ -59,7 +56,7 @@ class NetworkResources:
         write_atomically(self._pace, json.dumps(asdict(pace)))
 
     def all(self) -> StoredResources:
-        return json.loads(self._file.read_text()) if self._file.exists() else {}
+        return self._stored.read()
 
     def find(self, id: str) -> NetworkResource | None:  # noqa: A002 - ARM's own word
         kept = self.all().get(id.lower())
@@ -78,12 +75,12 @@ class NetworkResources:
         """Replace what has that id; it has another etag then, and is at work for so long."""
         made = {**document, "etag": f'W/"{uuid.uuid4()}"'}
         kept = {"document": made, "ready": time.time() + seconds, "fail": fail}
-        self._write(lambda all_: {**all_, str(document["id"]).lower(): kept})
+        self._stored.update(lambda all_: {**all_, str(document["id"]).lower(): kept})
         return _network_resource(kept)
 
     def remove(self, id: str) -> None:  # noqa: A002
         gone = id.lower()
-        self._write(
+        self._stored.update(
             lambda all_: {key: kept for key, kept in all_.items() if key != gone and not key.startswith(f"{gone}/")}
         )
 
@@ -93,10 +90,6 @@ class NetworkResources:
         if pace.fail:
             self.set_delays(NetworkDelays(pace.seconds))
         return pace.fail
-
-    def _write(self, changed: Callable[[StoredResources], StoredResources]) -> None:
-        with file_lock(self._lock, "the lab's networks", wait=True):
-            write_atomically(self._file, json.dumps(changed(self.all()), indent=1))
 
 
 def _network_resource(kept: Document) -> NetworkResource:

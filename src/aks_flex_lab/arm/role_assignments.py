@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_lab.files import file_lock, write_atomically
+from aks_flex_lab.arm.documents import DocumentStore
 from aks_flex_rp.auth.roles import covers, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from aks_flex_lab.entra.directory import EntraDirectory
@@ -122,12 +120,11 @@ RoleAssignment = dict[str, Any]
 
 class RoleAssignments:
     def __init__(self, state: Path, directory: EntraDirectory) -> None:
-        self._file = state / "roleAssignments.json"
-        self._lock = state / "roleAssignments.lock"
+        self._store = DocumentStore(state / "roleAssignments.json", "the lab's role assignments")
         self._directory = directory
 
     def all(self) -> list[RoleAssignment]:
-        return json.loads(self._file.read_text()) if self._file.exists() else []
+        return self._store.all()
 
     def listed(self, scope: str, wanted: str) -> list[RoleAssignment]:
         """At a scope, above it and, unless `atScope()` is wanted, below it."""
@@ -141,7 +138,7 @@ class RoleAssignments:
         return [each for each in found if self._fits(each, wanted)]
 
     def find(self, id: str) -> RoleAssignment | None:  # noqa: A002 - ARM's own word
-        return next((each for each in self.all() if each["id"].lower() == id.lower()), None)
+        return self._store.find(id)
 
     def allows(self, principal: str, action: str, scope: str) -> bool:
         """Whether somebody may do this at a scope, also by way of their groups."""
@@ -174,11 +171,11 @@ class RoleAssignments:
             },
         }
         made["name"] = str(made["id"]).rpartition("/")[2]
-        self._write(lambda kept: [*_without(kept, str(made["id"])), made])
+        self._store.put(made)
         return made
 
     def remove(self, id: str) -> None:  # noqa: A002
-        self._write(lambda kept: _without(kept, id))
+        self._store.remove(id)
 
     def _fits(self, assignment: RoleAssignment, wanted: str) -> bool:
         asked = _PRINCIPAL_FILTER.search(wanted)
@@ -190,11 +187,3 @@ class RoleAssignments:
     def _ids(self, principal: str) -> set[str]:
         found = self._directory.find(principal)
         return {principal.lower(), *(each.lower() for each in (found.groups if found else ()))}
-
-    def _write(self, changed: Callable[[list[RoleAssignment]], Iterable[RoleAssignment]]) -> None:
-        with file_lock(self._lock, "the lab's role assignments", wait=True):
-            write_atomically(self._file, json.dumps([*changed(self.all())], indent=1))
-
-
-def _without(kept: list[RoleAssignment], id: str) -> list[RoleAssignment]:  # noqa: A002
-    return [each for each in kept if each["id"].lower() != id.lower()]
