@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 BIN = Path(".venv/bin")
-LANES = 3  # on two cores, because most tests wait more than they work
+LANES = 4  # on two cores, because most tests wait more than they work
 PROGRESS_SECONDS = 60.0  # seconds between two lines of progress
 DEFAULT_SIGINT = ("env", "--default-signal=INT")  # what runs in a shell's background was told to ignore a Ctrl-C
 INTERRUPT_SECONDS = 120.0  # seconds that an interrupted stage has for taking its lab away
@@ -240,19 +240,22 @@ def _failures(stage: Stage) -> list[str]:
 
 
 def run_all(suite: SuiteRun) -> None:
-    """All of `make test`: cheap checks beside the unit tests, then the rest, the longest first."""
+    """All of `make test`: checks and unit tests first, then the rest, the longest first."""
     # Tools first, in a stage of their own: cold, they are most of the time, and they show their progress.
     suite.run_alone(TOOLS)
-    suite.run_parallel([suite.tests("unit", "tests/unit"), *CHECKS])
     suite.run_parallel(
         [
-            suite.tests("following", *FOLLOWING, labs=("test-follow",)),
-            suite.tests("service", "tests/service"),
+            suite.tests("unit", "tests/unit"),
+            *CHECKS,
+            # Labs are heavy: stages without one stand between those that have their own.
+            suite.tests("managed nodes", *MANAGED_NODES, labs=("test-managed",)),
+            suite.tests("provider", "tests/service/rp"),
             suite.tests("azure", "tests/azure", labs=("test-azure",)),
-            suite.tests("join", "tests/e2e", *(f"--ignore={path}" for path in FOLLOWING), labs=("test-e2e",)),
+            suite.tests("service", "tests/service", "--ignore=tests/service/rp"),
+            suite.tests("join", "tests/e2e", *(f"--ignore={path}" for path in MANAGED_NODES), labs=("test-e2e",)),
+            suite.tests("az-extension", "tests/az_extension"),
             suite.tests("lab", "tests/lab", labs=("test", "test-b")),
             suite.tests("browser", "tests/browser"),
-            suite.tests("az-extension", "tests/az_extension"),
             suite.tests("packages and documents", "tests/packaging", "tests/docs", labs=("test-docs",)),
             suite.tests("crash", "tests/crash"),
             suite.tests("fuzz", "tests/fuzz"),
@@ -272,7 +275,7 @@ def run_long(suite: SuiteRun) -> None:
     suite.run_alone(suite.tests("marked", "tests", "--ignore=tests/long", marked="long", labs=("test", "test-b")))
 
 
-FOLLOWING = [*map(str, sorted(Path("tests/e2e").glob("test_managed_node*.py"))), "tests/e2e/test_dashboard.py"]
+MANAGED_NODES = [*map(str, sorted(Path("tests/e2e").glob("test_managed_node*.py"))), "tests/e2e/test_dashboard.py"]
 TOOLS = Stage("tools", [str(BIN / "aks-flex-lab"), "tools", "install"])
 CHECKS = [
     Stage("types", [str(BIN / "mypy")]),
