@@ -157,7 +157,7 @@ def certificate_status(engine: Engine) -> dict[str, Any] | None:
 
 
 def drift_lines(plans: Sequence[ComponentPlan]) -> list[str]:
-    return [f"{plan.component}: {action}" for plan, action in distinct_actions(plans)]
+    return [f"{plan.component}: {action.description}" for plan, action in distinct_actions(plans)]
 
 
 def damage_lines(plans: Sequence[ComponentPlan]) -> list[str]:

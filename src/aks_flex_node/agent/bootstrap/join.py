@@ -15,7 +15,7 @@ from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import FlexError
-from aks_flex_node.host.actions import RestartUnit, StartUnit
+from aks_flex_node.host.actions import RestartUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -112,10 +112,7 @@ class NodeJoin:
 
     def _restart_stuck_kubelet(self) -> None:
         """A kubelet asks for a certificate and makes its Node when it starts, and not again when it has lost them."""
-        started = any(
-            isinstance(one, StartUnit | RestartUnit) and one.name == KUBELET_UNIT
-            for one in self.engine.applied_actions
-        )
+        started = any(one.started_unit == KUBELET_UNIT for one in self.engine.applied_actions)
         if not started and self.readiness and self.readiness.needs_kubelet_restart():
             self.progress.note("the kubelet has lost its certificate or its Node: it is started anew")
             self.engine.host.do(RestartUnit(KUBELET_UNIT))

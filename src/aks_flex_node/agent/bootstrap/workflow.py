@@ -252,8 +252,9 @@ def plan_unbootstrap(config: NodeConfig) -> list[str]:
     Unbootstrap(engine, None, ProgressReporter()).run()
     name, own = context.node_name(real), {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
     leaves = _node_removal(real.config, name, 0) is not None
+    shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.subject in own)]
     return [
         *([f"drain and cordon node {name}, and say that it left"] if leaves else []),
-        *(str(action) for action in host.done if not (isinstance(action, WriteFile) and action.path in own)),
+        *(action.description for action in shown),
         *prerequisites.describe_azure_cleanup(real.host, config),
     ]

@@ -23,7 +23,7 @@ def print_plans(plans: Iterable[ComponentPlan], host: Host) -> int:
     for plan, action in distinct_actions(plans):
         if plan.component != shown:
             terminal.print_line(f"{plan.component}:")
-        terminal.print_line(f"  {action}")
+        terminal.print_line(f"  {action.description}")
         for line in file_diff(action, host):
             terminal.print_line(f"      {line}")
         count, shown = count + 1, plan.component
@@ -44,6 +44,6 @@ def file_diff(action: Action, host: Host) -> list[str]:
 
 def plans_as_data(plans: Iterable[ComponentPlan]) -> list[dict[str, Any]]:
     return [
-        {"component": plan.component, "action": type(action).__name__, "what": str(action)}
+        {"component": plan.component, "action": type(action).__name__, "what": action.description}
         for plan, action in distinct_actions(plans)
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.catalog import ALL
-from aks_flex_node.agent.reconcile.engine import action_subject, distinct_actions
+from aks_flex_node.agent.reconcile.engine import distinct_actions
 from aks_flex_node.agent.reconcile.resources import Service
 from aks_flex_node.host.actions import (
     DisableUnit,
@@ -197,7 +197,7 @@ def detect_drift(engine: Engine, components: Sequence[Component] = ALL) -> tuple
 
 
 def _describe_action(plan: ComponentPlan, action: Action, host: Host) -> tuple[str, str, str]:
-    about = action_subject(action) or "systemd"
+    about = action.subject or "systemd"
     return about, f"{about} {describe(action, plan.facts)}", _diff(action, host)
 
 
@@ -208,7 +208,7 @@ def _is_own_drift(plan: ComponentPlan, action: Action, left_alone: frozenset[str
         return not others
     if isinstance(action, RestartUnit):
         inputs = {path for one in plan.spec.resources if isinstance(one, Service) for path in one.inputs}
-        return not inputs & (left_alone | {action_subject(one) for one in others})
+        return not inputs & (left_alone | {one.subject for one in others})
     return not (isinstance(action, MakeDirectory) and _is_parent_dir(plan, action))
 
 

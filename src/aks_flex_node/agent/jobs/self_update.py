@@ -22,7 +22,7 @@ from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.errors import CommandUsageError, FlexError, MachineError
-from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, StartUnit, WriteFile
+from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class SelfUpdate:
 
     def _start(self) -> None:
         done = self.engine.apply(service.COMPONENT)
-        if not any(isinstance(action, StartUnit | RestartUnit) for action in done):
+        if not any(action.started_unit for action in done):
             self.engine.host.do(RestartUnit(service.UNIT_NAME))
 
     def _await_trial(self, trial: AgentTrial) -> JobResult:

@@ -40,13 +40,6 @@ class ComponentPlan:
     actions: tuple[Action, ...]
 
 
-def action_subject(action: Action) -> str:
-    """What an action is about: a path, a unit, a kernel setting; by this it is known again."""
-    return next(
-        (str(getattr(action, name)) for name in ("path", "name", "key", "device") if hasattr(action, name)), ""
-    )
-
-
 def assume_unchanged(spec: Spec, facts: Facts, paths: frozenset[str]) -> Facts:
     """Facts by which these paths are as they should be, so that no service is restarted for what is left alone."""
     entries, contents = dict(facts.entries), dict(facts.contents)
@@ -96,7 +89,7 @@ class Engine:
         return ComponentPlan(component.name, spec, facts, tuple(wanted))
 
     def _is_ignored(self, action: Action) -> bool:
-        return bool(self.ignored_paths) and action_subject(action) in self.ignored_paths
+        return bool(self.ignored_paths) and action.subject in self.ignored_paths
 
     def prepare(self, components: Sequence[Component]) -> None:
         """Begin to fetch everything that these will need and the machine does not have."""

@@ -21,7 +21,6 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.errors import ClusterError, FlexError
-from aks_flex_node.host.actions import RestartUnit, StartUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,7 +66,7 @@ class NodeOperations:
     def services_to_restart(self, engine: Engine) -> tuple[str, ...]:
         """The services that would be restarted."""
         actions = [action for component in self.components for action in engine.plan(component).actions]
-        return tuple(sorted({one.name for one in actions if isinstance(one, RestartUnit | StartUnit)}))
+        return tuple(sorted({one.started_unit for one in actions if one.started_unit}))
 
     def stage(self, engine: Engine) -> None:
         with self.step("staging", "everything that is needed is here and verified"):

@@ -16,7 +16,7 @@ from aks_flex_node.agent.jobs.update.job import UpdateJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.host.actions import RestartUnit, StartUnit, WriteFile
+from aks_flex_node.host.actions import WriteFile
 from tests.unit.agent.bootstrap.test_join import Proven
 from tests.unit.agent.builders import JOIN, Ready, empty_host, engine_on
 from tests.unit.agent.config.builders import settings
@@ -96,7 +96,7 @@ class Scene:
 
     @property
     def restarted(self) -> list[str]:
-        return [one.name for one in self.host.done if isinstance(one, RestartUnit | StartUnit)]
+        return [one.started_unit for one in self.host.done if one.started_unit]
 
     @property
     def current(self) -> str:
