@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.agent import CLUSTER_FACTS
+from aks_flex_node.agent.config.loader import missing_for_join
+from aks_flex_node.agent.config.problems import invalid_config_error
 from aks_flex_node.agent.config.resolved import ca_certificate, target_cluster
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import WriteFile
@@ -45,6 +47,14 @@ def needs_discovery(config: NodeConfig) -> bool:
     kubelet = config.node.kubelet
     complete = kubelet.server_url and ca_certificate(config) and config.kubernetes.version
     return not complete and target_cluster(config) is not None
+
+
+def check_join(config: NodeConfig) -> None:
+    """Raises InvalidConfigError for what a join lacks, and Azure cannot be asked for."""
+    told_by_azure = DISCOVERABLE_KEYS if needs_discovery(config) else ()
+    problems = [one for one in missing_for_join(config) if one.path not in told_by_azure]
+    if problems:
+        raise invalid_config_error(problems)
 
 
 def cluster_id(config: NodeConfig) -> str:

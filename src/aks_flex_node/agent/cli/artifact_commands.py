@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from aks_flex_node.agent.cli.options import Config, Json, Sets
 from aks_flex_node.agent.text import pluralize
-
-if TYPE_CHECKING:
-    from aks_flex_node.agent.reconcile.resources import ProgramTree
 
 SHAPES = (".tar", ".tar.gz", ".tgz")
 ARCHITECTURES = ("amd64", "arm64")
@@ -22,21 +19,17 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Programs of
 @app.command("list")
 def list_(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """List the programs that this configuration needs, and whether they are here."""
-    from aks_flex_node.agent import context
+    from dataclasses import astuple
+
+    from aks_flex_node.agent import context, program_inventory
     from aks_flex_node.agent.cli import terminal
-    from aks_flex_node.agent.components.catalog import SEQUENCE
-    from aks_flex_node.agent.reconcile.observer import find_damage
 
     engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
-    rows = []
-    for component in SEQUENCE:
-        for program in component.desired(engine.config, engine.machine).programs:
-            state = find_damage(engine.host, program, engine.ledger.owned(component.name)) or "installed"
-            rows += [(program.component, program.version, state, one.url) for one in program.artifacts]
+    found = program_inventory.list_artifacts(engine)
     if json:
-        terminal.print_json([dict(zip(("component", "version", "state", "url"), row, strict=True)) for row in rows])
+        terminal.print_json([vars(one) for one in found])
     else:
-        terminal.print_table(("COMPONENT", "VERSION", "STATE", "FROM"), rows)
+        terminal.print_table(("COMPONENT", "VERSION", "STATE", "FROM"), [astuple(one) for one in found])
 
 
 @app.command()
@@ -55,27 +48,17 @@ def bundle(
 
     There, say `artifacts.bundle: /path/of/bundle.tar` in the configuration.
     """
-    from dataclasses import replace
-
-    from aks_flex_node.agent import context
-    from aks_flex_node.agent.artifacts import make_bundle
+    from aks_flex_node.agent import context, program_inventory
     from aks_flex_node.agent.cli import terminal
-    from aks_flex_node.agent.components.catalog import SEQUENCE
-    from aks_flex_node.agent.reconcile import program_stager
 
     refuse_bundle_options(target, arch)
     engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
-    machine = replace(engine.machine, arch=arch or engine.machine.arch)
-    programs: list[ProgramTree] = []
-    for component in SEQUENCE:
-        programs += component.desired(engine.config, machine).programs
-    trees = [program_stager.program_tree(program) for program in programs]
-    cache = Path(program_stager.cache_dir(engine.config))
-    made = make_bundle(trees, program_stager.artifact_sources(engine.config), cache, target, machine.arch)
+    arch = arch or engine.machine.arch
+    made = program_inventory.bundle_programs(engine, target, arch)
     if json:
         terminal.print_json(made)
     else:
-        terminal.print_line(f"{target}: {pluralize(len(made.artifacts), 'file')} for {machine.arch}.")
+        terminal.print_line(f"{target}: {pluralize(len(made.artifacts), 'file')} for {arch}.")
 
 
 def refuse_bundle_options(target: Path, arch: str) -> None:
@@ -104,17 +87,15 @@ def clean(
     json: Json = False,
 ) -> None:
     """Remove what was downloaded. What is installed stays, unless `--old` says otherwise."""
-    from aks_flex_node.agent import context, garbage_collection
-    from aks_flex_node.agent.artifacts import clean_cache
+    from aks_flex_node.agent import context, program_inventory
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
-    from aks_flex_node.agent.reconcile.program_stager import cache_dir
 
     context.require_root("remove programs")
     with exclusive():
         settings, _ = context.load_config_or_default(context.ConfigSelection(config))
-        freed = clean_cache(Path(cache_dir(settings)), set())
-        gone = garbage_collection.remove_unused(context.make_engine(settings)) if old else {}
+        freed = program_inventory.remove_downloads(settings)
+        gone = program_inventory.remove_unused(context.make_engine(settings)) if old else {}
     freed += sum(gone.values())
     if json:
         terminal.print_json({"bytes": freed, "versions": list(gone)})

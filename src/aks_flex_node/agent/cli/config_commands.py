@@ -19,18 +19,12 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap import cluster_discovery
     from aks_flex_node.agent.cli import terminal
-    from aks_flex_node.agent.config import loader
-    from aks_flex_node.agent.config.problems import InvalidConfigError, invalid_config_error
+    from aks_flex_node.agent.config.problems import InvalidConfigError
     from aks_flex_node.errors import ConfigError
 
     try:
         loaded = context.load_config(context.ConfigSelection(config, tuple(sets or ())))
-        told_by_azure = (
-            cluster_discovery.DISCOVERABLE_KEYS if cluster_discovery.needs_discovery(loaded.config) else ()
-        )
-        problems = [one for one in loader.missing_for_join(loaded.config) if one.path not in told_by_azure]
-        if problems:
-            raise invalid_config_error(problems)
+        cluster_discovery.check_join(loaded.config)
     except ConfigError as error:
         if json:
             problems = list(error.problems) if isinstance(error, InvalidConfigError) else []

@@ -110,7 +110,7 @@ class ConfigReceiver:
         """Another way to the provider is gone once before it becomes the only one."""
         answer = self.probe_provider(text)
         if not answer.is_ok:
-            why = f"the provider does not answer the way it says: {answer.message or answer.state.value}"
+            why = f"the provider does not answer the way it says: {answer.message or answer.state}"
             self._invalid_reason = f"Configuration {news.version} was not touched, because {why}"
         return answer.is_ok
 

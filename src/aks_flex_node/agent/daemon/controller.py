@@ -143,7 +143,7 @@ class Controller:
         session.record_poll(event, self.clock())
         if result.state is not before:
             level = "info" if result.is_ok else "warning"
-            session.node.log_event("standing", f"{result.state.value}: {result.message}".rstrip(": "), level)
+            session.node.log_event("standing", f"{result.state}: {result.message}".rstrip(": "), level)
         if result.changed:
             self.history.forget(JobKind.UPDATE)
             message = f"configuration {result.version} is new"
@@ -210,7 +210,7 @@ class Controller:
         session.save_metrics(report)
         session.reporter.update(report)
         session.save()
-        self.notifier.alive(f"{session.state.standing.value}{f', {running} under way' if running else ''}")
+        self.notifier.alive(f"{session.state.standing}{f', {running} under way' if running else ''}")
 
 
 class SystemdNotifier:

@@ -34,6 +34,9 @@ class ProviderState(Enum):
     DELETED = "Deleted"
     AGENT_FAILING = "AgentFailing"  # it was us
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True)
 class PollResult:

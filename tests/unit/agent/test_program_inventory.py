@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aks_flex_node.agent.garbage_collection import remove_unused
+from aks_flex_node.agent.program_inventory import remove_unused
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.host.actions import MakeLink
 from tests.hosts.recorded import RecordedHost

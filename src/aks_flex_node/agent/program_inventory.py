@@ -1,0 +1,86 @@
+"""The programs that a configuration needs: which are installed, a bundle of all, and versions that nothing uses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.artifacts import clean_cache, make_bundle
+from aks_flex_node.agent.components.catalog import ALL, SEQUENCE
+from aks_flex_node.agent.reconcile import program_stager
+from aks_flex_node.agent.reconcile.observer import MANIFEST, find_damage
+from aks_flex_node.agent.reconcile.resources import Symlink
+from aks_flex_node.host.actions import RemoveTree
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.artifacts import Bundle
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.host.host import Host
+
+
+@dataclass(frozen=True)
+class ProgramArtifact:
+    component: str
+    version: str
+    state: str  # installed, or what is wrong with it
+    url: str
+
+
+def list_artifacts(engine: Engine) -> list[ProgramArtifact]:
+    """Everything that the configuration needs, and whether it is installed."""
+    found: list[ProgramArtifact] = []
+    for component in SEQUENCE:
+        for program in component.desired(engine.config, engine.machine).programs:
+            state = find_damage(engine.host, program, engine.ledger.owned(component.name)) or "installed"
+            about = (program.component, program.version, state)
+            found += [ProgramArtifact(*about, one.url) for one in program.artifacts]
+    return found
+
+
+def bundle_programs(engine: Engine, target: Path, arch: str) -> Bundle:
+    """Fetches all programs of the configuration into one bundle, for machines of this architecture."""
+    machine = replace(engine.machine, arch=arch)
+    specs = [component.desired(engine.config, machine) for component in SEQUENCE]
+    trees = [program_stager.program_tree(program) for spec in specs for program in spec.programs]
+    sources, cache = program_stager.artifact_sources(engine.config), Path(program_stager.cache_dir(engine.config))
+    return make_bundle(trees, sources, cache, target, arch)
+
+
+def remove_downloads(config: NodeConfig) -> int:
+    """Removes what was downloaded; returns how many bytes that were."""
+    return clean_cache(Path(program_stager.cache_dir(config)), set())
+
+
+def remove_unused(engine: Engine) -> dict[str, int]:
+    """Take away every version that nothing leads to; where each was, and how many bytes it had."""
+    gone: dict[str, int] = {}
+    for place in unused_versions(engine):
+        gone[place] = _size(engine.host, place)
+        engine.host.do(RemoveTree(place))
+        for owned in engine.ledger.components.values():
+            owned.paths.pop(place, None)
+        engine.ledger.save()
+    return gone
+
+
+def unused_versions(engine: Engine) -> list[str]:
+    """The programs that are ours, and neither wanted nor led to by a link."""
+    specs = [component.desired(engine.config, engine.machine) for component in ALL]
+    records = {path: one for owned in engine.ledger.components.values() for path, one in owned.paths.items()}
+    wanted = {program.path for spec in specs for program in spec.programs}
+    links = {one.path for spec in specs for one in spec.resources if isinstance(one, Symlink)}
+    links |= {path for path, record in records.items() if record.get("kind") == "link"}
+    targets = [entry.target for path in links if (entry := engine.host.look(path))]
+    places = [path for path, record in records.items() if record.get("kind") == "program" and path not in wanted]
+    return [place for place in places if not any(f"{target}/".startswith(f"{place}/") for target in targets)]
+
+
+def _size(host: Host, place: str) -> int:
+    try:
+        files = json.loads(host.read(f"{place}/{MANIFEST}") or b"{}")["files"]
+        return sum(int(file["size"]) for file in files.values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return 0
