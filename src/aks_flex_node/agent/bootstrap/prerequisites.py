@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.bootstrap.cluster_discovery import ClusterFacts
-    from aks_flex_node.agent.bootstrap.unbootstrap import AzureCleanup
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
+
+    AzureCleanup = tuple[str, str, Callable[[], list[str]]]  # its name, its title, and how; what is left to type
 
 ANNOUNCE_SECONDS = 120.0
 

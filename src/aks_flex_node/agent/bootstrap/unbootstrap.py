@@ -5,34 +5,41 @@ and verifies that nothing is left.
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.bootstrap import pod_cleanup
+from aks_flex_node.agent import context
+from aks_flex_node.agent.bootstrap import pod_cleanup, prerequisites
+from aks_flex_node.agent.cluster.client import node_api
+from aks_flex_node.agent.cluster.nodes import NodeRemoval
 from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ALL, SEQUENCE
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.resolved import log_file
+from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import staging_dir
+from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.reconcile.resources import Directory, Spec
 from aks_flex_node.errors import FlexError
-from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Remove, RemoveTree, Run
+from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Remove, RemoveTree, Run, WriteFile
+from aks_flex_node.host.dry_run import DryHost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from aks_flex_node.agent.cluster.nodes import NodeRemoval
-    from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.agent.bootstrap.prerequisites import AzureCleanup
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.component import Component
-    from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.reconcile.ledger import LedgerRecord
     from aks_flex_node.host.actions import Action
-
-    AzureCleanup = tuple[str, str, Callable[[], list[str]]]  # its name, its title, and how; what is left to type
 
 AGENT_FILES = (
     agent.APPLIED_CONFIG,
@@ -207,3 +214,56 @@ class Unbootstrap:
 def came_with_us(record: LedgerRecord) -> bool:
     """Whether a directory of the agent was not there before it."""
     return "original" in record and record["original"] is None
+
+
+PROVIDER_SECONDS = 5.0  # a resource provider takes a Node away within a second of its last word
+
+
+def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_artifacts: bool, seconds: float) -> None:
+    start = time.monotonic()
+    with exclusive():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
+        engine = context.make_engine(config)
+        removal = _node_removal(engine.config, context.node_name(engine), seconds)
+        cleanups = prerequisites.azure_cleanups(engine, progress.note)
+        leave = Unbootstrap(engine, removal, progress, keep_artifacts=keep_artifacts, azure_cleanups=cleanups)
+        remains = leave.run()
+    for line in leave.left_on_purpose():
+        progress.message(f"left on purpose: {line}")
+    for line in leave.manual_commands:
+        whom = "Azure" if line.startswith("az ") else "the cluster"
+        progress.message(f"for somebody who may change {whom}: {line}")
+    if remains:
+        raise FlexError(
+            "reset-incomplete",
+            "\n".join(["These things of the node are still there:", *remains]),
+            "Run the same command again: it goes on where it stopped.",
+            again=True,
+        )
+    progress.message(
+        f"This machine is no longer a node, and nothing of it was found ({time.monotonic() - start:.1f} s)."
+    )
+
+
+def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval | None:
+    """There is nobody to say goodbye to for a machine that never got a certificate."""
+    if not context.has_credentials(config) or not config.node.kubelet.server_url:
+        return None
+    patience = PROVIDER_SECONDS if Path(agent.CURRENT_CONFIG).exists() else 0.0
+    return NodeRemoval(node_api(config), node, seconds, patience)
+
+
+def plan_unbootstrap(config: NodeConfig) -> list[str]:
+    """What an unbootstrap would do, in lines; found out by doing it to a host that only records."""
+    real = context.make_engine(config)
+    host = DryHost(real.host)
+    engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
+    Unbootstrap(engine, None, ProgressReporter()).run()
+    name, own = context.node_name(real), {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
+    leaves = _node_removal(real.config, name, 0) is not None
+    shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.subject in own)]
+    return [
+        *([f"drain and cordon node {name}, and say that it left"] if leaves else []),
+        *(action.description for action in shown),
+        *prerequisites.describe_azure_cleanup(real.host, config),
+    ]

@@ -1,5 +1,5 @@
-"""The flows behind `bootstrap` and `unbootstrap`: lock, configuration, preflight, prerequisites, join, service
-installation; and the way back to a machine that is no node.
+"""The flow behind `bootstrap` and `agent`: lock, configuration, invariants, preflight, prerequisites, join, and the
+daemon's service.
 """
 
 from __future__ import annotations
@@ -14,27 +14,22 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap import cluster_discovery, prerequisites
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
-from aks_flex_node.agent.bootstrap.service_install import check_management, set_up_daemon
-from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
-from aks_flex_node.agent.cluster.client import node_api
-from aks_flex_node.agent.cluster.nodes import NodeRemoval
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.config import config_store, loader, resolved
 from aks_flex_node.agent.context import DaemonMode
-from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.identity.azure_sign_in import identity_kind
+from aks_flex_node.agent.jobs import self_update
 from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.agent.text import pluralize
-from aks_flex_node.errors import ClusterError, ConfigError, FlexError, MachineError
+from aks_flex_node.errors import ClusterError, ConfigError, MachineError
 from aks_flex_node.host.actions import WriteFile
-from aks_flex_node.host.dry_run import DryHost
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
@@ -45,6 +40,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection
     from aks_flex_node.agent.reconcile.component import Component
+    from aks_flex_node.agent.reconcile.engine import Engine
 
 
 def bootstrap_node(
@@ -207,54 +203,56 @@ def run_preflight(
         )
 
 
-PROVIDER_SECONDS = 5.0  # a resource provider takes a Node away within a second of its last word
-
-
-def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_artifacts: bool, seconds: float) -> None:
-    start = time.monotonic()
-    with exclusive():
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
-        engine = context.make_engine(config)
-        removal = _node_removal(engine.config, context.node_name(engine), seconds)
-        cleanups = prerequisites.azure_cleanups(engine, progress.note)
-        leave = Unbootstrap(engine, removal, progress, keep_artifacts=keep_artifacts, azure_cleanups=cleanups)
-        remains = leave.run()
-    for line in leave.left_on_purpose():
-        progress.message(f"left on purpose: {line}")
-    for line in leave.manual_commands:
-        whom = "Azure" if line.startswith("az ") else "the cluster"
-        progress.message(f"for somebody who may change {whom}: {line}")
-    if remains:
-        raise FlexError(
-            "reset-incomplete",
-            "\n".join(["These things of the node are still there:", *remains]),
-            "Run the same command again: it goes on where it stopped.",
-            again=True,
+def set_up_daemon(
+    engine: Engine, loaded: LoadedConfig, stays: DaemonMode | None, progress: ProgressReporter, *, follows: bool
+) -> None:
+    """Leave the agent that stays what it goes by, and bring it here, or take it away."""
+    if follows and not supports_management(stored_daemon_config()):
+        # With Arc, a service principal is its operator's, and was perhaps given for this one run.
+        config_store.save_local(
+            engine.host, loaded.text("azure.servicePrincipal." if identity_kind(loaded.config) == "arc" else "-")
         )
-    progress.message(
-        f"This machine is no longer a node, and nothing of it was found ({time.monotonic() - start:.1f} s)."
+    if (follows or context.is_managed()) and (
+        unexpected := ignored_settings_warning(loaded.config, stored_daemon_config(), stays)
+    ):
+        progress.warning(unexpected)
+    if stays is DaemonMode.AS_A_SERVICE:
+        told = self_update.install_service(engine)
+        if not told.is_done:
+            progress.warning(told.message)
+
+
+def stored_daemon_config() -> NodeConfig | None:
+    """What the agent that stays goes by; None when there is nothing that can be read."""
+    try:
+        return loader.load(Path(CURRENT_CONFIG), {}, {}).config
+    except ConfigError:
+        return None
+
+
+def supports_management(config: NodeConfig | None) -> bool:
+    """Whether an agent can stay with what is kept: a join before this one may have kept something else."""
+    return config is not None and config.continuous_monitoring
+
+
+def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None, stays: DaemonMode | None) -> str:
+    """What whoever gave this command may not expect of a node that is followed."""
+    if stays is DaemonMode.AS_A_SERVICE and not config.continuous_monitoring:
+        return "The configuration does not ask for an agent that stays: this node is no longer followed."
+    if known and config_store.applied_config_text(config) == config_store.applied_config_text(known):
+        return ""
+    return (
+        f"This run went by settings that are not in {CURRENT_CONFIG} (--config, --set or the environment). The agent "
+        "that stays does not know them, and brings back what its resource says."
     )
 
 
-def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval | None:
-    """There is nobody to say goodbye to for a machine that never got a certificate."""
-    if not context.has_credentials(config) or not config.node.kubelet.server_url:
-        return None
-    patience = PROVIDER_SECONDS if Path(CURRENT_CONFIG).exists() else 0.0
-    return NodeRemoval(node_api(config), node, seconds, patience)
+def check_management(config: NodeConfig, node: str) -> None:
+    """Refuse before anything is changed what could not be followed afterwards."""
+    from aks_flex_node.agent.identity.azure_sign_in import require_identity
+    from aks_flex_node.agent.identity.cloud_endpoints import check_cloud
+    from aks_flex_node.agent.provider.provider_client import provider_endpoint
 
-
-def plan_unbootstrap(config: NodeConfig) -> list[str]:
-    """What an unbootstrap would do, in lines; found out by doing it to a host that only records."""
-    real = context.make_engine(config)
-    host = DryHost(real.host)
-    engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
-    Unbootstrap(engine, None, ProgressReporter()).run()
-    name, own = context.node_name(real), {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
-    leaves = _node_removal(real.config, name, 0) is not None
-    shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.subject in own)]
-    return [
-        *([f"drain and cordon node {name}, and say that it left"] if leaves else []),
-        *(action.description for action in shown),
-        *prerequisites.describe_azure_cleanup(real.host, config),
-    ]
+    provider_endpoint(config, node)
+    check_cloud(config)
+    require_identity(config)

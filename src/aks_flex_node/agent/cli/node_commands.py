@@ -153,7 +153,7 @@ def unbootstrap(
     Works from any half-done state, twice, and without a network.
     """
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.bootstrap.workflow import plan_unbootstrap, unbootstrap_node
+    from aks_flex_node.agent.bootstrap.unbootstrap import plan_unbootstrap, unbootstrap_node
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 

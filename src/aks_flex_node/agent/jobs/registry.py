@@ -83,7 +83,7 @@ def _leave_wanted(wants: SchedulerInput, _last: JobResult | None) -> bool:
 def _run_leave(_words: Sequence[str], progress: ProgressReporter) -> None:
     """The same as `unbootstrap --yes`: the agent's own service goes first, and this process is not part of it."""
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.bootstrap.workflow import unbootstrap_node
+    from aks_flex_node.agent.bootstrap.unbootstrap import unbootstrap_node
 
     config, _ = context.load_config_or_default(context.ConfigSelection())
     seconds = float(config.update_policy.drain_timeout_seconds)

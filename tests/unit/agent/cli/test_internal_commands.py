@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent import context
-from aks_flex_node.agent.bootstrap import service_install
+from aks_flex_node.agent.bootstrap import workflow
 from aks_flex_node.agent.cli import internal_commands, main
 from aks_flex_node.agent.config.loader import load, load_text
 from aks_flex_node.agent.context import ConfigSelection, DaemonMode
@@ -191,7 +191,7 @@ def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
     values: dict[str, object], name: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        service_install.check_management(load_settings({**JOIN, **values}).config, "edge-1")
+        workflow.check_management(load_settings({**JOIN, **values}).config, "edge-1")
     assert caught.value.name == name
 
 
@@ -199,7 +199,7 @@ def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
     "identity", [{**PRINCIPAL, SECRET: "s"}, {"azure.managedIdentity": {}}, {"azure.managedIdentity.clientId": "c"}]
 )
 def test_what_can_be_followed_is_not_refused(identity: dict[str, object]) -> None:
-    service_install.check_management(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
+    workflow.check_management(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
 
 
 def test_a_file_of_the_agent_s_own_is_read_without_a_warning(machine: Path) -> None:
@@ -211,17 +211,17 @@ def followed(**values: object) -> NodeConfig:
 
 
 def test_whoever_gives_a_followed_node_settings_of_its_own_is_told_that_they_pass() -> None:
-    told = service_install.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed(), None)
+    told = workflow.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed(), None)
     assert "does not know them" in told
-    assert service_install.ignored_settings_warning(followed(), followed(), DaemonMode.AS_A_SERVICE) == ""
+    assert workflow.ignored_settings_warning(followed(), followed(), DaemonMode.AS_A_SERVICE) == ""
 
 
 def test_whoever_ends_that_a_node_is_followed_is_told() -> None:
-    told = service_install.ignored_settings_warning(load_settings(JOIN).config, followed(), DaemonMode.AS_A_SERVICE)
+    told = workflow.ignored_settings_warning(load_settings(JOIN).config, followed(), DaemonMode.AS_A_SERVICE)
     assert "no longer followed" in told
 
 
 def test_what_an_earlier_join_kept_is_nothing_to_stay_with_unless_it_asks_for_that() -> None:
-    assert service_install.supports_management(followed())
-    assert not service_install.supports_management(load_settings(JOIN).config)
-    assert not service_install.supports_management(None)
+    assert workflow.supports_management(followed())
+    assert not workflow.supports_management(load_settings(JOIN).config)
+    assert not workflow.supports_management(None)
