@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, "/usr/lib/aks-flex-node")
 sys.argv[0] = "/usr/bin/aks-flex-node"
 
-from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier  # noqa: E402 - found by the path above
+from aks_flex_node.agent.config.base_model import replace  # noqa: E402 - the machine's own agent, found as above
+from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier  # noqa: E402
 from aks_flex_node.agent.daemon.session import open_session  # noqa: E402
 from aks_flex_node.agent.managed_node import open_managed_node  # noqa: E402
 
@@ -46,9 +47,9 @@ class CountedPolls:
 
     def open(self, on_event: Callable[[ControllerEvent], None]) -> Session:
         node = open_managed_node()
-        hurried = node.config.provider.model_copy(update={"poll_seconds": PAUSE, "wait_seconds": 0})
+        hurried = replace(node.config.provider, poll_seconds=PAUSE, wait_seconds=0)
         # The machine's own service rests meanwhile, and is not to be brought back.
-        node.engine.config = node.config.model_copy(update={"provider": hurried, "drift_policy": "log"})
+        node.engine.config = replace(node.config, provider=hurried, drift_policy="log")
         ask = node.provider.poll
 
         def poll(version: str, wait: int) -> PollResult:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from msgspec import Meta, field
 
 from aks_flex_node.agent.components import catalog
 from aks_flex_node.agent.config.base_model import ConfigModel
@@ -26,7 +26,7 @@ def names_of(text: str, **known: Any) -> dict[str, Any]:
 
 
 def test_the_component_of_the_guide_passes_the_case_of_the_guide() -> None:
-    setting = names_of(SETTING, ConfigModel=ConfigModel, Field=Field)
+    setting = names_of(SETTING, ConfigModel=ConfigModel, Annotated=Annotated, Meta=Meta, field=field)
     component = names_of(COMPONENT)
 
     def config(values: dict[str, object]) -> SimpleNamespace:

@@ -19,6 +19,7 @@ from aks_flex_node.agent.components.agent import (
     JOB_RESULT,
     UPDATE_JOURNAL,
 )
+from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.resolved import join_token, log_file
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def bundle_entries(engine: Engine) -> Iterator[tuple[str, str]]:
     host, paths = engine.host, engine.config.paths
     yield "version.txt", f"{__version__}\n"
     yield "status.json", json.dumps(status.status(engine), indent=1, default=str)
-    yield "config.json", engine.config.model_dump_json(by_alias=True, indent=1)
+    yield "config.json", json.dumps(to_document(engine.config), indent=1, ensure_ascii=False)
     for name in ("ledger.json", "state.json"):
         yield name, _text(host.read(f"{paths.data_dir}/{name}"))
     for path in (DAEMON_STATE, JOB_RESULT, UPDATE_JOURNAL, FAILED_CONFIG, CLUSTER_FACTS):

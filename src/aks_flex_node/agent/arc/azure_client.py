@@ -8,6 +8,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.azure import role_assignments
 from aks_flex_node.azure.arm import AzureCallError
@@ -86,8 +87,7 @@ def with_arc_identity(config: NodeConfig) -> NodeConfig:
     """The configuration of a node that is what Arc knows: `arc register` may be typed where another identity is the
     node's own."""
     azure = config.azure
-    arc = azure.arc.model_copy(update={"enabled": True})
-    return config.model_copy(update={"azure": azure.model_copy(update={"arc": arc})})
+    return replace(config, azure=replace(azure, arc=replace(azure.arc, enabled=True)))
 
 
 def find_machine(arm: ArcMachinesClient, machine: str) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.agent import CLUSTER_FACTS
+from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.loader import missing_for_join
 from aks_flex_node.agent.config.problems import invalid_config_error
 from aks_flex_node.agent.config.resolved import ca_certificate, target_cluster
@@ -137,6 +138,6 @@ def with_facts(config: NodeConfig, found: ClusterFacts | None) -> NodeConfig:
         "ca_cert_data": kubelet.ca_cert_data or found.ca_cert_data,
         "dns_service_ip": kubelet.dns_service_ip or found.dns_service_ip or None,
     }
-    node = config.node.model_copy(update={"kubelet": kubelet.model_copy(update=filled)})
-    version = kubernetes.model_copy(update={"version": kubernetes.version or found.version})
-    return config.model_copy(update={"node": node, "kubernetes": version})
+    node = replace(config.node, kubelet=replace(kubelet, **filled))
+    version = replace(kubernetes, version=kubernetes.version or found.version)
+    return replace(config, node=node, kubernetes=version)

@@ -74,9 +74,9 @@ def _text(value: object) -> str:
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors and pipelines."""
     from aks_flex_node.agent.cli import terminal
-    from aks_flex_node.agent.config import render
+    from aks_flex_node.agent.config.json_schema import json_schema
 
-    terminal.print_json(render.json_schema())
+    terminal.print_json(json_schema())
 
 
 @app.command()

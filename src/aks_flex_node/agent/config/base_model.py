@@ -1,14 +1,22 @@
-"""The base class of all configuration models: frozen, camelCase in files; and the string types that they share."""
+"""The base class of all configuration models: frozen, camelCase in files; the string types that they share; and a
+model as the document that it came from.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import types
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer
+import msgspec
+from msgspec import Meta
+from msgspec.structs import FieldInfo, fields
 
-from aks_flex_node.agent.config.secret import redact
+from aks_flex_node.agent.config.secret import MASK, Secret, redact
 
 ACRONYMS = frozenset(("url", "ip", "cidr", "sku", "gc", "tls"))
+PATH_PATTERN = r"^/"
+VERSION_PATTERN = r"^v?\d+\.\d+(\.\d+)?([-+.][0-9A-Za-z.-]+)?$"
 
 
 def camel(attribute: str) -> str:
@@ -17,32 +25,84 @@ def camel(attribute: str) -> str:
     return first + "".join(word.upper() if word in ACRONYMS else word.capitalize() for word in words)
 
 
-def _without_v(version: str) -> str:
-    return version.removeprefix("v")
+class ConfigModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=camel):
+    """A section of the configuration. Constructors check nothing: `conversion` checks what comes from outside."""
 
 
-Path = Annotated[str, Field(pattern=r"^/")]
-Version = Annotated[str, Field(pattern=r"^v?\d+\.\d+(\.\d+)?([-+.][0-9A-Za-z.-]+)?$"), AfterValidator(_without_v)]
-HttpsURL = Annotated[str, Field(pattern=r"^https://[^\s/?#]+$")]
-ProxyURL = Annotated[str, PlainSerializer(redact)]  # it may hold a password, which no dump shows
+class DefaultText(str):
+    """A default that can be told from the same text given by an operator."""
+
+    __slots__ = ()
 
 
-def _add_spellings(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """A schema knows one name per field; the older names that are accepted are added to it."""
-    known = schema.get("properties", {})
-    for field in model.model_fields.values():
-        if isinstance(field.validation_alias, AliasChoices):
-            first, *others = [str(choice) for choice in field.validation_alias.choices if "_" not in str(choice)]
-            known.update({other: {**known[first], "deprecated": True} for other in others})
+Path = Annotated[str, Meta(pattern=PATH_PATTERN)]
+Version = Annotated[str, Meta(pattern=VERSION_PATTERN)]
+HttpsURL = Annotated[str, Meta(pattern=r"^https://[^\s/?#]+$")]
+MAY_HOLD_PASSWORD = Meta(extra={"mayHoldPassword": True})
+ProxyURL = Annotated[str, MAY_HOLD_PASSWORD]
+
+Model = TypeVar("Model", bound=ConfigModel)
+LeaveOut = Literal["nothing", "defaults", "nulls"]
 
 
-class ConfigModel(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        hide_input_in_errors=True,
-        json_schema_extra=_add_spellings,
-    )
+@dataclass(frozen=True)
+class FieldType:
+    """An annotation taken apart: the type itself, what is said about it, and whether None is allowed as well."""
+
+    inner: Any
+    metadata: tuple[Meta, ...]
+    optional: bool
+
+    @classmethod
+    def of(cls, annotation: Any) -> FieldType:
+        if get_origin(annotation) is Annotated:
+            first, *said = get_args(annotation)
+            below = cls.of(first)
+            return cls(below.inner, (*said, *below.metadata), below.optional)
+        if get_origin(annotation) in (Union, types.UnionType):
+            below = cls.of(next(each for each in get_args(annotation) if each is not type(None)))
+            return cls(below.inner, below.metadata, optional=True)
+        return cls(annotation, (), optional=False)
+
+    def said(self, name: str) -> Any:
+        """A constraint or a description, such as `ge` or `pattern`; None when nothing is said about it."""
+        return next((value for each in self.metadata if (value := getattr(each, name)) is not None), None)
+
+
+def replace(model: Model, **changes: object) -> Model:
+    """Returns a copy of a model with other values for these attributes."""
+    return msgspec.structs.replace(model, **changes)
+
+
+def default_of(info: FieldInfo) -> object:
+    """The default of a field; `msgspec.NODEFAULT` when it must be given."""
+    return info.default if info.default_factory is msgspec.NODEFAULT else info.default_factory()
+
+
+def non_default_values(model: ConfigModel) -> dict[str, Any]:
+    """The values that differ from their defaults, by attribute."""
+    given = {info.name: (getattr(model, info.name), default_of(info)) for info in fields(model)}
+    return {name: value for name, (value, default) in given.items() if value != default}
+
+
+def to_document(model: ConfigModel, leave_out: LeaveOut = "nothing", *, reveal: bool = False) -> dict[str, Any]:
+    """Returns a model as a JSON document, spelled as in files; passwords and secrets only if `reveal` is set."""
+    document: dict[str, Any] = {}
+    for info in fields(model):
+        value = getattr(model, info.name)
+        if (leave_out == "defaults" and value == default_of(info)) or (leave_out == "nulls" and value is None):
+            continue
+        if isinstance(value, str) and not reveal and MAY_HOLD_PASSWORD in FieldType.of(info.type).metadata:
+            value = redact(value)
+        document[info.encode_name] = _to_json(value, leave_out, reveal)
+    return document
+
+
+def _to_json(value: Any, leave_out: LeaveOut, reveal: bool) -> Any:
+    if isinstance(value, ConfigModel):
+        return to_document(value, leave_out, reveal=reveal)
+    if isinstance(value, Secret):
+        return value.reveal() if reveal else MASK
+    if isinstance(value, dict):
+        return {name: _to_json(each, leave_out, reveal) for name, each in value.items()}
+    return [_to_json(each, leave_out, reveal) for each in value] if isinstance(value, list | tuple) else value

@@ -16,6 +16,7 @@ from aks_flex_node.agent.components.agent import (
     NEXT_CONFIG,
     STATE_DIR,
 )
+from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.host.actions import Remove, WriteFile
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def is_fetched_from(host: Host, url: ConfigUrl) -> bool:
 
 def applied_config_text(config: NodeConfig) -> str:
     """A configuration without its secrets, for commands that come without one."""
-    document = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    document = to_document(config, "defaults")
     document.get("azure", {}).pop("bootstrapToken", None)
     document.get("azure", {}).pop("servicePrincipal", None)
     document.get("proxy", {}).clear()

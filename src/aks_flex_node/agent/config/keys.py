@@ -4,24 +4,27 @@ variable.
 
 from __future__ import annotations
 
-import types
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from pydantic import AliasChoices
-from pydantic_core import PydanticUndefined
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo, fields
 
-from aks_flex_node.agent.config.base_model import ConfigModel, Path
+from aks_flex_node.agent.config.base_model import PATH_PATTERN, ConfigModel, FieldType, default_of
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pydantic.fields import FieldInfo
-
 PREFIX = "AKS_FLEX_NODE_"
+
+# Names that earlier releases and their documentation had for a setting, in the same section.
+OLDER_NAMES = {
+    "azure.servicePrincipal.tenantId": ("clientTenant",),
+    **{f"{part}.url": ("urlTemplate",) for part in ("agent", "containerd", "runc", "cni", "npd")},
+}
 
 ValueKind = Literal["text", "secret", "choice", "whole number", "number", "switch", "list", "map"]
 _KINDS: dict[object, ValueKind] = {
@@ -42,6 +45,7 @@ class ConfigKey:
 
     path: str
     attributes: tuple[str, ...]
+    annotation: Any
     kind: ValueKind
     type: str
     holds_text: bool  # everything below it is text, however YAML would read it
@@ -66,6 +70,7 @@ class ConfigSection:
 
     path: str
     attributes: tuple[str, ...]
+    model: type[ConfigModel]
     description: str
     optional: bool
     members: Mapping[str, ConfigSection | ConfigKey] = field(default_factory=dict)
@@ -141,69 +146,55 @@ def _section(
 ) -> ConfigSection:
     members: dict[str, ConfigSection | ConfigKey] = {}
     spellings: dict[str, str] = {}
-    for attribute, info in model.model_fields.items():
-        name = info.serialization_alias or info.alias or attribute
-        members[name] = _member(info, f"{path}.{name}".lstrip("."), (*attributes, attribute))
-        spellings |= dict.fromkeys((name, attribute, *_older(info, name)), name)
-    return ConfigSection(path, attributes, meaning, optional, members, spellings)
+    for info in fields(model):
+        name = info.encode_name
+        members[name] = _member(info, f"{path}.{name}".lstrip("."), (*attributes, info.name))
+        spellings |= dict.fromkeys((name, info.name, *OLDER_NAMES.get(members[name].path, ())), name)
+    return ConfigSection(path, attributes, model, meaning, optional, members, spellings)
 
 
 def _member(info: FieldInfo, path: str, attributes: tuple[str, ...]) -> ConfigSection | ConfigKey:
-    inner, optional = _unwrap(info.annotation)
-    meaning = info.description or ""
-    if isinstance(inner, type) and issubclass(inner, ConfigModel):
-        return _section(inner, path, attributes, meaning, optional=optional)
-    default = info.get_default(call_default_factory=True, validated_data={})
-    required = default is PydanticUndefined
-    kind = _KINDS[get_origin(inner) or inner]
+    shape = FieldType.of(info.type)
+    meaning = shape.said("description") or ""
+    if is_model(shape.inner):
+        return _section(shape.inner, path, attributes, meaning, optional=shape.optional)
+    default = default_of(info)
+    kind = _KINDS[get_origin(shape.inner) or shape.inner]
     return ConfigKey(
         path,
         attributes,
+        info.type,
         kind,
-        _type(inner, kind, info),
-        _holds_text(inner),
-        None if required else default,
-        required,
+        _type(shape, kind),
+        _holds_text(shape.inner),
+        None if default is NODEFAULT else default,
+        default is NODEFAULT,
         meaning,
-        _older(info, path.rpartition(".")[2]),
+        OLDER_NAMES.get(path, ()),
     )
 
 
-def _unwrap(annotation: Any) -> tuple[Any, bool]:
-    """The type itself, without what annotates it, and whether None is allowed as well."""
-    if get_origin(annotation) is Annotated:
-        return _unwrap(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, types.UnionType):
-        inner = next(each for each in get_args(annotation) if each is not type(None))
-        return _unwrap(inner)[0], True
-    return annotation, False
-
-
-def _older(info: FieldInfo, name: str) -> tuple[str, ...]:
-    if not isinstance(info.validation_alias, AliasChoices):
-        return ()
-    return tuple(str(each) for each in info.validation_alias.choices if each != name and "_" not in str(each))
+def is_model(inner: Any) -> bool:
+    return isinstance(inner, type) and issubclass(inner, ConfigModel)
 
 
 def _holds_text(inner: Any) -> bool:
     if get_origin(inner) is dict:
-        return _holds_text(_unwrap(get_args(inner)[1])[0])
+        return _holds_text(get_args(inner)[1])
     if get_origin(inner) is tuple:
-        return _holds_text(_unwrap(get_args(inner)[0])[0])
-    if isinstance(inner, type) and issubclass(inner, ConfigModel):
-        return all(_holds_text(_unwrap(each.annotation)[0]) for each in inner.model_fields.values())
+        return _holds_text(get_args(inner)[0])
+    if is_model(inner):
+        return all(_holds_text(FieldType.of(each.type).inner) for each in fields(inner))
     return inner in (str, Secret) or get_origin(inner) is Literal
 
 
-def _type(inner: Any, kind: ValueKind, info: FieldInfo) -> str:
+def _type(shape: FieldType, kind: ValueKind) -> str:
     if kind == "choice":
-        return ", ".join(f"`{choice}`" for choice in get_args(inner))
-    limits = {
-        name: getattr(each, name) for each in info.metadata for name in ("ge", "gt", "le") if hasattr(each, name)
-    }
-    is_path = Path in get_args(info.annotation) or any(getattr(each, "pattern", "") == "^/" for each in info.metadata)
+        return ", ".join(f"`{choice}`" for choice in get_args(shape.inner))
+    least, above, most = shape.said("ge"), shape.said("gt"), shape.said("le")
+    is_path = shape.said("pattern") == PATH_PATTERN
     words = ["path" if is_path else "true or false" if kind == "switch" else str(kind)]
-    words += [f"from {limits['ge']}"] if "ge" in limits else []
-    words += [f"above {limits['gt']:g}"] if "gt" in limits else []
-    words += [f"to {limits['le']}"] if "le" in limits else []
+    words += [f"from {least}"] if least is not None else []
+    words += [f"above {above:g}"] if above is not None else []
+    words += [f"to {most}"] if most is not None else []
     return " ".join(words)

@@ -8,13 +8,11 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from aks_flex_node.agent.config import files
+from aks_flex_node.agent.config.conversion import convert_settings
 from aks_flex_node.agent.config.keys import nearest_above
-from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.parser import parse_config
-from aks_flex_node.agent.config.problems import ConfigProblem, dotted_path, from_pydantic, invalid_config_error
+from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token, kubelet_auth
 from aks_flex_node.agent.config.secret import Secret, printable, redact, redact_values
 from aks_flex_node.agent.config.sources import (
@@ -31,6 +29,8 @@ from aks_flex_node.agent.config.validation import check_combinations, check_valu
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from aks_flex_node.agent.config.models import NodeConfig
 
 
 @dataclass(frozen=True)
@@ -120,41 +120,12 @@ def check_join(config: NodeConfig) -> None:
 def _complete(weaker_first: list[ConfigSource], name: str, file: Path | None) -> LoadedConfig:
     merged = merge_sources(weaker_first)
     files.load_secret_files(merged)
-    config, wrong = _validate(nest(merged.settings))
-    problems = [*merged.problems, *wrong]
-    if config is not None:
-        problems += check_values(config)
-        problems += _unless_told(list(check_combinations(config)), problems)
-    if problems or config is None:
+    config, wrong = convert_settings(merged.settings)
+    problems = [*merged.problems, *wrong, *check_values(config)]
+    problems += _unless_told(list(check_combinations(config)), problems)
+    if problems:
         raise invalid_config_error(_ready_to_show(problems, merged), name)
     return LoadedConfig(config, merged.origins, merged.warnings, file, dict(merged.settings))
-
-
-def _validate(values: dict[str, Any]) -> tuple[NodeConfig | None, list[ConfigProblem]]:
-    """Take out what is of the wrong type and go on with the rest, so that the rest is checked as well."""
-    problems: list[ConfigProblem] = []
-    while True:
-        try:
-            return NodeConfig.model_validate(values), problems
-        except ValidationError as error:
-            details = error.errors(include_url=False)
-        problems += [from_pydantic(each) for each in details]
-        removed = [
-            _take_out(values, dotted_path(each["loc"]), is_missing=each["type"] == "missing") for each in details
-        ]
-        if not any(removed):
-            return None, problems
-
-
-def _take_out(values: dict[str, Any], path: str, *, is_missing: bool) -> bool:
-    """Remove the setting at fault; when one is missing, the section that lacks it."""
-    key = nearest_above(path)
-    fault = key.path if key else path
-    *way, name = (fault.rpartition(".")[0] if is_missing and fault == path else fault).split(".")
-    place: Any = values
-    for each in way:
-        place = place.get(each, {})
-    return place.pop(name, None) is not None
 
 
 def _unless_told(problems: list[ConfigProblem], told: list[ConfigProblem]) -> list[ConfigProblem]:

@@ -1,24 +1,18 @@
-"""One problem of a configuration as a message for the operator, and the translation of pydantic's errors into
-problems.
-"""
+"""One problem of a configuration as a message for the operator, and the error that lists all of them."""
 
 from __future__ import annotations
 
 import difflib
 import json
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, all_entries, find_entry, nearest_above
-from aks_flex_node.agent.config.models import Taint
+from aks_flex_node.agent.config.keys import ConfigSection, all_entries, nearest_above
 from aks_flex_node.agent.config.secret import redact
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pydantic_core import ErrorDetails
 
 
 @dataclass(frozen=True)
@@ -91,64 +85,3 @@ def section_expected(section: ConfigSection, origin: str) -> ConfigProblem:
     return ConfigProblem(
         section.path, f"must be a section with keys below it: {', '.join(section.members)}.", origin=origin
     )
-
-
-def dotted_path(location: Sequence[str | int]) -> str:
-    """Pydantic's way to a value, as a person writes it: `node.taints[0].effect`."""
-    text = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in location if each != "[key]")
-    return text.lstrip(".")
-
-
-def from_pydantic(error: ErrorDetails) -> ConfigProblem:
-    path = dotted_path(error["loc"])
-    reason = _reason(error, path)
-    silent = error["type"] in ("missing", "extra_forbidden")  # there is no value, or nobody knows what it is
-    return ConfigProblem(path, reason, "" if silent else format_value(error["input"], path))
-
-
-_REASONS = (
-    (r"missing", "is missing."),
-    (r"int_.*", "must be a whole number."),
-    (r"float_.*|finite_number", "must be a number."),
-    (r"bool_.*", "must be true or false."),
-    (r"string_type|string_unicode", "must be a text: put it in quotes."),
-    (r"(list|tuple)_type", "must be a list."),
-    (r"(dict|mapping)_type", "must be a map of names to values."),
-    (r"model_.*", "must be a map."),
-    (r"secret", "must be a text that is not empty, in quotes."),
-)
-
-
-def _reason(error: ErrorDetails, path: str) -> str:
-    kind = error["type"]
-    context: dict[str, Any] = error.get("ctx", {})
-    for pattern, reason in _REASONS:
-        if re.fullmatch(pattern, kind):
-            return reason
-    if kind == "literal_error":
-        return _choice(str(context["expected"]), error["input"])
-    if kind == "string_pattern_mismatch":
-        return (
-            "must be an absolute path, from / on." if context["pattern"] == "^/" else "is not a version like 1.34.4."
-        )
-    if kind.startswith(("greater_than", "less_than")):
-        return f"is out of range: {_range(path)} is allowed."
-    if kind == "extra_forbidden":
-        near = closest_match(
-            str(error["loc"][-1]), Taint.model_fields
-        )  # the only entries that have names of their own
-        return (
-            f"is not known here. Did you mean {near}?" if near else f"is not one of {', '.join(Taint.model_fields)}."
-        )
-    return f"{error['msg'].rstrip('.')}."
-
-
-def _choice(expected: str, given: object) -> str:
-    allowed = re.findall(r"'([^']*)'", expected)
-    near = closest_match(given, allowed) if isinstance(given, str) else None
-    return f"is not one of {', '.join(allowed)}." + (f" Did you mean {near}?" if near else "")
-
-
-def _range(path: str) -> str:
-    place, _ = find_entry(path)
-    return f"a {place.type}" if isinstance(place, ConfigKey) else "less"

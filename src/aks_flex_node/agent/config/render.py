@@ -1,5 +1,5 @@
-"""What the `config` commands print: the effective settings with their origins and masked secrets, a commented
-template, and the JSON Schema.
+"""What the `config` commands print: the effective settings with their origins and masked secrets, and a commented
+template.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
+from aks_flex_node.agent.config.base_model import ConfigModel, to_document
 from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree, keys
-from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.secret import MASK, Secret, redact
 from aks_flex_node.agent.config.validation import value_at
 
@@ -55,24 +53,11 @@ def mask_secrets(value: Any, name: str = "") -> Any:
         return MASK
     if isinstance(value, str):
         return redact(value)
-    if isinstance(value, BaseModel):
-        return {key: mask_secrets(each) for key, each in value.model_dump(mode="json", by_alias=True).items()}
+    if isinstance(value, ConfigModel):
+        return {key: mask_secrets(each) for key, each in to_document(value).items()}
     if isinstance(value, dict):
         return {str(key): mask_secrets(each, str(key)) for key, each in value.items()}
     return [mask_secrets(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file, for editors and other tools."""
-    made = NodeConfig.model_json_schema(by_alias=True)
-    taints = made["$defs"]["Node"]["properties"]["taints"]
-    taints["items"] = {"anyOf": [taints["items"], {"type": "string", "description": "`key=value:Effect`"}]}
-    made["properties"]["$schema"] = {"type": "string"}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **made,
-        "title": "AKS Flex Node configuration",
-    }
 
 
 # What a join by bootstrap token needs, and what to put there.

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-    from pydantic_core import CoreSchema
 
 
 MASK = "***"
@@ -36,22 +33,6 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._value)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
-
-        text = core_schema.str_schema(min_length=1)
-        return core_schema.union_schema(
-            [core_schema.is_instance_schema(cls), core_schema.no_info_after_validator_function(cls, text)],
-            serialization=core_schema.to_string_ser_schema(),
-            custom_error_type="secret",
-            custom_error_message="must be a text that is not empty",
-        )
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, _: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"type": "string", "minLength": 1, "writeOnly": True}
 
 
 _URL_USERINFO = re.compile(r"(?<=//)[^/@\s]*@")

@@ -108,7 +108,7 @@ def differences(found: Document, config: NodeConfig) -> list[str]:
     ]
     size = str((properties.get("sku") or {}).get("name", ""))
     # Its size is of interest only to whoever says something about it.
-    if "gateway_sku" in settings.model_fields_set and size.lower() != settings.gateway_sku.lower():
+    if settings.has_own_sku and size.lower() != settings.gateway_sku.lower():
         found_words.append(f"size is {size} instead of {settings.gateway_sku}")
     return found_words
 
@@ -134,7 +134,7 @@ def adopt(found: Document, config: NodeConfig) -> bool:
         "vpnClientProtocols": [*dict.fromkeys([*protocols, PROTOCOL])],
         "vpnAuthenticationTypes": [*dict.fromkeys([*types, AUTHENTICATION])],
     }
-    if "gateway_sku" in config.azure.vpn.model_fields_set:
+    if config.azure.vpn.has_own_sku:
         sku = config.azure.vpn.gateway_sku
         properties["sku"] = {"name": sku, "tier": sku}
     return True

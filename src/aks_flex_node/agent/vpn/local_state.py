@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent import certificates
 from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, record_file, vpn_dir
 from aks_flex_node.agent.config import resolved
+from aks_flex_node.agent.config.base_model import non_default_values
 from aks_flex_node.agent.machine import address_towards
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn import openvpn
@@ -158,7 +159,8 @@ def is_settings_changed(host: Host, config: NodeConfig) -> bool:
 
 def settings_fingerprint(config: NodeConfig) -> str:
     """Changes when another gateway or another network is meant; not when a release brings another setting."""
-    settings = config.azure.vpn.model_dump(exclude={"auto_provision", "adopt", "renew_days"}, exclude_defaults=True)
+    ignored = ("auto_provision", "adopt", "renew_days")
+    settings = {name: value for name, value in non_default_values(config.azure.vpn).items() if name not in ignored}
     told = [settings, resolved.target_cluster(config), config.node.kubelet.server_url]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 

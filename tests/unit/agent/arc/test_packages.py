@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.arc.packages import AzcmagentPackage, repository
+from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.errors import ArtifactError, BusyError, MachineError
 from tests.arc_machines import config
 from tests.openpgp_keys import KEY, OTHER_KEY
@@ -61,9 +62,7 @@ def test_apt_reads_one_source_by_one_key_and_tells_nobody_the_proxys_password(pl
 
     place.before_run = look
     settings = config(arc__package__repository="https://mirror.example/arc")
-    proxied = settings.model_copy(
-        update={"proxy": settings.proxy.model_copy(update={"https": "http://me:hidden@proxy.example:3128"})}
-    )
+    proxied = replace(settings, proxy=replace(settings.proxy, https="http://me:hidden@proxy.example:3128"))
 
     AzcmagentPackage(place.host, proxied, lambda _: KEY).install()
 

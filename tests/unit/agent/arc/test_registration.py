@@ -10,6 +10,7 @@ import pytest
 from aks_flex_node.agent.arc import machine_agent
 from aks_flex_node.agent.arc.azure_client import with_arc_identity
 from aks_flex_node.agent.arc.machine_agent import SETTINGS_FILE
+from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.azure.arm import AzureCallError, refused_error
 from aks_flex_node.azure.role_assignments import NODE_ROLES, assignment_id
@@ -124,7 +125,7 @@ def test_azcmagent_goes_by_the_proxy_unless_that_would_show_its_password(
     place: Place, proxy: str, told: bool
 ) -> None:
     given = config()
-    place.registration(given.model_copy(update={"proxy": given.proxy.model_copy(update={"https": proxy})})).run()
+    place.registration(replace(given, proxy=replace(given.proxy, https=proxy))).run()
     assert (("/usr/bin/azcmagent", "config", "set", "proxy.url", proxy) in place.system.run) is told
     assert not any("hidden" in word for argv in place.system.run for word in argv)
     assert any("azcmagent config set proxy.url" in note for note in place.notes) is not told
@@ -203,9 +204,9 @@ def test_a_metadata_service_that_does_not_run_is_named(place: Place) -> None:
 @pytest.mark.parametrize("key", ["subscriptionId", "tenantId", "resourceGroup", "location"])
 def test_what_registering_needs_is_asked_for_before_anything_is_done(place: Place, key: str) -> None:
     less = config(targetCluster=None, arc__autoRoleAssignment=False)
-    azure = less.azure.model_copy(update={_snake(key): None})
+    azure = replace(less.azure, **{_snake(key): None})
     with pytest.raises(ConfigError, match=key):
-        place.registration(less.model_copy(update={"azure": azure})).run()
+        place.registration(replace(less, azure=azure)).run()
     assert place.host.done == []
 
 

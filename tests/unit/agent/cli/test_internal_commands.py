@@ -12,6 +12,7 @@ import pytest
 from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap import workflow
 from aks_flex_node.agent.cli import internal_commands, main
+from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.loader import load, load_text
 from aks_flex_node.agent.context import ConfigSelection, DaemonMode
 from aks_flex_node.errors import ConfigError
@@ -114,10 +115,10 @@ def secrets(config: NodeConfig) -> tuple[str, str]:
 
 def plain(config: NodeConfig) -> dict[str, Any]:
     """All but the names of files that are not needed any more."""
-    document = config.model_dump(mode="json")
-    document["azure"]["bootstrap_token"].pop("token_file")
-    document["azure"]["service_principal"].pop("client_secret_file")
-    document["node"]["kubelet"].pop("ca_cert_file")
+    document = to_document(config)
+    document["azure"]["bootstrapToken"].pop("tokenFile")
+    document["azure"]["servicePrincipal"].pop("clientSecretFile")
+    document["node"]["kubelet"].pop("caCertFile")
     return document
 
 
@@ -141,7 +142,7 @@ def test_maps_lists_and_addresses_with_a_password_are_kept() -> None:
     }
     loaded = load_settings(given, {"node.labels.shelf": "2"})
     again = load_text(loaded.text(), "kept", {}, {}).config
-    assert again.model_dump() == loaded.config.model_dump()
+    assert again == loaded.config
     assert again.proxy.https == given["proxy.https"]
 
 

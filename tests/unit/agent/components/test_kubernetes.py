@@ -13,6 +13,7 @@ import yaml
 from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes, npd
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.components.kubelet import TLS_CIPHERS, kubelet_configuration, kubelet_settings
+from aks_flex_node.agent.config import base_model
 from aks_flex_node.agent.reconcile.resources import Spec
 from tests.unit.agent.builders import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
@@ -230,7 +231,7 @@ RELEASES = [
 @pytest.mark.parametrize(("template", "urls"), RELEASES, ids=[case[0] for case in RELEASES])
 def test_programs_come_as_single_files_or_in_a_tarball(template: str, urls: list[str]) -> None:
     plain = config_of()
-    config = plain.model_copy(update={"kubernetes": plain.kubernetes.model_copy(update={"url_template": template})})
+    config = base_model.replace(plain, kubernetes=base_model.replace(plain.kubernetes, url_template=template))
     specs = kubernetes.desired(config, MACHINE), kubernetes.desired_tools(config, MACHINE)
     artifacts = [one for spec in specs for program in spec.programs for one in program.artifacts]
     assert [one.url for one in artifacts] == urls

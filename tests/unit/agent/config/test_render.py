@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from aks_flex_node.agent.config.json_schema import json_schema
 from aks_flex_node.agent.config.keys import key_tree, keys
 from aks_flex_node.agent.config.loader import load_text, missing_for_join
 from aks_flex_node.agent.config.reference import reference
-from aks_flex_node.agent.config.render import PLACEHOLDERS, config_template, json_schema, setting_rows
+from aks_flex_node.agent.config.render import PLACEHOLDERS, config_template, setting_rows
 from aks_flex_node.agent.config.validation import MAP_RULES, TEXT_RULES
 from tests.unit.agent.config.builders import CA, TOKEN, load_settings, problems_of
 

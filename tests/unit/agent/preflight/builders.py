@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.catalog import SEQUENCE
-from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.agent.machine import Machine
 from aks_flex_node.agent.preflight import CheckFinding, PreflightContext, run_checks
 from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
@@ -20,6 +20,7 @@ from tests.unit.agent.preflight.fakes import RecordedNetworkProbe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import CommandResult, UnitState
 
 SERVER = "https://api.example:443"
@@ -56,7 +57,7 @@ def config(changes: Mapping[str, Any] | None = None) -> NodeConfig:
     }
     for section, values in (changes or {}).items():
         document[section] = {**document.get(section, {}), **values}
-    return NodeConfig.model_validate(document)
+    return node_config(document)
 
 
 def host(

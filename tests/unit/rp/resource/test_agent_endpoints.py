@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.resource import config_generator
@@ -37,7 +37,7 @@ def test_a_node_that_stays_is_told_where_its_provider_is() -> None:
 
     assert made["provider"] == {"url": "https://flex.example", "audience": "api://home", "caCertData": "Q0M="}
     assert AZURE.items() <= made["azure"].items()
-    agents = NodeConfig.model_validate(made)  # by the agent's own rules
+    agents = node_config(made)  # by the agent's own rules
     assert (agents.provider.url, agents.azure.authority_host) == ("https://flex.example", "https://login.example")
 
 
@@ -55,7 +55,7 @@ def test_a_node_that_joins_by_its_identity_is_told_how_and_where_to_say_who_it_i
 
     assert made["node"]["kubelet"]["auth"] == way
     assert made["provider"]["url"] == "https://flex.example"
-    assert NodeConfig.model_validate(made).node.kubelet.auth == way
+    assert node_config(made).node.kubelet.auth == way
     assert "auth" not in config(azureAuth=principal(), kubernetesAuth={"method": "bootstrapToken"})["node"]["kubelet"]
 
 
@@ -63,7 +63,7 @@ def test_a_certificate_that_is_on_the_machine_is_found_there() -> None:
     who = {"clientId": G, "certificateOnMachine": True}
     made = config(azureAuth={"method": "servicePrincipal", "servicePrincipal": who})
 
-    principal = NodeConfig.model_validate(made).azure.service_principal
+    principal = node_config(made).azure.service_principal
     assert principal
     assert principal.client_certificate_file == "/etc/aks-flex-node/client.pem"
     assert principal.client_secret is None

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from aks_flex_node.agent.config.azure_models import Vpn
-from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.config.base_model import to_document
+from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.resource import network_rules
 from aks_flex_rp.resource.models import NodeConfigProperties
@@ -95,8 +96,8 @@ def test_an_agent_is_told_of_its_vpn_as_it_was_said() -> None:
     made = config(nodeConfig={"vpn": ALL})
 
     assert made["azure"]["vpn"] == ALL
-    agents = NodeConfig.model_validate(made).azure.vpn
-    assert agents.model_dump(by_alias=True, mode="json") == ALL
+    agents = node_config(made).azure.vpn
+    assert to_document(agents) == ALL
 
 
 def test_only_what_was_said_of_a_vpn_is_told() -> None:

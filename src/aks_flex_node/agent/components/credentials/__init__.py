@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.templates import exec_user, kubeconfig, render_template, token_script
+from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token, kubelet_auth
-from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.reconcile.component import Component
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
-CLOUD = {"tenant_id", "cloud", "resource_manager", "authority_host", "ca_cert_data"}
-OWN = {  # by which identity the node signs in: the part of the configuration that says so
-    "servicePrincipal": "service_principal",
-    "managedIdentity": "managed_identity",
-    "workloadIdentity": "workload_identity",
-}
+CLOUD = {"tenantId", "cloud", "resourceManager", "authorityHost", "caCertData"}
+OWN = {"servicePrincipal", "managedIdentity", "workloadIdentity"}  # identities that have a section of their own
 FILES = (("clientSecretFile", "clientSecret"), ("clientCertificateFile", "clientCertificate"))
 
 
@@ -77,8 +73,9 @@ def identity_text(config: NodeConfig) -> bytes:
     """Who this node is to Azure, and the way there: the part of its configuration that signing in takes, and no more:
     what an operator signs in with is not the node's."""
     own = identity_kind(config)
-    parts = CLOUD | ({OWN[own]} if own in OWN else set())
-    azure = config.azure.model_dump(by_alias=True, exclude_none=True, include=parts)
+    parts = CLOUD | (OWN & {own})
+    told = to_document(config.azure, "nulls", reveal=True)
+    azure = {name: value for name, value in told.items() if name in parts}
     principal = azure.get("servicePrincipal", {})
     for file, content in FILES:
         if file in principal:
@@ -86,15 +83,9 @@ def identity_text(config: NodeConfig) -> bytes:
     if own == "arc":
         azure["arc"] = {"enabled": True}
     proxy = config.proxy
-    told = {"http": proxy.http, "https": proxy.https, "noProxy": list(proxy.no_proxy)}
-    document = {"azure": _revealed(azure), "proxy": {name: value for name, value in told.items() if value}}
+    proxies = {"http": proxy.http, "https": proxy.https, "noProxy": list(proxy.no_proxy)}
+    document = {"azure": azure, "proxy": {name: value for name, value in proxies.items() if value}}
     return (json.dumps({"config": document}, indent=1, sort_keys=True) + "\n").encode()
-
-
-def _revealed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _revealed(one) for name, one in value.items()}
-    return value.reveal() if isinstance(value, Secret) else value
 
 
 COMPONENT = Component("credentials", "cluster CA and bootstrap credentials", desired)

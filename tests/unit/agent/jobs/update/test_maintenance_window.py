@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.config.models import MaintenanceWindow
+from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.errors import MachineError
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import MaintenanceWindow
 
 
 def window(start: str | None, minutes: int = 60, zone: str = "UTC", days: tuple[str, ...] = ()) -> MaintenanceWindow:
     values = {"start": start, "durationMinutes": minutes, "timeZone": zone, "days": days}
-    return MaintenanceWindow.model_validate(values)
+    return node_config({"updatePolicy": {"maintenanceWindow": values}}).update_policy.maintenance_window
 
 
 def opens(which: MaintenanceWindow, moment: str) -> str:

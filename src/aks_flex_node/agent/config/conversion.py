@@ -1,0 +1,216 @@
+"""Converts settings to the models: texts to numbers and switches where a setting is one, checked by type and bounds.
+Finds everything that is wrong: what is at fault is taken out, and the rest is converted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec.structs import fields
+
+from aks_flex_node.agent.config.base_model import PATH_PATTERN, VERSION_PATTERN, FieldType
+from aks_flex_node.agent.config.keys import ConfigKey, find_entry, keys
+from aks_flex_node.agent.config.models import NodeConfig, Taint
+from aks_flex_node.agent.config.parser import ConfigDocument
+from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, format_value, invalid_config_error
+from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.agent.config.sources import from_document, nest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SWITCHES = {
+    **dict.fromkeys(("1", "on", "t", "true", "y", "yes"), True),
+    **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False),
+}
+_WHOLE_NUMBER = re.compile(r"\s*([-+]?\d+(?:_\d+)*)(\.0*)?\s*", re.ASCII)
+_TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(?P<effect>[^=:]+)")
+
+
+def node_config(document: Mapping[str, Any]) -> NodeConfig:
+    """Converts a document, spelled as in files. Raises ConfigError when a name or a type is wrong."""
+    source = from_document(ConfigDocument(dict(document)), "the document")
+    config, problems = convert_settings(source.settings)
+    if problems or source.problems:
+        raise invalid_config_error([*source.problems, *problems], "the document")
+    return config
+
+
+def convert_settings(settings: Mapping[str, Any]) -> tuple[NodeConfig, list[ConfigProblem]]:
+    """Returns the configuration that settings by dotted path make, and all that is wrong with them."""
+    left, problems = dict(settings), list[ConfigProblem]()
+    while True:
+        values, wrong = _convert_all(left)
+        if not wrong:
+            return msgspec.convert(nest(values), NodeConfig), problems
+        for path, found in wrong:
+            problems += found
+            _take_out(left, path)
+
+
+def _convert_all(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, list[ConfigProblem]]]]:
+    """The values by path, and the problems by what is at fault: a setting, or the section that lacks one."""
+    values = dict(settings)
+    wrong: list[tuple[str, list[ConfigProblem]]] = []
+    for key in keys():
+        section = key.path.rpartition(".")[0]
+        if key.path in settings:
+            found: list[ConfigProblem] = []
+            values[key.path] = _convert(key.annotation, settings[key.path], key.path, found)
+            wrong += [(key.path, found)] if found else []
+        elif key.required and any(f"{path}.".startswith(f"{section}.") for path in settings):
+            wrong.append((section, [ConfigProblem(key.path, "is missing.")]))
+    return values, wrong
+
+
+def _take_out(settings: dict[str, Any], fault: str) -> None:
+    section = fault.rpartition(".")[0]
+    if settings.pop(fault, None) is not None and section:
+        settings.setdefault(section, {})  # it was given, though not as it must be
+    for path in [each for each in settings if each.startswith(f"{fault}.")]:
+        del settings[path]
+
+
+def _convert(annotation: Any, value: Any, path: str, problems: list[ConfigProblem]) -> Any:
+    shape = FieldType.of(annotation)
+    if shape.inner is object or (value is None and shape.optional):
+        return value
+    if get_origin(shape.inner) is tuple:
+        return _convert_list(get_args(shape.inner)[0], value, path, problems)
+    if get_origin(shape.inner) is dict:
+        return _convert_map(get_args(shape.inner)[1], value, path, problems)
+    if shape.inner is Taint:
+        return _convert_taint(value, path, problems)
+    converted = _coerce(shape.inner, value)
+    if reason := _reason(shape, annotation, converted, path):
+        problems.append(ConfigProblem(path, reason, format_value(value, path)))
+    return converted.removeprefix("v") if shape.said("pattern") == VERSION_PATTERN and not reason else converted
+
+
+def _convert_list(of: Any, value: Any, path: str, problems: list[ConfigProblem]) -> Any:
+    if not isinstance(value, list | tuple | set):
+        problems.append(ConfigProblem(path, "must be a list.", format_value(value, path)))
+        return value
+    return [_convert(of, each, f"{path}[{index}]", problems) for index, each in enumerate(value)]
+
+
+def _convert_map(of: Any, value: Any, path: str, problems: list[ConfigProblem]) -> Any:
+    if not isinstance(value, dict):
+        problems.append(ConfigProblem(path, "must be a map of names to values.", format_value(value, path)))
+        return value
+    return {
+        _convert(str, name, f"{path}.{name}", problems): _convert(of, each, f"{path}.{name}", problems)
+        for name, each in value.items()
+    }
+
+
+def _convert_taint(value: Any, path: str, problems: list[ConfigProblem]) -> Any:
+    """A map of its fields, or `key=value:Effect`."""
+    shown = format_value(value, path)
+    if isinstance(value, str):
+        parts = _TAINT.fullmatch(value)
+        if parts is None:
+            reason = "is not a taint; write `key=value:Effect` or `key:Effect`."
+            problems.append(ConfigProblem(path, reason, shown))
+            return value
+        value = {name: text for name, text in parts.groupdict().items() if text is not None}
+    if not isinstance(value, dict):
+        problems.append(ConfigProblem(path, "must be a map.", shown))
+        return value
+    known = {info.name: info for info in fields(Taint)}
+    for name, info in known.items():
+        if name in value:
+            _convert(info.type, value[name], f"{path}.{name}", problems)
+        elif info.default is msgspec.NODEFAULT:
+            problems.append(ConfigProblem(f"{path}.{name}", "is missing."))
+    problems += [_unknown_field(name, list(known), path) for name in value if name not in known]
+    return value
+
+
+def _unknown_field(name: object, known: list[str], path: str) -> ConfigProblem:
+    near = closest_match(str(name), known)
+    reason = f"is not known here. Did you mean {near}?" if near else f"is not one of {', '.join(known)}."
+    return ConfigProblem(f"{path}.{name}", reason)
+
+
+def _coerce(to: Any, value: Any) -> Any:
+    """The value as this type where that is what it plainly means, else as it is."""
+    if to is Secret:
+        return Secret(value) if isinstance(value, str) and value else value
+    if to is bool:
+        return _switch(value)
+    if to is int:
+        return _whole_number(value)
+    return _number(value) if to is float else value
+
+
+def _switch(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SWITCHES.get(value.lower(), value)
+    return bool(value) if isinstance(value, int | float) and value in (0, 1) else value
+
+
+def _whole_number(value: Any) -> Any:
+    if isinstance(value, str) and (digits := _WHOLE_NUMBER.fullmatch(value)):
+        try:
+            return int(digits[1])
+        except ValueError:  # thousands of digits
+            return value
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer() and abs(value) < 2**53):
+        return int(value)
+    return value
+
+
+def _number(value: Any) -> Any:
+    try:
+        return float(value) if isinstance(value, str | int) else value
+    except (ValueError, OverflowError):
+        return value
+
+
+_TYPE_REASONS = {
+    int: "must be a whole number.",
+    float: "must be a number.",
+    bool: "must be true or false.",
+    str: "must be a text: put it in quotes.",
+    Secret: "must be a text that is not empty, in quotes.",
+}
+
+
+def _reason(shape: FieldType, annotation: Any, value: Any, path: str) -> str | None:
+    """What is wrong with one plain value; None when nothing is."""
+    if get_origin(shape.inner) is Literal:
+        return _not_a_choice(get_args(shape.inner), value)
+    pattern = shape.said("pattern")
+    if type(value) is not shape.inner or (pattern and not _is_unicode(value)):
+        return _TYPE_REASONS[shape.inner]
+    try:
+        msgspec.convert(value, annotation)
+    except msgspec.ValidationError:
+        if pattern is None:
+            return f"is out of range: {_range(path)} is allowed."
+        return "must be an absolute path, from / on." if pattern == PATH_PATTERN else "is not a version like 1.34.4."
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    """JSON can spell half a character, which no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_a_choice(allowed: tuple[str, ...], value: object) -> str | None:
+    if value in allowed:
+        return None
+    near = closest_match(value, allowed) if isinstance(value, str) else None
+    return f"is not one of {', '.join(allowed)}." + (f" Did you mean {near}?" if near else "")
+
+
+def _range(path: str) -> str:
+    place, _ = find_entry(path)
+    return f"a {place.type}" if isinstance(place, ConfigKey) else "less"

@@ -1,0 +1,96 @@
+"""The JSON Schema of a configuration file, made from the models, for editors and other tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo, fields
+
+from aks_flex_node.agent.config.base_model import ConfigModel, FieldType, default_of
+from aks_flex_node.agent.config.keys import ConfigKey, is_model, key_tree, sections
+from aks_flex_node.agent.config.models import Taint
+from aks_flex_node.agent.config.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Schema = dict[str, Any]
+
+_PLAIN_TYPES: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    Secret: {"minLength": 1, "type": "string", "writeOnly": True},
+}
+_CONSTRAINTS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern": "pattern"}
+TAINT_TEXT = {"type": "string", "description": "`key=value:Effect`"}
+
+
+def json_schema() -> Schema:
+    """Returns the schema of a whole file; older names of settings are in it as deprecated ones."""
+    root = key_tree()
+    models = {section.model.__name__: _object(section.model, _aliases(section.members)) for section in sections()}
+    models["Taint"] = _object(Taint, {})
+    top = _object(root.model, _aliases(root.members))
+    top["properties"]["$schema"] = {"type": "string"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$defs": dict(sorted(models.items())),
+        "additionalProperties": False,
+        "description": root.model.__doc__,
+        **top,
+        "title": "AKS Flex Node configuration",
+    }
+
+
+def _aliases(members: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+    return {name: member.aliases for name, member in members.items() if isinstance(member, ConfigKey)}
+
+
+def _object(model: type[ConfigModel], aliases: Mapping[str, tuple[str, ...]]) -> Schema:
+    properties = {info.encode_name: _property(info) for info in fields(model)}
+    for name, older in aliases.items():
+        properties |= {each: _sorted({**properties[name], "deprecated": True}) for each in older}
+    required = [info.encode_name for info in fields(model) if default_of(info) is NODEFAULT]
+    needed = {"required": required} if required else {}
+    return {
+        "additionalProperties": False,
+        "properties": properties,
+        **needed,
+        "title": model.__name__,
+        "type": "object",
+    }
+
+
+def _property(info: FieldInfo) -> Schema:
+    shape, default = FieldType.of(info.type), default_of(info)
+    said: Schema = {"description": shape.said("description")}
+    if not is_model(shape.inner):
+        said["title"] = info.encode_name.title()
+    if default is not NODEFAULT and not isinstance(default, ConfigModel):
+        said["default"] = list(default) if isinstance(default, tuple) else default
+    typed = _typed(shape)
+    return _sorted({**said, "anyOf": [typed, {"type": "null"}]} if shape.optional else {**said, **typed})
+
+
+def _typed(shape: FieldType) -> Schema:
+    inner, origin = shape.inner, get_origin(shape.inner)
+    if inner is Taint:
+        return {"anyOf": [{"$ref": "#/$defs/Taint"}, TAINT_TEXT]}
+    if is_model(inner):
+        return {"$ref": f"#/$defs/{inner.__name__}"}
+    if origin is Literal:
+        return {"enum": list(get_args(inner)), "type": "string"}
+    if origin is tuple:
+        return {"items": _typed(FieldType.of(get_args(inner)[0])), "type": "array"}
+    if origin is dict:
+        of = get_args(inner)[1]
+        return {"additionalProperties": True if of is object else _typed(FieldType.of(of)), "type": "object"}
+    bounds = {word: shape.said(name) for name, word in _CONSTRAINTS.items() if shape.said(name) is not None}
+    return _sorted({**_PLAIN_TYPES[inner], **bounds})
+
+
+def _sorted(schema: Schema) -> Schema:
+    return dict(sorted(schema.items()))
