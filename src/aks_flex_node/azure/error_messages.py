@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from email.utils import parsedate_to_datetime
 from fnmatch import fnmatchcase
 
 _FORBIDDEN = re.compile(r"perform action '([^']+)' over scope '([^']+)'")
@@ -59,6 +58,8 @@ def retry_time(retry_after: str, now: datetime) -> str:
     try:
         moment = now + timedelta(seconds=float(retry_after))
     except (ValueError, OverflowError):
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415 - large, and few answers have a date
+
         try:
             moment = parsedate_to_datetime(retry_after)
         except (ValueError, TypeError):

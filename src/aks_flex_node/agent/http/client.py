@@ -9,7 +9,6 @@ import ssl
 import threading
 import time
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -218,6 +217,8 @@ def parse_retry_after(text: str) -> float | None:
     """Seconds until a Retry-After, which is a number or a date."""
     if text.isascii() and text.isdigit():
         return float(text)
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
     except (TypeError, ValueError):

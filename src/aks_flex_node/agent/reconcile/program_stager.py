@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from aks_flex_node.agent.artifacts import ArtifactStore, ArtifactTree, DownloadOptions
+from aks_flex_node.agent.artifacts import ArtifactTree, DownloadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,6 +47,8 @@ class StoreProgramStager:
     """Fetches, verifies and unpacks by way of the artifact store."""
 
     def __init__(self, config: NodeConfig, observe: Callable[[Transfer], None] | None = None) -> None:
+        from aks_flex_node.agent.artifacts import ArtifactStore  # takes tar and inflate, which the daemon never needs
+
         self._store = ArtifactStore(Path(cache_dir(config)), artifact_sources(config), observe=observe)
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None:

@@ -1,0 +1,41 @@
+"""What the daemon holds in memory: it runs as long as its node, on machines whose memory is for pods."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# All that `aks-flex-node follow` imports until its controller runs.
+PROGRAM = """
+import json, sys
+from aks_flex_node.agent import context
+from aks_flex_node.agent.cli import internal_commands
+from aks_flex_node.agent.daemon import managed_node
+from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
+from aks_flex_node.agent.reconcile import lock
+
+Controller(managed_node.open_managed_node, SystemdNotifier())
+print(json.dumps(sorted(sys.modules)))
+"""
+HEAVY = (
+    *("pydantic", "pydantic_core", "rich", "typer", "yaml", "urllib3", "requests", "azure", "msal"),
+    *("asyncio", "cryptography", "email", "http.server", "isal", "tarfile"),
+)
+
+
+@pytest.fixture(scope="module")
+def imported() -> frozenset[str]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True, text=True)
+    return frozenset(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_daemon_imports_nothing_heavy(imported: frozenset[str], name: str) -> None:
+    assert not [each for each in imported if each == name or each.startswith(f"{name}.")]
+
+
+def test_daemon_imports_its_controller_and_its_configuration(imported: frozenset[str]) -> None:
+    assert {"aks_flex_node.agent.daemon.controller", "aks_flex_node.agent.config.loader", "msgspec"} <= imported
