@@ -49,7 +49,7 @@ def last_line(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def file_lock(path: Path, who: str, *, wait: bool = False) -> Iterator[None]:
+def file_lock(path: Path, caller: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock file, and take it away again: nobody else does `who` meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -59,7 +59,7 @@ def file_lock(path: Path, who: str, *, wait: bool = False) -> Iterator[None]:
         except BlockingIOError as error:
             os.close(handle)
             raise LabError(
-                "lab-busy", f"Another command is changing {who} right now.", "Wait for it to end, then try again."
+                "lab-busy", f"Another command is changing {caller} right now.", "Wait for it to end, then try again."
             ) from error
         # The one before us removed the file it held; a lock on a removed file holds nothing.
         with contextlib.suppress(FileNotFoundError):

@@ -130,9 +130,9 @@ def _compile(machine: EdgeMachine, parcel: Path) -> None:
     _copy_tree(inside, parcel)
 
 
-def _copy_tree(tree: Path, place: Path) -> None:
+def _copy_tree(tree: Path, path: Path) -> None:
     """Three thousand files: `cp` takes a third of the time that Python would."""
-    run("cp", "--archive", "--no-target-directory", tree, place, timeout=120)
+    run("cp", "--archive", "--no-target-directory", tree, path, timeout=120)
 
 
 CONFIG_PATH = "/etc/aks-flex-node/config.json"

@@ -131,10 +131,10 @@ class ServiceClient:
         return self._asked("POST", f"{cluster.node(quote(name))}/listCredentials")
 
     def audit(
-        self, *, resource: str = "", who: str = "", what: str = "", page_size: int = EVENTS
+        self, *, resource: str = "", caller: str = "", what: str = "", page_size: int = EVENTS
     ) -> Iterator[Document]:
         """The newest first; whoever has seen enough stops asking."""
-        wanted = {"resource": resource, "who": who, "what": what, "limit": str(page_size)}
+        wanted = {"resource": resource, "who": caller, "what": what, "limit": str(page_size)}
         query = {name: value for name, value in wanted.items() if value}
         while True:
             page = self._sent("GET", f"/audit?{urlencode(query)}")["value"]

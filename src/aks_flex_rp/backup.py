@@ -161,7 +161,7 @@ def _pack(target: Path, manifest: BackupManifest, files: dict[str, Path]) -> Non
         os.fsync(opened.fileno())
 
 
-def _unpack(source: Path, room: Path) -> BackupManifest:
+def _unpack(source: Path, directory: Path) -> BackupManifest:
     """Only what a backup of ours has, wherever its names want to lead; each for its owner alone."""
     try:
         with tarfile.open(source) as archive:
@@ -169,14 +169,14 @@ def _unpack(source: Path, room: Path) -> BackupManifest:
             said = json.loads(_content(archive, entries[MANIFEST]).read())
             manifest = BackupManifest(**said)
             for name in filter(_ours, manifest.sums):
-                _write(room / name, _content(archive, entries[name]))
-                if _sum(room / name) != manifest.sums[name]:
+                _write(directory / name, _content(archive, entries[name]))
+                if _sum(directory / name) != manifest.sums[name]:
                     raise ValueError(name)
     except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is none of ours, or damaged"
         hint = "Check the path; an earlier backup may be whole."
         raise ConfigError("backup-unreadable", f"{source} is no backup that can be used: {why}.", hint) from None
-    if manifest.form > FORMAT_VERSION or not (room / DATABASE).exists():
+    if manifest.form > FORMAT_VERSION or not (directory / DATABASE).exists():
         hint = "Restore it with the program that made it, or use an earlier one."
         raise ConfigError("backup-unreadable", f"{source} was made by a newer program, or is not whole.", hint)
     return manifest
@@ -210,12 +210,12 @@ def _write(file: Path, content: io.BufferedIOBase) -> None:
         os.fsync(opened.fileno())
 
 
-def _places(settings: ServiceSettings, room: Path) -> dict[Path, Path]:
+def _places(settings: ServiceSettings, directory: Path) -> dict[Path, Path]:
     """Where each file of the backup belongs; the database last, since it is what makes the restore true."""
-    places = {room / KEYS: settings.keys, room / ADMIN: settings.admin_key_file}
-    tls = room / "tls"
+    places = {directory / KEYS: settings.keys, directory / ADMIN: settings.admin_key_file}
+    tls = directory / "tls"
     places |= {each: settings.state_dir / "tls" / each.name for each in (tls.iterdir() if tls.is_dir() else ())}
-    places[room / DATABASE] = settings.sqlite_file
+    places[directory / DATABASE] = settings.sqlite_file
     return {file: place for file, place in places.items() if file.exists()}
 
 
@@ -260,8 +260,8 @@ def _unopenable(settings: ServiceSettings) -> int:
 @contextmanager
 def _room(beside: Path) -> Iterator[Path]:
     """A directory on the same disk, for its owner alone, that nothing is left of."""
-    room = Path(tempfile.mkdtemp(prefix=".aks-flex-rp-", dir=beside))
+    directory = Path(tempfile.mkdtemp(prefix=".aks-flex-rp-", dir=beside))
     try:
-        yield room
+        yield directory
     finally:
-        shutil.rmtree(room)
+        shutil.rmtree(directory)

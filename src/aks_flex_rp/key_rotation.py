@@ -80,15 +80,15 @@ async def count_by_key(database: Database) -> Counter[str]:
 
 
 async def reseal(database: Database, sealer: Sealer) -> RotationResult:
-    outcome = RotationResult()
+    rotation = RotationResult()
     for _ in range(PASSES):
-        changed = sum([await _reseal_kind(database, sealer, kind, outcome) for kind in SEALED_COLUMNS])
+        changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in SEALED_COLUMNS])
         if not changed:
             break
-    return outcome
+    return rotation
 
 
-async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, outcome: RotationResult) -> int:
+async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, rotation: RotationResult) -> int:
     changed = 0
     async for *names, value in _rows(database, kind):
         if sealer.is_current(value):
@@ -97,12 +97,12 @@ async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, o
         try:
             opened = sealer.open(value, context)
         except ConfigError:
-            if context not in outcome.unopened:
-                outcome.unopened.append(context)
+            if context not in rotation.unopened:
+                rotation.unopened.append(context)
             continue
         keys = names[: kind.keys]
         changed += await database.change(kind.update, *keys, value, sealer.seal(opened, context))
-    outcome.resealed[kind.name] += changed
+    rotation.resealed[kind.name] += changed
     return changed
 
 

@@ -168,14 +168,16 @@ class Service:
         follow, notices = ClusterSync(shop).sync, self._notifying.publisher
         self.join_tracker = JoinTracker(shop, follow, lambda outcome: metrics.joins.labels(outcome).inc(), notices)
         tokens = TokenVerifier(settings.auth, self.admin_key)
-        doors = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), cards, shop)
+        authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), cards, shop)
         reporting = StatusReports(shop, AccessGrants(shop), cards.record_seen, notices)
-        arm = ArmRoutes(doors, NodeCommands(shop, notices), NodeQueries(shop, cards.last_seen), reporting, metrics)
+        arm = ArmRoutes(
+            authorizer, NodeCommands(shop, notices), NodeQueries(shop, cards.last_seen), reporting, metrics
+        )
         built_in = self._bundles if settings.delivery.method == "builtIn" else None
-        own = ServiceRoutes(doors, self.join_tracker, metrics, built_in, lambda: self._running)
+        own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running)
         self.dashboard = open_dashboard(settings, arm, self.admin_key, sealer) if settings.dashboard.enabled else None
         self.app = PollHandler(
-            create_app(arm, own, self.dashboard.routes() if self.dashboard else ()), doors, metrics
+            create_app(arm, own, self.dashboard.routes() if self.dashboard else ()), authorizer, metrics
         )
         metrics.watch("held_polls", "Polls that wait for a change.", lambda: cards.held_polls)
         metrics.watch("clusters", "Clusters that are known.", lambda: self.clusters.count)
@@ -214,8 +216,8 @@ class Service:
             connection,
             self.join_tracker,
             arm=open_arm(self.settings) if isinstance(connection, ArmConnection) else None,
-            given=FactOverrides(**facts.get("given", {})),
-            pace=ControllerIntervals(
+            overrides=FactOverrides(**facts.get("given", {})),
+            intervals=ControllerIntervals(
                 grace=self.settings.tokens.grace_seconds,
                 gone_after=self.settings.nodes.gone_after_minutes * 60,
             ),

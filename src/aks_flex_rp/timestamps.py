@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 
-def format_seconds(moment: float) -> str:
-    return _without_offset(datetime.fromtimestamp(int(moment), timezone.utc).isoformat(timespec="seconds"))
+def format_seconds(timestamp: float) -> str:
+    return _without_offset(datetime.fromtimestamp(int(timestamp), timezone.utc).isoformat(timespec="seconds"))
 
 
-def format_microseconds(moment: float) -> str:
+def format_microseconds(timestamp: float) -> str:
     """With microseconds, for systemData and the audit."""
-    return _without_offset(datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="microseconds"))
+    return _without_offset(datetime.fromtimestamp(timestamp, timezone.utc).isoformat(timespec="microseconds"))
 
 
 def _without_offset(text: str) -> str:

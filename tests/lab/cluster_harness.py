@@ -115,7 +115,7 @@ class Site:
 async def watched(lab: Lab, *, replicas: int = 1, pace: ControllerIntervals = PACE) -> AsyncIterator[Site]:
     direct = load_kubeconfig(lab.admin_kubeconfig)
     heard = Heard()
-    watches = tuple(ClusterController(CLUSTER, direct, heard, pace=pace) for _ in range(replicas))
+    watches = tuple(ClusterController(CLUSTER, direct, heard, intervals=pace) for _ in range(replicas))
     try:
         await prerequisites.ensure_objects(watches[0].client)
         await policy_holds(direct)

@@ -56,13 +56,13 @@ def application(options: argparse.Namespace) -> Starlette:
     deployments = Deployments(options.state, resources, directory.tenant)
     rooms = (RoleDefinitions(), hybrid, networks, deployments)
     assignments = DelayedRoleAssignments(options.state, directory)
-    front = ResourceManagerFront(mint, resources, assignments, provider, management, rooms)
+    resource_manager = ResourceManagerFront(mint, resources, assignments, provider, management, rooms)
     return Starlette(
         routes=[
             *EntraAuthority(mint).routes(),
             *hybrid.routes(),
             *networks.routes(),
-            Route("/{path:path}", front.answer, methods=METHODS),
+            Route("/{path:path}", resource_manager.answer, methods=METHODS),
         ],
         middleware=[Middleware(ThrottlingMiddleware, consistency=EventualConsistency(options.state))],
     )

@@ -54,10 +54,10 @@ class EventualConsistency:
         return None if since is None else time.time() - since
 
     def take_throttled(self) -> bool:
-        pace = self.delays()
-        if pace.throttled > 0:
-            self.change(throttled=pace.throttled - 1)
-        return pace.throttled > 0
+        delays = self.delays()
+        if delays.throttled > 0:
+            self.change(throttled=delays.throttled - 1)
+        return delays.throttled > 0
 
     def _times(self) -> dict[str, float]:
         return json.loads(self._since.read_text()) if self._since.exists() else {}

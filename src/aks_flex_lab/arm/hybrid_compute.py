@@ -61,18 +61,22 @@ class HybridCompute:
         """Where agents on machines get tokens; in Azure that is a service of Arc's own."""
         return [Route(TOKEN_PATH, self._token, methods=["POST"])]
 
-    def handlers(self, front: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
+    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
         def needing(verb: str, handler: Handler) -> Handler:
-            async def checked(request: Request, who: str, found: re.Match[str]) -> Response:
-                front.require_action(who, f"{MACHINE_TYPE}/{verb}", found.groupdict().get("id") or found["scope"])
-                return await handler(request, who, found)
+            async def checked(request: Request, caller: str, found: re.Match[str]) -> Response:
+                resource_manager.require_action(
+                    caller, f"{MACHINE_TYPE}/{verb}", found.groupdict().get("id") or found["scope"]
+                )
+                return await handler(request, caller, found)
 
             return checked
 
-        async def seen(_: Request, who: str, found: re.Match[str]) -> Response:
+        async def seen(_: Request, caller: str, found: re.Match[str]) -> Response:
             """Of everything, what they may see."""
             mine = [
-                one for one in self._below(found) if front.assignments.allows(who, f"{MACHINE_TYPE}/read", one["id"])
+                one
+                for one in self._below(found)
+                if resource_manager.assignments.allows(caller, f"{MACHINE_TYPE}/read", one["id"])
             ]
             return JSONResponse({"value": [public_document(one) for one in mine]})
 

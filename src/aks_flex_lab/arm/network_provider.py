@@ -58,8 +58,8 @@ class NetworkProvider:
         """Archives are fetched by whoever has the link, as from Azure's storage."""
         return [Route("/profiles/{name}", self._download)]
 
-    def handlers(self, front: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
-        room = _NetworkHandlers(front, self.resources, self)
+    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
+        room = _NetworkHandlers(resource_manager, self.resources, self)
         return [
             ("GET", f"{PROVIDER_PATH}/{KINDS}", room.list),
             ("GET", RESOURCE_PATH, room.get),
@@ -93,19 +93,19 @@ class _NetworkHandlers:
     resources: NetworkResources
     own: NetworkProvider
 
-    async def list(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, found["kind"], "read", request.url.path)
+    async def list(self, request: Request, caller: str, found: re.Match[str]) -> Response:
+        self._need(caller, found["kind"], "read", request.url.path)
         shown = [self._shown(each) for each in self.resources.listed(request.url.path)]
         return JSONResponse({"value": shown})
 
-    async def get(self, _: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, found["kind"], "read", found["id"])
+    async def get(self, _: Request, caller: str, found: re.Match[str]) -> Response:
+        self._need(caller, found["kind"], "read", found["id"])
         known = self._known(found["id"])
         return JSONResponse(self._shown(known.shown()), headers={"ETag": str(known.document["etag"])})
 
-    async def put(self, request: Request, who: str, found: re.Match[str]) -> Response:
+    async def put(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         kind, id_ = found["kind"].lower(), found["id"]
-        self._need(who, kind, "write", id_)
+        self._need(caller, kind, "write", id_)
         before = self.resources.find(id_)
         self._precondition(request, before)
         body = await _body(request)
@@ -126,8 +126,8 @@ class _NetworkHandlers:
             headers={"Azure-AsyncOperation": self._link("operations", id_), **RETRY_HEADERS},
         )
 
-    async def delete(self, _: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, found["kind"], "delete", found["id"])
+    async def delete(self, _: Request, caller: str, found: re.Match[str]) -> Response:
+        self._need(caller, found["kind"], "delete", found["id"])
         if self.resources.find(found["id"]) is None:
             return Response(status_code=204)
         used = found["id"].lower()
@@ -139,15 +139,15 @@ class _NetworkHandlers:
             status_code=202, headers={"Azure-AsyncOperation": self._link("operations", ""), **RETRY_HEADERS}
         )
 
-    async def get_subnet(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, "virtualNetworks/subnets", "read", request.url.path)
+    async def get_subnet(self, request: Request, caller: str, found: re.Match[str]) -> Response:
+        self._need(caller, "virtualNetworks/subnets", "read", request.url.path)
         for each in self._shown(self._known(found["network"]).shown())["properties"]["subnets"]:
             if each["name"].lower() == found["name"].lower():
                 return JSONResponse(each)
         raise arm_errors.not_found(request.url.path)
 
-    async def put_subnet(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, "virtualNetworks/subnets", "write", request.url.path)
+    async def put_subnet(self, request: Request, caller: str, found: re.Match[str]) -> Response:
+        self._need(caller, "virtualNetworks/subnets", "write", request.url.path)
         body, whole = await _body(request), self._known(found["network"]).document
         kept = [each for each in _subnets(whole) if each["name"].lower() != found["name"].lower()]
         made = {"id": f"{whole['id']}/subnets/{found['name']}", "name": found["name"], **body}
@@ -155,8 +155,8 @@ class _NetworkHandlers:
         headers = {"Azure-AsyncOperation": self._link("operations", str(whole["id"])), **RETRY_HEADERS}
         return JSONResponse(made, 201, headers=headers)
 
-    async def delete_subnet(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, "virtualNetworks/subnets", "delete", request.url.path)
+    async def delete_subnet(self, request: Request, caller: str, found: re.Match[str]) -> Response:
+        self._need(caller, "virtualNetworks/subnets", "delete", request.url.path)
         whole = self._known(found["network"]).document
         self._replace_subnets(
             whole, [each for each in _subnets(whole) if each["name"].lower() != found["name"].lower()]
@@ -168,8 +168,8 @@ class _NetworkHandlers:
     def _replace_subnets(self, whole: Document, subnets: list[Document]) -> None:  # type: ignore[valid-type]
         self.resources.put({**whole, "properties": {**whole["properties"], "subnets": subnets}})
 
-    async def profile(self, _: Request, who: str, found: re.Match[str]) -> Response:
-        self._need(who, "virtualNetworkGateways/generatevpnprofile", "action", found["id"])
+    async def profile(self, _: Request, caller: str, found: re.Match[str]) -> Response:
+        self._need(caller, "virtualNetworkGateways/generatevpnprofile", "action", found["id"])
         known = self._known(found["id"])
         clients = known.document["properties"].get("vpnClientConfiguration") or {}
         if not clients.get("vpnClientRootCertificates"):
@@ -178,7 +178,7 @@ class _NetworkHandlers:
             status_code=202, headers={"Location": self._link("operationResults", found["id"]), **RETRY_HEADERS}
         )
 
-    async def operation(self, _: Request, who: str, found: re.Match[str]) -> Response:  # noqa: ARG002
+    async def operation(self, _: Request, caller: str, found: re.Match[str]) -> Response:  # noqa: ARG002
         known = self._target(found["name"])
         state = known.state if known else "Succeeded"
         told: dict[str, Any] = {"status": "InProgress" if state == "Updating" else state}
@@ -186,7 +186,7 @@ class _NetworkHandlers:
             told["error"] = {"code": known.fail, "message": "The lab was told that this fails."}
         return JSONResponse(told, headers=RETRY_HEADERS)
 
-    async def result(self, _: Request, who: str, found: re.Match[str]) -> Response:  # noqa: ARG002
+    async def result(self, _: Request, caller: str, found: re.Match[str]) -> Response:  # noqa: ARG002
         known = self._target(found["name"])
         if known and not known.ready:
             return Response(status_code=202, headers=RETRY_HEADERS)
@@ -207,8 +207,8 @@ class _NetworkHandlers:
             raise arm_errors.not_found(id_)
         return known
 
-    def _need(self, who: str, kind: str, verb: str, scope: str) -> None:
-        self.front.require_action(who, f"Microsoft.Network/{NAMES.get(kind.lower(), kind)}/{verb}", scope)
+    def _need(self, caller: str, kind: str, verb: str, scope: str) -> None:
+        self.front.require_action(caller, f"Microsoft.Network/{NAMES.get(kind.lower(), kind)}/{verb}", scope)
 
     def _precondition(self, request: Request, before: NetworkResource | None) -> None:
         wanted = request.headers.get("if-match")

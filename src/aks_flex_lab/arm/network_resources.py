@@ -52,8 +52,8 @@ class NetworkResources:
     def delays(self) -> NetworkDelays:
         return NetworkDelays(**json.loads(self._pace.read_text())) if self._pace.exists() else NetworkDelays()
 
-    def set_delays(self, pace: NetworkDelays) -> None:
-        write_atomically(self._pace, json.dumps(asdict(pace)))
+    def set_delays(self, delays: NetworkDelays) -> None:
+        write_atomically(self._pace, json.dumps(asdict(delays)))
 
     def all(self) -> StoredResources:
         return self._stored.read()

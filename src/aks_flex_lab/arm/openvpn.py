@@ -52,7 +52,7 @@ def certificate_pem(data: str) -> str:
     return f"-----BEGIN CERTIFICATE-----\n{textwrap.fill(plain, 64)}\n-----END CERTIFICATE-----\n"
 
 
-def server_config(pool: str, room: Path, certificate: Path, key: Path, shared: Path) -> str:
+def server_config(pool: str, directory: Path, certificate: Path, key: Path, shared: Path) -> str:
     """It tells clients where the private network is, as Azure's does, and nothing else."""
     clients, private = ipaddress.ip_network(pool), ipaddress.ip_network(network.PRIVATE)
     return "\n".join(
@@ -64,7 +64,7 @@ def server_config(pool: str, room: Path, certificate: Path, key: Path, shared: P
             "proto tcp-server",
             f"dev {network.VPN_LINK}",
             "dev-type tun",
-            f"ca {room / 'roots.pem'}",
+            f"ca {directory / 'roots.pem'}",
             f"cert {certificate}",
             f"key {key}",
             "dh none",
@@ -74,7 +74,7 @@ def server_config(pool: str, room: Path, certificate: Path, key: Path, shared: P
             "tls-version-min 1.2",
             "remote-cert-tls client",
             "keepalive 2 10",  # so that nobody waits long to see that a tunnel is cut
-            f"ifconfig-pool-persist {room / 'addresses'} 1",
+            f"ifconfig-pool-persist {directory / 'addresses'} 1",
             f'push "route {private.network_address} {private.netmask}"',
             "script-security 1",
             "verb 3",

@@ -40,7 +40,7 @@ ASSIGNMENTS_PATH = r"(?P<scope>(/.+)?)/providers/microsoft\.authorization/roleas
 class LabResourceProvider(Protocol):
     """A resource provider of the lab's own: what it answers to, by method and path."""
 
-    def handlers(self, front: ResourceManagerFront) -> list[tuple[str, str, Handler]]: ...
+    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]: ...
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class ResourceManagerFront:
             raise arm_errors.unauthenticated("InvalidAuthenticationToken", words, login, tenant)
         return str(claims["oid"])
 
-    def require_action(self, who: str, action: str, scope: str) -> None:
-        if not self.assignments.allows(who, action, scope):
-            raise arm_errors.unauthorized(who, action, scope)
+    def require_action(self, caller: str, action: str, scope: str) -> None:
+        if not self.assignments.allows(caller, action, scope):
+            raise arm_errors.unauthorized(caller, action, scope)
 
     async def _subscriptions(self, *_: object) -> Response:
         return JSONResponse({"value": [subscription_document(self.token_issuer.directory.tenant)]})
@@ -134,37 +134,37 @@ class ResourceManagerFront:
         tenant = self.token_issuer.directory.tenant
         return JSONResponse({"value": [{"id": f"/tenants/{tenant}", "tenantId": tenant, "displayName": "lab"}]})
 
-    async def _cluster(self, _: Request, who: str, found: re.Match[str]) -> Response:
-        self.require_action(who, "Microsoft.ContainerService/managedClusters/read", found["id"])
+    async def _cluster(self, _: Request, caller: str, found: re.Match[str]) -> Response:
+        self.require_action(caller, "Microsoft.ContainerService/managedClusters/read", found["id"])
         cluster = self.resources.find(found["id"])
         if cluster is None:
             raise arm_errors.not_found(found["id"])
         return JSONResponse(cluster.shown(self.token_issuer.directory.tenant))
 
-    async def _credential(self, _: Request, who: str, found: re.Match[str]) -> Response:
+    async def _credential(self, _: Request, caller: str, found: re.Match[str]) -> Response:
         action = "Microsoft.ContainerService/managedClusters/listClusterAdminCredential/action"
-        self.require_action(who, action, found["id"])
+        self.require_action(caller, action, found["id"])
         cluster = self.resources.find(found["id"])
         if cluster is None:
             raise arm_errors.not_found(found["id"])
         value = base64.b64encode(Path(cluster.kubeconfig).read_bytes()).decode()
         return JSONResponse({"kubeconfigs": [{"name": "clusterAdmin", "value": value}]})
 
-    async def _list_assignments(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self.require_action(who, "Microsoft.Authorization/roleAssignments/read", found["scope"])
+    async def _list_assignments(self, request: Request, caller: str, found: re.Match[str]) -> Response:
+        self.require_action(caller, "Microsoft.Authorization/roleAssignments/read", found["scope"])
         return JSONResponse(
             {"value": self.assignments.listed(found["scope"], request.query_params.get("$filter", ""))}
         )
 
-    async def _get_assignment(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self.require_action(who, "Microsoft.Authorization/roleAssignments/read", found["scope"])
+    async def _get_assignment(self, request: Request, caller: str, found: re.Match[str]) -> Response:
+        self.require_action(caller, "Microsoft.Authorization/roleAssignments/read", found["scope"])
         kept = self.assignments.find(request.url.path)
         if kept is None:
             raise LabArmError(404, "RoleAssignmentNotFound", "The role assignment is not found.")
         return JSONResponse(kept)
 
-    async def _put_assignment(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self.require_action(who, "Microsoft.Authorization/roleAssignments/write", found["scope"])
+    async def _put_assignment(self, request: Request, caller: str, found: re.Match[str]) -> Response:
+        self.require_action(caller, "Microsoft.Authorization/roleAssignments/write", found["scope"])
         try:
             wanted = (await request.json())["properties"]
             definition, principal = str(wanted["roleDefinitionId"]), str(wanted["principalId"])
@@ -172,8 +172,8 @@ class ResourceManagerFront:
             raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.") from None
         return JSONResponse(self.assignments.put(found["scope"], definition, principal, found["name"]), 201)
 
-    async def _delete_assignment(self, request: Request, who: str, found: re.Match[str]) -> Response:
-        self.require_action(who, "Microsoft.Authorization/roleAssignments/delete", found["scope"])
+    async def _delete_assignment(self, request: Request, caller: str, found: re.Match[str]) -> Response:
+        self.require_action(caller, "Microsoft.Authorization/roleAssignments/delete", found["scope"])
         kept = self.assignments.find(request.url.path)
         if kept is None:
             return Response(status_code=204)
@@ -188,9 +188,9 @@ ROLE_NAME_FILTER = re.compile(r"roleName eq '([^']*)'", re.IGNORECASE)
 class RoleDefinitions:
     """Anybody may read them who has signed in."""
 
-    def handlers(self, front: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
-        async def permissions(_: Request, who: str, found: re.Match[str]) -> Response:
-            roles = front.assignments.roles(who, found["scope"])
+    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
+        async def permissions(_: Request, caller: str, found: re.Match[str]) -> Response:
+            roles = resource_manager.assignments.roles(caller, found["scope"])
             return JSONResponse({"value": [role.permissions() for role in roles]})
 
         return [

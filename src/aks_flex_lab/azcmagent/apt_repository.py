@@ -86,20 +86,20 @@ def _key() -> str:
     return hashlib.sha256(f"{FORMAT}\n".encode() + debian_package.package_recipe()).hexdigest()[:16]
 
 
-def _made_from(place: Path) -> str:
-    mark = place / MARKER_NAME
+def _made_from(path: Path) -> str:
+    mark = path / MARKER_NAME
     return str(json.loads(mark.read_text())["key"]) if mark.exists() else ""
 
 
-def _make(room: Path) -> None:
-    site = room / HOST
+def _make(directory: Path) -> None:
+    site = directory / HOST
     site.mkdir(mode=0o755)
-    debian_package.build_package(room / "package", room / "azcmagent.deb")
+    debian_package.build_package(directory / "package", directory / "azcmagent.deb")
     with _signer("aks-flex-lab packages") as ours, _signer("somebody else") as other:
         for suite, path in {**RELEASES, "stable": UNSIGNED}.items():
             repository = site / path
             (repository / POOL).parent.mkdir(parents=True)
-            shutil.copy(room / "azcmagent.deb", repository / POOL)
+            shutil.copy(directory / "azcmagent.deb", repository / POOL)
             _index(repository, suite)
             if path != UNSIGNED:
                 ours.sign(repository / "dists" / suite)

@@ -97,25 +97,25 @@ def package_recipe() -> bytes:
     return told.encode() + b"".join(name.encode() + content for name, content in sources())
 
 
-def build_package(room: Path, package: Path) -> None:
+def build_package(directory: Path, package: Path) -> None:
     """Make the package in a directory of its own."""
     for name, content in sources():
-        _write(room / "opt/azcmagent/lib/azcm" / name, content)
-    _write(room / "opt/azcmagent/etc/cloud.json", CLOUD.encode())
+        _write(directory / "opt/azcmagent/lib/azcm" / name, content)
+    _write(directory / "opt/azcmagent/etc/cloud.json", CLOUD.encode())
     for place, module in PROGRAMS.items():
-        _write(room / place, PROGRAM.format(module=module).encode(), 0o755)
+        _write(directory / place, PROGRAM.format(module=module).encode(), 0o755)
     for name, (title, program, user) in UNITS.items():
         text = UNIT.format(title=title, program=program, user=user)
-        _write(room / "usr/lib/systemd/system" / f"{name}.service", text.encode())
-    _write(room / "usr/lib/systemd/system.conf.d/azcmagent.conf", ENVIRONMENT.encode())
-    (room / "usr/bin").mkdir(parents=True)
-    (room / "usr/bin/azcmagent").symlink_to("/opt/azcmagent/bin/azcmagent")
-    _write(room / "DEBIAN/control", CONTROL.encode())
+        _write(directory / "usr/lib/systemd/system" / f"{name}.service", text.encode())
+    _write(directory / "usr/lib/systemd/system.conf.d/azcmagent.conf", ENVIRONMENT.encode())
+    (directory / "usr/bin").mkdir(parents=True)
+    (directory / "usr/bin/azcmagent").symlink_to("/opt/azcmagent/bin/azcmagent")
+    _write(directory / "DEBIAN/control", CONTROL.encode())
     for name, text in SCRIPTS.items():
-        _write(room / "DEBIAN" / name, text.encode(), 0o755)
-    for folder in (room, *(path for path in room.rglob("*") if path.is_dir())):
+        _write(directory / "DEBIAN" / name, text.encode(), 0o755)
+    for folder in (directory, *(path for path in directory.rglob("*") if path.is_dir())):
         folder.chmod(0o755)  # whatever the umask says
-    run("dpkg-deb", "--root-owner-group", "--build", room, package)
+    run("dpkg-deb", "--root-owner-group", "--build", directory, package)
 
 
 def _write(path: Path, content: bytes, mode: int = 0o644) -> None:

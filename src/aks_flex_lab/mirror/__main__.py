@@ -43,16 +43,16 @@ def parse_address(text: str) -> tuple[str, int]:
 def serve(options: argparse.Namespace) -> None:
     if not options.root.is_dir():
         raise UsageError("mirror-tree-missing", f"{options.root} is no directory to serve.")
-    site = MirrorState(options.root, FaultRuleTable())
-    servers = [listen(options.listen, site, server_tls_context(options.cert, options.key))]
+    state = MirrorState(options.root, FaultRuleTable())
+    servers = [listen(options.listen, state, server_tls_context(options.cert, options.key))]
     if options.plain:
-        servers.append(listen(options.plain, site, None))
+        servers.append(listen(options.plain, state, None))
     # Signals are waited for, not handled, and blocked before the first thread so that no thread gets one.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     for server in servers:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 3600}, daemon=True).start()
     # The control socket comes last: where it is, the mirror answers.
-    with listen_for_control(options.control, site) as control:
+    with listen_for_control(options.control, state) as control:
         threading.Thread(target=control.serve_forever, kwargs={"poll_interval": 3600}, daemon=True).start()
         write_log(
             f"serving {options.root} on {', '.join(f'{each.server_name}:{each.server_port}' for each in servers)}"

@@ -130,8 +130,10 @@ class ControlServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 class ControlRequestHandler(BaseHTTPRequestHandler):
     timeout = 30
 
-    def __init__(self, site: MirrorState, request: Any, client_address: Any, server: socketserver.BaseServer) -> None:
-        self.site = site
+    def __init__(
+        self, state: MirrorState, request: Any, client_address: Any, server: socketserver.BaseServer
+    ) -> None:
+        self.site = state
         super().__init__(request, client_address, server)
 
     def do_GET(self) -> None:
@@ -171,15 +173,15 @@ class ControlRequestHandler(BaseHTTPRequestHandler):
         """Silent: the log is for what was fetched."""
 
 
-def handle_call(site: MirrorState, method: str, path: str, body: Mapping[str, Any]) -> Any:
+def handle_call(state: MirrorState, method: str, path: str, body: Mapping[str, Any]) -> Any:
     """One call: what it changes, and what it answers."""
-    board = site.rules
+    board = state.rules
     match (method, *path.strip("/").split("/")):
         case ("GET", "rules"):
             return [rule.to_json() for rule in board.rules()]
         case ("POST", "rules"):
             rule = board.add(str(body.get("glob", "")), fault_from_json(body), read_times(body.get("times")))
-            return {**rule.to_json(), "files": count_matching_files(site.root, rule.glob)}
+            return {**rule.to_json(), "files": count_matching_files(state.root, rule.glob)}
         case ("DELETE", "rules", number) if number.isdigit():
             return {"removed": board.remove(int(number))}
         case ("POST", "reset"):
@@ -203,7 +205,7 @@ def count_matching_files(root: Path, glob: str) -> int:
 
 
 @contextmanager
-def listen_for_control(path: Path, site: MirrorState) -> Iterator[ControlServer]:
+def listen_for_control(path: Path, state: MirrorState) -> Iterator[ControlServer]:
     """The socket while the mirror runs; one that a dead mirror left behind is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_socket():
@@ -213,7 +215,7 @@ def listen_for_control(path: Path, site: MirrorState) -> Iterator[ControlServer]
     before = os.umask(0o177)
     try:
         with socket_address(path) as address:
-            server = ControlServer(address, partial(ControlRequestHandler, site))
+            server = ControlServer(address, partial(ControlRequestHandler, state))
     finally:
         os.umask(before)
     try:

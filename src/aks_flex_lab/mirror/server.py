@@ -78,9 +78,9 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def __init__(
-        self, site: MirrorState, request: socket.socket, client_address: object, server: socketserver.BaseServer
+        self, state: MirrorState, request: socket.socket, client_address: object, server: socketserver.BaseServer
     ) -> None:
-        self.site = site
+        self.site = state
         self.buffer: memoryview | None = None  # made with the first body, kept for the connection
         super().__init__(request, client_address, server)
 
@@ -270,10 +270,10 @@ class MirrorServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], site: MirrorState, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, address: tuple[str, int], state: MirrorState, tls: ssl.SSLContext | None) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.tls = tls
-        handler: Callable[..., MirrorRequestHandler] = partial(MirrorRequestHandler, site)
+        handler: Callable[..., MirrorRequestHandler] = partial(MirrorRequestHandler, state)
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
@@ -325,9 +325,9 @@ def server_tls_context(cert: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def listen(address: tuple[str, int], site: MirrorState, tls: ssl.SSLContext | None) -> MirrorServer:
+def listen(address: tuple[str, int], state: MirrorState, tls: ssl.SSLContext | None) -> MirrorServer:
     try:
-        return MirrorServer(address, site, tls)
+        return MirrorServer(address, state, tls)
     except OSError as error:
         host, port = address
         raise HostError(

@@ -189,32 +189,34 @@ def fill_tree(tree: ArtifactTree, shelves: list[ToolDirectory]) -> None:
     write_stable_files(tree, [shelf.tool.version for shelf in kubernetes])
 
 
-def publish_file(tree: ArtifactTree, shelf: ToolDirectory, file: ReleaseFile) -> None:
+def publish_file(tree: ArtifactTree, directory: ToolDirectory, file: ReleaseFile) -> None:
     """One release file with its checksum files."""
     if file.inside is None:
-        tree.link(shelf.command(file.commands[0]), file.url)
+        tree.link(directory.command(file.commands[0]), file.url)
     else:
-        tree.archive(archive_members(shelf, file), file.url)
+        tree.archive(archive_members(directory, file), file.url)
     for checksum in file.checksums:
         tree.checksum(file.url, checksum)
 
 
-def archive_members(shelf: ToolDirectory, file: ReleaseFile) -> list[ArchiveMember]:
-    commands = [ArchiveMember(f"{file.inside}/{name}", shelf.command(name)) for name in file.commands]
-    below = [path for folder in file.folders for path in (shelf.path / folder).rglob("*") if path.is_file()]
-    return commands + [ArchiveMember(str(path.relative_to(shelf.path)), path) for path in below]
+def archive_members(directory: ToolDirectory, file: ReleaseFile) -> list[ArchiveMember]:
+    commands = [ArchiveMember(f"{file.inside}/{name}", directory.command(name)) for name in file.commands]
+    below = [path for folder in file.folders for path in (directory.path / folder).rglob("*") if path.is_file()]
+    return commands + [ArchiveMember(str(path.relative_to(directory.path)), path) for path in below]
 
 
-def publish_node_tarball(tree: ArtifactTree, shelf: ToolDirectory) -> None:
+def publish_node_tarball(tree: ArtifactTree, directory: ToolDirectory) -> None:
     """What Kubernetes publishes for nodes, and Azure's mirrors carry on."""
-    name = f"kubernetes-node-linux-{shelf.arch}.tar.gz"
-    url = f"dl.k8s.io/v{shelf.tool.version}/{name}"
-    commands = [ArchiveMember(f"kubernetes/node/bin/{command}", shelf.command(command)) for command in NODE_COMMANDS]
+    name = f"kubernetes-node-linux-{directory.arch}.tar.gz"
+    url = f"dl.k8s.io/v{directory.tool.version}/{name}"
+    commands = [
+        ArchiveMember(f"kubernetes/node/bin/{command}", directory.command(command)) for command in NODE_COMMANDS
+    ]
     tree.archive(commands, url)
     for algorithm in ("sha256", "sha512"):
         tree.checksum(url, Checksum(f"{url}.{algorithm}", algorithm, named=False))
     for mirror in NODE_TARBALL_MIRRORS:
-        tree.link(tree.at(url), f"{mirror}/kubernetes/v{shelf.tool.version}/binaries/{name}")
+        tree.link(tree.at(url), f"{mirror}/kubernetes/v{directory.tool.version}/binaries/{name}")
 
 
 def link_below_release(tree: ArtifactTree, version: str) -> None:

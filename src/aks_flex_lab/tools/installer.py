@@ -67,53 +67,53 @@ class ToolInstaller:
             for shelf, chosen in plan:
                 self.install_tool(shelf, chosen)
 
-    def choose(self, shelf: ToolDirectory, source: str) -> str:
-        if source == "build" or not shelf.tool.release:
+    def choose(self, directory: ToolDirectory, source: str) -> str:
+        if source == "build" or not directory.tool.release:
             return "build"
-        files = shelf.tool.release_for(shelf.arch)
+        files = directory.tool.release_for(directory.arch)
         return "release" if source == "release" or self.downloader.reachable(files) else "build"
 
-    def install_tool(self, shelf: ToolDirectory, source: str) -> None:
+    def install_tool(self, directory: ToolDirectory, source: str) -> None:
         start = time.monotonic()
-        bench = shelf.build_directory(source)
+        bench = directory.build_directory(source)
         bench.mkdir(parents=True, exist_ok=True)
         doing = self.builder.progress_text if source == "build" else lambda: self.downloader.progress_text
-        with self.progress.task(shelf.tool.title, doing):
+        with self.progress.task(directory.tool.title, doing):
             if source == "build":
-                self.builder.build(shelf.tool, shelf.arch, bench, self.log(shelf))
+                self.builder.build(directory.tool, directory.arch, bench, self.log(directory))
             else:
-                self.take_release(shelf, bench)
-            self.check_versions(shelf, bench)
-            shelf.commit(source, time.monotonic() - start)
-        self.progress.finished(shelf.tool.title, OUTCOMES[source], time.monotonic() - start)
+                self.take_release(directory, bench)
+            self.check_versions(directory, bench)
+            directory.commit(source, time.monotonic() - start)
+        self.progress.finished(directory.tool.title, OUTCOMES[source], time.monotonic() - start)
 
-    def take_release(self, shelf: ToolDirectory, bench: Path) -> None:
-        shelf.downloads.mkdir(exist_ok=True)
-        for file in shelf.tool.release_for(shelf.arch):
+    def take_release(self, directory: ToolDirectory, bench: Path) -> None:
+        directory.downloads.mkdir(exist_ok=True)
+        for file in directory.tool.release_for(directory.arch):
             if not all((bench / command).exists() for command in file.commands):
-                download = self.downloader.fetch(shelf.tool, file, shelf.downloads)
-                releases.unpack(shelf.tool, file, download, bench)
+                download = self.downloader.fetch(directory.tool, file, directory.downloads)
+                releases.unpack(directory.tool, file, download, bench)
 
-    def check_versions(self, shelf: ToolDirectory, bench: Path) -> None:
+    def check_versions(self, directory: ToolDirectory, bench: Path) -> None:
         """A program that does not call itself what we call it is not put on a shelf."""
-        for command in shelf.tool.commands:
-            if command.ask is None or shelf.arch != machine_arch():
+        for command in directory.tool.commands:
+            if command.ask is None or directory.arch != machine_arch():
                 continue
             said = self.version_output(bench / command.name, *command.ask)
-            if shelf.tool.version_text not in said:
+            if directory.tool.version_text not in said:
                 shutil.rmtree(bench)
-                log = self.log(shelf)
+                log = self.log(directory)
                 log.parent.mkdir(parents=True, exist_ok=True)
                 with log.open("a") as out:
                     out.write(f"\n$ {command.name} {' '.join(command.ask)}\n{said}\n")
                 raise ToolError(
                     "tool-version-check-failed",
-                    f"{shelf.tool.title}: {command.name} does not say {shelf.tool.version_text!r} of itself.",
+                    f"{directory.tool.title}: {command.name} does not say {directory.tool.version_text!r} of itself.",
                     f"The log is {log}.",
                 )
 
-    def log(self, shelf: ToolDirectory) -> Path:
-        return self.logs / f"{shelf.tool.name}-{shelf.tool.version}-{shelf.arch}.log"
+    def log(self, directory: ToolDirectory) -> Path:
+        return self.logs / f"{directory.tool.name}-{directory.tool.version}-{directory.arch}.log"
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

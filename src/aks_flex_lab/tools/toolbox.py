@@ -126,12 +126,12 @@ class Toolbox:
         return tuple(state for state in self.states() if not state.ready)
 
     def state(self, tool: GoTool) -> ToolState:
-        shelf = self.tool_directory(tool)
-        manifest = shelf.manifest()
+        directory = self.tool_directory(tool)
+        manifest = directory.manifest()
         if manifest is None:
-            state = "damaged" if shelf.path.exists() else MISSING
+            state = "damaged" if directory.path.exists() else MISSING
             return ToolState(tool.name, tool.version, "", 0, state, 0, {})
-        paths = {command.name: str(shelf.command(command.name)) for command in tool.commands}
+        paths = {command.name: str(directory.command(command.name)) for command in tool.commands}
         return ToolState(tool.name, tool.version, manifest.source, manifest.size, READY, manifest.seconds, paths)
 
     def debian_state(self, tool: DebianTool) -> ToolState:

@@ -67,7 +67,7 @@ class GatewayController:
         self._running = None
 
 
-def dnsmasq_command(room: Path) -> list[str]:
+def dnsmasq_command(directory: Path) -> list[str]:
     """Knows the API server by its private name, and nothing else; it answers in the private network alone."""
     return [
         "dnsmasq",
@@ -79,7 +79,7 @@ def dnsmasq_command(room: Path) -> list[str]:
         "--no-hosts",
         "--bind-interfaces",
         f"--listen-address={network.PRIVATE_DNS}",
-        f"--pid-file={room / 'dns.pid'}",
+        f"--pid-file={directory / 'dns.pid'}",
         "--local=/#/",
         f"--host-record={network.PRIVATE_API_NAME},{network.PRIVATE_API}",
     ]
@@ -89,15 +89,15 @@ def main() -> None:
     words = argparse.ArgumentParser()
     for name in ("state", "room", "certificate", "key"):
         words.add_argument(f"--{name}", type=Path, required=True)
-    follower = GatewayController(**vars(words.parse_args()))
+    controller = GatewayController(**vars(words.parse_args()))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         while True:
-            follower.reconcile()
+            controller.reconcile()
             time.sleep(INTERVAL_SECONDS)
     finally:
         with contextlib.suppress(OSError):
-            follower.stop()
+            controller.stop()
 
 
 if __name__ == "__main__":

@@ -78,31 +78,31 @@ def config_selection(
     )
 
 
-def load_config(given: ConfigSelection) -> LoadedConfig:
+def load_config(selection: ConfigSelection) -> LoadedConfig:
     """The configuration from the file that is meant; where there is none, from what was fetched before.
 
     A node that follows its provider is what the provider wants, whatever a file says that it once was made from.
     """
-    if given.config is None and is_managed():
-        return loader.load(Path(CURRENT_CONFIG), os.environ, parse_settings(given.sets))
-    file = given.config or files.find_config(None, os.environ, files.CONFIG_DIRECTORY)
+    if selection.config is None and is_managed():
+        return loader.load(Path(CURRENT_CONFIG), os.environ, parse_settings(selection.sets))
+    file = selection.config or files.find_config(None, os.environ, files.CONFIG_DIRECTORY)
     if file is None and Path(CURRENT_CONFIG).exists():
         file = Path(CURRENT_CONFIG)
-    return loader.load(file, os.environ, parse_settings(given.sets))
+    return loader.load(file, os.environ, parse_settings(selection.sets))
 
 
-def load_or_fetch_config(given: ConfigSelection) -> tuple[LoadedConfig, ConfigBundle | None]:
+def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, ConfigBundle | None]:
     """The configuration from a file or a URL; and the bundle that it came in, if that was fetched just now."""
-    if given.url is None:
-        return load_config(given), None
-    flags = parse_settings(given.sets)
-    if config_store.is_fetched_from(RealHost(), given.url):
+    if selection.url is None:
+        return load_config(selection), None
+    flags = parse_settings(selection.sets)
+    if config_store.is_fetched_from(RealHost(), selection.url):
         return loader.load(Path(CURRENT_CONFIG), os.environ, flags), None
     from aks_flex_node.agent.config.remote import fetch_config
     from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 
-    bundle = fetch_config(given.url, artifact_sources(loader.load_fetch_settings(os.environ, flags)))
-    loaded = loader.load_text(bundle.text, given.url.origin, os.environ, flags)
+    bundle = fetch_config(selection.url, artifact_sources(loader.load_fetch_settings(os.environ, flags)))
+    loaded = loader.load_text(bundle.text, selection.url.origin, os.environ, flags)
     if other := files.find_config(None, os.environ, files.CONFIG_DIRECTORY):
         loaded.warnings.append(f"{other} is there, too: later commands without the URL use it. Remove it or mean it.")
     return loaded, bundle
@@ -119,15 +119,15 @@ def parse_settings(words: Sequence[str]) -> dict[str, object]:
     return found
 
 
-def load_config_or_default(given: ConfigSelection) -> tuple[NodeConfig, bool]:
+def load_config_or_default(selection: ConfigSelection) -> tuple[NodeConfig, bool]:
     """For commands that must work whatever became of the configuration: it, else what was applied, else defaults.
 
     Also whether it is the real one: what was applied is kept without its secrets, and says nothing about drift.
     """
-    if given.config is not None:
-        return load_config(given).config, True  # whoever names a file means it
+    if selection.config is not None:
+        return load_config(selection).config, True  # whoever names a file means it
     with contextlib.suppress(ConfigError):
-        return load_config(given).config, True
+        return load_config(selection).config, True
     return applied_config() or NodeConfig(), False
 
 
@@ -181,11 +181,11 @@ def current_engine() -> Iterator[Engine]:
 
 def read_known_machine(host: Host, config: NodeConfig) -> Machine:
     """What the machine is, and what is known of it from before."""
-    known = node_state.read(host, f"{config.paths.data_dir}/state.json")
+    state = node_state.read(host, f"{config.paths.data_dir}/state.json")
     network = host.read(f"{config.paths.cni.conf_dir}/{cni.NETWORK}")
-    machine = read_machine(host, config, known.pod_cidr or cni.subnet(network))
+    machine = read_machine(host, config, state.pod_cidr or cni.subnet(network))
     if not machine.address:
-        machine = replace(machine, address=known.address)  # nobody can tell now, so it is what it was
+        machine = replace(machine, address=state.address)  # nobody can tell now, so it is what it was
     return machine
 
 

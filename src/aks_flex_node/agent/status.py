@@ -42,14 +42,14 @@ SERVICES = ("containerd", "kubelet", "node-problem-detector")
 
 def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     config = engine.config
-    known = node_state.read(engine.host, f"{config.paths.data_dir}/state.json")
-    joined = known.phase is node_state.Phase.NODE_JOINED
+    state = node_state.read(engine.host, f"{config.paths.data_dir}/state.json")
+    joined = state.phase is node_state.Phase.NODE_JOINED
     known_well = joined and engine.config_complete
     plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
     return {
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "phase": known.phase.value,
-        "error": {"name": known.error, "message": known.message, "step": known.step} if known.error else None,
+        "phase": state.phase.value,
+        "error": {"name": state.error, "message": state.message, "step": state.step} if state.error else None,
         "arc": arc.status(engine.host, config),
         "vpn": vpn.status(engine.host, config),
         "node": {**node_status(engine, api), "auth": kubelet_auth(config)},
@@ -90,12 +90,12 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
     }
 
 
-def _pending_update(version: str, outcome: JobResult | None, failed: FailedUpdate | None) -> dict[str, str]:
+def _pending_update(version: str, result: JobResult | None, failed: FailedUpdate | None) -> dict[str, str]:
     """What is wanted and not in effect, and why."""
     if failed and failed.version == version:
         return {"configVersion": version, "reason": failed.reason, "message": failed.message}
-    if outcome and outcome.kind is JobKind.UPDATE and outcome.version == version:
-        return {"configVersion": version, "reason": outcome.reason, "message": outcome.message}
+    if result and result.kind is JobKind.UPDATE and result.version == version:
+        return {"configVersion": version, "reason": result.reason, "message": result.message}
     return {"configVersion": version, "reason": "InProgress", "message": "It is being applied."}
 
 

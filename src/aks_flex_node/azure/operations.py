@@ -97,10 +97,10 @@ def started_operation(
 
 
 def wait_for_operation(
-    sender: OperationSender, operation: AzureOperation, patience: OperationTimeout, note: NoteProgress
+    sender: OperationSender, operation: AzureOperation, timeout: OperationTimeout, note: NoteProgress
 ) -> Any:
     """Wait until it is done; what it made or said. Trouble on the way is no end while there is time."""
-    told, start = "", patience.clock()  # who takes up the work of another process has patience of its own
+    told, start = "", timeout.clock()  # who takes up the work of another process has patience of its own
     while True:
         try:
             state, result, pause = _poll(sender, operation)
@@ -112,10 +112,10 @@ def wait_for_operation(
             return result
         if state.lower() in ENDED:
             raise operation_failed_error(operation, state, result)
-        if patience.clock() - start > patience.seconds:
-            raise operation_late_error(operation, patience.seconds)
-        told = _report_progress(operation, patience.now() - operation.began, told, note)
-        patience.sleep(pause)
+        if timeout.clock() - start > timeout.seconds:
+            raise operation_late_error(operation, timeout.seconds)
+        told = _report_progress(operation, timeout.now() - operation.began, told, note)
+        timeout.sleep(pause)
 
 
 def _report_progress(operation: AzureOperation, passed: float, told: str, note: NoteProgress) -> str:

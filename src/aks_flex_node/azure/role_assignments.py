@@ -70,7 +70,7 @@ def assign(
     scope: str,
     role: AzureRole,
     principal: str,
-    patience: RetryDeadline,
+    deadline: RetryDeadline,
     note: Callable[[str], None],
 ) -> bool:
     """Give a role; False when somebody else has given it already.
@@ -89,11 +89,11 @@ def assign(
                 return False
             if error.status == 403:
                 raise assignment_forbidden_error(scope, role, principal, error) from error
-            if not (error.again or error.code == "PrincipalNotFound") or not patience.pause():
+            if not (error.again or error.code == "PrincipalNotFound") or not deadline.pause():
                 raise
             unknown = error.code == "PrincipalNotFound"
             cause = "Azure does not know the machine's identity yet" if unknown else error.message.rstrip(".")
-            note(f"{cause} ({patience.waited:.0f} s)")
+            note(f"{cause} ({deadline.waited:.0f} s)")
             continue
         return True
 

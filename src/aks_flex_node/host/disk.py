@@ -137,16 +137,16 @@ class HostDisk:
             case PlaceTree(source, path):
                 self._place(self.at(source), path)
 
-    def _make_directory(self, place: Path, mode: int) -> None:
-        place.mkdir(mode=mode, exist_ok=True)
-        found = place.stat()
+    def _make_directory(self, path: Path, mode: int) -> None:
+        path.mkdir(mode=mode, exist_ok=True)
+        found = path.stat()
         if (found.st_uid, found.st_gid) != (0, 0) and os.geteuid() == 0:  # else it is a test's
-            os.chown(place, 0, 0)
+            os.chown(path, 0, 0)
         if stat.S_IMODE(found.st_mode) != mode:
-            place.chmod(mode)
+            path.chmod(mode)
 
-    def _write(self, place: Path, content: bytes, mode: int) -> None:
-        new = temporary_path(place)
+    def _write(self, path: Path, content: bytes, mode: int) -> None:
+        new = temporary_path(path)
         new.unlink(missing_ok=True)
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
@@ -155,16 +155,16 @@ class HostDisk:
                 file.write(content)
                 file.flush()
                 os.fsync(handle)
-            new.replace(place)
+            new.replace(path)
         except OSError:
             new.unlink(missing_ok=True)  # half a file would only keep a full disk full
             raise
 
-    def _link(self, place: Path, target: str) -> None:
-        new = temporary_path(place)
+    def _link(self, path: Path, target: str) -> None:
+        new = temporary_path(path)
         new.unlink(missing_ok=True)
         new.symlink_to(target)
-        new.replace(place)
+        new.replace(path)
 
     def _remove(self, path: str) -> None:
         place = self.at(path)
@@ -212,9 +212,9 @@ def _target(path: str) -> str:
         return ""
 
 
-def _remove_if_empty(place: Path) -> None:
+def _remove_if_empty(path: Path) -> None:
     try:
-        place.rmdir()
+        path.rmdir()
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise  # what is still in it is not ours, and stays

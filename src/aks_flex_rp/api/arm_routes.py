@@ -107,7 +107,7 @@ class ArmRoutes:
             return replace(asked, request=replace(request, may_see_secrets=seeing))
         return asked
 
-    async def _execute(self, operation: Operation, asked: AuthorizedRequest) -> Response:
+    async def _execute(self, operation: Operation, request: AuthorizedRequest) -> Response:
         doing: dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]] = {
             Operation.READ: self._get,
             Operation.LIST: self._list,
@@ -117,55 +117,57 @@ class ArmRoutes:
             Operation.REPORT_STATUS: self._report,
             Operation.LIST_CREDENTIALS: self._credentials,
         }
-        return await doing[operation](asked)
+        return await doing[operation](request)
 
-    async def _get(self, asked: AuthorizedRequest) -> Response:
-        found, shown = await self.queries.get(asked.cluster, asked.target.node)
-        if asked.request.caller.is_node(found.identity):
+    async def _get(self, request: AuthorizedRequest) -> Response:
+        found, shown = await self.queries.get(request.cluster, request.target.node)
+        if request.request.caller.is_node(found.identity):
             self.authorizer.poll_cache.record_seen(found.cluster, found.key, time.time())
-            await self.reports.access_grants.try_ensure_access(asked.cluster, found, asked.request)
-        if if_none_match_matches(asked.http_request.headers.get("if-none-match", ""), found.etag):
+            await self.reports.access_grants.try_ensure_access(request.cluster, found, request.request)
+        if if_none_match_matches(request.http_request.headers.get("if-none-match", ""), found.etag):
             return http_messages.json_response(304, headers={"ETag": found.etag})
         return http_messages.json_response(200, shown, {"ETag": found.etag})
 
-    async def _list(self, asked: AuthorizedRequest) -> Response:
-        wanted = queries.parse_list_query(*(asked.query.get(name) for name in ("$filter", "$top", "$skiptoken")))
-        found, after = await self.queries.list(asked.cluster, wanted)
+    async def _list(self, request: AuthorizedRequest) -> Response:
+        wanted = queries.parse_list_query(*(request.query.get(name) for name in ("$filter", "$top", "$skiptoken")))
+        found, after = await self.queries.list(request.cluster, wanted)
         document: dict[str, Any] = {"value": found}
         if after is not None:
-            document["nextLink"] = _next_link(asked, after)
+            document["nextLink"] = _next_link(request, after)
         return http_messages.json_response(200, document)
 
-    async def _put(self, asked: AuthorizedRequest) -> Response:
-        url = asked.flag("configUrl")
-        body = await http_messages.read_json(asked.http_request)
+    async def _put(self, request: AuthorizedRequest) -> Response:
+        url = request.flag("configUrl")
+        body = await http_messages.read_json(request.http_request)
         written = await self.commands.put(
-            asked.cluster, asked.target.node, body, asked.preconditions, asked.request, url=url
+            request.cluster, request.target.node, body, request.preconditions, request.request, url=url
         )
-        shown = self.queries.resource(asked.cluster, written.node)
+        shown = self.queries.resource(request.cluster, written.node)
         if written.url:
             shown["properties"] |= written.url.document()
         return http_messages.json_response(201 if written.created else 200, shown, {"ETag": written.node.etag})
 
-    async def _delete(self, asked: AuthorizedRequest) -> Response:
-        gone = await self.commands.delete(asked.cluster, asked.target.node, asked.preconditions, asked.request)
+    async def _delete(self, request: AuthorizedRequest) -> Response:
+        gone = await self.commands.delete(
+            request.cluster, request.target.node, request.preconditions, request.request
+        )
         return http_messages.json_response(204) if gone is None else http_messages.json_response(200, gone)
 
-    async def _regenerate(self, asked: AuthorizedRequest) -> Response:
-        await http_messages.read_optional_json(asked.http_request)
-        written = await self.commands.regenerate(asked.cluster, asked.target.node, asked.request)
-        await self.reports.access_grants.try_ensure_access(asked.cluster, written.node, asked.request)
+    async def _regenerate(self, request: AuthorizedRequest) -> Response:
+        await http_messages.read_optional_json(request.http_request)
+        written = await self.commands.regenerate(request.cluster, request.target.node, request.request)
+        await self.reports.access_grants.try_ensure_access(request.cluster, written.node, request.request)
         url = written.url.document() if written.url else {}
         return http_messages.json_response(200, {"configVersion": str(written.node.version), **url})
 
-    async def _report(self, asked: AuthorizedRequest) -> Response:
-        said = await http_messages.read_json(asked.http_request)
-        told = await self.reports.report(asked.cluster, asked.target.node, said, asked.request)
+    async def _report(self, request: AuthorizedRequest) -> Response:
+        said = await http_messages.read_json(request.http_request)
+        told = await self.reports.report(request.cluster, request.target.node, said, request.request)
         return http_messages.json_response(200, told)
 
-    async def _credentials(self, asked: AuthorizedRequest) -> Response:
+    async def _credentials(self, request: AuthorizedRequest) -> Response:
         return http_messages.json_response(
-            200, await self.reports.credentials(asked.cluster, asked.target.node, asked.request)
+            200, await self.reports.credentials(request.cluster, request.target.node, request.request)
         )
 
     def _count(self, operation: str, status: int, seconds: float) -> None:
@@ -192,11 +194,11 @@ def _operation(method: str, where: ArmTarget) -> Operation:
     return allowed[method]
 
 
-def _next_link(asked: AuthorizedRequest, after: str) -> str:
+def _next_link(request: AuthorizedRequest, after: str) -> str:
     """Below the address that the caller used: ARM, which forwards, says it as the Referer."""
-    own = str(asked.http_request.url)
-    referrer = asked.http_request.headers.get("referer", "")
+    own = str(request.http_request.url)
+    referrer = request.http_request.headers.get("referer", "")
     said = urlsplit(referrer)
-    base = referrer if said.scheme == "https" and said.path.lower() == asked.http_request.url.path.lower() else own
-    query = {name: value for name, value in parse_qsl(asked.http_request.url.query) if name.lower() != "$skiptoken"}
+    base = referrer if said.scheme == "https" and said.path.lower() == request.http_request.url.path.lower() else own
+    query = {name: value for name, value in parse_qsl(request.http_request.url.query) if name.lower() != "$skiptoken"}
     return f"{base.partition('?')[0]}?{urlencode({**query, '$skipToken': after}, safe='$')}"

@@ -79,77 +79,77 @@ class PollCache:
         for place in list(self._waiting):
             self._wake(place)
 
-    def cached(self, place: NodeKey) -> PollState | None:
-        return self._cards.get(place)
+    def cached(self, node_key: NodeKey) -> PollState | None:
+        return self._cards.get(node_key)
 
-    async def state(self, place: NodeKey) -> PollState:
+    async def state(self, node_key: NodeKey) -> PollState:
         """From the store when it is not at hand; once more when the node changed while it was read."""
-        while (found := self._cards.get(place)) is None:
-            reading = self._reading.setdefault(place, object())
+        while (found := self._cards.get(node_key)) is None:
+            reading = self._reading.setdefault(node_key, object())
             try:
-                found = await self._look_up(place)
-                current = self._reading.get(place) is reading
+                found = await self._look_up(node_key)
+                current = self._reading.get(node_key) is reading
             finally:
-                if self._reading.get(place) is reading:
-                    del self._reading[place]
+                if self._reading.get(node_key) is reading:
+                    del self._reading[node_key]
             if current:
-                self._keep(place, found)
+                self._keep(node_key, found)
                 return found
         return found
 
-    async def _look_up(self, place: NodeKey) -> PollState:
-        node = await self._store.node(*place)
+    async def _look_up(self, node_key: NodeKey) -> PollState:
+        node = await self._store.node(*node_key)
         return (
             PollState(node.etag, node.identity, granted_identity(node))
             if node
-            else PollState("", (await self._store.trace(*place)).identity)
+            else PollState("", (await self._store.trace(*node_key)).identity)
         )
 
-    def _keep(self, place: NodeKey, card: PollState) -> None:
-        if self._deaf or not (card.etag or card.identity):
+    def _keep(self, node_key: NodeKey, poll_state: PollState) -> None:
+        if self._deaf or not (poll_state.etag or poll_state.identity):
             return  # what never was there is not kept: whoever makes names up must not fill the memory
         if len(self._cards) >= MAX_CACHED:
             del self._cards[next(iter(self._cards))]
-        self._cards[place] = card
+        self._cards[node_key] = poll_state
 
-    async def wait_for_change(self, place: NodeKey, etag: str, seconds: float) -> bool:
+    async def wait_for_change(self, node_key: NodeKey, etag: str, seconds: float) -> bool:
         """Wait until a node's etag is another one; False when it still is the same after that time, or at the end."""
         end = time.monotonic() + seconds
-        while (await self.state(place)).etag == etag:
+        while (await self.state(node_key)).etag == etag:
             left = end - time.monotonic()
             if left <= 0 or self.closing.is_set():
                 return False
-            await self._wait(place, left)
+            await self._wait(node_key, left)
         return True
 
-    async def _wait(self, place: NodeKey, seconds: float) -> None:
+    async def _wait(self, node_key: NodeKey, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._waiting.setdefault(place, set()).add(future)
+        self._waiting.setdefault(node_key, set()).add(future)
         timer = loop.call_later(seconds, _finish, future)
         try:
             await future
         finally:
             timer.cancel()
-            waiting = self._waiting.get(place)
+            waiting = self._waiting.get(node_key)
             if waiting is not None:
                 waiting.discard(future)
                 if not waiting:
-                    del self._waiting[place]
+                    del self._waiting[node_key]
 
-    def _wake(self, place: NodeKey) -> None:
-        for future in self._waiting.get(place, ()):
+    def _wake(self, node_key: NodeKey) -> None:
+        for future in self._waiting.get(node_key, ()):
             _finish(future)
 
     # what a node's polls tell
-    def record_seen(self, cluster: str, node: str, moment: float) -> None:
+    def record_seen(self, cluster: str, node: str, timestamp: float) -> None:
         place = (cluster, node)
         known = self._heard.get(place)
-        if known is not None and moment - known.written < WRITE_SECONDS:
-            self._heard[place] = LastSeen(moment, known.written)
+        if known is not None and timestamp - known.written < WRITE_SECONDS:
+            self._heard[place] = LastSeen(timestamp, known.written)
         else:
-            self._heard[place] = LastSeen(moment, moment)
-            self._due[place] = moment
+            self._heard[place] = LastSeen(timestamp, timestamp)
+            self._due[place] = timestamp
 
     def last_seen(self, cluster: str, node: str) -> float:
         known = self._heard.get((cluster, node))
@@ -178,10 +178,10 @@ class PollCache:
                     self._deaf = isinstance(change, Disconnected)
                     self._forget_all()
 
-    def _forget(self, place: NodeKey) -> None:
-        self._cards.pop(place, None)
-        self._reading.pop(place, None)
-        self._wake(place)
+    def _forget(self, node_key: NodeKey) -> None:
+        self._cards.pop(node_key, None)
+        self._reading.pop(node_key, None)
+        self._wake(node_key)
 
     def _forget_all(self) -> None:
         self._cards.clear()

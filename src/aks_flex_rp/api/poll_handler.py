@@ -66,11 +66,11 @@ class PathCache:
         key = ClusterId(found[1], found[2], found[3]).key
         return sys.intern(key), found[4].lower()  # a hundred thousand nodes share the name of their cluster
 
-    def remember(self, path: str, place: NodeKey) -> None:
+    def remember(self, path: str, node_key: NodeKey) -> None:
         if path not in self._known:
             if len(self._known) >= self._room:
                 del self._known[next(iter(self._known))]
-            self._known[path] = place
+            self._known[path] = node_key
 
 
 class RequestIds:
@@ -121,14 +121,14 @@ class PollHandler:
         except (Unauthenticated, TenantUnreachable, StoreUnavailable):
             return False
 
-    def _admits(self, poll: PollRequest, caller: Caller, card: PollState) -> bool:
+    def _admits(self, poll: PollRequest, caller: Caller, poll_state: PollState) -> bool:
         doors, place = self.authorizer, poll.node_key
-        own = caller.is_node(card.identity)
+        own = caller.is_node(poll_state.identity)
         if not own and not self._may_read(caller, place[0]):
             return False
-        if card.etag.encode() != poll.etag or doors.retry_after(caller, place if own else None, "read"):
+        if poll_state.etag.encode() != poll.etag or doors.retry_after(caller, place if own else None, "read"):
             return False
-        if own and card.granted_identity is not None and card.granted_identity != caller.id:
+        if own and poll_state.granted_identity is not None and poll_state.granted_identity != caller.id:
             return False  # it is to be let into its cluster first
         if own:
             doors.poll_cache.record_seen(*place, time.time())

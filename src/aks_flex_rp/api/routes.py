@@ -203,7 +203,7 @@ class ServiceRoutes:
             raise ArmError(400, "InvalidRequestContent", "before and limit must be numbers.", "before")
         events = await self.authorizer.context.store.audit(
             resource=resource,
-            who=query.get("who", ""),
+            caller=query.get("who", ""),
             what=query.get("what", ""),
             before=int(numbers["before"]),
             limit=min(int(numbers["limit"]) or 100, 1000),

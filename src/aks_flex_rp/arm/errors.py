@@ -169,18 +169,18 @@ def first_violation(
 
 def problem_from_pydantic(error: ErrorDetails, *above: str) -> Problem:
     """In words that a person understands, and without the value, which may be a secret."""
-    place = json_path(*above, *(step for step in error["loc"] if step != "[key]"))
+    location = json_path(*above, *(step for step in error["loc"] if step != "[key]"))
     match error["type"]:
         case "extra_forbidden":
-            return Problem(place, "This property is not known here. Correct its name, or leave it out.")
+            return Problem(location, "This property is not known here. Correct its name, or leave it out.")
         case "missing":
-            return Problem(place, "This property is needed and is missing.")
+            return Problem(location, "This property is needed and is missing.")
         case "string_pattern_mismatch":
-            return Problem(place, f"The value does not match the pattern {error['ctx']['pattern']}.")
+            return Problem(location, f"The value does not match the pattern {error['ctx']['pattern']}.")
         case "literal_error":
-            return Problem(place, f"The value must be one of {error['ctx']['expected']}.")
+            return Problem(location, f"The value must be one of {error['ctx']['expected']}.")
         case "model_type" | "dict_type" | "model_attributes_type":
-            return Problem(place, "The value must be an object.")
+            return Problem(location, "The value must be an object.")
         case _:
             words = error["msg"].removeprefix("Input ").rstrip(".")
-            return Problem(place, f"The value {words}." if words.startswith("should") else f"{words}.")
+            return Problem(location, f"The value {words}." if words.startswith("should") else f"{words}.")

@@ -42,7 +42,7 @@ def audit(
         target = reached.cluster(cluster)
         resource = target.node(node) if node else str(target)
     earliest = parse_since(since, datetime.now(timezone.utc)) if since else ""
-    events = reached.client().audit(resource=resource, who=who, what=what)
+    events = reached.client().audit(resource=resource, caller=who, what=what)
     recent = takewhile(lambda event: event["at"] >= earliest, events)
     found = list(islice(recent, limit or (None if since else DEFAULT_LIMIT)))
     output.print_result(output.format_events(found), found, json)

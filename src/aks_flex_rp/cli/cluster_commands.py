@@ -60,8 +60,8 @@ def add(
     connection: ClusterConnection = (
         connections.load_kubeconfig(kubeconfig) if kubeconfig else connections.ArmConnection(str(name))
     )
-    given = FactOverrides(server_url=server, dns_service_ip=dns, location=location, tenant_id=tenant)
-    asyncio.run(_add(settings, name, connection, {"given": asdict(given), "followVersion": follow_version}))
+    overrides = FactOverrides(server_url=server, dns_service_ip=dns, location=location, tenant_id=tenant)
+    asyncio.run(_add(settings, name, connection, {"given": asdict(overrides), "followVersion": follow_version}))
 
 
 async def _add(

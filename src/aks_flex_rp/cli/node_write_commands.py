@@ -107,7 +107,7 @@ def write_node(
         "npd": npd_version,
         "agent": agent_version,
     }
-    said = NodeOptions(
+    options = NodeOptions(
         auth_method=auth_method,
         client_id=client_id,
         client_secret=_secret(client_secret_file, reached.token_file),
@@ -128,10 +128,10 @@ def write_node(
     body = read_properties(file)
     target, client = reached.cluster(cluster), reached.client()
     if ctx.command.name == "create":
-        written = create_node(client, target, name, apply_options(body or {}, said), join_command)
+        written = create_node(client, target, name, apply_options(body or {}, options), join_command)
     else:
         how = UpdateOptions(url=join_command, downgrade=allow_downgrade)
-        written = update_node(client, target, name, body, said, how)
+        written = update_node(client, target, name, body, options, how)
     _tell(ctx.command.name or "", target, written, join_command=join_command, json=json)
 
 
@@ -186,7 +186,12 @@ class UpdateOptions:
 
 
 def update_node(
-    client: ServiceClient, cluster: ClusterId, name: str, body: Document | None, said: NodeOptions, how: UpdateOptions
+    client: ServiceClient,
+    cluster: ClusterId,
+    name: str,
+    body: Document | None,
+    options: NodeOptions,
+    how: UpdateOptions,
 ) -> Document:
     """Read, change, write: only if it still is as it was read, so that nobody's change is undone."""
     from aks_flex_rp.api_client import RequestRefused
@@ -194,7 +199,7 @@ def update_node(
     found = client.node(cluster, name)
     for attempt in range(1, ATTEMPTS + 1):
         first = node_changes.writable_properties(found)
-        wanted = apply_options(first if body is None else body, said)
+        wanted = apply_options(first if body is None else body, options)
         if wanted == first and not (how.url or how.downgrade):
             return found
         try:
@@ -206,7 +211,7 @@ def update_node(
         overruled = (
             ["all of it"]
             if body is not None
-            else node_changes.conflicting_paths(first, node_changes.writable_properties(found), said)
+            else node_changes.conflicting_paths(first, node_changes.writable_properties(found), options)
         )
         if overruled:
             raise ConfigError(

@@ -24,9 +24,9 @@ app = typer.Typer(help="Webhooks that are told of what happens to nodes.", no_ar
 def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
     """List webhooks, how many messages wait for each, and why the last that was tried did not arrive."""
     settings = command_context.load_settings(config, state)
-    hooks = _hooks(settings)
+    webhooks = _hooks(settings)
     waiting = {each.hook: each for each in asyncio.run(_pending(settings))}
-    documents = [_document(hook, waiting.get(hook.key)) for hook in hooks]
+    documents = [_document(hook, waiting.get(hook.key)) for hook in webhooks]
     rows = [
         (each["receiver"], ", ".join(each["events"]) or "all", str(each["pending"]), each["oldest"], each["failure"])
         for each in documents
@@ -36,13 +36,13 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
     )
 
 
-def _document(hook: Webhook, pending: PendingMessages | None) -> dict[str, Any]:
+def _document(webhook: Webhook, pending: PendingMessages | None) -> dict[str, Any]:
     from aks_flex_rp.timestamps import format_seconds
 
     return {
-        "receiver": hook.title,
-        "events": sorted(hook.kinds),
-        "clusters": sorted(hook.clusters),
+        "receiver": webhook.title,
+        "events": sorted(webhook.kinds),
+        "clusters": sorted(webhook.clusters),
         "pending": pending.messages if pending else 0,
         "oldest": format_seconds(pending.oldest) if pending else "",
         "failure": pending.failure if pending else "",
@@ -52,14 +52,14 @@ def _document(hook: Webhook, pending: PendingMessages | None) -> dict[str, Any]:
 @app.command("test")
 def try_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
     """Send a test message to each webhook now, and say what it answered. Exit 1 when one did not take it."""
-    hooks = _hooks(command_context.load_settings(config, state))
-    outcomes = [{"receiver": hook.title, **_tried(hook)} for hook in hooks]
+    webhooks = _hooks(command_context.load_settings(config, state))
+    outcomes = [{"receiver": hook.title, **_tried(hook)} for hook in webhooks]
     lines = [f"{each['receiver']}: {each['outcome']} {each['why']}".rstrip() for each in outcomes]
     output.print_result("\n".join(lines), outcomes, json)
     raise typer.Exit(0 if all(each["outcome"] == "sent" for each in outcomes) else 1)
 
 
-def _tried(hook: Webhook) -> dict[str, str]:
+def _tried(webhook: Webhook) -> dict[str, str]:
     import json
 
     from aks_flex_rp.notify.node_events import cloud_event
@@ -67,23 +67,23 @@ def _tried(hook: Webhook) -> dict[str, str]:
     from aks_flex_rp.notify.notifier import check_webhook
     from aks_flex_rp.notify.webhook_client import WebhookClient
 
-    check_webhook(hook)
+    check_webhook(webhook)
     event = cloud_event(TEST_TYPE, "/aks-flex-rp", "test", {"text": "This is a test."}, time.time())
-    outcome = WebhookClient(hook).send(event["id"], json.dumps(event))
-    return {"outcome": outcome.verdict.value, "why": outcome.why}
+    result = WebhookClient(webhook).send(event["id"], json.dumps(event))
+    return {"outcome": result.verdict.value, "why": result.why}
 
 
 def _hooks(settings: ServiceSettings) -> tuple[Webhook, ...]:
     from aks_flex_rp.notify.node_events import load_webhooks
 
-    hooks = load_webhooks(settings.notifications)
-    if not hooks:
+    webhooks = load_webhooks(settings.notifications)
+    if not webhooks:
         raise ConfigError(
             "webhooks-missing",
             "The configuration of the service names no webhook.",
             "Name one below notifications.webhooks; docs/notifications.md says how.",
         )
-    return hooks
+    return webhooks
 
 
 async def _pending(settings: ServiceSettings) -> tuple[PendingMessages, ...]:

@@ -32,14 +32,14 @@ class AccessController:
         self,
         cluster: str,
         client: KubeClient,
-        listener: ClusterEventHandler,
+        handler: ClusterEventHandler,
         settle: float = SETTLE_SECONDS,
         gone_after: float = LOST_AFTER_SECONDS,
     ) -> None:
         self._gone_after = gone_after
         self._cluster = cluster
         self._client = client
-        self._listener = listener
+        self._listener = handler
         self._settle = settle
         self._there: dict[str, ClusterAccess | None] = {}  # by node; None where a binding is not as we make them
         self._due: dict[str, float] = {}  # by node, since when

@@ -48,13 +48,13 @@ class BootstrapCsrHandler:
         self,
         cluster: str,
         client: KubeClient,
-        listener: ClusterEventHandler,
+        handler: ClusterEventHandler,
         decisions: CsrDecisions,
         grace: timedelta,
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = listener
+        self._listener = handler
         self._decisions = decisions
         self._grace = grace
         self._claimed: dict[str, BootstrapToken] = {}  # used, and it is not told yet how that ended
@@ -103,11 +103,11 @@ class BootstrapCsrHandler:
         await self._finish(token, claim, request)
 
     async def _objection(self, request: CertificateRequest, token: BootstrapToken) -> str:
-        verdict = check_csr(
+        decision = check_csr(
             request.document, BootstrapExpectation(token.node, token.id, bootstrap_tokens.TOKEN_GROUP)
         )
-        if not verdict.allowed:
-            return verdict.why
+        if not decision.allowed:
+            return decision.why
         if why := await name_conflict(self._client, token.node):
             return why
         # The last question, because asking it ends the node's config URL.
@@ -166,10 +166,10 @@ log = logging.getLogger(__name__)
 
 
 class CsrDecisions:
-    def __init__(self, cluster: str, client: KubeClient, listener: ClusterEventHandler) -> None:
+    def __init__(self, cluster: str, client: KubeClient, handler: ClusterEventHandler) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = listener
+        self._listener = handler
         self._untold: list[Callable[[], Awaitable[None]]] = []
 
     async def approve(self, request: CertificateRequest, why: str) -> None:

@@ -76,19 +76,19 @@ class ServingExpectation:
         own = {one for one in said if one.startswith(f"{name}.")}
         return cls(name, frozenset({name, *own}), frozenset(_addresses(document)), around, identity)
 
-    def objections(self, request: CertificateRequest, asked: CsrContents) -> Iterator[str]:
+    def objections(self, request: CertificateRequest, csr: CsrContents) -> Iterator[str]:
         itself = request.user == NODE_USER_PREFIX + self.node and GROUP in request.groups
         if not itself and not (self.identity and request.user == self.identity):
             yield f"it comes from user {request.user!r} and not from node {self.node}"
-        yield from common_objections(request, asked, self.node, SERVING_SIGNER, "server auth")
-        if asked.other_names:
-            yield f"it asks for a {asked.other_names[0]}, and a kubelet needs names and addresses alone"
-        if not asked.dns_names and not asked.addresses:
+        yield from common_objections(request, csr, self.node, SERVING_SIGNER, "server auth")
+        if csr.other_names:
+            yield f"it asks for a {csr.other_names[0]}, and a kubelet needs names and addresses alone"
+        if not csr.dns_names and not csr.addresses:
             yield "it asks for no name and no address at all"
-        for name in asked.dns_names:
+        for name in csr.dns_names:
             if why := self._wrong_name(name.lower()):
                 yield f"{name!r} {why}"
-        for address in asked.addresses:
+        for address in csr.addresses:
             if why := self._wrong_address(address):
                 yield f"address {address} {why}"
 

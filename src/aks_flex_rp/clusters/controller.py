@@ -48,21 +48,21 @@ class ClusterController:
         self,
         cluster: str,
         connection: ClusterConnection,
-        listener: ClusterEventHandler,
+        handler: ClusterEventHandler,
         *,
         arm: ArmReader | None = None,
-        given: FactOverrides | None = None,
-        pace: ControllerIntervals | None = None,
+        overrides: FactOverrides | None = None,
+        intervals: ControllerIntervals | None = None,
     ) -> None:
         """`given` is what a person said of the cluster."""
         self.client = open_client(connection, arm)
         self._cluster = cluster
-        self._listener = listener
-        self._given = given
+        self._listener = handler
+        self._given = overrides
         self._facts: ClusterFacts | None = None  # as they were last read
-        self._pace = pace or ControllerIntervals()
-        self._tainting = TaintController(cluster, self.client, listener)
-        self._access = AccessController(cluster, self.client, listener, self._pace.settle, self._pace.gone_after)
+        self._pace = intervals or ControllerIntervals()
+        self._tainting = TaintController(cluster, self.client, handler)
+        self._access = AccessController(cluster, self.client, handler, self._pace.settle, self._pace.gone_after)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

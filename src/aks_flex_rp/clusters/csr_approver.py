@@ -43,14 +43,14 @@ class ServingCsrHandler:
         self,
         cluster: str,
         client: KubeClient,
-        listener: ClusterEventHandler,
+        handler: ClusterEventHandler,
         decisions: CsrDecisions,
         facts: Callable[[], Awaitable[ClusterFacts]],
         grace: timedelta,
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = listener
+        self._listener = handler
         self._decisions = decisions
         self._facts = facts
         self._grace = grace
@@ -82,11 +82,11 @@ class ServingCsrHandler:
     async def _judge(self, request: CertificateRequest, asker: CsrRequester, node: KubeObject) -> None:
         servers = await self._listener.servers(self._cluster)
         around = await read_cluster_names(self._client, await self._facts(), asker.node, servers)
-        verdict = check_csr(request.document, ServingExpectation.of(node, around, asker.identity))
-        if verdict.allowed:
+        decision = check_csr(request.document, ServingExpectation.of(node, around, asker.identity))
+        if decision.allowed:
             await self._decisions.approve(request, f"Every name in it is one of {asker.node}.")
         else:
-            await self._decisions.refuse(request, asker.node, verdict.why)
+            await self._decisions.refuse(request, asker.node, decision.why)
 
 
 def _says_where(node: KubeObject | None) -> bool:
@@ -101,13 +101,13 @@ class IdentityCsrHandler:
         self,
         cluster: str,
         client: KubeClient,
-        listener: ClusterEventHandler,
+        handler: ClusterEventHandler,
         decisions: CsrDecisions,
         serving: ServingCsrHandler,
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = listener
+        self._listener = handler
         self._decisions = decisions
         self._serving = serving
 
@@ -135,9 +135,9 @@ class IdentityCsrHandler:
         # By what it is to be, not by what it was given: that is taken from it only when it has its certificate.
         if await self._listener.way(self._cluster, node) != "certificate":
             return f"Node {node} joins as its identity itself, and needs no certificate for that."
-        verdict = check_csr(request.document, IdentityExpectation(node, access.identity))
-        if not verdict.allowed:
-            return verdict.why
+        decision = check_csr(request.document, IdentityExpectation(node, access.identity))
+        if not decision.allowed:
+            return decision.why
         if why := await name_conflict(self._client, node):
             return why
         # The last question, because asking it ends the node's config URL.
@@ -160,15 +160,15 @@ class CsrApprover:
         self,
         cluster: str,
         client: KubeClient,
-        listener: ClusterEventHandler,
+        handler: ClusterEventHandler,
         facts: Callable[[], Awaitable[ClusterFacts]],
         grace: float = ISSUE_GRACE_SECONDS,
     ) -> None:
         within = timedelta(seconds=grace)
-        self._decisions = decisions = CsrDecisions(cluster, client, listener)
-        self._first = BootstrapCsrHandler(cluster, client, listener, decisions, within)
-        self._serving = ServingCsrHandler(cluster, client, listener, decisions, facts, within)
-        self._by_identity = IdentityCsrHandler(cluster, client, listener, decisions, self._serving)
+        self._decisions = decisions = CsrDecisions(cluster, client, handler)
+        self._first = BootstrapCsrHandler(cluster, client, handler, decisions, within)
+        self._serving = ServingCsrHandler(cluster, client, handler, decisions, facts, within)
+        self._by_identity = IdentityCsrHandler(cluster, client, handler, decisions, self._serving)
 
     async def listed(self, items: list[KubeObject]) -> None:
         await handle_each(items, lambda item: self.changed("ADDED", item))

@@ -163,12 +163,12 @@ class BootstrapExpectation:
     token_id: str
     group: str
 
-    def objections(self, request: CertificateRequest, asked: CsrContents) -> Iterator[str]:
+    def objections(self, request: CertificateRequest, csr: CsrContents) -> Iterator[str]:
         if request.user != BOOTSTRAP_USER_PREFIX + self.token_id:
             yield f"it comes from user {request.user!r} and not from the token that was made for node {self.node}"
         if self.group not in request.groups:
             yield f"the user who sent it is not in group {self.group}"
-        yield from client_objections(request, asked, self.node)
+        yield from client_objections(request, csr, self.node)
 
 
 @dataclass(frozen=True)
@@ -178,16 +178,16 @@ class IdentityExpectation:
     node: str
     identity: str
 
-    def objections(self, request: CertificateRequest, asked: CsrContents) -> Iterator[str]:
+    def objections(self, request: CertificateRequest, csr: CsrContents) -> Iterator[str]:
         if request.user != self.identity:
             yield f"it comes from user {request.user!r} and not from the identity of node {self.node}"
-        yield from client_objections(request, asked, self.node)
+        yield from client_objections(request, csr, self.node)
 
 
 class CsrExpectation(Protocol):
     """What a request must be like to be granted."""
 
-    def objections(self, request: CertificateRequest, asked: CsrContents) -> Iterator[str]: ...
+    def objections(self, request: CertificateRequest, csr: CsrContents) -> Iterator[str]: ...
 
 
 def check_csr(csr: dict[str, Any], expectation: CsrExpectation) -> CsrVerdict:
@@ -199,29 +199,29 @@ def check_csr(csr: dict[str, Any], expectation: CsrExpectation) -> CsrVerdict:
     return CsrVerdict(not why, why and f"{why[0].upper()}{why[1:]}.")
 
 
-def client_objections(request: CertificateRequest, asked: CsrContents, node: str) -> Iterator[str]:
+def client_objections(request: CertificateRequest, csr: CsrContents, node: str) -> Iterator[str]:
     """What holds for the one by which a node logs in."""
-    yield from common_objections(request, asked, node, CLIENT_SIGNER, "client auth")
-    if asked.dns_names or asked.addresses or asked.other_names:
+    yield from common_objections(request, csr, node, CLIENT_SIGNER, "client auth")
+    if csr.dns_names or csr.addresses or csr.other_names:
         yield "it asks for names and addresses, and the certificate by which a node logs in has none"
 
 
 def common_objections(
-    request: CertificateRequest, asked: CsrContents, node: str, signer: str, purpose: str
+    request: CertificateRequest, csr: CsrContents, node: str, signer: str, purpose: str
 ) -> Iterator[str]:
     """What holds for every certificate of a node."""
     if request.signer != signer:
         yield f"it is meant for signer {request.signer!r} and not for {signer}"
-    if asked.common_names != (NODE_USER_PREFIX + node,):
-        yield f"it asks to be {_listed(asked.common_names)}, and may only be {NODE_USER_PREFIX + node}"
-    if asked.organizations != (NODES_GROUP,):
-        yield f"it asks for group {_listed(asked.organizations)}, and may only have {NODES_GROUP}"
-    if asked.fields != 2:
+    if csr.common_names != (NODE_USER_PREFIX + node,):
+        yield f"it asks to be {_listed(csr.common_names)}, and may only be {NODE_USER_PREFIX + node}"
+    if csr.organizations != (NODES_GROUP,):
+        yield f"it asks for group {_listed(csr.organizations)}, and may only have {NODES_GROUP}"
+    if csr.fields != 2:
         yield "its subject says more than a name and a group"
-    if asked.extensions:
-        yield f"it asks for an extension ({asked.extensions[0]}), and a node needs none"
-    if asked.weakness:
-        yield asked.weakness
+    if csr.extensions:
+        yield f"it asks for an extension ({csr.extensions[0]}), and a node needs none"
+    if csr.weakness:
+        yield csr.weakness
     usages = sorted(set(request.usages) - {SOMETIMES})
     if usages != sorted((ALWAYS, purpose)):
         yield f"its usages are {_listed(request.usages)}, and should be {ALWAYS} and {purpose}"

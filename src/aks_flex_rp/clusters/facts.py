@@ -61,8 +61,8 @@ class FactOverrides:
     tenant_id: str = ""
 
 
-async def read_facts(client: KubeClient, given: FactOverrides | None = None) -> ClusterFacts:
-    given = given or FactOverrides()
+async def read_facts(client: KubeClient, overrides: FactOverrides | None = None) -> ClusterFacts:
+    overrides = overrides or FactOverrides()
     direct = await client.direct()
     version = (await client.get("/version")).get("gitVersion", "")
     managed = await client.managed_cluster() or {}
@@ -72,7 +72,7 @@ async def read_facts(client: KubeClient, given: FactOverrides | None = None) -> 
         "server_url": direct.server,
         "ca_cert_data": base64.b64encode((await _authorities(client, direct.authority)).encode()).decode(),
         **{name: value for name, value in azure.items() if name != "version" and value not in (None, "")},
-        **{name: value for name, value in asdict(given).items() if value},
+        **{name: value for name, value in asdict(overrides).items() if value},
     }
     if not found.get("dns_service_ip"):
         found["dns_service_ip"] = await _dns(client)

@@ -31,11 +31,11 @@ class NodeObserver(Protocol):
 
 class NodeController:
     def __init__(
-        self, cluster: str, client: KubeClient, listener: ClusterEventHandler, *onlookers: NodeObserver
+        self, cluster: str, client: KubeClient, handler: ClusterEventHandler, *onlookers: NodeObserver
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = listener
+        self._listener = handler
         self._onlookers = onlookers
         self._names: set[str] = set()
         self._known: dict[str, tuple[Any, ...]] = {}  # of every flex node, what was last told
@@ -132,11 +132,11 @@ log = logging.getLogger(__name__)
 
 class LostNodeCollector:
     def __init__(
-        self, cluster: str, client: KubeClient, listener: ClusterEventHandler, gone_after: float = LOST_AFTER_SECONDS
+        self, cluster: str, client: KubeClient, handler: ClusterEventHandler, gone_after: float = LOST_AFTER_SECONDS
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = listener
+        self._listener = handler
         self._gone_after = gone_after
         self._not_ready: set[str] = set()
 

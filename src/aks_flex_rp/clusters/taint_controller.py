@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 class TaintController:
     """Of one cluster. It is told of Nodes by the watch, and of what is wanted by the store."""
 
-    def __init__(self, cluster: str, client: KubeClient, listener: ClusterEventHandler) -> None:
+    def __init__(self, cluster: str, client: KubeClient, handler: ClusterEventHandler) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = listener
+        self._listener = handler
         self._seen: dict[str, tuple[str, str | None]] = {}  # of every flex node, which Node it is and its mark
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()

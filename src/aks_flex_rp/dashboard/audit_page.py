@@ -119,19 +119,19 @@ class AuditPage:
     pages: PageRenderer
     scopes: DashboardScopes
 
-    async def show(self, visit: PageRequest) -> Response:
-        if not _everything(visit) and not await self.scopes.clusters(visit.caller, Operation.AUDIT):
-            return self.pages.show("audit_nowhere", visit)
-        clusters, where, wanted = await self._let_in(visit)
+    async def show(self, page_request: PageRequest) -> Response:
+        if not _everything(page_request) and not await self.scopes.clusters(page_request.caller, Operation.AUDIT):
+            return self.pages.show("audit_nowhere", page_request)
+        clusters, where, wanted = await self._let_in(page_request)
         found = await audit_query.audit_slice(self.scopes.authorizer.context.store, wanted, SIZE, MOST_LOOKED)
-        kept = {name: visit.query[name] for name in FILTERS if visit.query.get(name)}
+        kept = {name: page_request.query[name] for name in FILTERS if page_request.query.get(name)}
         return self.pages.show(
             "audit",
-            visit,
+            page_request,
             clusters=clusters,
-            everything=_everything(visit),
+            everything=_everything(page_request),
             where=where,
-            query={name: visit.query.get(name, "") for name in FILTERS},
+            query={name: page_request.query.get(name, "") for name in FILTERS},
             filtered=bool(set(kept) - {"cluster"}),
             rows=[audit_row(event, clusters) for event in found.events],
             older=_link("/ui/audit", {**kept, "before": found.next}) if found.next else "",
@@ -144,39 +144,39 @@ class AuditPage:
             most_looked=MOST_LOOKED,
         )
 
-    async def export_csv(self, visit: PageRequest) -> Response:
-        return await self._export(visit, as_csv, "csv", "text/csv; charset=utf-8")
+    async def export_csv(self, page_request: PageRequest) -> Response:
+        return await self._export(page_request, as_csv, "csv", "text/csv; charset=utf-8")
 
-    async def export_json(self, visit: PageRequest) -> Response:
-        return await self._export(visit, as_json, "json", "application/json; charset=utf-8")
+    async def export_json(self, page_request: PageRequest) -> Response:
+        return await self._export(page_request, as_json, "json", "application/json; charset=utf-8")
 
-    async def _export(self, visit: PageRequest, file: File, suffix: str, kind: str) -> Response:
+    async def _export(self, page_request: PageRequest, file: File, suffix: str, kind: str) -> Response:
         """Written as it is read: no more than a batch of it is ever in memory."""
-        _, _, wanted = await self._let_in(visit)
+        _, _, wanted = await self._let_in(page_request)
         now = format_seconds(self.scopes.authorizer.context.now()).replace(":", "")
         headers = {**self.pages.headers, "Content-Disposition": f'attachment; filename="audit-{now}.{suffix}"'}
         return StreamingResponse(file(self._fitting(wanted)), 200, headers, media_type=kind)
 
-    async def _fitting(self, wanted: AuditQuery) -> AsyncIterator[list[AuditEvent]]:
-        async for batch in audit_query.search_batches(self.scopes.authorizer.context.store, wanted, MOST_EXPORTED):
-            yield [each for each in batch if wanted.fits(each)]
+    async def _fitting(self, query: AuditQuery) -> AsyncIterator[list[AuditEvent]]:
+        async for batch in audit_query.search_batches(self.scopes.authorizer.context.store, query, MOST_EXPORTED):
+            yield [each for each in batch if query.fits(each)]
 
-    async def _let_in(self, visit: PageRequest) -> tuple[Sequence[ShownCluster], AuditScope, AuditQuery]:
+    async def _let_in(self, page_request: PageRequest) -> tuple[Sequence[ShownCluster], AuditScope, AuditQuery]:
         """As in the API: the admin key sees everything, others one cluster at a time, where they may."""
         doors = self.scopes.authorizer
-        if wait := doors.retry_after(visit.caller, None, "read"):
+        if wait := doors.retry_after(page_request.caller, None, "read"):
             raise errors.too_many_requests(wait)
-        clusters = await self.scopes.clusters(visit.caller, Operation.AUDIT)
-        where = parse_scope(visit.query)
-        if where.cluster is None and not _everything(visit):
+        clusters = await self.scopes.clusters(page_request.caller, Operation.AUDIT)
+        where = parse_scope(page_request.query)
+        if where.cluster is None and not _everything(page_request):
             if where.other or not clusters:
-                raise errors.forbidden(visit.caller, azure_action(Operation.AUDIT), where.other or "/")
+                raise errors.forbidden(page_request.caller, azure_action(Operation.AUDIT), where.other or "/")
             where = AuditScope(clusters[0].id, where.node)
         if where.cluster:
             known = await doors.context.clusters.find(where.cluster.key) is not None
-            if not await doors.roles.allows(visit.caller, Operation.AUDIT, where.cluster, ask=known):
-                raise errors.forbidden(visit.caller, azure_action(Operation.AUDIT), where.resource)
-        return clusters, where, parse_query(visit.query, where)
+            if not await doors.roles.allows(page_request.caller, Operation.AUDIT, where.cluster, ask=known):
+                raise errors.forbidden(page_request.caller, azure_action(Operation.AUDIT), where.resource)
+        return clusters, where, parse_query(page_request.query, where)
 
 
 def audit_row(event: AuditEvent, clusters: Sequence[ShownCluster]) -> AuditRow:
@@ -191,8 +191,8 @@ def audit_row(event: AuditEvent, clusters: Sequence[ShownCluster]) -> AuditRow:
     return AuditRow(event, words, name, "")
 
 
-def _everything(visit: PageRequest) -> bool:
-    return visit.caller.kind is CallerKind.KEY
+def _everything(page_request: PageRequest) -> bool:
+    return page_request.caller.kind is CallerKind.KEY
 
 
 def _link(path: str, query: Mapping[str, Any]) -> str:

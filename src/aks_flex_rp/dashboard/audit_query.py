@@ -98,17 +98,17 @@ def day(text: str) -> float:
         return 0.0
 
 
-async def search_batches(store: Store, wanted: AuditQuery, most: int) -> AsyncIterator[list[AuditEvent]]:
+async def search_batches(store: Store, query: AuditQuery, most: int) -> AsyncIterator[list[AuditEvent]]:
     """Batch by batch, what fits and what does not, until `most` were looked at or there are no more."""
-    before, looked = wanted.before, 0
+    before, looked = query.before, 0
     while looked < most:
         limit = min(BATCH, most - looked)
         found = await store.audit(
-            resource=wanted.resource, who=wanted.who, what=wanted.what, before=before, limit=limit
+            resource=query.resource, caller=query.who, what=query.what, before=before, limit=limit
         )
         if found:
             yield list(found)
-        if len(found) < limit or found[-1].at < wanted.since - CLOCKS:
+        if len(found) < limit or found[-1].at < query.since - CLOCKS:
             return
         looked, before = looked + len(found), found[-1].sequence
 
@@ -122,11 +122,11 @@ class AuditSlice:
     cut: bool = False  # looking was ended before the page was full
 
 
-async def audit_slice(store: Store, wanted: AuditQuery, size: int, most: int) -> AuditSlice:
+async def audit_slice(store: Store, query: AuditQuery, size: int, most: int) -> AuditSlice:
     found: list[AuditEvent] = []
     looked, last = 0, 0
-    async for batch in search_batches(store, wanted, most):
-        found += [each for each in batch if wanted.fits(each)]
+    async for batch in search_batches(store, query, most):
+        found += [each for each in batch if query.fits(each)]
         looked, last = looked + len(batch), batch[-1].sequence
         if len(found) > size:
             return AuditSlice(tuple(found[:size]), found[size - 1].sequence)

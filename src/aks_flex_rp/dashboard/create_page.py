@@ -64,41 +64,47 @@ class CreatePage:
     arm: ArmRoutes
     handing: ConfigUrlCookie
 
-    async def show(self, visit: PageRequest) -> Response:
-        clusters = await self.scopes.clusters(visit.caller, Operation.WRITE)
-        asked = visit.query.get("cluster", "").lower()
+    async def show(self, page_request: PageRequest) -> Response:
+        clusters = await self.scopes.clusters(page_request.caller, Operation.WRITE)
+        asked = page_request.query.get("cluster", "").lower()
         chosen = asked or (clusters[0].id.key if len(clusters) == 1 else "")
-        begun = NodeDraft({**DEFAULTS, "cluster": chosen, "name": visit.query.get("name", "")[:63]})
-        return await self._page(visit, clusters, WizardForm(begun))
+        begun = NodeDraft({**DEFAULTS, "cluster": chosen, "name": page_request.query.get("name", "")[:63]})
+        return await self._page(page_request, clusters, WizardForm(begun))
 
-    async def take(self, visit: PageRequest) -> Response:
+    async def take(self, page_request: PageRequest) -> Response:
         """A step that was filled in, and where to go from it."""
-        clusters = await self.scopes.clusters(visit.caller, Operation.WRITE)
-        found, step, to = parse_draft(visit.form), _step(visit.form.get("step", "")), visit.form.get("to", "")
-        await self._refuse_strangers(visit, clusters, found)
+        clusters = await self.scopes.clusters(page_request.caller, Operation.WRITE)
+        found, step, to = (
+            parse_draft(page_request.form),
+            _step(page_request.form.get("step", "")),
+            page_request.form.get("to", ""),
+        )
+        await self._refuse_strangers(page_request, clusters, found)
         if to == "create" and step == REVIEW:
-            return await self._create(visit, clusters, found)
+            return await self._create(page_request, clusters, found)
         if (form := navigate(found, step, to)) is None:
-            form = await self._judged(visit, clusters, found, step)
-        return await self._page(visit, clusters, form)
+            form = await self._judged(page_request, clusters, found, step)
+        return await self._page(page_request, clusters, form)
 
-    async def _refuse_strangers(self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft) -> None:
+    async def _refuse_strangers(
+        self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
+    ) -> None:
         """Who names a cluster that the form did not offer is told so as by the API, and noted in the audit."""
         asked = parse_cluster_id(found["cluster"])
         if asked and asked.key not in {each.id.key for each in clusters}:
-            await self.scopes.new_node(visit, asked, found["name"] or "new")
+            await self.scopes.new_node(page_request, asked, found["name"] or "new")
 
     async def _judged(
-        self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
+        self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
     ) -> WizardForm:
         """The next step; or the first one with something wrong, which may be an earlier one."""
-        troubles = await self._troubles(visit, clusters, found)
+        troubles = await self._troubles(page_request, clusters, found)
         return first_invalid_step(found, [each for each in troubles if each.step <= step]) or WizardForm(
             found, min(step + 1, REVIEW)
         )
 
     async def _troubles(
-        self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
+        self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
     ) -> list[DraftError]:
         """The secret is not there yet, and not missed."""
         troubles = form_errors(found, {each.id.key for each in clusters})
@@ -106,7 +112,7 @@ class CreatePage:
             return troubles
         chosen = next(each for each in clusters if each.id.key == found["cluster"])
         try:
-            _, known, _ = await self.scopes.new_node(visit, chosen.id, found["name"])
+            _, known, _ = await self.scopes.new_node(page_request, chosen.id, found["name"])
         except ArmError as error:
             if error.status != 404:
                 raise
@@ -121,9 +127,9 @@ class CreatePage:
         ]
         return [*troubles, *judged]
 
-    async def _is_there(self, known: ClusterInfo, name: str) -> bool:
+    async def _is_there(self, cluster: ClusterInfo, name: str) -> bool:
         try:
-            await self.arm.queries.get(known, name)
+            await self.arm.queries.get(cluster, name)
         except ArmError as error:
             if error.status != 404:
                 raise
@@ -148,21 +154,23 @@ class CreatePage:
             self.handing.give(answer, visit, chosen.id.node(written.node.name), written.url)
         return answer
 
-    async def _write(self, visit: PageRequest, chosen: ShownCluster, found: NodeDraft) -> WriteResult:
-        where, known, request = await self.scopes.new_node(visit, chosen.id, found["name"])
-        request = replace(request, may_see_secrets=await self.arm.authorizer.may_see_secrets(visit.caller, where))
-        body = found.body(visit.form.get(SECRET, "").strip())
+    async def _write(self, page_request: PageRequest, chosen: ShownCluster, found: NodeDraft) -> WriteResult:
+        where, known, request = await self.scopes.new_node(page_request, chosen.id, found["name"])
+        request = replace(
+            request, may_see_secrets=await self.arm.authorizer.may_see_secrets(page_request.caller, where)
+        )
+        body = found.body(page_request.form.get(SECRET, "").strip())
         return await self.arm.commands.put(known, where.node, body, ONLY_NEW, request, url=True)
 
-    async def _page(self, visit: PageRequest, clusters: Sequence[ShownCluster], form: WizardForm) -> Response:
+    async def _page(self, page_request: PageRequest, clusters: Sequence[ShownCluster], form: WizardForm) -> Response:
         if not clusters:
-            some = bool(await self.scopes.clusters(visit.caller))
-            return self.pages.show("create_nowhere", visit, some=some)
+            some = bool(await self.scopes.clusters(page_request.caller))
+            return self.pages.show("create_nowhere", page_request, some=some)
         chosen = next((each for each in clusters if each.id.key == form.draft["cluster"]), None)
         known = await self.arm.authorizer.context.clusters.find(chosen.id.key) if chosen else None
         return self.pages.show(
             "create",
-            visit,
+            page_request,
             status=form.status,
             form=form,
             draft=form.draft,
@@ -174,9 +182,9 @@ class CreatePage:
         )
 
 
-def wizard_options(found: NodeDraft, known: ClusterInfo | None) -> dict[str, Any]:
+def wizard_options(found: NodeDraft, cluster: ClusterInfo | None) -> dict[str, Any]:
     """What there is to choose from, in this cluster."""
-    version = known.facts.version if known else ""
+    version = cluster.facts.version if cluster else ""
     chosen = found["kubernetes"].removeprefix("v") or version
     server = versions.parse_version(version)
     return {
@@ -184,7 +192,7 @@ def wizard_options(found: NodeDraft, known: ClusterInfo | None) -> dict[str, Any
         "oldest": f"{server.major}.{server.minor - versions.MAX_KUBELET_SKEW}" if server else "",
         "tested": versions.TESTED_COMPONENTS,
         "goes_with": versions.tested_components(chosen),
-        "entra": known is None or known.facts.aad is not False,
+        "entra": cluster is None or cluster.facts.aad is not False,
         "cell_name": node_draft.cell,
         "effects": node_draft.EFFECTS,
         "components": node_draft.COMPONENTS,
@@ -192,10 +200,10 @@ def wizard_options(found: NodeDraft, known: ClusterInfo | None) -> dict[str, Any
     }
 
 
-def validate_draft(found: NodeDraft, known: ClusterInfo) -> list[Problem]:
+def validate_draft(found: NodeDraft, cluster: ClusterInfo) -> list[Problem]:
     """As the API will when it is sent."""
-    around = ValidationContext(known.facts.version, known.facts.aad, reserved_ranges=known.facts.taken)
-    judged = bodies.validate_body(found.body(), found["name"], around)
+    context = ValidationContext(cluster.facts.version, cluster.facts.aad, reserved_ranges=cluster.facts.taken)
+    judged = bodies.validate_body(found.body(), found["name"], context)
     return judged if isinstance(judged, list) else []
 
 
@@ -215,12 +223,12 @@ def navigate(found: NodeDraft, step: int, to: str) -> WizardForm | None:
     return None
 
 
-def first_invalid_step(found: NodeDraft, troubles: Sequence[DraftError], status: int = 400) -> WizardForm | None:
+def first_invalid_step(found: NodeDraft, form_errors: Sequence[DraftError], status: int = 400) -> WizardForm | None:
     """The first step that has something wrong, with all that is wrong there."""
-    if not troubles:
+    if not form_errors:
         return None
-    first = min(each.step for each in troubles)
-    return WizardForm(found, first, [each for each in troubles if each.step == first], status=status)
+    first = min(each.step for each in form_errors)
+    return WizardForm(found, first, [each for each in form_errors if each.step == first], status=status)
 
 
 def rejected_form(found: NodeDraft, error: ArmError) -> WizardForm:
@@ -230,8 +238,8 @@ def rejected_form(found: NodeDraft, error: ArmError) -> WizardForm:
     problems = [Problem(each.target, each.message) for each in error.details] or [
         Problem(error.target, error.message)
     ]
-    troubles = locate_draft_errors(found, problems)
-    return first_invalid_step(found, troubles, error.status) or WizardForm(found, REVIEW, status=error.status)
+    form_errors = locate_draft_errors(found, problems)
+    return first_invalid_step(found, form_errors, error.status) or WizardForm(found, REVIEW, status=error.status)
 
 
 def name_taken(found: NodeDraft) -> DraftError:

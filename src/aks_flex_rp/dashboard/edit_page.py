@@ -72,10 +72,10 @@ class EditPage:
     reading: NodeQueries
     writing: NodeCommands
 
-    async def ask(self, visit: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(visit, Operation.WRITE)
+    async def ask(self, page_request: PageRequest) -> Response:
+        where, known, _ = await self.scopes.node(page_request, Operation.WRITE)
         node, _ = await self.reading.get(known, where.node)
-        return self._form(visit, known, node, EditSheet(edit_form.form_fields(node.properties)))
+        return self._form(page_request, known, node, EditSheet(edit_form.form_fields(node.properties)))
 
     async def save(self, visit: PageRequest) -> Response:
         where, known, request = await self.scopes.node(visit, Operation.WRITE)
@@ -97,48 +97,59 @@ class EditPage:
     async def _write(
         self,
         visit: PageRequest,
-        known: ClusterInfo,
+        cluster: ClusterInfo,
         node: Node,
         sheet: EditSheet,
         wanted: Document,
         request: RequestContext,
     ) -> Response:
-        guard = Preconditions(if_match=node.etag, allow_downgrade=sheet.downgrade)
+        preconditions = Preconditions(if_match=node.etag, allow_downgrade=sheet.downgrade)
         try:
-            await self.writing.put(known, node.name, {"properties": wanted}, guard, request, url=False)
+            await self.writing.put(cluster, node.name, {"properties": wanted}, preconditions, request, url=False)
         except ArmError as error:
             if error.status == 412:  # in the very moment between
-                now, _ = await self.reading.get(known, node.name)
-                return self._raced(visit, known, now, sheet, wanted, node.properties)
+                now, _ = await self.reading.get(cluster, node.name)
+                return self._raced(visit, cluster, now, sheet, wanted, node.properties)
             if error.status != 400:
                 raise
             wrong = edit_form.locate_errors(_problems(error), visit.form.get("taints", ""))
-            return self._form(visit, known, node, replace(sheet, wrong=tuple(wrong)), node.properties)
-        return page_request.redirect(ShownCluster(known.id, 0, "").node(node.name))
+            return self._form(visit, cluster, node, replace(sheet, wrong=tuple(wrong)), node.properties)
+        return page_request.redirect(ShownCluster(cluster.id, 0, "").node(node.name))
 
     def _raced(
-        self, visit: PageRequest, known: ClusterInfo, node: Node, sheet: EditSheet, wanted: Document, opened: Document
+        self,
+        page_request: PageRequest,
+        cluster: ClusterInfo,
+        node: Node,
+        sheet: EditSheet,
+        wanted: Document,
+        opened: Document,
     ) -> Response:
         """Both changes together, to be looked at: nothing is written before the person has seen the other's."""
         plain = document_diff.apply_values(wanted, {(*PRINCIPAL, "clientSecret"): None})
         both = merge_changes(opened, plain, node.properties)
         shown = replace(sheet, values=edit_form.form_fields(both.properties), theirs=both.theirs)
-        return self._form(visit, known, node, shown)
+        return self._form(page_request, cluster, node, shown)
 
     def _form(
-        self, visit: PageRequest, known: ClusterInfo, node: Node, sheet: EditSheet, opened: Document | None = None
+        self,
+        page_request: PageRequest,
+        cluster: ClusterInfo,
+        node: Node,
+        sheet: EditSheet,
+        opened: Document | None = None,
     ) -> Response:
         """`opened` is what the person saw at first, while that is not what there is now."""
-        etag = node.etag if opened is None else visit.form.get("etag", "")
+        etag = node.etag if opened is None else page_request.form.get("etag", "")
         status = 409 if sheet.theirs is not None else 400 if sheet.wrong else 200
         return self.pages.show(
             "edit",
-            visit,
+            page_request,
             status=status,
             node=node,
-            here_is=ShownCluster(known.id, 0, "").node(node.name),
-            cluster=known.id,
-            cluster_version=known.facts.version,
+            here_is=ShownCluster(cluster.id, 0, "").node(node.name),
+            cluster=cluster.id,
+            cluster_version=cluster.facts.version,
             sheet=sheet,
             values=sheet.values,
             etag=etag,

@@ -54,24 +54,24 @@ class FleetPage:
     scopes: DashboardScopes
     counting: FleetCounter
 
-    async def show(self, visit: PageRequest) -> Response:
-        if wait := self.scopes.authorizer.retry_after(visit.caller, None, "read"):
+    async def show(self, page_request: PageRequest) -> Response:
+        if wait := self.scopes.authorizer.retry_after(page_request.caller, None, "read"):
             raise errors.too_many_requests(wait)
-        clusters = await self.scopes.clusters(visit.caller)
-        asked = parse_fleet_query(visit.query, clusters)
+        clusters = await self.scopes.clusters(page_request.caller)
+        query = parse_fleet_query(page_request.query, clusters)
         now = self.scopes.authorizer.context.now()
-        counts = _of(await self.counting.counts(), asked.places)
-        entries = await self.scopes.authorizer.context.store.fleet(asked, now) if asked.places else ()
-        total = asked.offset + len(entries)
-        if len(entries) == PAGE or (asked.offset and not entries):  # else these are the last ones
-            total = await self.counting.length(replace(asked, sort="name", descending=False, offset=0, limit=1))
-        page = asked.offset // PAGE + 1
+        counts = _of(await self.counting.counts(), query.places)
+        entries = await self.scopes.authorizer.context.store.fleet(query, now) if query.places else ()
+        total = query.offset + len(entries)
+        if len(entries) == PAGE or (query.offset and not entries):  # else these are the last ones
+            total = await self.counting.length(replace(query, sort="name", descending=False, offset=0, limit=1))
+        page = query.offset // PAGE + 1
         return self.pages.show(
             "fleet",
-            visit,
+            page_request,
             clusters=clusters,
             by_place={each.place: each for each in clusters},
-            asked=asked,
+            asked=query,
             entries=entries,
             total=total,
             page=page,
@@ -82,7 +82,7 @@ class FleetPage:
             behind=_sum(counts, behind=True),
             trouble=_sum(counts, trouble=True),
             words=STATE_LABELS,
-            link=FleetLinks(visit.query),
+            link=FleetLinks(page_request.query),
         )
 
 
@@ -203,14 +203,14 @@ class FleetCounter:
         finally:
             self._asking = None
 
-    async def length(self, asked: FleetQuery) -> int:
+    async def length(self, query: FleetQuery) -> int:
         """Of the list without regard to its order and part."""
-        known = self._lengths.get(asked)
+        known = self._lengths.get(query)
         began = self._clock()
         if known and began - known[0] < FRESH_SECONDS:
             return known[1]
-        found = await self._store.count_fleet(asked, self._now())
+        found = await self._store.count_fleet(query, self._now())
         if len(self._lengths) >= MAX_CACHED_LENGTHS:
             self._lengths.clear()
-        self._lengths[asked] = (began, found)
+        self._lengths[query] = (began, found)
         return found

@@ -126,19 +126,19 @@ class ConfigUrlCookie:
         sealed = self.sealer.seal(told, _context(visit, node))
         page_request.set_cookie(answer, CONFIG_URL_COOKIE, base64.urlsafe_b64encode(sealed).decode(), COOKIE_SECONDS)
 
-    def take(self, visit: PageRequest, node: str) -> ConfigUrl | None:
+    def take(self, page_request: PageRequest, node: str) -> ConfigUrl | None:
         try:
             sealed = base64.b64decode(
-                visit.incoming.cookies.get(CONFIG_URL_COOKIE, ""), altchars=b"-_", validate=True
+                page_request.incoming.cookies.get(CONFIG_URL_COOKIE, ""), altchars=b"-_", validate=True
             )
-            url, expires, until = json.loads(self.sealer.open(sealed, _context(visit, node)))
+            url, expires, until = json.loads(self.sealer.open(sealed, _context(page_request, node)))
         except (binascii.Error, ValueError, ConfigError):
             return None
         return ConfigUrl(url, expires) if until > self.clock() else None
 
 
-def _context(visit: PageRequest, node: str) -> str:
-    session = hashlib.sha256(visit.session.secret.encode()).hexdigest()
+def _context(page_request: PageRequest, node: str) -> str:
+    session = hashlib.sha256(page_request.session.secret.encode()).hexdigest()
     return f"config URL of {node.lower()} for {session}"
 
 
@@ -155,7 +155,7 @@ class JoinPage:
         node, shown = await self.reading.get(known, where.node)
         made = self.handing.take(visit, shown["id"]) if visit.shown is None else None
         status = shown["properties"]["status"]
-        way = join_steps(node, status, await self._events(visit, known, shown["id"], status))
+        steps = join_steps(node, status, await self._events(visit, known, shown["id"], status))
         page = self.pages.show(
             "created",
             visit,
@@ -164,9 +164,9 @@ class JoinPage:
             above=visit.incoming.url.path.removesuffix("/joining"),
             command=join_command(made) if made else "",
             expires=made.expires if made else 0.0,
-            steps=way,
-            ready=way[-1].progress == "done",
-            remedy=join_remedy(way),
+            steps=steps,
+            ready=steps[-1].progress == "done",
+            remedy=join_remedy(steps),
             may_renew=await self.scopes.may(visit, Operation.REGENERATE_TOKEN, known.id),
         )
         if made:
@@ -174,17 +174,19 @@ class JoinPage:
         return page
 
     async def _events(
-        self, visit: PageRequest, known: ClusterInfo, node: str, status: Mapping[str, Any]
+        self, page_request: PageRequest, cluster: ClusterInfo, node: str, status: Mapping[str, Any]
     ) -> Sequence[AuditEvent]:
         """They tell how far one that failed had come."""
-        if status["joinState"] != JoinPhase.FAILED or not await self.scopes.may(visit, Operation.AUDIT, known.id):
+        if status["joinState"] != JoinPhase.FAILED or not await self.scopes.may(
+            page_request, Operation.AUDIT, cluster.id
+        ):
             return ()
         return await self.scopes.authorizer.context.store.audit(resource=node, limit=EVENTS)
 
 
-def join_remedy(way: Sequence[JoinStep]) -> str:
+def join_remedy(steps: Sequence[JoinStep]) -> str:
     """What helps, by where it stopped."""
-    stopped = next((each.name for each in way if each.progress == "failed"), "")
+    stopped = next((each.name for each in steps if each.progress == "failed"), "")
     if not stopped:
         return ""
     return NEW_COMMAND_HINT if stopped == JoinPhase.CONFIG_FETCHED else RERUN_HINT

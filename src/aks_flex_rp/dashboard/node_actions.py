@@ -36,10 +36,10 @@ class TokenPage:
     granting: AccessGrants
     handing: ConfigUrlCookie
 
-    async def ask(self, visit: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(visit, Operation.REGENERATE_TOKEN)
+    async def ask(self, page_request: PageRequest) -> Response:
+        where, known, _ = await self.scopes.node(page_request, Operation.REGENERATE_TOKEN)
         node, _ = await self.reading.get(known, where.node)
-        return self._form(visit, known, node)
+        return self._form(page_request, known, node)
 
     async def renew(self, visit: PageRequest) -> Response:
         where, known, request = await self.scopes.node(visit, Operation.REGENERATE_TOKEN)
@@ -56,14 +56,14 @@ class TokenPage:
             self.handing.give(answer, visit, known.id.node(node.name), written.url)
         return answer
 
-    def _form(self, visit: PageRequest, known: ClusterInfo, node: Node, status: int = 200) -> Response:
+    def _form(self, page_request: PageRequest, cluster: ClusterInfo, node: Node, status: int = 200) -> Response:
         return self.pages.show(
             "token",
-            visit,
+            page_request,
             status=status,
             node=node,
-            cluster=known.id,
-            here_is=ShownCluster(known.id, 0, "").node(node.name),
+            cluster=cluster.id,
+            here_is=ShownCluster(cluster.id, 0, "").node(node.name),
             joined=node.join.is_joined,
             expires=node.join.url_expires or 0.0,
             hours=round(self.scopes.authorizer.context.token_seconds / 3600),
@@ -78,10 +78,10 @@ class DeletePage:
     reading: NodeQueries
     writing: NodeCommands
 
-    async def ask(self, visit: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(visit, Operation.DELETE)
+    async def ask(self, page_request: PageRequest) -> Response:
+        where, known, _ = await self.scopes.node(page_request, Operation.DELETE)
         node, shown = await self.reading.get(known, where.node)
-        return self._form(visit, known, node, condition_text.state_of(shown["properties"]["status"]))
+        return self._form(page_request, known, node, condition_text.state_of(shown["properties"]["status"]))
 
     async def remove(self, visit: PageRequest) -> Response:
         where, known, request = await self.scopes.node(visit, Operation.DELETE)
@@ -102,8 +102,8 @@ class DeletePage:
 
     def _form(
         self,
-        visit: PageRequest,
-        known: ClusterInfo,
+        page_request: PageRequest,
+        cluster: ClusterInfo,
         node: Node,
         state: FleetState,
         status: int = 200,
@@ -113,16 +113,16 @@ class DeletePage:
     ) -> Response:
         return self.pages.show(
             "delete",
-            visit,
+            page_request,
             status=status,
             node=node,
-            cluster=known.id,
-            here_is=ShownCluster(known.id, 0, "").node(node.name),
+            cluster=cluster.id,
+            here_is=ShownCluster(cluster.id, 0, "").node(node.name),
             leaves=unbootstraps_on_delete(node.properties),
             monitored=bool(node.properties.get("continuousMonitoring")),
             joined=node.join.is_joined,
             silent=state is FleetState.SILENT,
-            typed=visit.form.get("name", "") if wrong else "",
+            typed=page_request.form.get("name", "") if wrong else "",
             wrong=wrong,
             raced=raced,
             system=system(node.system),

@@ -181,11 +181,11 @@ class DraftError:
 
 def locate_draft_errors(found: NodeDraft, problems: Iterable[Problem]) -> list[DraftError]:
     """What the API found wrong, where the person wrote it."""
-    troubles: list[DraftError] = []
+    form_errors: list[DraftError] = []
     for problem in problems:
-        place = _field(found, problem, {each.field for each in troubles})
-        troubles.append(DraftError(place, _plain(place, problem.message)))
-    return troubles
+        place = _field(found, problem, {each.field for each in form_errors})
+        form_errors.append(DraftError(place, _plain(place, problem.message)))
+    return form_errors
 
 
 def _field(found: NodeDraft, problem: Problem, taken: set[str]) -> str:

@@ -92,27 +92,27 @@ class NodeDetailPage:
     scopes: DashboardScopes
     reading: NodeQueries
 
-    async def show(self, visit: PageRequest) -> Response:
-        where, known, _ = await self.scopes.node(visit, Operation.READ)
-        may = {each for each in CHECKED_OPERATIONS if await self.scopes.may(visit, each, known.id)}
+    async def show(self, page_request: PageRequest) -> Response:
+        where, known, _ = await self.scopes.node(page_request, Operation.READ)
+        may = {each for each in CHECKED_OPERATIONS if await self.scopes.may(page_request, each, known.id)}
         events = await self._events(known.id.node(where.node), node_history.MAX_ENTRIES) if "audit" in may else ()
         try:
             node, shown = await self.reading.get(known, where.node)
         except ArmError as error:
             if error.status != 404 or not was_deleted(events):
                 raise
-            return self._gone(visit, known.id, where.node, events, may)
+            return self._gone(page_request, known.id, where.node, events, may)
         status = shown["properties"]["status"]
         compared = await self._comparison(node, status, shown["id"], events if "audit" in may else None)
-        way = join_steps(node, status, events)
+        steps = join_steps(node, status, events)
         return self.pages.show(
             "node",
-            visit,
+            page_request,
             called=node.name,
             cluster=known.id,
             here_is=ShownCluster(known.id, 0, known.id.name).node(node.name),
-            standing=condition_text.summarize(status, join_remedy(way)),
-            steps=way,
+            standing=condition_text.summarize(status, join_remedy(steps)),
+            steps=steps,
             comparison=compared,
             moments=node_history.node_history(events, status),
             may=may,
@@ -136,13 +136,18 @@ class NodeDetailPage:
         return ConfigComparison(str(node.version), has, at, lines, bool(found and found.renewed))
 
     def _gone(
-        self, visit: PageRequest, cluster: ClusterId, name: str, events: Sequence[AuditEvent], may: set[Operation]
+        self,
+        page_request: PageRequest,
+        cluster: ClusterId,
+        name: str,
+        events: Sequence[AuditEvent],
+        may: set[Operation],
     ) -> Response:
         """Whoever has just deleted it, or had its page open, is told what became of it."""
         deletion = next(filter(_is_deletion, events))
         return self.pages.show(
             "node",
-            visit,
+            page_request,
             node=None,
             called=name,
             id=cluster.node(name),

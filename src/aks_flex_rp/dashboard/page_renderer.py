@@ -35,18 +35,20 @@ class PageRenderer:
             f"form-action {targets}; frame-ancestors 'none'; base-uri 'none'"
         )
 
-    def show(self, name: str, visit: PageRequest | None = None, *, status: int = 200, **about: Any) -> Response:
+    def show(
+        self, name: str, page_request: PageRequest | None = None, *, status: int = 200, **about: Any
+    ) -> Response:
         """A page, or only its live part when a script asks for that and has not got it yet.
 
         The live part of `node.html` is `node.live.html`, which the page includes.
         """
-        about = {"visit": visit, "live": "", **about}
+        about = {"visit": page_request, "live": "", **about}
         live = f"{name}.live.html"
         if live in self._templates:
             part = self._environment.get_template(live).render(about)
             about["live"] = hashlib.sha256(part.encode()).hexdigest()[:24]
-            if visit and visit.shown is not None:
-                return self._live(part, about["live"], visit.shown)
+            if page_request and page_request.shown is not None:
+                return self._live(part, about["live"], page_request.shown)
         text = self._environment.get_template(f"{name}.html").render(about)
         return Response(text, status, self.headers, media_type="text/html; charset=utf-8")
 

@@ -58,27 +58,31 @@ class DashboardScopes:
             for each in allowed
         )
 
-    async def node(self, visit: PageRequest, operation: Operation) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
+    async def node(
+        self, page_request: PageRequest, operation: Operation
+    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
         """The node that the address names, once the caller is let in to do this with it."""
-        return await self._admit(visit, operation, visit.incoming.path_params)
+        return await self._admit(page_request, operation, page_request.incoming.path_params)
 
     async def new_node(
-        self, visit: PageRequest, cluster: ClusterId, name: str
+        self, page_request: PageRequest, cluster: ClusterId, name: str
     ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
         """One that may not be there yet."""
         parts = {"subscription": cluster.subscription, "group": cluster.group, "cluster": cluster.name, "node": name}
-        return await self._admit(visit, Operation.WRITE, parts)
+        return await self._admit(page_request, Operation.WRITE, parts)
 
     async def _admit(
-        self, visit: PageRequest, operation: Operation, parts: Mapping[str, str]
+        self, page_request: PageRequest, operation: Operation, parts: Mapping[str, str]
     ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
         cluster = ClusterId(parts["subscription"], parts["group"], parts["cluster"])
         where = parse_target(cluster.node(parts["node"]))
-        request = await self.authorizer.admit(operation, where, visit.caller, visit.request_id, visit.source)
+        request = await self.authorizer.admit(
+            operation, where, page_request.caller, page_request.request_id, page_request.source
+        )
         known = await self.authorizer.context.clusters.find(where.cluster.key)
         if known is None:
             raise errors.cluster_not_found(where.cluster)
         return where, known, request
 
-    async def may(self, visit: PageRequest, operation: Operation, cluster: ClusterId) -> bool:
-        return await self.authorizer.roles.allows(visit.caller, operation, cluster)
+    async def may(self, page_request: PageRequest, operation: Operation, cluster: ClusterId) -> bool:
+        return await self.authorizer.roles.allows(page_request.caller, operation, cluster)

@@ -252,6 +252,6 @@ class SignInPage:
         page_request.delete_cookie(answer, SESSION_COOKIE)
         return answer
 
-    async def _record(self, incoming: Incoming, who: str, outcome: AuditOutcome) -> None:
+    async def _record(self, incoming: Incoming, caller: str, outcome: AuditOutcome) -> None:
         source, request = http_messages.client_address(incoming), http_messages.new_request_id()
-        await self.store.record(AuditEvent(time.time(), who, AuditAction.SIGN_IN, "/", source, request, outcome))
+        await self.store.record(AuditEvent(time.time(), caller, AuditAction.SIGN_IN, "/", source, request, outcome))

@@ -86,9 +86,9 @@ class ClusterSync:
             properties, version, config_generator.config_versions(node.config)
         )
         downgrade = config_generator.allows_downgrade(node.config)
-        ways = self.context.endpoints_for(cluster)
+        endpoints = self.context.endpoints_for(cluster)
         config = config_generator.generate_config(
-            properties, cluster.id, cluster.facts, node.key, chosen, ways=ways, downgrade=downgrade
+            properties, cluster.id, cluster.facts, node.key, chosen, endpoints=endpoints, downgrade=downgrade
         )
         if config == node.config:
             return False

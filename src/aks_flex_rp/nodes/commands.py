@@ -127,7 +127,7 @@ class NodeCommands:
         cluster: ClusterInfo,
         name: str,
         body: dict[str, Any],
-        guard: Preconditions,
+        preconditions: Preconditions,
         request: RequestContext,
         *,
         url: bool,
@@ -136,8 +136,8 @@ class NodeCommands:
 
         async def write(node: Node | None) -> WriteResult:
             nonlocal conflict
-            guard.check(node, name)
-            wanted = self._validate(cluster, name, body, node, guard)
+            preconditions.check(node, name)
+            wanted = self._validate(cluster, name, body, node, preconditions)
             # A deleted node of that name rarely has this second's version. The store refuses that one, and a token
             # would have been made in vain.
             look, conflict = url or conflict, True
@@ -159,20 +159,20 @@ class NodeCommands:
             if node is None:
                 raise errors.node_not_found(cluster.id, name)
             kept = Properties.model_validate(node.properties)
-            wanted = validation.DesiredNode(kept, config_generator.allows_downgrade(node.config))
+            desired = validation.DesiredNode(kept, config_generator.allows_downgrade(node.config))
             options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN)
-            return await self._write(cluster, node.name, wanted, node, request, options=options)
+            return await self._write(cluster, node.name, desired, node, request, options=options)
 
         return await self._update(cluster, name, write)
 
     async def delete(
-        self, cluster: ClusterInfo, name: str, guard: Preconditions, request: RequestContext
+        self, cluster: ClusterInfo, name: str, preconditions: Preconditions, request: RequestContext
     ) -> dict[str, Any] | None:
         """What was ended; None when there was nothing."""
         shop, key = self.context, name.lower()
 
         async def delete(node: Node | None) -> Node | None:
-            guard.check(node, name)
+            preconditions.check(node, name)
             # First the URL, which harms nobody when the rest is not done: without the node, nobody would know of it.
             await shop.delivery.revoke(cluster.id.key, key)
             if node is None:
@@ -218,17 +218,17 @@ class NodeCommands:
         return done
 
     def _validate(
-        self, cluster: ClusterInfo, name: str, body: dict[str, Any], node: Node | None, guard: Preconditions
+        self, cluster: ClusterInfo, name: str, body: dict[str, Any], node: Node | None, preconditions: Preconditions
     ) -> DesiredNode:
-        around = ValidationContext(
+        context = ValidationContext(
             cluster.facts.version,
             cluster.facts.aad,
             reserved_ranges=cluster.facts.taken,
             current_versions=_versions(node) if node else None,
             stored_secret_client=_client(node),
-            allow_downgrade=guard.allow_downgrade,
+            allow_downgrade=preconditions.allow_downgrade,
         )
-        wanted = validation.validate_body(body, name, around)
+        wanted = validation.validate_body(body, name, context)
         if isinstance(wanted, list):
             raise errors.invalid_request(wanted)
         return wanted
@@ -237,7 +237,7 @@ class NodeCommands:
         self,
         cluster: ClusterInfo,
         name: str,
-        wanted: DesiredNode,
+        desired: DesiredNode,
         before: Node | None,
         request: RequestContext,
         *,
@@ -248,19 +248,19 @@ class NodeCommands:
         now = shop.now()
         version = max(int(now), (before.version if before else options.newest) + 1)
         expires = now + shop.token_seconds
-        if url and before and before.secrets and wanted.secret is None and not request.may_see_secrets:
+        if url and before and before.secrets and desired.secret is None and not request.may_see_secrets:
             raise errors.secret_not_visible(request.caller)
         if not url and before and before.join.url_expires:
             await shop.delivery.revoke(cluster.id.key, key)  # before it is forgotten that there is one
         token = None
-        if url and not wanted.properties.kubernetes_auth.by_identity:
+        if url and not desired.properties.kubernetes_auth.by_identity:
             token = await shop.clusters.mint(cluster.id.key, key, expires)
         join = before.join if before else JoinState()
         if url:
             join = join.begin_attempt(now, url_expires=expires, token=token.id if token else None)
         else:
             join = join.end_attempt(now)
-        node = self._node(cluster, name, wanted, before, version, join, request)
+        node = self._node(cluster, name, desired, before, version, join, request)
         node = join_rules.record_former_taints(node, before)
         node = join_rules.keep_access(node, before)
         document = cluster.id.node(name)
@@ -272,7 +272,7 @@ class NodeCommands:
             document,
             **detail,
             changed=told,
-            secretWritten=wanted.secret is not None,
+            secretWritten=desired.secret is not None,
         )
         try:
             await shop.store.put_node(node, before.etag if before else None, [event], retire=True)
@@ -301,24 +301,24 @@ class NodeCommands:
         self,
         cluster: ClusterInfo,
         name: str,
-        wanted: DesiredNode,
+        desired: DesiredNode,
         before: Node | None,
         version: int,
         join: JoinState,
         request: RequestContext,
     ) -> Node:
         shop, key = self.context, name.lower()
-        properties = wanted.properties
+        properties = desired.properties
         kept = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
         earlier = _versions(before) if before else None
         chosen = config_generator.effective_versions(properties, kept or cluster.facts.version, earlier)
         principal = properties.azure_auth.service_principal
         sealed = before.secrets if before and principal and not principal.certificate_on_machine else b""
-        if wanted.secret is not None:
-            sealed = shop.seal_secret(cluster.id.key, key, wanted.secret)
-        ways, downgrade = shop.endpoints_for(cluster), wanted.allow_downgrade or _is_going_back(before)
+        if desired.secret is not None:
+            sealed = shop.seal_secret(cluster.id.key, key, desired.secret)
+        ways, downgrade = shop.endpoints_for(cluster), desired.allow_downgrade or _is_going_back(before)
         config = config_generator.generate_config(
-            properties, cluster.id, cluster.facts, key, chosen, ways=ways, downgrade=downgrade
+            properties, cluster.id, cluster.facts, key, chosen, endpoints=ways, downgrade=downgrade
         )
         now = shop.now()
         return Node(
@@ -327,7 +327,7 @@ class NodeCommands:
             name=name,
             version=version,
             etag=f'"{version}"',
-            properties=wanted.document(),
+            properties=desired.document(),
             config=config,
             secrets=sealed,
             system=_system(before, request, now),

@@ -159,23 +159,23 @@ class NodeQueries:
         last_seen = max(node.last_seen, self.last_seen(node.cluster, node.key))
         return view.node_resource(replace(node, last_seen=last_seen), cluster.id, self.context.now(), whole=whole)
 
-    async def list(self, cluster: ClusterInfo, asked: ListQuery) -> tuple[list[dict[str, Any]], str | None]:
+    async def list(self, cluster: ClusterInfo, query: ListQuery) -> tuple[list[dict[str, Any]], str | None]:
         """A page, and where the next one begins."""
         found: list[dict[str, Any]] = []
-        after, looked_at = asked.after, 0
+        after, looked_at = query.after, 0
         while True:
-            limit = READ_BATCH if asked.comparisons else asked.top
+            limit = READ_BATCH if query.comparisons else query.top
             page = await self.context.store.nodes(cluster.id.key, after, limit)
             for node in page.nodes:
                 resource = self.resource(cluster, node, whole=False)
                 version = node.config["kubernetes"]["version"]
-                if all(comparison.matches(resource, version) for comparison in asked.comparisons):
-                    if len(found) == asked.top:
+                if all(comparison.matches(resource, version) for comparison in query.comparisons):
+                    if len(found) == query.top:
                         return found, skip_token(after)
                     found.append(resource)
                 after = node.key
             looked_at += len(page.nodes)
             if page.after is None:
                 return found, None
-            if looked_at >= MAX_SCANNED or not asked.comparisons:
+            if looked_at >= MAX_SCANNED or not query.comparisons:
                 return found, skip_token(page.after)

@@ -61,9 +61,11 @@ class RetryPolicy:
 class WebhookSender:
     """Of one receiver. `count` is told how tries ended, and how many."""
 
-    def __init__(self, hook: Webhook, store: OutboxProtocol, count: Count, pace: RetryPolicy | None = None) -> None:
-        self._hook, self._store, self._count, self._pace = hook, store, count, pace or RetryPolicy()
-        self._post = WebhookClient(hook)
+    def __init__(
+        self, webhook: Webhook, store: OutboxProtocol, count: Count, policy: RetryPolicy | None = None
+    ) -> None:
+        self._hook, self._store, self._count, self._pace = webhook, store, count, policy or RetryPolicy()
+        self._post = WebhookClient(webhook)
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT, "webhook")  # a slow receiver takes nobody else's
         self._failures = 0  # batches in a row of which nothing arrived
         self._not_before = 0.0
@@ -95,12 +97,12 @@ class WebhookSender:
         if self._gone:
             await self._drop()
 
-    async def _note(self, message: OutboxMessage, outcome: SendResult) -> None:
-        if outcome.verdict is SendVerdict.SENT:
+    async def _note(self, message: OutboxMessage, result: SendResult) -> None:
+        if result.verdict is SendVerdict.SENT:
             await self._store.message_sent(message)
             return
-        refused = outcome.verdict is SendVerdict.REFUSED
-        await self._store.message_failed(message, self._again(message, outcome), outcome.why, refused=refused)
+        refused = result.verdict is SendVerdict.REFUSED
+        await self._store.message_failed(message, self._again(message, result), result.why, refused=refused)
 
     def _judge(self, outcomes: list[SendResult]) -> None:
         """How the receiver is, by all that came of a batch."""
@@ -117,12 +119,12 @@ class WebhookSender:
         if self._failures == 1:
             log.warning("%s gets no messages now, and is tried again: %s", self._hook.title, outcomes[0].why)
 
-    def _again(self, message: OutboxMessage, outcome: SendResult) -> float:
-        if outcome.verdict is SendVerdict.REFUSED:
+    def _again(self, message: OutboxMessage, result: SendResult) -> float:
+        if result.verdict is SendVerdict.REFUSED:
             return time.time() + self._pace.pause(message.attempts, self._pace.refused_first)
         if self._failures:
             return self._not_before
-        return time.time() + max(outcome.wait, self._pace.pause(message.attempts, self._pace.first))
+        return time.time() + max(result.wait, self._pace.pause(message.attempts, self._pace.first))
 
     async def _drop(self) -> None:
         self._count("dropped", await self._store.drop_messages(self._hook.key))
@@ -208,13 +210,13 @@ class Notifier:
     def __init__(self, settings: NotificationSettings, store: Store, silent_after: float, count: Count) -> None:
         # It would write whole addresses: every one at debug, and that of a receiver with odd headers as a warning.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
-        hooks = load_webhooks(settings)
-        for hook in hooks:
+        webhooks = load_webhooks(settings)
+        for hook in webhooks:
             check_webhook(hook)
-        self.publisher = EventPublisher(hooks)
-        self._senders = {hook: WebhookSender(hook, store, count) for hook in hooks}
+        self.publisher = EventPublisher(webhooks)
+        self._senders = {hook: WebhookSender(hook, store, count) for hook in webhooks}
         self._silence = SilenceDetector(store, self.publisher, silent_after)
-        self._tidying = OutboxCleaner(store, hooks, settings.most_pending, count)
+        self._tidying = OutboxCleaner(store, webhooks, settings.most_pending, count)
 
     def tasks(self) -> Iterator[PeriodicTask]:
         """That of silence is done also when nobody is told: lists show it."""
@@ -228,16 +230,16 @@ class Notifier:
             sender.stop()
 
 
-def check_webhook(hook: Webhook) -> None:
+def check_webhook(webhook: Webhook) -> None:
     """What can be known to be wrong before the first message."""
-    webhook_client.read_secrets(hook.secret_file)
-    if hook.ca_file:
+    webhook_client.read_secrets(webhook.secret_file)
+    if webhook.ca_file:
         try:
-            ssl.create_default_context(cafile=hook.ca_file)
+            ssl.create_default_context(cafile=webhook.ca_file)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 "service-config-invalid",
-                f"{hook.ca_file}, which a webhook is to be trusted by, holds no certificates that can be read: "
+                f"{webhook.ca_file}, which a webhook is to be trusted by, holds no certificates that can be read: "
                 f"{error.strerror}.",
                 "Correct the settings of the service, or the file.",
             ) from error

@@ -87,13 +87,11 @@ class SendResult:
 class WebhookClient:
     """The way to one receiver; used by several threads at a time."""
 
-    def __init__(self, hook: Webhook, seconds: float = SECONDS) -> None:
-        self._hook = hook
-        authorities = str(hook.ca_file) if hook.ca_file else None
-        patience = Timeout(total=seconds)
-        self._pool = urllib3.PoolManager(
-            retries=False, timeout=patience, ca_certs=authorities, maxsize=MAX_CONCURRENT
-        )
+    def __init__(self, webhook: Webhook, seconds: float = SECONDS) -> None:
+        self._hook = webhook
+        authorities = str(webhook.ca_file) if webhook.ca_file else None
+        timeout = Timeout(total=seconds)
+        self._pool = urllib3.PoolManager(retries=False, timeout=timeout, ca_certs=authorities, maxsize=MAX_CONCURRENT)
 
     def send(self, message: str, body: str) -> SendResult:
         """Only the status counts: a receiver's words are nobody's to trust, to wait for, or to keep."""

@@ -99,14 +99,14 @@ def generate_config(
     node: str,
     chosen: Mapping[str, str],
     *,
-    ways: AgentEndpoints = NO_ENDPOINTS,
+    endpoints: AgentEndpoints = NO_ENDPOINTS,
     downgrade: bool = False,
 ) -> dict[str, Any]:
     """With `downgrade`, the node may go back to older versions."""
     settings = properties.node_config
     policy = settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else {}
     optional = {
-        "provider": ways.provider_config(properties, facts.tenant_id),
+        "provider": endpoints.provider_config(properties, facts.tenant_id),
         "agent": _agent(properties, chosen),
         "artifacts": settings.artifacts.model_dump(exclude_none=True) if settings.artifacts else None,
         "registryMirrors": settings.registry_mirrors,
@@ -115,7 +115,7 @@ def generate_config(
     }
     return {
         "continuousMonitoring": bool(properties.continuous_monitoring),
-        "azure": {**_azure(properties, cluster, facts, node), **_private_cloud(properties, ways)},
+        "azure": {**_azure(properties, cluster, facts, node), **_private_cloud(properties, endpoints)},
         "kubernetes": {"version": chosen["kubernetes"]},
         **{name: {"version": chosen[name]} for name in COMPONENTS},
         "node": _node(properties, facts, node),
@@ -147,11 +147,11 @@ def _agent(properties: Properties, chosen: Mapping[str, str]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _private_cloud(properties: Properties, ways: AgentEndpoints) -> dict[str, str]:
+def _private_cloud(properties: Properties, endpoints: AgentEndpoints) -> dict[str, str]:
     """For a node that has an identity there, or a VPN gateway, which a person who is logged in may make for it."""
     vpn = properties.node_config.vpn
     goes = properties.azure_auth.method != "none" or (vpn and vpn.enabled)
-    return ways.azure if goes else {}
+    return endpoints.azure if goes else {}
 
 
 def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts, node: str) -> dict[str, Any]:

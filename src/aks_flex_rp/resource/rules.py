@@ -46,17 +46,17 @@ class ValidationContext:
     allow_downgrade: bool = False  # the caller has said that older versions are meant
 
 
-def check_rules(properties: Properties, around: ValidationContext) -> list[Problem]:
+def check_rules(properties: Properties, context: ValidationContext) -> list[Problem]:
     return [
-        *_identity(properties, around),
-        *_joining(properties, around),
-        *_versions(properties, around),
+        *_identity(properties, context),
+        *_joining(properties, context),
+        *_versions(properties, context),
         *_node(properties.node_config),
-        *network_rules.check_network(properties.node_config, around.reserved_ranges),
+        *network_rules.check_network(properties.node_config, context.reserved_ranges),
     ]
 
 
-def _identity(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
+def _identity(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
     auth = properties.azure_auth
     blocks = dict(zip(METHODS, (auth.service_principal, auth.managed_identity, auth.arc), strict=True))
     for method, block in blocks.items():
@@ -72,14 +72,14 @@ def _identity(properties: Properties, around: ValidationContext) -> Iterator[Pro
             "A bootstrap token cannot poll.",
         )
     if auth.method == "servicePrincipal":
-        yield from _service_principal(properties, around)
+        yield from _service_principal(properties, context)
     if auth.arc:
         yield from _arc(auth.arc)
     if auth.method == "managedIdentity":
         yield from _known_identity(properties)
 
 
-def _service_principal(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
+def _service_principal(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
     principal = properties.azure_auth.service_principal
     if principal is None:
         yield Problem(json_path(*AUTH, "servicePrincipal"), "The method servicePrincipal needs these settings.")
@@ -97,10 +97,10 @@ def _service_principal(properties: Properties, around: ValidationContext) -> Ite
         yield problem("The secret is empty. Leave it out to keep the one written before.")
     elif secret is not None and (wrong := _unfit(secret)):
         yield problem(f"The secret {wrong}")
-    if principal.client_secret is None and principal.client_id.lower() != around.stored_secret_client:
+    if principal.client_secret is None and principal.client_id.lower() != context.stored_secret_client:
         why = (
             "the secret written before is another principal's"
-            if around.stored_secret_client
+            if context.stored_secret_client
             else "none was written before"
         )
         yield problem(
@@ -139,7 +139,7 @@ def _known_identity(properties: Properties) -> Iterator[Problem]:
         )
 
 
-def _joining(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
+def _joining(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
     join = properties.kubernetes_auth
 
     def problem(message: str) -> Problem:
@@ -154,21 +154,21 @@ def _joining(properties: Properties, around: ValidationContext) -> Iterator[Prob
         yield problem(f"The method {join.method} is one of the Azure identity, and useAzureAuth is false.")
     if properties.azure_auth.method == "none":
         yield problem("There is no Azure identity to join with: azureAuth.method is none.")
-    if around.accepts_entra is False:
+    if context.accepts_entra is False:
         yield problem("This cluster does not accept Entra ID. Use the method bootstrapToken.")
 
 
-def _versions(properties: Properties, around: ValidationContext) -> Iterator[Problem]:
+def _versions(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
     for name, text in properties.versions.model_dump(exclude_none=True).items():
-        place = json_path("properties", "versions", name)
+        location = json_path("properties", "versions", name)
         plain = text.removeprefix("v")
         if wrong := kubernetes.version(plain):
-            yield Problem(place, f"{quoted(text)} {wrong}")
+            yield Problem(location, f"{quoted(text)} {wrong}")
             continue
         if name == "kubernetes":
-            yield from _skew(place, plain, around.cluster_version)
-        if around.current_versions and not around.allow_downgrade:
-            yield from _downgrade(place, plain, around.current_versions.get(name, ""))
+            yield from _skew(location, plain, context.cluster_version)
+        if context.current_versions and not context.allow_downgrade:
+            yield from _downgrade(location, plain, context.current_versions.get(name, ""))
 
 
 def _skew(place: str, text: str, cluster: str) -> Iterator[Problem]:

@@ -58,7 +58,7 @@ def parse_body(body: bytes) -> dict[str, Any] | Problem:
     return _too_large(text, document) or document
 
 
-def validate_body(document: dict[str, Any], name: str, around: ValidationContext) -> DesiredNode | list[Problem]:
+def validate_body(document: dict[str, Any], name: str, context: ValidationContext) -> DesiredNode | list[Problem]:
     """Shape first; what has the right shape is judged by the rules even when its neighbour has not."""
     problems = list(_envelope(document, name))
     given = document.get("properties")
@@ -72,8 +72,8 @@ def validate_body(document: dict[str, Any], name: str, around: ValidationContext
     problems += wrong
     if properties is not None:
         told = {problem.target for problem in problems}
-        problems += [each for each in rules.check_rules(properties, around) if not _below(each.target, told)]
-    return problems or DesiredNode(properties or Properties(), around.allow_downgrade)
+        problems += [each for each in rules.check_rules(properties, context) if not _below(each.target, told)]
+    return problems or DesiredNode(properties or Properties(), context.allow_downgrade)
 
 
 def _below(target: str, told: set[str]) -> bool:

@@ -137,12 +137,12 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         cluster: str,
         key: str,
         status: Document,
-        moment: float,
+        timestamp: float,
         messages: Sequence[OutboxMessage] = (),
         before: Document | None = None,
     ) -> bool:
         follows = (
-            fleet.update_row(await self._cluster_number(cluster), key, status, moment),
+            fleet.update_row(await self._cluster_number(cluster), key, status, timestamp),
             *outbox.enqueue(messages),
         )
         said: Values = (cluster, key, rows.to_json(status))
@@ -158,12 +158,12 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def places(self) -> dict[str, int]:
         return {cluster: number for number, cluster in await self._read(fleet.PLACES)}
 
-    async def fleet(self, asked: FleetQuery, now: float) -> tuple[FleetEntry, ...]:
-        text, values = fleet.page(asked, now)
+    async def fleet(self, query: FleetQuery, now: float) -> tuple[FleetEntry, ...]:
+        text, values = fleet.page(query, now)
         return tuple(map(fleet.entry_of, await self._read(text, *values)))
 
-    async def count_fleet(self, asked: FleetQuery, now: float) -> int:
-        text, values = fleet.count(asked, now)
+    async def count_fleet(self, query: FleetQuery, now: float) -> int:
+        text, values = fleet.count(query, now)
         return int((await self._read(text, *values))[0][0])
 
     async def fleet_counts(self, now: float) -> tuple[FleetCount, ...]:
@@ -213,9 +213,9 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
             await self._write_many(sql.INSERT_EVENT, [rows.event_values(event) for event in events])
 
     async def audit(
-        self, *, resource: str = "", who: str = "", what: str = "", before: int = 0, limit: int = 100
+        self, *, resource: str = "", caller: str = "", what: str = "", before: int = 0, limit: int = 100
     ) -> tuple[AuditEvent, ...]:
-        asked = {"resource": resource.lower(), "who": who, "what": what, "before": min(before, LARGEST)}
+        asked = {"resource": resource.lower(), "who": caller, "what": what, "before": min(before, LARGEST)}
         filters = {name: value for name, value in asked.items() if value}
         found = await self._read(sql.audit(tuple(filters)), *filters.values(), clamp_limit(limit))
         return tuple(map(rows.event_of, found))

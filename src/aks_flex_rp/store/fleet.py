@@ -198,9 +198,9 @@ def _hear(first: int) -> str:
     )
 
 
-def update_row(place: int, key: str, status: Document, moment: float) -> FollowStatement:
+def update_row(place: int, key: str, status: Document, timestamp: float) -> FollowStatement:
     """With what an agent says of its node."""
-    return FollowStatement(_hear, (moment, place, key, *status_columns(status)))
+    return FollowStatement(_hear, (timestamp, place, key, *status_columns(status)))
 
 
 @cache
@@ -233,44 +233,44 @@ def entry_of(row: Row) -> FleetEntry:
     return FleetEntry(place, key, name, FleetState(state), cause, tuple(trouble.split()), *about)
 
 
-def page(asked: FleetQuery, now: float) -> tuple[str, Values]:
+def page(query: FleetQuery, now: float) -> tuple[str, Values]:
     """One part of the list."""
-    where, values = _where(asked, now)
-    direction = " DESC" if asked.descending else ""
-    order = ORDERS[asked.sort]
+    where, values = _where(query, now)
+    direction = " DESC" if query.descending else ""
+    order = ORDERS[query.sort]
     ties = "" if order == "key" else f", key{direction}"
     return (
         f"SELECT place, key, name, {STATE_EXPRESSION} AS state, cause, failure, trouble, wanted, kubelet, version, "  # noqa: S608 - constants alone
         "applied,"
         f" monitored, last_seen, created FROM fleet WHERE {where}"
         f" ORDER BY {order}{direction}{ties} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
-    ), (*values, asked.limit, asked.offset)
+    ), (*values, query.limit, query.offset)
 
 
-def count(asked: FleetQuery, now: float) -> tuple[str, Values]:
-    where, values = _where(asked, now)
+def count(query: FleetQuery, now: float) -> tuple[str, Values]:
+    where, values = _where(query, now)
     return f"SELECT count(*) FROM fleet WHERE {where}", values  # noqa: S608 - put together from texts of this module
 
 
-def _where(asked: FleetQuery, now: float) -> tuple[str, Values]:
+def _where(query: FleetQuery, now: float) -> tuple[str, Values]:
     """`$1` is the moment, in every statement; each wish brings its own parameter."""
     values: list[object] = [now]
     # With the sign, a database does not go through the rows place by place, where another index has their order.
-    ordered = asked.sort == "version" or (asked.sort == "name" and len(asked.places) > 1)
+    ordered = query.sort == "version" or (query.sort == "name" and len(query.places) > 1)
     place = "+place" if ordered else "place"
-    wishes = ["CAST($1 AS DOUBLE PRECISION) > 0", f"{place} IN ({_each(asked.places)})"]
-    for word in asked.search.lower().split()[:8]:
+    wishes = ["CAST($1 AS DOUBLE PRECISION) > 0", f"{place} IN ({_each(query.places)})"]
+    for word in query.search.lower().split()[:8]:
         values.append(f"%{_literally(word)}%")
         wishes.append(f"(key LIKE ${len(values)} ESCAPE '!' OR labels LIKE ${len(values)} ESCAPE '!')")
-    if asked.state:
-        values.append(asked.state)
+    if query.state:
+        values.append(query.state)
         wishes.append(f"{STATE_EXPRESSION} = ${len(values)}")
-    if asked.version:
-        values.append(asked.version)
+    if query.version:
+        values.append(query.version)
         wishes.append(f"kubelet = ${len(values)}")
-    if asked.trouble:
+    if query.trouble:
         wishes.append("trouble <> ''")
-    if asked.behind:
+    if query.behind:
         wishes.append("applied > 0 AND applied <> version")
     return " AND ".join(wishes), tuple(values)
 

@@ -47,7 +47,7 @@ class PendingMessages:
 class OutboxProtocol(Protocol):
     """The outbox as the service sees it."""
 
-    async def due_messages(self, hook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
+    async def due_messages(self, webhook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
         """What is to be sent now, at most one of a node. Nobody else gets it for `lease` seconds."""
         ...
 
@@ -57,11 +57,11 @@ class OutboxProtocol(Protocol):
         """It is due again at that moment. One that was refused no longer holds up what came after it."""
         ...
 
-    async def drop_messages(self, hook: str) -> int:
+    async def drop_messages(self, webhook: str) -> int:
         """All that waits for a receiver; how many there were."""
         ...
 
-    async def trim_messages(self, hook: str, most: int) -> int:
+    async def trim_messages(self, webhook: str, most: int) -> int:
         """The oldest go until so many are left; how many went."""
         ...
 
@@ -143,8 +143,8 @@ class SqlOutbox(ABC):
         self, write: WriteStatement, values: Values, change: NodeChange | None = None
     ) -> Sequence[Row]: ...
 
-    async def due_messages(self, hook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
-        found = await self._write(CLAIM, (hook, now, now + lease, limit))
+    async def due_messages(self, webhook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
+        found = await self._write(CLAIM, (webhook, now, now + lease, limit))
         return tuple(sorted(map(_message, found), key=lambda each: each.at))
 
     async def message_sent(self, message: OutboxMessage) -> None:
@@ -153,11 +153,11 @@ class SqlOutbox(ABC):
     async def message_failed(self, message: OutboxMessage, again: float, why: str, *, refused: bool = False) -> None:
         await self._write(FAILED, (message.hook, message.id, again, int(refused), why))
 
-    async def drop_messages(self, hook: str) -> int:
-        return len(await self._write(DROP, (hook,)))
+    async def drop_messages(self, webhook: str) -> int:
+        return len(await self._write(DROP, (webhook,)))
 
-    async def trim_messages(self, hook: str, most: int) -> int:
-        return len(await self._write(TRIM, (hook, most)))
+    async def trim_messages(self, webhook: str, most: int) -> int:
+        return len(await self._write(TRIM, (webhook, most)))
 
     async def forget_messages(self, before: float) -> int:
         return len(await self._write(FORGET, (before,)))

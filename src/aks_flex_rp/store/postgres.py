@@ -138,12 +138,12 @@ class NotSent(Exception):  # noqa: N818 - seen in this module alone
 
 
 class PostgresStore(SqlStore):
-    def __init__(self, dsn: str, *, connections: int = 10, patience: float = 10.0) -> None:
+    def __init__(self, dsn: str, *, connections: int = 10, timeout: float = 10.0) -> None:
         """`patience`: for how many seconds a request waits for a server that is away."""
         super().__init__()
         self._dsn = dsn
         self._connections = connections
-        self._patience = patience
+        self._patience = timeout
         self._pool: asyncpg.Pool | None = None
         self._batches = GroupCommit(self._execute)
         self._listener = ChangeListener(self._connect, self._changes)

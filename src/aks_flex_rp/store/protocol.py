@@ -98,7 +98,7 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         cluster: str,
         key: str,
         status: Document,
-        moment: float,
+        timestamp: float,
         messages: Sequence[OutboxMessage] = (),
         before: Document | None = None,
     ) -> bool:
@@ -113,9 +113,9 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         """The number that each cluster has in the fleet."""
         ...
 
-    async def fleet(self, asked: FleetQuery, now: float) -> tuple[FleetEntry, ...]: ...
+    async def fleet(self, query: FleetQuery, now: float) -> tuple[FleetEntry, ...]: ...
 
-    async def count_fleet(self, asked: FleetQuery, now: float) -> int: ...
+    async def count_fleet(self, query: FleetQuery, now: float) -> int: ...
 
     async def fleet_counts(self, now: float) -> tuple[FleetCount, ...]:
         """Of all nodes, how many are alike."""
@@ -163,7 +163,7 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
     async def record(self, *events: AuditEvent) -> None: ...
 
     async def audit(
-        self, *, resource: str = "", who: str = "", what: str = "", before: int = 0, limit: int = 100
+        self, *, resource: str = "", caller: str = "", what: str = "", before: int = 0, limit: int = 100
     ) -> tuple[AuditEvent, ...]:
         """The newest first; `before` is the sequence number where the last page ended.
 

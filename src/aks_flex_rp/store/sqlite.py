@@ -28,11 +28,11 @@ NAMES = [str(number) for number in range(1, 1000)]
 
 
 class SqliteStore(SqlStore):
-    def __init__(self, path: Path | str, *, patience: float = 10.0) -> None:
+    def __init__(self, path: Path | str, *, timeout: float = 10.0) -> None:
         """`patience`: for how many seconds a request waits for another process that holds the file."""
         super().__init__()
         self._path = Path(path).absolute()
-        self._patience = patience
+        self._patience = timeout
         self._own = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._writer: SqliteWriter | None = None
@@ -120,14 +120,14 @@ def named_parameters(values: Values) -> dict[str, object]:
     return dict(zip(NAMES, storable(values)))  # noqa: B905 - there are more names than values
 
 
-def connect(uri: str, patience: float = 10.0) -> sqlite3.Connection:
-    return sqlite3.connect(uri, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
+def connect(uri: str, timeout: float = 10.0) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
-def open_for_writing(path: Path, patience: float = 10.0) -> sqlite3.Connection:
+def open_for_writing(path: Path, timeout: float = 10.0) -> sqlite3.Connection:
     """The database, made when there is none. SQLite gives the files beside it the mode of the file itself."""
     make_private(path)
-    connection = connect(path.as_uri(), patience)
+    connection = connect(path.as_uri(), timeout)
     try:
         migrate(connection)
         connection.execute("PRAGMA journal_mode = WAL")

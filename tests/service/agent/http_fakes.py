@@ -79,7 +79,7 @@ class Publisher:
 
     def store(self, observe: Any = None, cache: str = "cache", **changes: Any) -> ArtifactStore:
         sources = replace(self.sources, **changes)
-        self.opened.append(ArtifactStore(self.room / cache, sources, observe=observe, pace=QUICK))
+        self.opened.append(ArtifactStore(self.room / cache, sources, observe=observe, backoff=QUICK))
         return self.opened[-1]
 
     def url(self, name: str) -> str:

@@ -40,17 +40,21 @@ class ResourceGroups:
     def __init__(self, resources: ManagedClusters) -> None:
         self._resources = resources
 
-    def handlers(self, front: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
-        async def shown(_: Request, who: str, found: re.Match[str]) -> Response:
-            front.require_action(who, READ_GROUP, found["group"])
+    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
+        async def shown(_: Request, caller: str, found: re.Match[str]) -> Response:
+            resource_manager.require_action(caller, READ_GROUP, found["group"])
             return JSONResponse(self.known(found["group"]))
 
-        async def exists(_: Request, who: str, found: re.Match[str]) -> Response:
-            front.require_action(who, READ_GROUP, found["group"])
+        async def exists(_: Request, caller: str, found: re.Match[str]) -> Response:
+            resource_manager.require_action(caller, READ_GROUP, found["group"])
             return Response(status_code=204 if found["group"].lower() in self._all() else 404)
 
-        async def listed(_: Request, who: str, __: re.Match[str]) -> Response:
-            mine = [each for each in self._all().values() if front.assignments.allows(who, READ_GROUP, each["id"])]
+        async def listed(_: Request, caller: str, __: re.Match[str]) -> Response:
+            mine = [
+                each
+                for each in self._all().values()
+                if resource_manager.assignments.allows(caller, READ_GROUP, each["id"])
+            ]
             return JSONResponse({"value": mine})
 
         return [
@@ -98,27 +102,27 @@ class Deployments:
         self._secure: dict[str, dict[str, Any]] = {}
         self._foreseen: dict[str, dict[str, Any]] = {}
 
-    def handlers(self, front: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
+    def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
         def needing(what: str, handler: Handler) -> Handler:
-            async def checked(request: Request, who: str, found: re.Match[str]) -> Response:
-                front.require_action(
-                    who,
+            async def checked(request: Request, caller: str, found: re.Match[str]) -> Response:
+                resource_manager.require_action(
+                    caller,
                     f"{DEPLOYMENT_TYPE}/{what}",
                     _deployment_key(found) if "name" in found.groupdict() else found["group"],
                 )
                 self._groups.known(found["group"])
-                return await handler(request, who, found)
+                return await handler(request, caller, found)
 
             return checked
 
         async def put(request: Request, _: str, found: re.Match[str]) -> Response:
-            return await self._put(request, found, front)
+            return await self._put(request, found, resource_manager)
 
         async def foresee(request: Request, _: str, found: re.Match[str]) -> Response:
-            return await self._foresee(request, found, front)
+            return await self._foresee(request, found, resource_manager)
 
         return [
-            *self._groups.handlers(front),
+            *self._groups.handlers(resource_manager),
             ("GET", DEPLOYMENTS_PATH, needing("read", self._list)),
             ("GET", DEPLOYMENT_PATH, needing("read", self._get)),
             ("PUT", DEPLOYMENT_PATH, needing("write", put)),
@@ -141,19 +145,19 @@ class Deployments:
             ("GET", DEPLOYMENT_PATH + "/operationstatuses/[^/]+", needing("operationstatuses/read", self._status)),
         ]
 
-    async def _put(self, request: Request, found: re.Match[str], front: ResourceManagerFront) -> Response:
+    async def _put(self, request: Request, found: re.Match[str], resource_manager: ResourceManagerFront) -> Response:
         planned = await self._planned(request, found)
         id_ = _deployment_id(planned.place)
         if id_.lower() in self._running:
             raise LabArmError(
                 409, "DeploymentActive", f"The deployment '{found['name']}' is active; wait, or cancel it."
             )
-        inside = _internal_client(request, front)
+        inside = _internal_client(request, resource_manager)
         document = self._document(planned, "Running", inside.correlation)
         self._records.begin(document)
         self._secure.pop(id_.lower(), None)
         self._running[id_.lower()] = asyncio.create_task(self._carry_out(planned, inside, id_))
-        where = f"{front.management}{id_}/operationStatuses/{uuid.uuid4().hex}?{request.url.query}"
+        where = f"{resource_manager.management}{id_}/operationStatuses/{uuid.uuid4().hex}?{request.url.query}"
         return JSONResponse(document, 201, {"Azure-AsyncOperation": where, **RETRY_HEADERS})
 
     async def _carry_out(self, planned: DeploymentPlan, inside: InternalClient, id_: str) -> None:
@@ -188,16 +192,20 @@ class Deployments:
         document["properties"]["validatedResources"] = [{"id": each.id} for each in planned.resources]
         return JSONResponse(document)
 
-    async def _foresee(self, request: Request, found: re.Match[str], front: ResourceManagerFront) -> Response:
+    async def _foresee(
+        self, request: Request, found: re.Match[str], resource_manager: ResourceManagerFront
+    ) -> Response:
         planned = await self._planned(request, found)
         try:
-            changes = await what_if.what_if_changes(planned, _internal_client(request, front))
+            changes = await what_if.what_if_changes(planned, _internal_client(request, resource_manager))
         except ProviderRefusal as refused:
             problem = refused.problem
             raise LabArmError(refused.status, problem["code"], problem["message"]) from None
         name = uuid.uuid4().hex
         self._foreseen[name] = {"status": "Succeeded", "properties": {"changes": changes}}
-        where = f"{front.management}{_deployment_id(planned.place)}/whatIfResults/{name}?{request.url.query}"
+        where = (
+            f"{resource_manager.management}{_deployment_id(planned.place)}/whatIfResults/{name}?{request.url.query}"
+        )
         return Response(status_code=202, headers={"Location": where, **RETRY_HEADERS})
 
     async def _result(self, _: Request, __: str, found: re.Match[str]) -> Response:
@@ -296,9 +304,9 @@ class Deployments:
         }
 
 
-def _internal_client(request: Request, front: ResourceManagerFront) -> InternalClient:
+def _internal_client(request: Request, resource_manager: ResourceManagerFront) -> InternalClient:
     correlation = request.headers.get("x-ms-correlation-request-id") or str(uuid.uuid4())
-    return InternalClient(front, request.headers["authorization"], correlation)
+    return InternalClient(resource_manager, request.headers["authorization"], correlation)
 
 
 def _deployment_key(found: re.Match[str]) -> str:

@@ -78,9 +78,11 @@ class AzureArcCloud:
         from aks_flex_node.agent.http.client import HttpClient
         from aks_flex_node.retry import Retrier, RetryBackoff
 
-        ways = artifact_sources(self._config)
-        with contextlib.closing(HttpClient(ways)) as network:
-            return fetch_text(network, ways.resolve(url), Retrier(ways.attempts, RetryBackoff(), threading.Event()))
+        options = artifact_sources(self._config)
+        with contextlib.closing(HttpClient(options)) as network:
+            return fetch_text(
+                network, options.resolve(url), Retrier(options.attempts, RetryBackoff(), threading.Event())
+            )
 
 
 def with_arc_identity(config: NodeConfig) -> NodeConfig:
@@ -106,8 +108,8 @@ def principal_of(machine: dict[str, Any]) -> str:
 
 
 class MachineRoles:
-    def __init__(self, records: ArcRecordStore, note: Callable[[str], None], patience: RetryDeadline) -> None:
-        self._records, self._note, self._patience = records, note, patience
+    def __init__(self, records: ArcRecordStore, note: Callable[[str], None], deadline: RetryDeadline) -> None:
+        self._records, self._note, self._patience = records, note, deadline
 
     def assign(self, arm: RolesClient, cluster: str, principal: str) -> None:
         for role in NODE_ROLES:

@@ -132,8 +132,8 @@ def status(host: Host, config: NodeConfig) -> dict[str, Any]:
 
 
 def _registering_status(host: Host, config: NodeConfig) -> str:
-    known = node_state.read(host, f"{config.paths.data_dir}/state.json")
-    return "Registering" if known.phase is Phase.ARC_REGISTERING else "NotRegistered"
+    state = node_state.read(host, f"{config.paths.data_dir}/state.json")
+    return "Registering" if state.phase is Phase.ARC_REGISTERING else "NotRegistered"
 
 
 def _services(host: Host) -> dict[str, Any]:

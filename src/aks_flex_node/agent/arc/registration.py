@@ -42,12 +42,12 @@ class ArcRegistration:
         engine: Engine,
         note: Callable[[str], None],
         cloud: ArcCloud | None = None,
-        patience: Callable[[float], RetryDeadline] = RetryDeadline,
+        deadline: Callable[[float], RetryDeadline] = RetryDeadline,
     ) -> None:
         self.engine, self.host, self.config = engine, engine.host, engine.config
         self._note = note
         self._cloud = cloud or AzureArcCloud(self.config)
-        self._patience = patience
+        self._patience = deadline
         self._records = ArcRecordStore(self.host, self.config)
         self._packages = AzcmagentPackage(self.host, self.config, self._cloud.text)
 

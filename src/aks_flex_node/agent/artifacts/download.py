@@ -46,9 +46,9 @@ class PartialDownload:
     length: int | None = None
 
     @classmethod
-    def of(cls, response: HttpResponse, place: DownloadUrl, length: int | None) -> PartialDownload:
+    def of(cls, response: HttpResponse, location: DownloadUrl, length: int | None) -> PartialDownload:
         headers = response.headers
-        return cls(url_identity(place.url), headers.get("ETag", ""), headers.get("Last-Modified", ""), length)
+        return cls(url_identity(location.url), headers.get("ETag", ""), headers.get("Last-Modified", ""), length)
 
     @classmethod
     def read(cls, path: Path) -> PartialDownload | None:
@@ -66,18 +66,18 @@ class PartialDownload:
 
 class Download:
     def __init__(
-        self, network: HttpClient, place: DownloadUrl, digest: Digest, partial: Path, progress: TransferProgress
+        self, network: HttpClient, location: DownloadUrl, digest: Digest, partial: Path, progress: TransferProgress
     ) -> None:
-        self._network, self._place, self._digest, self._progress = network, place, digest, progress
+        self._network, self._place, self._digest, self._progress = network, location, digest, progress
         self._partial, self._note_path = partial, partial.with_name(f"{partial.name}.json")
         self._hashes, self._done = RunningHashes(digest.algorithm), 0
         self._note: PartialDownload | None = None
 
-    def run(self, persistence: Retrier) -> RunningHashes:
+    def run(self, retrier: Retrier) -> RunningHashes:
         """Until the partial file is the whole file. Wrong bytes are thrown away, and fetched anew once."""
         self._resume()
         for last in (False, True):
-            self._receive(persistence)
+            self._receive(retrier)
             found = self._hashes.digest(self._digest.algorithm)
             if found == self._digest:
                 self._note_path.unlink(missing_ok=True)
@@ -99,15 +99,15 @@ class Download:
         self._hashes, self._done, self._note = RunningHashes(self._digest.algorithm), 0, None
         self._note_path.unlink(missing_ok=True)
 
-    def _receive(self, persistence: Retrier) -> None:
+    def _receive(self, retrier: Retrier) -> None:
         if self._note and self._note.length == self._done:
             return
         try:
-            persistence.run(lambda: self._attempt(persistence), lambda: self._done)
+            retrier.run(lambda: self._attempt(retrier), lambda: self._done)
         except AttemptFailed as fault:
             raise artifact_unreachable_error(self._place, fault) from fault
 
-    def _attempt(self, persistence: Retrier) -> None:
+    def _attempt(self, retrier: Retrier) -> None:
         asked = {"Range": f"bytes={self._done}-", **self._note.condition} if self._done and self._note else {}
         response = self._network.get(self._place, asked)
         try:
@@ -116,7 +116,7 @@ class Download:
                 file.seek(self._done)
                 file.truncate()
                 with explain_disk_full(self._partial, (length or self._done) - self._done):
-                    self._copy_body(response, file.fileno(), length, persistence)
+                    self._copy_body(response, file.fileno(), length, retrier)
         except BaseException:
             self._network.discard(response)
             raise
@@ -139,10 +139,10 @@ class Download:
         self._note_path.write_text(json.dumps(asdict(self._note)))
         return length
 
-    def _copy_body(self, response: HttpResponse, descriptor: int, length: int | None, persistence: Retrier) -> None:
+    def _copy_body(self, response: HttpResponse, descriptor: int, length: int | None, retrier: Retrier) -> None:
         size, began = MIN_READ_BYTES, time.monotonic()
         while piece := response.read(size):
-            persistence.raise_if_stopped()
+            retrier.raise_if_stopped()
             write_all(descriptor, piece)
             self._hashes.update(piece)
             self._done += len(piece)
@@ -150,7 +150,7 @@ class Download:
             self._progress.update(self._done, length)
             now = time.monotonic()
             size, began = next_read_size(size, now - began), now
-        persistence.raise_if_stopped()
+        retrier.raise_if_stopped()
         require_whole(self._done, length)
 
 
@@ -161,14 +161,14 @@ def next_read_size(size: int, seconds: float) -> int:
     return max(size // 2, MIN_READ_BYTES) if seconds > SLOW_SECONDS else size
 
 
-def fetch_text(network: HttpClient, place: DownloadUrl, persistence: Retrier) -> str:
+def fetch_text(network: HttpClient, location: DownloadUrl, retrier: Retrier) -> str:
     """A small file, such as a publisher's list of checksums."""
 
     def attempt() -> str:
-        response = network.get(place)
+        response = network.get(location)
         try:
             content = response.read(MAX_TEXT_BYTES + 1)
-            require_size(place, len(content), MAX_TEXT_BYTES)
+            require_size(location, len(content), MAX_TEXT_BYTES)
             require_whole(len(content), content_range(response.status, response.headers)[1])
         except BaseException:
             network.discard(response)
@@ -177,9 +177,9 @@ def fetch_text(network: HttpClient, place: DownloadUrl, persistence: Retrier) ->
         return content.decode("utf-8", "replace")
 
     try:
-        return persistence.run(attempt)
+        return retrier.run(attempt)
     except AttemptFailed as fault:
-        raise artifact_unreachable_error(place, fault) from fault
+        raise artifact_unreachable_error(location, fault) from fault
 
 
 def content_range(status: int, headers: Mapping[str, str]) -> tuple[int, int | None]:
@@ -199,11 +199,11 @@ def write_all(descriptor: int, piece: bytes | memoryview) -> None:
         written = os.write(descriptor, piece)
 
 
-def require_size(place: DownloadUrl, size: int, limit: int = MAX_ARTIFACT_BYTES) -> None:
+def require_size(location: DownloadUrl, size: int, limit: int = MAX_ARTIFACT_BYTES) -> None:
     if size > limit:
         raise ArtifactError(
             "artifact-too-large",
-            f"{place} is larger than the {limit >> 20} MiB that are accepted.",
+            f"{location} is larger than the {limit >> 20} MiB that are accepted.",
             "Is it the right URL? No program of a node is that large.",
         )
 
@@ -214,19 +214,19 @@ def require_whole(size: int, length: int | None) -> None:
         raise AttemptFailed("the connection was cut")
 
 
-def wrong_digest_error(place: DownloadUrl, expected: Digest, found: Digest) -> ArtifactError:
+def wrong_digest_error(location: DownloadUrl, expected: Digest, found: Digest) -> ArtifactError:
     return ArtifactError(
         "artifact-wrong-bytes",
-        f"{place} is not what it should be: expected {expected}, found {found}.",
+        f"{location} is not what it should be: expected {expected}, found {found}.",
         "It was fetched twice. A proxy or a mirror may alter it, or the expected hash is of another file.",
         again=True,
     )
 
 
-def artifact_unreachable_error(place: DownloadUrl, fault: AttemptFailed) -> ArtifactError:
+def artifact_unreachable_error(location: DownloadUrl, fault: AttemptFailed) -> ArtifactError:
     return ArtifactError(
         "artifact-unreachable",
-        f"{place} could not be fetched: {fault.cause}.",
+        f"{location} could not be fetched: {fault.cause}.",
         "Try `curl -v` with this URL on this machine. Behind a firewall, set `proxy`, `artifacts.baseURL` or "
         "`artifacts.bundle`; for a private authority, `artifacts.caFile`.",
         again=fault.again,

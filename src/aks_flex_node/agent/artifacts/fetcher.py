@@ -26,11 +26,11 @@ class ArtifactFetcher:
         cache: ArtifactCache,
         sources: DownloadOptions,
         network: HttpClient,
-        persistence: Retrier,
+        retrier: Retrier,
         bundle: OfflineBundle | None,
     ) -> None:
         self._cache, self._sources, self._network = cache, sources, network
-        self._persistence, self._bundle = persistence, bundle
+        self._persistence, self._bundle = retrier, bundle
 
     def fetch(self, artifact: Artifact, progress: TransferProgress) -> VerifiedFile:
         """The artifact, verified."""

@@ -36,15 +36,15 @@ class ArtifactStore:
         sources: DownloadOptions,
         *,
         observe: Callable[[Transfer], None] | None = None,
-        pace: RetryBackoff | None = None,
+        backoff: RetryBackoff | None = None,
     ) -> None:
         self._sources, self._observe = sources, observe
         self._stopped = threading.Event()
         self._network = HttpClient(sources)
-        persistence = Retrier(sources.attempts, pace or RetryBackoff(), self._stopped)
+        retrier = Retrier(sources.attempts, backoff or RetryBackoff(), self._stopped)
         kept = ArtifactCache(cache)
         bundle = OfflineBundle.at(sources.bundle, kept) if sources.bundle else None
-        self._fetching = ArtifactFetcher(kept, sources, self._network, persistence, bundle)
+        self._fetching = ArtifactFetcher(kept, sources, self._network, retrier, bundle)
         self._lock = threading.Lock()
         self._jobs: dict[ArtifactTree, TreeBuild] = {}
         self._queue: deque[tuple[TreeBuild, Artifact]] = deque()

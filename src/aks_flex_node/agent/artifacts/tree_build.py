@@ -74,13 +74,13 @@ def partial_dir(tree: ArtifactTree) -> Path:
     return tree.staging.with_name(f"{tree.staging.name}.partial")
 
 
-def place_file(blob: VerifiedFile, path: Path, wanted: ArtifactFile) -> StagedFile:
+def place_file(blob: VerifiedFile, path: Path, artifact_file: ArtifactFile) -> StagedFile:
     """A file as it is: shared with the cache where that is possible, else copied."""
     make_directory(path.parent)
     with explain_disk_full(path, blob.size):
-        if not link_file(blob, path, wanted.mode):
-            copy_file(blob, path, wanted.mode)
-    return StagedFile(blob.sha256, blob.size, wanted.mode)
+        if not link_file(blob, path, artifact_file.mode):
+            copy_file(blob, path, artifact_file.mode)
+    return StagedFile(blob.sha256, blob.size, artifact_file.mode)
 
 
 def link_file(blob: VerifiedFile, path: Path, mode: int) -> bool:

@@ -109,11 +109,11 @@ class Extraction:
         os.link(self.root / first, target)
         return self.staged[first]
 
-    def _link(self, wanted: ArtifactFile, member: ArchiveMember, target: Path) -> StagedFile:
+    def _link(self, artifact_file: ArtifactFile, member: ArchiveMember, target: Path) -> StagedFile:
         """It has to stay inside what is wanted, too."""
-        if not wanted.is_prefix:
+        if not artifact_file.is_prefix:
             raise archive_incomplete_error(self.artifact, f"has {member.name} as a symbolic link, not as a file")
-        check_target(member.name.removeprefix(member_prefix(wanted)), member.target)
+        check_target(member.name.removeprefix(member_prefix(artifact_file)), member.target)
         target.symlink_to(member.target)
         return StagedFile("", 0, 0, member.target)
 
@@ -131,9 +131,9 @@ def write_file(target: Path, size: int, mode: int, stream: ArchiveStream) -> Sta
     return StagedFile(running.hexdigest(), size, mode)
 
 
-def member_prefix(wanted: ArtifactFile) -> str:
+def member_prefix(artifact_file: ArtifactFile) -> str:
     """`bin/` and `./bin/` are the same; `./` and `/` are everything."""
-    clean = clean_name(wanted.member.lstrip("/"))
+    clean = clean_name(artifact_file.member.lstrip("/"))
     return f"{clean}/" if clean else ""
 
 
@@ -141,17 +141,17 @@ def is_below(name: str, prefix: str) -> bool:
     return name.startswith(prefix)
 
 
-def target_path(wanted: ArtifactFile, member: ArchiveMember) -> str:
-    if not wanted.is_prefix:
-        return clean_name(wanted.path)
-    return clean_name(f"{wanted.path}/{member.name.removeprefix(member_prefix(wanted))}")
+def target_path(artifact_file: ArtifactFile, member: ArchiveMember) -> str:
+    if not artifact_file.is_prefix:
+        return clean_name(artifact_file.path)
+    return clean_name(f"{artifact_file.path}/{member.name.removeprefix(member_prefix(artifact_file))}")
 
 
-def file_mode(wanted: ArtifactFile, member: ArchiveMember) -> int:
+def file_mode(artifact_file: ArtifactFile, member: ArchiveMember) -> int:
     """One file gets the mode it is wanted with; below a prefix, programs stay programs and the rest does not."""
-    if not wanted.is_prefix:
-        return wanted.mode
-    return wanted.mode & (0o755 if member.mode & 0o100 else 0o644)
+    if not artifact_file.is_prefix:
+        return artifact_file.mode
+    return artifact_file.mode & (0o755 if member.mode & 0o100 else 0o644)
 
 
 def archive_broken_error(artifact: Artifact, why: str) -> ArtifactError:

@@ -121,8 +121,8 @@ class NodeJoin:
         """A kubelet puts labels on its Node when it makes it; later changes are ours to bring there."""
         assert self.readiness  # noqa: S101
         wanted = kubelet.labels(self.engine.config)
-        known = node_state.read(self.engine.host, self.state_file)
-        self.readiness.sync_labels(node, wanted, frozenset(known.labels.split()))
+        state = node_state.read(self.engine.host, self.state_file)
+        self.readiness.sync_labels(node, wanted, frozenset(state.labels.split()))
         self._save_state(Phase.NODE_BOOTSTRAPPING, labels=" ".join(sorted(wanted)))
 
     def _apply_pod_network(self, node: Node, components: Sequence[Component]) -> None:
@@ -165,14 +165,14 @@ class NodeJoin:
             raise
 
     def _save_state(self, phase: Phase, **changes: str) -> None:
-        known = node_state.read(self.engine.host, self.state_file)
-        node_state.write(self.engine.host, self.state_file, known.with_phase(phase, node=self._node, **changes))
+        state = node_state.read(self.engine.host, self.state_file)
+        node_state.write(self.engine.host, self.state_file, state.with_phase(phase, node=self._node, **changes))
 
 
-def initialize(engine: Engine, watcher: ProgressReporter) -> None:
+def initialize(engine: Engine, progress: ProgressReporter) -> None:
     """Make the place where everything else is remembered; once more changes nothing."""
     if rebuild_ledger(engine):
-        watcher.note("the ledger was lost: it is made anew by the marks on files")
+        progress.note("the ledger was lost: it is made anew by the marks on files")
     if not engine.ledger.exists:
         engine.ledger.record_found(pod_cleanup.existing_network_names(engine.host))
     engine.apply(agent.COMPONENT)

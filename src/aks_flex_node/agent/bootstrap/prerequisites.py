@@ -108,9 +108,9 @@ def refuse_arc_in_use(config: NodeConfig) -> None:
 def _save_arc_phase(engine: Engine, phase: Phase, **changes: str) -> None:
     """A node, or one in the making, is not set back by what is done about Arc."""
     file = f"{engine.config.paths.data_dir}/state.json"
-    known = node_state.read(engine.host, file)
-    if known.phase is Phase.NOT_STARTED or known.phase in ARC_PHASES:
-        node_state.write(engine.host, file, known.with_phase(phase, **changes))
+    state = node_state.read(engine.host, file)
+    if state.phase is Phase.NOT_STARTED or state.phase in ARC_PHASES:
+        node_state.write(engine.host, file, state.with_phase(phase, **changes))
 
 
 def connect_vpn(
@@ -147,11 +147,11 @@ def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> 
 
 def refuse_vpn_in_use(engine: Engine) -> None:
     """A node that is to be behind the VPN would be lost without it."""
-    known = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json")
-    if known.phase is Phase.NODE_JOINED and engine.config.azure.vpn.enabled:
+    state = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json")
+    if state.phase is Phase.NODE_JOINED and engine.config.azure.vpn.enabled:
         raise MachineError(
             "vpn-in-use",
-            f"Node {known.node} reaches its cluster through this VPN, and would be lost without it.",
+            f"Node {state.node} reaches its cluster through this VPN, and would be lost without it.",
             "End the node: `aks-flex-node unbootstrap`, which takes the VPN away, too. Or let it reach the cluster "
             "in another way first: azure.vpn.enabled false, and `bootstrap`.",
         )

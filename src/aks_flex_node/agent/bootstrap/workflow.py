@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def bootstrap_node(
-    given: ConfigSelection,
+    selection: ConfigSelection,
     progress: ProgressReporter,
     *,
     skip: Sequence[str] = (),
@@ -56,20 +56,20 @@ def bootstrap_node(
     context.require_root()
     with exclusive():  # from the first look on: what is kept here may be about to change
         config_store.finish_interrupted(RealHost())
-        loaded, bundle = context.load_or_fetch_config(given)
+        loaded, bundle = context.load_or_fetch_config(selection)
         complete, found = prerequisites.discover_cluster(loaded.config, progress)
         loaded = replace(loaded, config=complete)
         follows = loaded.config.continuous_monitoring and stays in {DaemonMode.HERE, DaemonMode.AS_A_SERVICE}
-        engine = _checked_engine(loaded, progress, follows=follows, fetched=given.url is not None)
+        engine = _checked_engine(loaded, progress, follows=follows, fetched=selection.url is not None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         rebuild_ledger(engine)
         run_preflight(engine, progress, skip, components)
         initialize(engine, ProgressReporter())  # the log is in a directory of its own
         if found:
             cluster_discovery.store_facts(engine.host, found)
-        if bundle and given.url:
+        if bundle and selection.url:
             update_journal.supersede_journal(engine.host)
-            config_store.save_fetched(engine.host, bundle, given.url)  # from here on, the next run needs no URL
+            config_store.save_fetched(engine.host, bundle, selection.url)  # from here on, the next run needs no URL
         context.open_log_file(engine)
         with _explain_refused_token(engine):
             node = _run_join(engine, components or SEQUENCE, loaded, progress)
@@ -188,8 +188,8 @@ def run_preflight(
     from aks_flex_node.agent import preflight
 
     names = frozenset(component.name for component in components) if components else None
-    situation = preflight.build_context(engine.host, engine.config, engine.machine, engine.ledger, components=names)
-    findings = preflight.run_checks(situation, set(skip))
+    context = preflight.build_context(engine.host, engine.config, engine.machine, engine.ledger, components=names)
+    findings = preflight.run_checks(context, set(skip))
     wrong = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
         if finding.severity == "warning" and not engine.ledger.exists:  # said before the first join, and not for ever

@@ -192,7 +192,7 @@ def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -
 
 
 def _join(
-    given: ConfigSelection,
+    selection: ConfigSelection,
     skip: list[str],
     components: Sequence[Component] | None = None,
     stays: DaemonMode | None = None,
@@ -200,7 +200,7 @@ def _join(
     from aks_flex_node.agent.bootstrap.workflow import bootstrap_node
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
-    return bootstrap_node(given, TerminalProgress(), skip=skip, components=components, stays=stays)
+    return bootstrap_node(selection, TerminalProgress(), skip=skip, components=components, stays=stays)
 
 
 def register(app: typer.Typer) -> None:

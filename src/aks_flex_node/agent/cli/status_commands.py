@@ -24,8 +24,8 @@ def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json:
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
-    given = context.ConfigSelection(config, tuple(sets or ()))
-    settings, _ = prerequisites.discover_cluster(context.load_config(given).config, TerminalProgress())
+    selection = context.ConfigSelection(config, tuple(sets or ()))
+    settings, _ = prerequisites.discover_cluster(context.load_config(selection).config, TerminalProgress())
     engine = context.make_engine(settings)
     situation = checks.build_context(engine.host, engine.config, engine.machine, engine.ledger)
     findings = checks.run_checks(situation, set(skip or ()))

@@ -82,7 +82,7 @@ class LiveNodeReadiness:
         config: NodeConfig,
         node: str,
         say: Callable[[str], None],
-        world: ReadinessEnvironment | None = None,
+        environment: ReadinessEnvironment | None = None,
         seconds: float | None = None,
     ) -> None:
         """All of it may take `seconds`; when left out, each thing may take as long as a join may."""
@@ -90,7 +90,7 @@ class LiveNodeReadiness:
         self._config = config
         self._node = node
         self._say = say
-        self._environment = world or ReadinessEnvironment()
+        self._environment = environment or ReadinessEnvironment()
         self._api = self._environment.api
         self._began = 0.0
         self._seconds = config.agent.join_seconds if seconds is None else seconds

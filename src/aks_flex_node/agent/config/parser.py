@@ -27,10 +27,10 @@ class ConfigDocument:
     lines: dict[KeyPath, int] = field(default_factory=dict)
     duplicates: list[KeyPath] = field(default_factory=list)
 
-    def record_key(self, way: KeyPath, line: int) -> None:
-        if way in self.lines:
-            self.duplicates.append(way)
-        self.lines[way] = line
+    def record_key(self, key_path: KeyPath, line: int) -> None:
+        if key_path in self.lines:
+            self.duplicates.append(key_path)
+        self.lines[key_path] = line
 
 
 def parse_config(text: str, name: str) -> ConfigDocument:
@@ -141,7 +141,11 @@ def _unquoted(message: str) -> str:
 
 
 def _prepare(
-    node: yaml.Node, way: KeyPath, place: ConfigSection | ConfigKey | None, document: ConfigDocument, seen: set[int]
+    node: yaml.Node,
+    key_path: KeyPath,
+    place: ConfigSection | ConfigKey | None,
+    document: ConfigDocument,
+    seen: set[int],
 ) -> None:
     """Note lines; and keep as text what is text, so that `version: 1.30` is not the number 1.3."""
     import yaml
@@ -152,16 +156,16 @@ def _prepare(
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.tag.endswith(":merge"):
-                _prepare(value, way, place, document, seen)
+                _prepare(value, key_path, place, document, seen)
                 continue
             if isinstance(key, yaml.ScalarNode):
                 key.tag = "tag:yaml.org,2002:str"
-            inner = (*way, str(key.value))
+            inner = (*key_path, str(key.value))
             document.record_key(inner, key.start_mark.line + 1)
-            _prepare(value, inner, _step(place, str(key.value), top=not way), document, seen)
+            _prepare(value, inner, _step(place, str(key.value), top=not key_path), document, seen)
     elif isinstance(node, yaml.SequenceNode):
         for index, each in enumerate(node.value):
-            _prepare(each, (*way, index), place, document, seen)
+            _prepare(each, (*key_path, index), place, document, seen)
     elif isinstance(place, ConfigKey) and place.holds_text and not node.tag.endswith(":null"):
         node.tag = "tag:yaml.org,2002:str"
 

@@ -77,11 +77,11 @@ class ConfigBundle:
     version: str = ""  # configVersion, if it has one
 
 
-def fetch_config(url: ConfigUrl, sources: DownloadOptions, pace: RetryBackoff = RetryBackoff()) -> ConfigBundle:  # noqa: B008 - frozen
+def fetch_config(url: ConfigUrl, sources: DownloadOptions, backoff: RetryBackoff = RetryBackoff()) -> ConfigBundle:  # noqa: B008 - frozen
     logging.getLogger("urllib3").setLevel(logging.INFO)  # below that it logs whole paths, and ours is a secret
-    persistence = Retrier(sources.attempts, pace, threading.Event())
+    retrier = Retrier(sources.attempts, backoff, threading.Event())
     try:
-        content = persistence.run(lambda: _attempt(url, sources))
+        content = retrier.run(lambda: _attempt(url, sources))
     except AttemptFailed as fault:
         raise _unreachable(url, fault.cause) from None
     return parse_bundle(content, url.origin)

@@ -66,8 +66,8 @@ class ConfigSource:
 def from_document(document: ConfigDocument, name: str) -> ConfigSource:
     source = ConfigSource()
 
-    def origin(way: KeyPath) -> str:
-        return f"{name}:{document.lines[way]}" if way in document.lines else name
+    def origin(key_path: KeyPath) -> str:
+        return f"{name}:{document.lines[key_path]}" if key_path in document.lines else name
 
     for way in document.duplicates:
         path = ".".join(str(each) for each in way)
@@ -149,15 +149,15 @@ def _read_json(value: object) -> object:
 def _flatten(
     data: Mapping[str, Any],
     section: ConfigSection,
-    way: KeyPath,
+    key_path: KeyPath,
     source: ConfigSource,
     origin: Callable[[KeyPath], str],
 ) -> None:
     if not data and section.path:
         source.settings.setdefault(section.path, {})
-        source.origins[section.path] = origin(way)
+        source.origins[section.path] = origin(key_path)
     for name, value in data.items():
-        here = (*way, name)
+        here = (*key_path, name)
         member = section.member(str(name))
         if member is None:
             source.problems.append(unknown_key(section, str(name), origin(here)))

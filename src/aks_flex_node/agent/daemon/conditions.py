@@ -39,96 +39,95 @@ class ReportInput:
     vpn_failure: JobResult | None = None  # of the last look after the tunnel, if that failed
 
 
-def build_report(situation: ReportInput) -> dict[str, Any]:
-    notes = situation.state
-    told: dict[str, Any] = {"conditions": build_conditions(situation), "agentVersion": __version__}
-    if situation.current_version:
-        told["appliedConfigVersion"] = situation.current_version
+def build_report(report_input: ReportInput) -> dict[str, Any]:
+    notes = report_input.state
+    told: dict[str, Any] = {"conditions": build_conditions(report_input), "agentVersion": __version__}
+    if report_input.current_version:
+        told["appliedConfigVersion"] = report_input.current_version
     if notes.applied:
         told["lastConfigApplied"] = notes.applied
-    if situation.health.node and situation.health.node.version:
-        told["kubeletVersion"] = situation.health.node.version
+    if report_input.health.node and report_input.health.node.version:
+        told["kubeletVersion"] = report_input.health.node.version
     told["driftCount"] = notes.drifts
     if notes.drifted:
         told["lastDriftDetected"] = notes.drifted
     return told
 
 
-def build_conditions(situation: ReportInput) -> list[dict[str, str]]:
-    notes, sight = situation.state, situation.health
+def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
+    notes, sight = report_input.state, report_input.health
     found = [
         _ready(sight),
-        _config_applied(situation),
-        _drifted(situation),
+        _config_applied(report_input),
+        _drifted(report_input),
         *([] if sight.uses_tokens else [_certificate_expiring(sight)]),
         _condition(
-            "UpgradeFailed", situation.failed_update is not None, *_cause(situation.failed_update, "NoFailure")
+            "UpgradeFailed", report_input.failed_update is not None, *_cause(report_input.failed_update, "NoFailure")
         ),
     ]
     if notes.credentials:
         found.append(_condition("CredentialsRefused", True, "NotProven", notes.credentials))
-    if situation.vpn_failure:
-        found.append(_condition("TunnelNotRenewed", True, *_cause(situation.vpn_failure, "")))
-    if situation.agent_failure:
-        found.append(_condition("AgentUpdateFailed", True, "NotProven", situation.agent_failure))
+    if report_input.vpn_failure:
+        found.append(_condition("TunnelNotRenewed", True, *_cause(report_input.vpn_failure, "")))
+    if report_input.agent_failure:
+        found.append(_condition("AgentUpdateFailed", True, "NotProven", report_input.agent_failure))
     return found
 
 
-def _ready(sight: NodeHealth) -> dict[str, str]:
-    if sight.lost_reason:
-        return _condition("Ready", False, "CredentialsLost", f"This node is being recovered: {sight.lost_reason}.")
-    if sight.failed_services:
+def _ready(health: NodeHealth) -> dict[str, str]:
+    if health.lost_reason:
+        return _condition("Ready", False, "CredentialsLost", f"This node is being recovered: {health.lost_reason}.")
+    if health.failed_services:
         words = "; ".join(
-            f"{name.removesuffix('.service')} does not run: {why}" for name, why in sight.failed_services
+            f"{name.removesuffix('.service')} does not run: {why}" for name, why in health.failed_services
         )
         return _condition("Ready", False, "ServiceFailed", words)
-    if sight.node is None:
-        why = sight.api_error or "the cluster was not asked yet"
+    if health.node is None:
+        why = health.api_error or "the cluster was not asked yet"
         return _condition("Ready", None, "ApiServerUnreachable", f"The services run, but {why}")
-    node = sight.node
+    node = health.node
     return _condition("Ready", node.ready, node.reason or "KubeletReady", node.message)
 
 
-def _config_applied(situation: ReportInput) -> dict[str, str]:
-    name, wanted = "ConfigApplied", situation.next_version
-    if situation.running_job is JobKind.UPDATE:
+def _config_applied(report_input: ReportInput) -> dict[str, str]:
+    name, wanted = "ConfigApplied", report_input.next_version
+    if report_input.running_job is JobKind.UPDATE:
         what = f"Configuration {wanted}" if wanted else "The new configuration"
         return _condition(name, False, "InProgress", f"{what} is being applied.")
     if not wanted:
         return _condition(
-            name, True, "Applied", f"Configuration {situation.current_version or 'of the join'} is in effect."
+            name, True, "Applied", f"Configuration {report_input.current_version or 'of the join'} is in effect."
         )
-    outcome = situation.failed_update or situation.last_update
+    outcome = report_input.failed_update or report_input.last_update
     if outcome is None or outcome.version not in {"", wanted} or outcome.is_done:
         return _condition(name, False, "Pending", f"Configuration {wanted} is about to be applied.")
     return _condition(name, False, outcome.reason or "Failed", _result_text(outcome))
 
 
-def _drifted(situation: ReportInput) -> dict[str, str]:
-    if situation.conflicts:
-        words = (
-            f"Something else changes these again and again, so they are left alone: {', '.join(situation.conflicts)}."
-        )
+def _drifted(report_input: ReportInput) -> dict[str, str]:
+    if report_input.conflicts:
+        subjects = ", ".join(report_input.conflicts)
+        words = f"Something else changes these again and again, so they are left alone: {subjects}."
         return _condition("Drifted", True, "Fighting", words)
-    if situation.state.drift:
-        return _condition("Drifted", True, "DriftFound", "; ".join(situation.state.drift))
+    if report_input.state.drift:
+        return _condition("Drifted", True, "DriftFound", "; ".join(report_input.state.drift))
     return _condition("Drifted", False, "NoDrift", "The machine is as its configuration wants it.")
 
 
-def _certificate_expiring(sight: NodeHealth) -> dict[str, str]:
-    days = sight.certificate_seconds / 86400
-    if not sight.has_certificate or sight.certificate_seconds <= 0:
+def _certificate_expiring(health: NodeHealth) -> dict[str, str]:
+    days = health.certificate_seconds / 86400
+    if not health.has_certificate or health.certificate_seconds <= 0:
         return _condition("CertificateExpiring", True, "Expired", "The kubelet has no valid certificate.")
     words = f"The kubelet's certificate is valid for {days:.0f} more days."
-    return _condition("CertificateExpiring", sight.expiring, "NotRenewed" if sight.expiring else "Valid", words)
+    return _condition("CertificateExpiring", health.expiring, "NotRenewed" if health.expiring else "Valid", words)
 
 
-def _cause(outcome: JobResult | None, otherwise: str) -> tuple[str, str]:
-    return (outcome.reason or "Failed", _result_text(outcome)) if outcome else (otherwise, "")
+def _cause(result: JobResult | None, otherwise: str) -> tuple[str, str]:
+    return (result.reason or "Failed", _result_text(result)) if result else (otherwise, "")
 
 
-def _result_text(outcome: JobResult) -> str:
-    return f"{outcome.message} {outcome.hint}".strip()
+def _result_text(result: JobResult) -> str:
+    return f"{result.message} {result.hint}".strip()
 
 
 def _condition(kind: str, status: bool | None, reason: str, message: str) -> dict[str, str]:
@@ -150,7 +149,7 @@ def redact_tokens(text: str) -> str:
 METRIC_PREFIX = "aks_flex_node"
 
 
-def render_metrics(notes: DaemonState, sight: NodeHealth, report: dict[str, Any]) -> bytes:
+def render_metrics(state: DaemonState, health: NodeHealth, report: dict[str, Any]) -> bytes:
     lines: list[str] = []
 
     def say(name: str, what: str, values: dict[str, float], kind: str = "gauge") -> None:
@@ -159,14 +158,14 @@ def render_metrics(notes: DaemonState, sight: NodeHealth, report: dict[str, Any]
 
     version = report.get("agentVersion", "")
     say("info", "The agent.", {f'{{version="{version}"}}': 1})
-    standings = {f'{{standing="{each.value}"}}': float(each is notes.standing) for each in ProviderState}
+    standings = {f'{{standing="{each.value}"}}': float(each is state.standing) for each in ProviderState}
     say("standing", "How it stands with the resource provider: 1 for the one that holds.", standings)
     conditions = {f'{{type="{each["type"]}"}}': float(each["status"] == "True") for each in report["conditions"]}
     say("condition", "Conditions of the node: 1 when one holds.", conditions)
-    if not sight.uses_tokens:
-        say("certificate_seconds", "Until the kubelet's certificate ends.", {"": round(sight.certificate_seconds)})
-    say("drift_total", "Changes by hand that were found.", {"": notes.drifts}, "counter")
-    say("drift", "Things that differ from the configuration now.", {"": len(notes.drift)})
+    if not health.uses_tokens:
+        say("certificate_seconds", "Until the kubelet's certificate ends.", {"": round(health.certificate_seconds)})
+    say("drift_total", "Changes by hand that were found.", {"": state.drifts}, "counter")
+    say("drift", "Things that differ from the configuration now.", {"": len(state.drift)})
     if (applied := report.get("appliedConfigVersion", "")).isdecimal():
         say("applied_config_version", "The configuration in effect.", {"": int(applied)})
     return ("\n".join(lines) + "\n").encode()

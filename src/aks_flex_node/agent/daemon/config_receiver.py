@@ -52,17 +52,17 @@ class ConfigReceiver:
         with self._write_lock:
             self._closed = True
 
-    def handle(self, verdict: PollResult) -> PollResult:
+    def handle(self, result: PollResult) -> PollResult:
         """What an answer changes; the verdict by which the next question is paced."""
-        if verdict.changed:
-            verdict = self._accept(verdict)
-        elif verdict.is_ok and (self._pending_secret or not self._credentials_compared):
-            verdict = self._check_credentials(verdict)
-        shown = verdict
-        if verdict.is_ok and self._invalid_reason:  # to be asked for a better one as patiently as ever
+        if result.changed:
+            result = self._accept(result)
+        elif result.is_ok and (self._pending_secret or not self._credentials_compared):
+            result = self._check_credentials(result)
+        shown = result
+        if result.is_ok and self._invalid_reason:  # to be asked for a better one as patiently as ever
             shown = PollResult(ProviderState.BAD_CONFIGURATION, self._invalid_reason)
         self.report(shown, self._credentials_problem)
-        return verdict
+        return result
 
     def _accept(self, news: PollResult) -> PollResult:
         try:
@@ -142,19 +142,19 @@ class ConfigReceiver:
         self._pending_secret = self._credentials_problem = ""
         return True
 
-    def _check_credentials(self, verdict: PollResult) -> PollResult:
+    def _check_credentials(self, result: PollResult) -> PollResult:
         """They may have changed while nobody looked; and Entra takes a while to know a new secret everywhere."""
         text = self._text(NEXT_CONFIG) or self._text(CURRENT_CONFIG)
         config, version = stored_config.parse_config(text), stored_config.parse_version(text)
         try:
             secret = self._pending_secret or self._fetch_secret(config)
         except ProviderRequestError:
-            return verdict  # it is looked at again with the next answer
+            return result  # it is looked at again with the next answer
         self._credentials_compared = True
         if not secret or not self._check_secret(config, version, secret):
-            return verdict
+            return result
         self._write(stored_config.compose_document(config, version, self._current_config(), secret))
-        return replace(verdict, changed=True, version=version)
+        return replace(result, changed=True, version=version)
 
     def _write(self, text: str) -> None:
         with self._write_lock:

@@ -149,20 +149,20 @@ class Controller:
             message = f"configuration {result.version} is new"
             session.node.log_event("seen", message, configVersion=result.version)
 
-    def _record_result(self, outcome: JobResult) -> None:
-        self.history.record(outcome, self.clock())
-        if outcome.kind is JobKind.UPDATE and outcome.is_done:
-            self.session.state = replace(self.session.state, applied=outcome.at)
+    def _record_result(self, result: JobResult) -> None:
+        self.history.record(result, self.clock())
+        if result.kind is JobKind.UPDATE and result.is_done:
+            self.session.state = replace(self.session.state, applied=result.at)
 
-    def _handle_result(self, outcome: JobResult) -> None:
+    def _handle_result(self, result: JobResult) -> None:
         self.runner.clear()
-        level = "info" if outcome.is_done else "warning"
-        fields = {"kind": str(outcome.kind), "result": str(outcome.result), "reason": outcome.reason}
-        self.session.node.log_event("work-ended", str(outcome), level, **fields)
-        self._record_result(outcome)
+        level = "info" if result.is_done else "warning"
+        fields = {"kind": str(result.kind), "result": str(result.result), "reason": result.reason}
+        self.session.node.log_event("work-ended", str(result), level, **fields)
+        self._record_result(result)
         self.session.save()
         self._reopen()  # also what did not succeed may have changed what is in effect
-        if outcome.is_done and outcome.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):
+        if result.is_done and result.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):
             self.history.postpone(JobKind.UPDATE, self.clock())  # it did what it could, and would not do more at once
 
     def _check_health(self) -> None:

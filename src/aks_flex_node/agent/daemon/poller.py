@@ -75,9 +75,9 @@ class Poller:
         return delay
 
     def _handle_failure(self, message: str) -> PollResult:
-        verdict = PollResult(ProviderState.AGENT_FAILING, message)
-        self.on_failure(verdict)
-        return verdict
+        result = PollResult(ProviderState.AGENT_FAILING, message)
+        self.on_failure(result)
+        return result
 
 
 MAX_DELAY_SECONDS = 300.0  # seconds between two questions, however long the provider has been away
@@ -91,23 +91,21 @@ class PollBackoff:
     rng: random.Random = field(default_factory=random.Random)
     _failures: int = 0
 
-    def next_delay(self, verdict: PollResult, took: float, wait: float) -> float:
+    def next_delay(self, result: PollResult, took: float, wait: float) -> float:
         """Seconds until the next question, after one that took so long and might have been held for `wait`."""
-        if verdict.is_ok:
+        if result.is_ok:
             self._failures = 0
             # A provider that holds questions is asked again at once: that is how it tells us of news.
             held = wait > 0 and took >= max(MIN_HELD_SECONDS, wait / HELD_FRACTION)
-            return self.rng.uniform(0.0, 0.5) if verdict.changed or held else self._jittered()
-        if verdict.state is ProviderState.DELETED:
+            return self.rng.uniform(0.0, 0.5) if result.changed or held else self._jittered()
+        if result.state is ProviderState.DELETED:
             self._failures = 0
             return self._jittered()
         self._failures += 1
         delay = min(MAX_DELAY_SECONDS, self._jittered() * float(2 ** min(self._failures - 1, 10)))
         # Whoever asks for patience gets it, within reason, and a little more, so that not all come back at once.
         asked = (
-            min(verdict.retry_after, 3600.0) + self.rng.uniform(0.0, self.interval / 3)
-            if verdict.retry_after
-            else 0.0
+            min(result.retry_after, 3600.0) + self.rng.uniform(0.0, self.interval / 3) if result.retry_after else 0.0
         )
         return max(delay, asked)
 

@@ -55,9 +55,9 @@ def parse_conflicts(document: object) -> Conflicts:
         return Conflicts()
 
 
-def _is_recent(moment: float, now: float) -> bool:
+def _is_recent(timestamp: float, now: float) -> bool:
     """Whether it was within the hour. What lies ahead is from a clock that has been set back since."""
-    return 0 <= now - moment < CONFLICT_SECONDS
+    return 0 <= now - timestamp < CONFLICT_SECONDS
 
 
 def _recent_times(times: tuple[float, ...], now: float) -> tuple[float, ...]:

@@ -37,17 +37,18 @@ def explain_failure(error: HTTPError | OSError, url: str, proxy: str | None, sta
     return AttemptFailed(f"the connection to {who} failed ({type(chain[-1]).__name__})")
 
 
-def translate_error(error: BaseException, who: str, stall: float) -> AttemptFailed | None:
+def translate_error(error: BaseException, caller: str, stall: float) -> AttemptFailed | None:
     """One exception's meaning, if it has one."""
     if "Tunnel connection failed" in str(error):
-        return AttemptFailed(f"{who} refused to connect us ({error})", again="failed: 4" not in str(error))
+        return AttemptFailed(f"{caller} refused to connect us ({error})", again="failed: 4" not in str(error))
     for kinds, sentence, again in error_meanings():
         if isinstance(error, kinds):
             return AttemptFailed(
-                sentence.format(who=who, name=who.rpartition(":")[0] or who, error=error, stall=stall), again=again
+                sentence.format(who=caller, name=caller.rpartition(":")[0] or caller, error=error, stall=stall),
+                again=again,
             )
     if isinstance(error, OSError) and error.strerror:
-        return AttemptFailed(f"{who} cannot be reached ({error.strerror})")
+        return AttemptFailed(f"{caller} cannot be reached ({error.strerror})")
     return None
 
 
@@ -132,22 +133,22 @@ class HttpClient:
         self._open: set[HttpResponse] = set()
         self._closed = False
 
-    def get(self, place: DownloadUrl, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    def get(self, location: DownloadUrl, headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Ask for a place. Whatever may be better next time is `Interrupted`; the rest is an error."""
-        url, sent = place.url, {**basic_auth_header(place.url), **(headers or {})}
+        url, sent = location.url, {**basic_auth_header(location.url), **(headers or {})}
         for _ in range(MAX_REDIRECTS + 1):
             response = self._ask(url, {"Accept-Encoding": "identity", **sent})
             if response.status not in REDIRECT_STATUSES or not response.headers.get("Location"):
-                return self._judge(response, place)
+                return self._judge(response, location)
             target = urljoin(url, response.headers["Location"])
             self.discard(response)
             url, sent = (
-                check_redirect(url, target, place),
+                check_redirect(url, target, location),
                 sent if same_host(url, target) else without_authorization(sent),
             )
         raise ArtifactError(
             "redirect-refused",
-            f"{place} redirects more than {MAX_REDIRECTS} times.",
+            f"{location} redirects more than {MAX_REDIRECTS} times.",
             "Open the URL in a browser to see where it leads, and correct it in the configuration.",
         )
 
@@ -191,7 +192,7 @@ class HttpClient:
             response.abort()
         return response
 
-    def _judge(self, response: HttpResponse, place: DownloadUrl) -> HttpResponse:
+    def _judge(self, response: HttpResponse, location: DownloadUrl) -> HttpResponse:
         if response.status in {200, 206, 416}:
             return response
         status, after = response.status, response.headers.get("Retry-After", "")
@@ -199,10 +200,10 @@ class HttpClient:
         if status in RETRYABLE_STATUSES or status >= 500:
             raise AttemptFailed(f"the server answered with status {status}", after=parse_retry_after(after))
         if status in {404, 410}:
-            raise not_found_error(place, status)
+            raise not_found_error(location, status)
         raise ArtifactError(
             "artifact-refused",
-            f"{place} was refused with status {status}.",
+            f"{location} was refused with status {status}.",
             "Does the mirror or the proxy ask for a login? Open the URL with `curl -v` from this machine.",
         )
 
@@ -258,23 +259,23 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
-def check_redirect(url: str, target: str, place: DownloadUrl) -> str:
+def check_redirect(url: str, target: str, location: DownloadUrl) -> str:
     """Where a redirect leads, if it may."""
     scheme = urlsplit(target).scheme
     if scheme == "https" or (scheme == "http" and urlsplit(url).scheme == "http"):
         return target
     raise ArtifactError(
         "redirect-refused",
-        f"{place} redirects from TLS to {redact_url(target)}, which is not protected.",
+        f"{location} redirects from TLS to {redact_url(target)}, which is not protected.",
         "Use a URL or a mirror that stays with https.",
     )
 
 
-def not_found_error(place: DownloadUrl, status: int) -> ArtifactError:
+def not_found_error(location: DownloadUrl, status: int) -> ArtifactError:
     hint = "Check the version and the URL in the configuration: this version may not exist for this architecture."
-    if place.url != place.publisher_url:
+    if location.url != location.publisher_url:
         hint = f"Put the file on the mirror, or correct the version or `artifacts.baseURL`. {hint}"
-    return ArtifactError("artifact-missing", f"There is no {place} (status {status}).", hint)
+    return ArtifactError("artifact-missing", f"There is no {location} (status {status}).", hint)
 
 
 def url_credentials(url: str) -> str:

@@ -78,5 +78,5 @@ def read_result(host: Host, path: str) -> JobResult | None:
         return None
 
 
-def write_result(host: Host, path: str, outcome: JobResult) -> None:
-    host.do(WriteFile(path, (json.dumps(outcome.as_document(), indent=1) + "\n").encode(), 0o600))
+def write_result(host: Host, path: str, result: JobResult) -> None:
+    host.do(WriteFile(path, (json.dumps(result.as_document(), indent=1) + "\n").encode(), 0o600))

@@ -57,11 +57,11 @@ class CredentialRecovery:
     check_health: Callable[[], NodeHealth]
 
     def run(self) -> JobResult:
-        sight = self.check_health()
-        if not sight.recovery_reason:
+        health = self.check_health()
+        if not health.recovery_reason:
             return JobResult(JobKind.RECOVER, JobStatus.DONE, message="The node has all it needs.")
         try:
-            return self._recover(sight)
+            return self._recover(health)
         except ProviderRequestError as without:
             verdict = without.result
             message = f"The provider gave no new token: {verdict.message}"
@@ -69,12 +69,12 @@ class CredentialRecovery:
         except FlexError as error:
             return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.name, error.message, error.hint, again=True)
 
-    def _recover(self, sight: NodeHealth) -> JobResult:
+    def _recover(self, health: NodeHealth) -> JobResult:
         host, earlier = self.engine.host, None
-        if not sight.node_missing:
+        if not health.node_missing:
             self._renew_join_credentials()
-            earlier = None if sight.uses_tokens else host.look(self._certificate)
-            if not sight.uses_tokens and (sight.expired or sight.credentials_rejected or not sight.lost_reason):
+            earlier = None if health.uses_tokens else host.look(self._certificate)
+            if not health.uses_tokens and (health.expired or health.credentials_rejected or not health.lost_reason):
                 # A kubelet puts a new one beside it, and turns a link; whatever else stands there is in its way.
                 host.do(Remove(self._certificate))
         try:
@@ -82,12 +82,12 @@ class CredentialRecovery:
             self.readiness.wait_registered()
             self.readiness.wait_ready(lambda _: None)
         except FlexError:
-            if earlier and earlier.target and not sight.lost_reason:  # the one that is about to end is still good
+            if earlier and earlier.target and not health.lost_reason:  # the one that is about to end is still good
                 host.do(MakeLink(self._certificate, earlier.target))
                 host.do(RestartUnit(KUBELET_UNIT))
             raise
         self.engine.sync_to_disk()
-        message = f"The node is back: {sight.recovery_reason}."
+        message = f"The node is back: {health.recovery_reason}."
         self.engine.events.emit("recovered", message)
         return JobResult(JobKind.RECOVER, JobStatus.DONE, "Recovered", message)
 

@@ -109,10 +109,10 @@ def _run_update(_words: Sequence[str], progress: ProgressReporter) -> JobResult:
     return run_update(progress)
 
 
-def _update_agent(outcome: JobResult, progress: ProgressReporter) -> JobResult | None:
+def _update_agent(result: JobResult, progress: ProgressReporter) -> JobResult | None:
     from aks_flex_node.agent.jobs.self_update import run_self_update
 
-    return run_self_update(outcome.version, progress)
+    return run_self_update(result.version, progress)
 
 
 def _run_recovery(_words: Sequence[str], progress: ProgressReporter) -> JobResult:

@@ -51,9 +51,9 @@ def components_to_repair(engine: Engine) -> Sequence[Component]:
 def store_address(engine: Engine) -> None:
     """By which the node is known from now on; a tunnel may have given it another."""
     path = f"{engine.config.paths.data_dir}/state.json"
-    known = node_state.read(engine.host, path)
-    if known.address and known.address != engine.machine.address:
-        node_state.write(engine.host, path, replace(known, address=engine.machine.address))
+    state = node_state.read(engine.host, path)
+    if state.address and state.address != engine.machine.address:
+        node_state.write(engine.host, path, replace(state, address=engine.machine.address))
 
 
 def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component]]) -> JobResult:

@@ -55,10 +55,10 @@ class JobRunner:
         try:
             while self.host.unit(JOB_UNIT).running:
                 self.sleep(CHECK_SECONDS)
-            outcome = job_result.read_result(self.host, JOB_RESULT)
+            result = job_result.read_result(self.host, JOB_RESULT)
         except OSError as error:
-            outcome = _no_result(JobKind.EARLIER, str(error))
-        self.on_result(outcome or _no_result(JobKind.EARLIER))
+            result = _no_result(JobKind.EARLIER, str(error))
+        self.on_result(result or _no_result(JobKind.EARLIER))
 
     def _run(self, kind: JobKind, words: tuple[str, ...]) -> None:
         """Whatever happens, there is an outcome: nothing else is begun before."""

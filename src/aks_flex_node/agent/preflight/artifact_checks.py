@@ -42,22 +42,22 @@ REMEDIES = {
 }
 
 
-def check_artifacts(situation: PreflightContext) -> Iterator[CheckFinding]:
-    needed = missing_artifacts(situation)
-    if bundle := situation.config.artifacts.bundle:
-        yield from _in_bundle(situation, bundle, needed)
+def check_artifacts(context: PreflightContext) -> Iterator[CheckFinding]:
+    needed = missing_artifacts(context)
+    if bundle := context.config.artifacts.bundle:
+        yield from _in_bundle(context, bundle, needed)
     elif needed:
-        yield from _reachable(situation, needed)
+        yield from _reachable(context, needed)
     else:
         yield ok("all are on this machine")
 
 
-def missing_artifacts(situation: PreflightContext) -> list[Artifact]:
+def missing_artifacts(context: PreflightContext) -> list[Artifact]:
     """What is neither installed nor fetched already; each file once, whoever needs something of it."""
-    programs = [program for spec in situation.specs for program in spec.programs]
-    wanted = [program for program in programs if not situation.exists(f"{program.path}/.manifest.json")]
+    programs = [program for spec in context.specs for program in spec.programs]
+    wanted = [program for program in programs if not context.exists(f"{program.path}/.manifest.json")]
     needed = {artifact.url: artifact for program in wanted for artifact in program.artifacts}
-    here = cached_files(situation)
+    here = cached_files(context)
     return [artifact for artifact in needed.values() if not _fetched(artifact, here)]
 
 
@@ -65,13 +65,13 @@ def _fetched(artifact: Artifact, here: dict[str, set[str]]) -> bool:
     return artifact.name in here.get(url_identity(artifact.url), ()) or artifact.name in here.get(artifact.digest, ())
 
 
-def cached_files(situation: PreflightContext) -> dict[str, set[str]]:
+def cached_files(context: PreflightContext) -> dict[str, set[str]]:
     """The names of files in the cache, by the URLs they came from and by their digests."""
-    folder = f"{situation.config.paths.data_dir}/artifacts"
+    folder = f"{context.config.paths.data_dir}/artifacts"
     found: dict[str, set[str]] = {}
-    for name in situation.names(folder):
-        files = {file for file in situation.names(f"{folder}/{name}") if not file.endswith((".partial", ".json"))}
-        for key in (name.replace("-", ":", 1), *origin_urls(situation.text(f"{folder}/{name}/.origin.json"))):
+    for name in context.names(folder):
+        files = {file for file in context.names(f"{folder}/{name}") if not file.endswith((".partial", ".json"))}
+        for key in (name.replace("-", ":", 1), *origin_urls(context.text(f"{folder}/{name}/.origin.json"))):
             found.setdefault(key, set()).update(files)
     return found
 
@@ -83,21 +83,21 @@ def origin_urls(origin: str) -> list[str]:
         return []
 
 
-def request_urls(situation: PreflightContext) -> list[str]:
+def request_urls(context: PreflightContext) -> list[str]:
     """The URLs that will be asked, through the mirror if there is one."""
-    if situation.config.artifacts.bundle:
+    if context.config.artifacts.bundle:
         return []
-    return [context_options(situation).resolve(artifact.url).url for artifact in missing_artifacts(situation)]
+    return [context_options(context).resolve(artifact.url).url for artifact in missing_artifacts(context)]
 
 
-def context_options(situation: PreflightContext) -> DownloadOptions:
+def context_options(context: PreflightContext) -> DownloadOptions:
     """How files get here: through a mirror, by a proxy, or straight."""
-    return artifact_sources(situation.config)
+    return artifact_sources(context.config)
 
 
-def _reachable(situation: PreflightContext, needed: list[Artifact]) -> Iterator[CheckFinding]:
+def _reachable(context: PreflightContext, needed: list[Artifact]) -> Iterator[CheckFinding]:
     end, troubles = time.monotonic() + REACH_SECONDS, []
-    for artifact, call in run_concurrently(lambda artifact: _trouble(situation, artifact), needed):
+    for artifact, call in run_concurrently(lambda artifact: _trouble(context, artifact), needed):
         try:
             troubles.append(call.wait(end))
         except CallTimeout:
@@ -108,70 +108,70 @@ def _reachable(situation: PreflightContext, needed: list[Artifact]) -> Iterator[
     yield from found or [ok(f"{pluralize(len(needed), 'file')} to fetch, and there")]
 
 
-def _trouble(situation: PreflightContext, artifact: Artifact) -> CheckFinding | None:
+def _trouble(context: PreflightContext, artifact: Artifact) -> CheckFinding | None:
     """What would go wrong with fetching it."""
-    place = context_options(situation).resolve(artifact.url)
+    place = context_options(context).resolve(artifact.url)
     try:
-        status = ask_with_retry(situation.network, ProbeRequest(place.url, first_byte=True)).status
+        status = ask_with_retry(context.network, ProbeRequest(place.url, first_byte=True)).status
         if status not in SUCCESS_STATUSES:
             return _refused(place, artifact, status)
-        return None if _has_checksum(situation, artifact) else _unverified(place, artifact)
+        return None if _has_checksum(context, artifact) else _unverified(place, artifact)
     except ProbeFailed as silence:
         host = url_host(place.url)
         return error(f"Nothing can be fetched from {host}: {silence.words}.", REMEDIES[silence.cause])
 
 
-def _refused(place: DownloadUrl, artifact: Artifact, status: int) -> CheckFinding:
+def _refused(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFinding:
     if status in {404, 410}:
-        return error(f"There is no {place}.", f"Check {artifact.component}.version, and what the mirror has.")
+        return error(f"There is no {location}.", f"Check {artifact.component}.version, and what the mirror has.")
     if is_retryable(status):
         return warning(
-            f"{place} answers with status {status} just now.", "It will be tried again when it is fetched."
+            f"{location} answers with status {status} just now.", "It will be tried again when it is fetched."
         )
-    return error(f"{place} was refused with status {status}.", f"Try `curl -v` on it. {FIREWALL_HINT}")
+    return error(f"{location} was refused with status {status}.", f"Try `curl -v` on it. {FIREWALL_HINT}")
 
 
-def _unverified(place: DownloadUrl, artifact: Artifact) -> CheckFinding:
+def _unverified(location: DownloadUrl, artifact: Artifact) -> CheckFinding:
     return error(
-        f"There is no checksum of {place}, so nobody could tell that it is the right file.",
+        f"There is no checksum of {location}, so nobody could tell that it is the right file.",
         f"Put the publisher's checksum file beside it, or set {artifact.component}.sha256.",
     )
 
 
-def _has_checksum(situation: PreflightContext, artifact: Artifact) -> bool:
+def _has_checksum(context: PreflightContext, artifact: Artifact) -> bool:
     if artifact.digest:
         return True
-    asked = (ProbeRequest(context_options(situation).resolve(url).url, first_byte=True) for url in artifact.checksums)
-    statuses = (ask_with_retry(situation.network, request).status for request in asked)
+    asked = (ProbeRequest(context_options(context).resolve(url).url, first_byte=True) for url in artifact.checksums)
+    statuses = (ask_with_retry(context.network, request).status for request in asked)
     return any(status in SUCCESS_STATUSES or is_retryable(status) for status in statuses)
 
 
-def _in_bundle(situation: PreflightContext, bundle: str, needed: list[Artifact]) -> Iterator[CheckFinding]:
+def _in_bundle(context: PreflightContext, bundle: str, needed: list[Artifact]) -> Iterator[CheckFinding]:
     again = "Make it with `aks-flex-node artifacts bundle`, with the configuration of this machine."
-    if not situation.exists(bundle):
+    if not context.exists(bundle):
         yield error(f"There is no bundle at {bundle}.", f"{again} Or correct artifacts.bundle.")
         return
-    if not situation.names(bundle):
+    if not context.names(bundle):
         yield ok(f"{bundle} is there; what is in the archive is checked when it is used")
         return
-    manifest = read_manifest(situation, bundle)
+    manifest = read_manifest(context, bundle)
     if manifest is None:
         yield error(f"The manifest.json of the bundle {bundle} is missing or makes no sense.", again)
         return
-    lacking = _lacking(situation, bundle, manifest, needed)
+    lacking = _lacking(context, bundle, manifest, needed)
     if lacking:
         yield error(f"The bundle {bundle} does not hold {', '.join(lacking)}.", again)
     else:
         yield ok(f"{bundle} holds all that is needed")
 
 
-def read_manifest(situation: PreflightContext, bundle: str) -> BundleManifest | None:
+def read_manifest(context: PreflightContext, bundle: str) -> BundleManifest | None:
     try:
-        return BundleManifest.parse(situation.text(f"{bundle}/manifest.json"))
+        return BundleManifest.parse(context.text(f"{bundle}/manifest.json"))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def _lacking(situation: PreflightContext, bundle: str, manifest: BundleManifest, needed: list[Artifact]) -> list[str]:
-    held = {entry.url for entry in manifest.artifacts if situation.exists(f"{bundle}/{entry.file}")}
+def _lacking(context: PreflightContext, bundle: str, manifest: BundleManifest, needed: list[Artifact]) -> list[str]:
+    held = {entry.url for entry in manifest.artifacts if context.exists(f"{bundle}/{entry.file}")}
     return [artifact.name for artifact in needed if url_identity(artifact.url) not in held]

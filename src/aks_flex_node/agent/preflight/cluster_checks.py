@@ -53,11 +53,11 @@ NEW_TOKEN_HINT = (
 API_SERVER_HINT = "See what the check api-server says."
 
 
-def check_dns(situation: PreflightContext) -> Iterator[CheckFinding]:
-    names = _names(situation)
+def check_dns(context: PreflightContext) -> Iterator[CheckFinding]:
+    names = _names(context)
     end = time.monotonic() + DNS_SECONDS
     found = []
-    for name, call in run_concurrently(situation.network.resolve, names):
+    for name, call in run_concurrently(context.network.resolve, names):
         try:
             call.wait(end)
             found.append(name)
@@ -76,12 +76,12 @@ def _unknown(name: str, words: str) -> CheckFinding:
     )
 
 
-def _names(situation: PreflightContext) -> list[str]:
+def _names(context: PreflightContext) -> list[str]:
     """Every name that this machine itself has to look up; a proxy looks up what is behind it."""
-    ways = artifact_checks.context_options(situation)
-    server = None if _awaits_tunnel(situation) else situation.config.node.kubelet.server_url
-    urls = [*([server] if server else []), *artifact_checks.request_urls(situation)]
-    hosts = [urlsplit(ways.proxy_for(url) or url).hostname or "" for url in urls]
+    options = artifact_checks.context_options(context)
+    server = None if _awaits_tunnel(context) else context.config.node.kubelet.server_url
+    urls = [*([server] if server else []), *artifact_checks.request_urls(context)]
+    hosts = [urlsplit(options.proxy_for(url) or url).hostname or "" for url in urls]
     return [name for name in dict.fromkeys(hosts) if name and not _is_address(name)]
 
 
@@ -93,38 +93,38 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _ask(situation: PreflightContext, path: str, token: Secret | None = None) -> ProbeResponse:
+def _ask(context: PreflightContext, path: str, token: Secret | None = None) -> ProbeResponse:
     """Ask the API server, and believe nobody whom the cluster's CA does not vouch for."""
-    server = (situation.config.node.kubelet.server_url or "").rstrip("/")
-    authority = resolved.ca_certificate(situation.config)
+    server = (context.config.node.kubelet.server_url or "").rstrip("/")
+    authority = resolved.ca_certificate(context.config)
     request = ProbeRequest(f"{server}{path}", authority, token, ACCESS_REVIEW if token else None)
-    return ask_with_retry(situation.network, request)
+    return ask_with_retry(context.network, request)
 
 
-def _awaits_tunnel(situation: PreflightContext) -> bool:
+def _awaits_tunnel(context: PreflightContext) -> bool:
     """Whether the API server is reached by a tunnel that is not there yet."""
-    return situation.config.azure.vpn.enabled and situation.host.unit(TUNNEL_UNIT).active != "active"
+    return context.config.azure.vpn.enabled and context.host.unit(TUNNEL_UNIT).active != "active"
 
 
-def _can_ask(situation: PreflightContext) -> bool:
-    config = situation.config
+def _can_ask(context: PreflightContext) -> bool:
+    config = context.config
     known = config.node.kubelet.server_url and resolved.ca_certificate(config)
-    return bool(known) and not _awaits_tunnel(situation)
+    return bool(known) and not _awaits_tunnel(context)
 
 
-def check_api_server(situation: PreflightContext) -> Iterator[CheckFinding]:
-    server = situation.config.node.kubelet.server_url
-    if _awaits_tunnel(situation):
+def check_api_server(context: PreflightContext) -> Iterator[CheckFinding]:
+    server = context.config.node.kubelet.server_url
+    if _awaits_tunnel(context):
         yield ok(f"{server or 'it'} is asked when there is a tunnel to it")
         return
-    if not _can_ask(situation):
+    if not _can_ask(context):
         yield warning(
             "The configuration does not name the API server and its CA, so it was not asked.",
             "Set node.kubelet.serverURL and node.kubelet.caCertData, unless the agent is to get them from Azure.",
         )
         return
     try:
-        heard = _ask(situation, "/version")
+        heard = _ask(context, "/version")
     except ProbeFailed as silence:
         yield _unheard(server or "", silence)
         return
@@ -135,7 +135,7 @@ def check_api_server(situation: PreflightContext) -> Iterator[CheckFinding]:
     else:
         version = str(heard.document.get("gitVersion", ""))
         yield ok(f"{server} answers{f', {version}' if version else ''}; the cluster's CA has signed its certificate")
-        yield from _skew(situation.config.kubernetes.version or "", version)
+        yield from _skew(context.config.kubernetes.version or "", version)
 
 
 def _unheard(server: str, silence: ProbeFailed) -> CheckFinding:
@@ -191,13 +191,13 @@ def minor(version: str) -> tuple[int, int] | None:
     return int(words[0]), int(words[1])
 
 
-def check_clock(situation: PreflightContext) -> Iterator[CheckFinding]:
-    now = situation.now()
+def check_clock(context: PreflightContext) -> Iterator[CheckFinding]:
+    now = context.now()
     right = "Set it with `sudo timedatectl set-ntp true`, or by hand with `sudo date -s '2026-01-31 12:00:00'`."
     if now < NOT_BEFORE:
         yield error(f"The clock says {_date(now)}, which is long past: no certificate is valid yet.", right)
         return
-    theirs = _server_time(situation)
+    theirs = _server_time(context)
     if theirs is None:
         yield ok(f"{_date(now)}; it could not be compared with the API server's")
         return
@@ -211,11 +211,11 @@ def check_clock(situation: PreflightContext) -> Iterator[CheckFinding]:
         yield ok(f"{_date(now)}, as at the API server")
 
 
-def _server_time(situation: PreflightContext) -> float | None:
-    if not _can_ask(situation):
+def _server_time(context: PreflightContext) -> float | None:
+    if not _can_ask(context):
         return None
     try:
-        return _ask(situation, "/healthz").date
+        return _ask(context, "/healthz").date
     except ProbeFailed:
         return None
 
@@ -224,23 +224,23 @@ def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
-def check_token(situation: PreflightContext) -> Iterator[CheckFinding]:
-    secret = resolved.join_token(situation.config)
-    if situation.has_credential:
+def check_token(context: PreflightContext) -> Iterator[CheckFinding]:
+    secret = resolved.join_token(context.config)
+    if context.has_credential:
         yield ok("not needed any more: the node has a certificate of its own")
-    elif resolved.kubelet_auth(situation.config) != "bootstrapToken":
+    elif resolved.kubelet_auth(context.config) != "bootstrapToken":
         yield ok("none: the node shows the cluster its Azure identity")
     elif secret is None:
-        yield error(_no_token(situation.config), NEW_TOKEN_HINT)
+        yield error(_no_token(context.config), NEW_TOKEN_HINT)
     elif bootstrap_token(secret.reveal()):
         shape = "6 characters, a dot and 16 characters, all of a-z and 0-9"
         yield error(
             f"azure.bootstrapToken.token is not a bootstrap token: {shape}. It is not shown here.", NEW_TOKEN_HINT
         )
-    elif _awaits_tunnel(situation):
+    elif _awaits_tunnel(context):
         yield ok("it is tried when there is a tunnel to the API server")
-    elif _can_ask(situation):
-        yield _tried(situation, secret)
+    elif _can_ask(context):
+        yield _tried(context, secret)
     else:
         yield warning("The bootstrap token is well-formed, but there is no API server to try it on.", API_SERVER_HINT)
 
@@ -252,9 +252,9 @@ def _no_token(config: NodeConfig) -> str:
     return "The configuration has no bootstrap token, nor another way to join."
 
 
-def _tried(situation: PreflightContext, secret: Secret) -> CheckFinding:
+def _tried(context: PreflightContext, secret: Secret) -> CheckFinding:
     try:
-        heard = _ask(situation, ACCESS_REVIEW_PATH, secret)
+        heard = _ask(context, ACCESS_REVIEW_PATH, secret)
     except ProbeFailed:
         return warning(
             "The bootstrap token is well-formed, but the API server could not be asked about it.", API_SERVER_HINT

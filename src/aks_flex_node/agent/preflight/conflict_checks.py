@@ -66,49 +66,49 @@ CONFLICTING_SERVICES = (
 PODMAN_PATHS = ("/usr/bin/podman", "/usr/local/bin/podman")
 
 
-def check_other_runtime(situation: PreflightContext) -> Iterator[CheckFinding]:
-    running = foreign_processes(situation)
+def check_other_runtime(context: PreflightContext) -> Iterator[CheckFinding]:
+    running = foreign_processes(context)
     for neighbour in CONFLICTING_SERVICES:
-        found = _by_unit(situation, neighbour) or _by_process(running, neighbour)
+        found = _by_unit(context, neighbour) or _by_process(running, neighbour)
         if found:
             yield found
-    yield from _podman(situation)
+    yield from _podman(context)
 
 
-def _podman(situation: PreflightContext) -> Iterator[CheckFinding]:
+def _podman(context: PreflightContext) -> Iterator[CheckFinding]:
     """It has no service that would run all the time, and gets on with a node, but for what both call a network."""
-    found = next((path for path in PODMAN_PATHS if situation.exists(path)), None)
+    found = next((path for path in PODMAN_PATHS if context.exists(path)), None)
     if found:
         yield warning(
             f"podman is installed here ({found}), and keeps networks of its own, of which older ones stand in"
-            f" {situation.config.paths.cni.conf_dir}.",
+            f" {context.config.paths.cni.conf_dir}.",
             "Run no containers of its own beside a node, or remove it: `sudo apt-get remove podman`.",
         )
 
 
-def _by_unit(situation: PreflightContext, neighbour: ConflictingService) -> CheckFinding | None:
-    states = [situation.host.unit(name) for name in neighbour.units if name not in situation.owned_services]
-    here = [state for state in states if state.exists and not situation.owns(f"/etc/systemd/system/{state.name}")]
+def _by_unit(context: PreflightContext, neighbour: ConflictingService) -> CheckFinding | None:
+    states = [context.host.unit(name) for name in neighbour.units if name not in context.owned_services]
+    here = [state for state in states if state.exists and not context.owns(f"/etc/systemd/system/{state.name}")]
     active = next((state for state in here if state.running), None)
     if active:
         return error(
             f"{neighbour.name} runs on this machine ({active.name}), and it is not ours: the two would fight over"
             " containers, ports and networks.",
-            f"`{neighbour.stop}` stops it, and what runs in it. {_removal(situation, neighbour)}".rstrip(),
+            f"`{neighbour.stop}` stops it, and what runs in it. {_removal(context, neighbour)}".rstrip(),
         )
     if here:
         return warning(
             f"{neighbour.name} is installed here ({here[0].name}), but does not run.",
-            f"{_removal(situation, neighbour)} If it stays, never start it while this machine is a node.".lstrip(),
+            f"{_removal(context, neighbour)} If it stays, never start it while this machine is a node.".lstrip(),
         )
     return None
 
 
-def _removal(situation: PreflightContext, neighbour: ConflictingService) -> str:
+def _removal(context: PreflightContext, neighbour: ConflictingService) -> str:
     """What to type to be rid of it; nothing where nobody knows how it came here."""
     if not neighbour.packages:
         return f"`{neighbour.remove}` removes it."
-    asked = situation.host.ask("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", *neighbour.packages)
+    asked = context.host.ask("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", *neighbour.packages)
     installed = [line.split()[0] for line in asked.out.splitlines() if line.endswith(" installed")]
     return f"`{neighbour.remove} {' '.join(installed)}` removes it." if installed else ""
 
@@ -123,23 +123,23 @@ def _by_process(running: dict[str, int], neighbour: ConflictingService) -> Check
     )
 
 
-def foreign_processes(situation: PreflightContext) -> dict[str, int]:
+def foreign_processes(context: PreflightContext) -> dict[str, int]:
     """Processes of such names that our own services did not start, by name."""
     names = {name for neighbour in CONFLICTING_SERVICES for name in neighbour.processes}
-    ours = {situation.host.unit(name).pid for name in situation.owned_services}
+    ours = {context.host.unit(name).pid for name in context.owned_services}
     found: dict[str, int] = {}
-    for pid in filter(str.isdigit, situation.names("/proc")):
-        name = situation.text(f"/proc/{pid}/comm").strip()
-        if name in names and int(pid) not in ours and not _is_own_process(situation, pid):
+    for pid in filter(str.isdigit, context.names("/proc")):
+        name = context.text(f"/proc/{pid}/comm").strip()
+        if name in names and int(pid) not in ours and not _is_own_process(context, pid):
             found.setdefault(name, int(pid))
     return found
 
 
-def _is_own_process(situation: PreflightContext, pid: str) -> bool:
+def _is_own_process(context: PreflightContext, pid: str) -> bool:
     """What a pod of our node runs is the pod's matter; a service that cannot stay up is always another process."""
-    group = situation.text(f"/proc/{pid}/cgroup")
-    service = any(f"/{name}" in group for name in situation.owned_services)
-    return service or (situation.joined and "kubepods" in group)
+    group = context.text(f"/proc/{pid}/cgroup")
+    service = any(f"/{name}" in group for name in context.owned_services)
+    return service or (context.joined and "kubepods" in group)
 
 
 CREDENTIALS = ("kubelet.conf", "bootstrap-kubelet.conf", "admin.conf", "super-admin.conf")
@@ -162,20 +162,20 @@ RESET_HINT = (
 )
 
 
-def check_leftovers(situation: PreflightContext) -> Iterator[CheckFinding]:
-    yield from _credentials(situation)
-    yield from _kubelet_state(situation)
-    yield from _static_pods(situation)
-    yield from _kept_data(situation)
-    yield from _replaced(situation)
-    if not situation.joined:
-        yield from _networks(situation)
-        yield from _kernel(situation)
+def check_leftovers(context: PreflightContext) -> Iterator[CheckFinding]:
+    yield from _credentials(context)
+    yield from _kubelet_state(context)
+    yield from _static_pods(context)
+    yield from _kept_data(context)
+    yield from _replaced(context)
+    if not context.joined:
+        yield from _networks(context)
+        yield from _kernel(context)
 
 
-def _credentials(situation: PreflightContext) -> Iterator[CheckFinding]:
-    folder = situation.config.paths.kubernetes.config_dir
-    found = [f"{folder}/{name}" for name in CREDENTIALS if _is_foreign(situation, f"{folder}/{name}")]
+def _credentials(context: PreflightContext) -> Iterator[CheckFinding]:
+    folder = context.config.paths.kubernetes.config_dir
+    found = [f"{folder}/{name}" for name in CREDENTIALS if _is_foreign(context, f"{folder}/{name}")]
     if found:
         yield error(
             f"This machine has credentials of another cluster: {', '.join(found)}.",
@@ -183,9 +183,9 @@ def _credentials(situation: PreflightContext) -> Iterator[CheckFinding]:
         )
 
 
-def _kubelet_state(situation: PreflightContext) -> Iterator[CheckFinding]:
-    folder = situation.config.paths.kubernetes.kubelet_dir
-    names = [name for name in situation.names(folder) if not situation.owns(f"{folder}/{name}")]
+def _kubelet_state(context: PreflightContext) -> Iterator[CheckFinding]:
+    folder = context.config.paths.kubernetes.kubelet_dir
+    names = [name for name in context.names(folder) if not context.owns(f"{folder}/{name}")]
     if names:
         yield error(
             f"{folder} holds the state of an earlier kubelet ({_shorten(names)}).",
@@ -194,35 +194,35 @@ def _kubelet_state(situation: PreflightContext) -> Iterator[CheckFinding]:
         )
 
 
-def _static_pods(situation: PreflightContext) -> Iterator[CheckFinding]:
-    folder = situation.config.paths.kubernetes.manifests_dir
-    names = [name for name in situation.names(folder) if not name.startswith(".")]
-    if names and not situation.joined:
+def _static_pods(context: PreflightContext) -> Iterator[CheckFinding]:
+    folder = context.config.paths.kubernetes.manifests_dir
+    names = [name for name in context.names(folder) if not name.startswith(".")]
+    if names and not context.joined:
         yield error(
             f"{folder} holds static pods ({_shorten(names)}), which the kubelet would start.",
             f"{RESET_HINT} Or move them away: `sudo mv {folder} {folder}.old`.",
         )
 
 
-def _kept_data(situation: PreflightContext) -> Iterator[CheckFinding]:
-    paths = situation.config.paths
+def _kept_data(context: PreflightContext) -> Iterator[CheckFinding]:
+    paths = context.config.paths
     kept = {
         paths.containerd_dir: "images and containers of an earlier containerd; reset removes them with ours",
         paths.cni.lib_dir: "addresses that an earlier network gave to pods",
         "/var/lib/etcd": "the data of a control plane",
     }
     for folder, what in kept.items():
-        names = situation.names(folder)
-        if names and not situation.owns(folder):
+        names = context.names(folder)
+        if names and not context.owns(folder):
             yield warning(
                 f"{folder} holds {what}.", f"If nobody needs it, move it away: `sudo mv {folder} {folder}.old`."
             )
 
 
-def _replaced(situation: PreflightContext) -> Iterator[CheckFinding]:
+def _replaced(context: PreflightContext) -> Iterator[CheckFinding]:
     """Files that stand where ours will: they are put aside, and come back by reset."""
-    paths = [one.path for spec in situation.specs for one in spec.resources if isinstance(one, File | Symlink)]
-    found = [path for path in paths if _is_foreign(situation, path)]
+    paths = [one.path for spec in context.specs for one in spec.resources if isinstance(one, File | Symlink)]
+    found = [path for path in paths if _is_foreign(context, path)]
     if found:
         yield warning(
             f"The node will put files of its own in place of {_shorten(found)}; `reset` gives them back.",
@@ -230,9 +230,9 @@ def _replaced(situation: PreflightContext) -> Iterator[CheckFinding]:
         )
 
 
-def _networks(situation: PreflightContext) -> Iterator[CheckFinding]:
-    folder = situation.config.paths.cni.conf_dir
-    files = [name for name in situation.names(folder) if not situation.owns(f"{folder}/{name}")]
+def _networks(context: PreflightContext) -> Iterator[CheckFinding]:
+    folder = context.config.paths.cni.conf_dir
+    files = [name for name in context.names(folder) if not context.owns(f"{folder}/{name}")]
     if files:
         yield warning(
             f"{folder} has networks of somebody else ({_shorten(files)}), and the first of them is used for pods.",
@@ -240,13 +240,13 @@ def _networks(situation: PreflightContext) -> Iterator[CheckFinding]:
         )
 
 
-def _kernel(situation: PreflightContext) -> Iterator[CheckFinding]:
-    links = [name for name in link_names(situation.text("/proc/net/dev")) if name in POD_NETWORK_LINKS]
+def _kernel(context: PreflightContext) -> Iterator[CheckFinding]:
+    links = [name for name in link_names(context.text("/proc/net/dev")) if name in POD_NETWORK_LINKS]
     if links:
         typed = " && ".join(f"sudo ip link delete {name}" for name in links)
         yield warning(f"Pod networks of an earlier node are up: {', '.join(links)}.", f"`{typed}`, or reboot.")
     places = [f"{folder}/{name}" for folder in CGROUP_ROOTS for name in POD_CGROUPS]
-    groups = [place for place in places if situation.exists(place)]
+    groups = [place for place in places if context.exists(place)]
     if groups:
         yield warning(f"There are control groups of an earlier node's pods: {groups[0]}.", "Reboot the machine.")
 
@@ -256,8 +256,8 @@ def link_names(table: str) -> list[str]:
     return [line.partition(":")[0].strip() for line in table.splitlines()[2:] if ":" in line]
 
 
-def _is_foreign(situation: PreflightContext, path: str) -> bool:
-    return situation.exists(path) and not situation.owns(path) and not situation.marked(path)
+def _is_foreign(context: PreflightContext, path: str) -> bool:
+    return context.exists(path) and not context.owns(path) and not context.marked(path)
 
 
 def _shorten(names: list[str]) -> str:

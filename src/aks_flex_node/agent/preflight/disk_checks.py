@@ -56,49 +56,49 @@ def space_requirements(config: NodeConfig) -> tuple[SpaceRequirement, ...]:
     )
 
 
-def check_disk(situation: PreflightContext) -> Iterator[CheckFinding]:
-    there = volumes(situation)
-    wrong = [finding for volume in there for finding in _judge(situation, volume)]
-    wrong += [*_programs_run(situation), *_images_fit(situation)]
+def check_disk(context: PreflightContext) -> Iterator[CheckFinding]:
+    there = volumes(context)
+    wrong = [finding for volume in there for finding in _judge(context, volume)]
+    wrong += [*_programs_run(context), *_images_fit(context)]
     yield from wrong
     if not wrong:
         yield ok(", ".join(f"{_size(volume.file_system.free)} free for {volume.title}" for volume in there))
 
 
-def volumes(situation: PreflightContext) -> list[Volume]:
+def volumes(context: PreflightContext) -> list[Volume]:
     """The file systems under the node's directories, each once."""
     found: dict[int, Volume] = {}
-    for need in space_requirements(situation.config):
-        room = nearest_file_system(situation, need.path)
-        if room:
-            earlier = found[room.device].needs if room.device in found else ()
-            found[room.device] = Volume(room, (*earlier, need))
+    for need in space_requirements(context.config):
+        file_system = nearest_file_system(context, need.path)
+        if file_system:
+            earlier = found[file_system.device].needs if file_system.device in found else ()
+            found[file_system.device] = Volume(file_system, (*earlier, need))
     return list(found.values())
 
 
-def nearest_file_system(situation: PreflightContext, path: str) -> FileSystemInfo | None:
+def nearest_file_system(context: PreflightContext, path: str) -> FileSystemInfo | None:
     """The room at a path, or at the nearest directory above it that is there."""
     while True:
-        room = situation.file_system(path or "/")
-        if room or not path.strip("/"):
-            return room
+        file_system = context.file_system(path or "/")
+        if file_system or not path.strip("/"):
+            return file_system
         path = path.rstrip("/").rpartition("/")[0]
 
 
-def _judge(situation: PreflightContext, volume: Volume) -> Iterator[CheckFinding]:
+def _judge(context: PreflightContext, volume: Volume) -> Iterator[CheckFinding]:
     room, title = volume.file_system, volume.title
     if room.read_only:
         yield error(f"The file system of {title} is read-only.", "Mount it writable: `sudo mount -o remount,rw DIR`.")
         return
     least, good = (sum(getattr(need, name) for need in volume.needs) for name in ("least", "good"))
     more = f"Make room on that file system, or put the directory elsewhere by `paths` in the configuration ({title})."
-    if room.free < least and not situation.joined:
+    if room.free < least and not context.joined:
         yield error(f"{_size(room.free)} is free for {title}; the node needs {_size(least)}.", more)
-    elif room.free < good and not situation.joined:
+    elif room.free < good and not context.joined:
         yield warning(f"{_size(room.free)} is free for {title}; {_size(good)} is a good start.", more)
     if room.inodes and room.inodes_free < MIN_INODES:
         yield error(f"Only {room.inodes_free} more files fit on the file system of {title}.", "Remove small files.")
-    for signal in eviction_signals(volume, situation.config.node.kubelet.eviction_hard):
+    for signal in eviction_signals(volume, context.config.node.kubelet.eviction_hard):
         yield warning(
             f"The file system of {title} is so full ({_share(room)} free) that the node would be under disk pressure"
             f" from the start ({signal}).",
@@ -127,19 +127,19 @@ def threshold_bytes(text: str, whole: int) -> float:
     return float(found[1]) * UNITS.get(found[2], 0) if found else 0.0
 
 
-def _programs_run(situation: PreflightContext) -> Iterator[CheckFinding]:
-    path = situation.config.paths.install_dir
-    room = nearest_file_system(situation, path)
-    if room and room.noexec:
+def _programs_run(context: PreflightContext) -> Iterator[CheckFinding]:
+    path = context.config.paths.install_dir
+    file_system = nearest_file_system(context, path)
+    if file_system and file_system.noexec:
         yield error(
             f"No program can run from {path}: its file system is mounted noexec.",
             "Remount it with `sudo mount -o remount,exec DIR`, or set paths.installDir to another place.",
         )
 
 
-def _images_fit(situation: PreflightContext) -> Iterator[CheckFinding]:
-    path = situation.config.paths.containerd_dir
-    kind = file_system_type(situation.text("/proc/self/mountinfo"), path)
+def _images_fit(context: PreflightContext) -> Iterator[CheckFinding]:
+    path = context.config.paths.containerd_dir
+    kind = file_system_type(context.text("/proc/self/mountinfo"), path)
     if kind in UNSUPPORTED_FILE_SYSTEMS:
         yield error(
             f"containerd cannot keep images at {path}: overlayfs does not work on {kind}.",
@@ -164,5 +164,5 @@ def _size(count: int) -> str:
     return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count // MIB} MiB"
 
 
-def _share(room: FileSystemInfo) -> str:
-    return f"{100 * room.free // max(room.size, 1)} %"
+def _share(file_system: FileSystemInfo) -> str:
+    return f"{100 * file_system.free // max(file_system.size, 1)} %"

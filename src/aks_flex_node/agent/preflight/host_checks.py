@@ -23,13 +23,13 @@ LEAST_MEMORY, GOOD_MEMORY = int(0.9 * GIB), int(1.8 * GIB)
 GOOD_CPUS = 2
 
 
-def check_root(situation: PreflightContext) -> Iterator[CheckFinding]:
-    if situation.uid != 0:
+def check_root(context: PreflightContext) -> Iterator[CheckFinding]:
+    if context.uid != 0:
         yield error("Only root can make this machine a node.", "Run the same command again with `sudo`.")
 
 
-def check_operating_system(situation: PreflightContext) -> Iterator[CheckFinding]:
-    machine = situation.machine
+def check_operating_system(context: PreflightContext) -> Iterator[CheckFinding]:
+    machine = context.machine
     name = f"{machine.system or 'an unknown system'} {machine.release}".strip()
     if machine.release in TESTED_RELEASES.get(machine.system, ()):
         yield ok(name)
@@ -40,8 +40,8 @@ def check_operating_system(situation: PreflightContext) -> Iterator[CheckFinding
     yield warning(f"This is {name}, on which nobody has tried this.", f"Use one of these if you can: {tried}.")
 
 
-def check_architecture(situation: PreflightContext) -> Iterator[CheckFinding]:
-    arch = situation.machine.arch
+def check_architecture(context: PreflightContext) -> Iterator[CheckFinding]:
+    arch = context.machine.arch
     if arch in ARCHITECTURES:
         yield ok(arch)
     else:
@@ -51,17 +51,17 @@ def check_architecture(situation: PreflightContext) -> Iterator[CheckFinding]:
         )
 
 
-def check_systemd(situation: PreflightContext) -> Iterator[CheckFinding]:
-    if not situation.machine.systemd:
-        first = situation.text("/proc/1/comm").strip() or "something else"
+def check_systemd(context: PreflightContext) -> Iterator[CheckFinding]:
+    if not context.machine.systemd:
+        first = context.text("/proc/1/comm").strip() or "something else"
         yield error(
             f"This machine was started by {first}, and not by systemd, which has to run the node's services.",
             "Use a machine, or a container, that systemd boots.",
         )
 
 
-def check_hostname(situation: PreflightContext) -> Iterator[CheckFinding]:
-    config, given = situation.config, situation.machine.hostname
+def check_hostname(context: PreflightContext) -> Iterator[CheckFinding]:
+    config, given = context.config, context.machine.hostname
     if config.node.name:
         yield from _configured(config.node.name)
     elif given.lower() in UNSET_HOSTNAMES:
@@ -87,8 +87,8 @@ def _configured(name: str) -> Iterator[CheckFinding]:
         yield ok(f"{name}, as node.name says")
 
 
-def check_memory(situation: PreflightContext) -> Iterator[CheckFinding]:
-    total = memory_total(situation.text("/proc/meminfo"))
+def check_memory(context: PreflightContext) -> Iterator[CheckFinding]:
+    total = memory_total(context.text("/proc/meminfo"))
     if total is None:
         yield warning("The kernel does not say how much memory there is.", "Look at /proc/meminfo.")
     elif total < LEAST_MEMORY:
@@ -108,8 +108,8 @@ def memory_total(meminfo: str) -> int | None:
     return int(found[1]) * 1024 if found else None
 
 
-def check_cpu(situation: PreflightContext) -> Iterator[CheckFinding]:
-    count = count_cpus(situation.text("/sys/devices/system/cpu/online"))
+def check_cpu(context: PreflightContext) -> Iterator[CheckFinding]:
+    count = count_cpus(context.text("/sys/devices/system/cpu/online"))
     if count < 1:
         yield error("The kernel does not say that any processor is on.", "Look at /sys/devices/system/cpu/online.")
     elif count < GOOD_CPUS:
@@ -146,17 +146,17 @@ RECOMMENDED_PROGRAMS = {
 }
 
 
-def check_programs(situation: PreflightContext) -> Iterator[CheckFinding]:
-    missing = [name for name in REQUIRED_PROGRAMS if not _found(situation, name)]
+def check_programs(context: PreflightContext) -> Iterator[CheckFinding]:
+    missing = [name for name in REQUIRED_PROGRAMS if not _found(context, name)]
     if missing:
         packages = sorted({REQUIRED_PROGRAMS[name] for name in missing})
         yield error(f"The machine lacks {', '.join(missing)}.", f"`sudo apt-get install -y {' '.join(packages)}`")
-    lacking = [name for name in RECOMMENDED_PROGRAMS if not _found(situation, name)]
+    lacking = [name for name in RECOMMENDED_PROGRAMS if not _found(context, name)]
     if lacking:
         why = "; ".join(f"{name} ({RECOMMENDED_PROGRAMS[name][1]})" for name in lacking)
         packages = [RECOMMENDED_PROGRAMS[name][0] for name in lacking]
         yield warning(f"The machine lacks {why}.", f"`sudo apt-get install -y {' '.join(packages)}`")
 
 
-def _found(situation: PreflightContext, name: str) -> bool:
-    return any(situation.exists(f"{folder}/{name}") for folder in PROGRAM_DIRECTORIES)
+def _found(context: PreflightContext, name: str) -> bool:
+    return any(context.exists(f"{folder}/{name}") for folder in PROGRAM_DIRECTORIES)

@@ -22,8 +22,8 @@ CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 CGROUP_V2_CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
 
 
-def check_kernel(situation: PreflightContext) -> Iterator[CheckFinding]:
-    text = situation.machine.kernel
+def check_kernel(context: PreflightContext) -> Iterator[CheckFinding]:
+    text = context.machine.kernel
     version = kernel_version(text)
     if version is None:
         yield warning(f"The kernel's version ({text or 'nothing'}) makes no sense.", "Look at `uname -r`.")
@@ -40,9 +40,9 @@ def kernel_version(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def check_cgroups(situation: PreflightContext) -> Iterator[CheckFinding]:
-    unified = situation.exists(CGROUP_V2_CONTROLLERS)
-    there = set(situation.text(CGROUP_V2_CONTROLLERS).split()) if unified else mounted_controllers(situation)
+def check_cgroups(context: PreflightContext) -> Iterator[CheckFinding]:
+    unified = context.exists(CGROUP_V2_CONTROLLERS)
+    there = set(context.text(CGROUP_V2_CONTROLLERS).split()) if unified else mounted_controllers(context)
     if not there:
         yield error(
             "There are no control groups at /sys/fs/cgroup.",
@@ -65,10 +65,10 @@ def check_cgroups(situation: PreflightContext) -> Iterator[CheckFinding]:
         )
 
 
-def mounted_controllers(situation: PreflightContext) -> set[str]:
+def mounted_controllers(context: PreflightContext) -> set[str]:
     """The controllers of version 1: each, or several together, has a directory."""
-    enabled = enabled_controllers(situation.text("/proc/cgroups"))
-    places = {word for name in situation.names("/sys/fs/cgroup") for word in name.split(",")}
+    enabled = enabled_controllers(context.text("/proc/cgroups"))
+    places = {word for name in context.names("/sys/fs/cgroup") for word in name.split(",")}
     return enabled & places
 
 
@@ -78,33 +78,33 @@ def enabled_controllers(text: str) -> set[str]:
     return {row[0] for row in rows if row[-1] == "1"}
 
 
-def check_modules(situation: PreflightContext) -> Iterator[CheckFinding]:
-    loaded = loaded_modules(situation.host)
-    missing = [name for name in MODULES if name not in loaded and not _loadable(situation, name)]
+def check_modules(context: PreflightContext) -> Iterator[CheckFinding]:
+    loaded = loaded_modules(context.host)
+    missing = [name for name in MODULES if name not in loaded and not _loadable(context, name)]
     if not missing:
         yield ok(", ".join(MODULES))
         return
-    release = situation.machine.kernel
+    release = context.machine.kernel
     message = f"The running kernel {release} has no module {' and no module '.join(missing)}."
-    if not situation.exists(f"/lib/modules/{release}"):
+    if not context.exists(f"/lib/modules/{release}"):
         yield error(message, f"/lib/modules/{release} is gone: reboot into the kernel that is installed now.")
     else:
         yield error(message, f"Try `sudo apt-get install linux-modules-extra-{release}`, or another kernel.")
 
 
-def _loadable(situation: PreflightContext, name: str) -> bool:
-    return situation.host.ask("modprobe", "-n", "-q", "--", name).ok
+def _loadable(context: PreflightContext, name: str) -> bool:
+    return context.host.ask("modprobe", "-n", "-q", "--", name).ok
 
 
-def check_capabilities(situation: PreflightContext) -> Iterator[CheckFinding]:
-    if situation.machine.can_raise_limits:
+def check_capabilities(context: PreflightContext) -> Iterator[CheckFinding]:
+    if context.machine.can_raise_limits:
         yield ok("all that matter")
     else:
         yield ok("CAP_SYS_RESOURCE is missing, as in a container; containerd is set up to do without it.")
 
 
-def check_swap(situation: PreflightContext) -> Iterator[CheckFinding]:
-    used = swap_devices(situation.text("/proc/swaps"))
+def check_swap(context: PreflightContext) -> Iterator[CheckFinding]:
+    used = swap_devices(context.text("/proc/swaps"))
     if used:
         yield warning(
             f"The machine swaps to {', '.join(used)}; the node will turn that off, and reset turns it on again.",
@@ -128,18 +128,18 @@ SYSCTL_DIRECTORIES = (
 SYSCTL_CONF = "/etc/sysctl.conf"  # `sysctl --system` reads it after all others
 
 
-def check_sysctl(situation: PreflightContext) -> Iterator[CheckFinding]:
-    wrong = [found for path in _overriding_files(situation) for found in _conflicting_settings(situation, path)]
+def check_sysctl(context: PreflightContext) -> Iterator[CheckFinding]:
+    wrong = [found for path in _overriding_files(context) for found in _conflicting_settings(context, path)]
     yield from wrong
     if not wrong:
         yield ok("none that differ from the node's")
 
 
-def _overriding_files(situation: PreflightContext) -> list[str]:
+def _overriding_files(context: PreflightContext) -> list[str]:
     """The files that have their way over ours."""
     places: dict[str, str] = {}
     for folder in SYSCTL_DIRECTORIES:
-        for name in situation.names(folder):
+        for name in context.names(folder):
             places.setdefault(name, f"{folder}/{name}")
     return [
         *(places[name] for name in sorted(places) if name > OWN_SYSCTL_FILE and name.endswith(".conf")),
@@ -147,8 +147,8 @@ def _overriding_files(situation: PreflightContext) -> list[str]:
     ]
 
 
-def _conflicting_settings(situation: PreflightContext, path: str) -> Iterator[CheckFinding]:
-    for key, value in parse_sysctl_file(situation.text(path)).items():
+def _conflicting_settings(context: PreflightContext, path: str) -> Iterator[CheckFinding]:
+    for key, value in parse_sysctl_file(context.text(path)).items():
         if SYSCTLS.get(key, value) != value:
             yield warning(
                 f"{path} sets {key} = {value}, and the node needs {SYSCTLS[key]}.",

@@ -69,20 +69,20 @@ def _number(given: object, otherwise: int) -> int:
     return given if isinstance(given, int) else otherwise
 
 
-def check_ports(situation: PreflightContext) -> Iterator[CheckFinding]:
-    there = [*listeners(situation.text("/proc/net/tcp")), *listeners(situation.text("/proc/net/tcp6"))]
-    mine = list(node_ports(situation.config))
-    wrong = [finding for port in mine for finding in _judge(situation, port, there)]
+def check_ports(context: PreflightContext) -> Iterator[CheckFinding]:
+    there = [*listeners(context.text("/proc/net/tcp")), *listeners(context.text("/proc/net/tcp6"))]
+    mine = list(node_ports(context.config))
+    wrong = [finding for port in mine for finding in _judge(context, port, there)]
     yield from wrong
     if not wrong:
         numbers = ", ".join(str(port.number) for port in mine)
-        yield ok(f"{numbers} are free, or held by this node" if situation.joined else f"{numbers} are free")
+        yield ok(f"{numbers} are free, or held by this node" if context.joined else f"{numbers} are free")
 
 
-def _judge(situation: PreflightContext, port: NodePort, there: list[PortListener]) -> Iterator[CheckFinding]:
+def _judge(context: PreflightContext, port: NodePort, there: list[PortListener]) -> Iterator[CheckFinding]:
     taken = next((listener for listener in there if conflicts(port, listener)), None)
-    holder = find_owner(situation, taken.inode) if taken else None
-    if taken and not _ours(situation, port, holder):
+    holder = find_owner(context, taken.inode) if taken else None
+    if taken and not _ours(context, port, holder):
         yield _taken(port, holder)
 
 
@@ -92,11 +92,11 @@ def _taken(port: NodePort, holder: PortOwner | None) -> CheckFinding:
     return (error if port.needed else warning)(message, f"{find} {port.remedy}".rstrip())
 
 
-def _ours(situation: PreflightContext, port: NodePort, holder: PortOwner | None) -> bool:
+def _ours(context: PreflightContext, port: NodePort, holder: PortOwner | None) -> bool:
     """Whether it is one of our services, or in a node that works one of the cluster's pods, that listens there."""
-    if situation.joined and (holder is None or not port.needed):
+    if context.joined and (holder is None or not port.needed):
         return True
-    pids = {situation.host.unit(name).pid for name in situation.owned_services}
+    pids = {context.host.unit(name).pid for name in context.owned_services}
     return holder is not None and holder.pid in pids
 
 
@@ -124,18 +124,18 @@ def parse_proc_address(text: str) -> str:
     return str(mapped or address)
 
 
-def find_owner(situation: PreflightContext, inode: str) -> PortOwner | None:
+def find_owner(context: PreflightContext, inode: str) -> PortOwner | None:
     """The process that has this socket, as far as we may see."""
-    for pid in filter(str.isdigit, situation.names("/proc")):
-        for handle in situation.names(f"/proc/{pid}/fd"):
-            if link_target(situation, f"/proc/{pid}/fd/{handle}") == f"socket:[{inode}]":
-                return PortOwner(int(pid), situation.text(f"/proc/{pid}/comm").strip() or "?")
+    for pid in filter(str.isdigit, context.names("/proc")):
+        for handle in context.names(f"/proc/{pid}/fd"):
+            if link_target(context, f"/proc/{pid}/fd/{handle}") == f"socket:[{inode}]":
+                return PortOwner(int(pid), context.text(f"/proc/{pid}/comm").strip() or "?")
     return None
 
 
-def link_target(situation: PreflightContext, path: str) -> str:
+def link_target(context: PreflightContext, path: str) -> str:
     try:
-        entry = situation.host.look(path)
+        entry = context.host.look(path)
     except OSError:
         return ""
     return entry.target if entry else ""

@@ -24,7 +24,7 @@ CHECK_SECONDS = 10.0  # what a check may take
 
 
 def run_checks(
-    situation: PreflightContext,
+    context: PreflightContext,
     skip: AbstractSet[str] = frozenset(),
     checks: Sequence[Check] = (),
     seconds: float = CHECK_SECONDS,
@@ -36,10 +36,10 @@ def run_checks(
     chosen = [check for check in checks if check.name not in skip]
     end = time.monotonic() + seconds
     findings: list[CheckFinding] = []
-    for check, call in run_concurrently(lambda check: list(check.run(situation)), chosen):
+    for check, call in run_concurrently(lambda check: list(check.run(context)), chosen):
         found = [replace(finding, check=check.name) for finding in _collect(check, call, end, seconds)]
         # A node must be repaired while the cluster, or all the world, is away.
-        findings += map(as_warning, found) if check.remote and situation.has_credential else found
+        findings += map(as_warning, found) if check.remote and context.has_credential else found
         watch(check)
     return findings
 

@@ -44,9 +44,9 @@ CONNECT_SECONDS = 10.0  # seconds, to each address that the provider has
 class ProviderRequestError(Exception):
     """There is no answer of the provider; the verdict says why."""
 
-    def __init__(self, verdict: PollResult) -> None:
-        super().__init__(verdict.message)
-        self.result = verdict
+    def __init__(self, result: PollResult) -> None:
+        super().__init__(result.message)
+        self.result = result
 
 
 @dataclass
@@ -73,9 +73,9 @@ class ProviderClient:
         told = parse_object(content)
         if status == 200 and told and not parse_arm_error(content)[0]:
             return told
-        verdict = classify(status, headers, content)
+        result = classify(status, headers, content)
         raise ProviderRequestError(
-            verdict if not verdict.is_ok else PollResult(ProviderState.NOT_THE_PROVIDER, "An odd answer.")
+            result if not result.is_ok else PollResult(ProviderState.NOT_THE_PROVIDER, "An odd answer.")
         )
 
     def close(self) -> None:

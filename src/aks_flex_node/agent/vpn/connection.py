@@ -53,7 +53,7 @@ class VpnConnection:
         self,
         engine: Engine,
         note: Callable[[str], None],
-        world: VpnEnvironment | None = None,
+        environment: VpnEnvironment | None = None,
         *,
         make: bool = False,
         adopt: bool = False,
@@ -62,7 +62,7 @@ class VpnConnection:
         self.engine = engine
         self.host, self.config = engine.host, engine.config
         self.note = note
-        self.world = world or VpnEnvironment()
+        self.world = environment or VpnEnvironment()
         self.make = make or self.config.azure.vpn.auto_provision
         self.adopt = adopt or self.config.azure.vpn.adopt
         self.renew = renew
@@ -131,7 +131,7 @@ class VpnConnection:
         self._remove_old_certificates(pair)
         self.book.update(settings=local_state.settings_fingerprint(self.config))
 
-    def _check(self, place: VirtualNetwork) -> VirtualNetwork:
+    def _check(self, network: VirtualNetwork) -> VirtualNetwork:
         """Nothing is made when addresses would be used twice. A network that somebody joined with the one that is
         meant is no reason to stay outside: what of it is here, too, is left where it is."""
         pool = virtual_network.parse_range("azure.vpn.p2sGatewayCIDR", self.config.azure.vpn.p2s_gateway_cidr)
@@ -141,18 +141,20 @@ class VpnConnection:
         )
         kept = tuple(
             each
-            for each in place.address_ranges
-            if each in place.own_ranges or not virtual_network.is_taken(each, here)
+            for each in network.address_ranges
+            if each in network.own_ranges or not virtual_network.is_taken(each, here)
         )
-        if left := [each for each in place.address_ranges if each not in kept]:
+        if left := [each for each in network.address_ranges if each not in kept]:
             self.note(f"not through the VPN, because this machine has these addresses, too: {', '.join(left)}")
-        place = replace(place, address_ranges=kept)
-        virtual_network.check_overlaps(pool, place.routed_ranges, virtual_network.cluster_ranges(place.cluster), here)
-        return place
+        network = replace(network, address_ranges=kept)
+        virtual_network.check_overlaps(
+            pool, network.routed_ranges, virtual_network.cluster_ranges(network.cluster), here
+        )
+        return network
 
-    def _gateway(self, sender: OperationSender, place: VirtualNetwork) -> VpnGateway:
+    def _gateway(self, sender: OperationSender, network: VirtualNetwork) -> VpnGateway:
         kind = "Microsoft.Network/virtualNetworkGateways"
-        path = f"{place.group}/providers/{kind}/{self.config.azure.vpn.gateway_name}"
+        path = f"{network.group}/providers/{kind}/{self.config.azure.vpn.gateway_name}"
         # Azure writes ids now in one case and now in another: what is written down stays as it is.
         known = [self.book.current.gateway, *(each for each, _ in self.book.current.former)]
         id_ = next((each for each in known if each.lower() == path.lower()), path)
@@ -196,14 +198,14 @@ class VpnConnection:
             self.note(f"left out of the VPN profile: {', '.join(profile.dropped)}")
         return profile
 
-    def _configuration(self, profile: ClientProfile, pair: ClientCertificate, place: VirtualNetwork) -> bytes:
+    def _configuration(self, profile: ClientProfile, pair: ClientCertificate, network: VirtualNetwork) -> bytes:
         settings = self.config.azure.vpn
-        servers = openvpn.select_name_servers(settings.dns_servers, place.name_servers, profile.name_servers)
-        host, port = virtual_network.api_server_address(self.config, place.cluster)
+        servers = openvpn.select_name_servers(settings.dns_servers, network.name_servers, profile.name_servers)
+        host, port = virtual_network.api_server_address(self.config, network.cluster)
         self.book.update(name_servers=servers, server=f"{host}:{port}")
         script = self._up_script(servers, settings.dns_domains or (host,))
         direct = [host] if dependencies.is_address(host) else []
-        ways = [*place.address_ranges, *(f"{each}/32" for each in (*servers, *direct))]
+        ways = [*network.address_ranges, *(f"{each}/32" for each in (*servers, *direct))]
         return openvpn.client_configuration(profile, certificate_file(self.config, pair.name), ways, script)
 
     def _up_script(self, servers: tuple[str, ...], domains: tuple[str, ...]) -> str:
@@ -260,9 +262,9 @@ class VpnConnection:
 
     def reset_phase(self) -> None:
         """The VPN is gone: this machine stands where it began. What Arc knows of it, Arc is asked for."""
-        known = node_state.read(self.host, self._state_file)
-        if known.phase in VPN_PHASES:
-            node_state.write(self.host, self._state_file, known.with_phase(Phase.NOT_STARTED))
+        state = node_state.read(self.host, self._state_file)
+        if state.phase in VPN_PHASES:
+            node_state.write(self.host, self._state_file, state.with_phase(Phase.NOT_STARTED))
 
     @contextlib.contextmanager
     def _phase_recorded(self) -> Iterator[None]:
@@ -275,9 +277,9 @@ class VpnConnection:
 
     def _record_phase(self, phase: Phase, **changes: str) -> None:
         """How far the machine has come. A node that renews its certificate is a node before and after."""
-        known = node_state.read(self.host, self._state_file)
-        if known.phase in PRE_JOIN_PHASES and (changes or known.phase is not phase):
-            node_state.write(self.host, self._state_file, known.with_phase(phase, **changes))
+        state = node_state.read(self.host, self._state_file)
+        if state.phase in PRE_JOIN_PHASES and (changes or state.phase is not phase):
+            node_state.write(self.host, self._state_file, state.with_phase(phase, **changes))
 
     @property
     def _state_file(self) -> str:

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 DISCONNECT_SECONDS = 600.0  # a machine that is to be given back does not wait for an hour
 
 
-def remove_from_gateways(book: VpnRecordStore, config: NodeConfig, world: VpnEnvironment, note: Note) -> list[str]:
+def remove_from_gateways(
+    book: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note
+) -> list[str]:
     """Take our root certificates off the gateways; the commands that do it, where it could not be done."""
     record, left = book.current, list[str]()
     for gateway, names in _gateways_with_roots(record).items():
         note("taking this machine's certificate off the VPN gateway")
         try:
-            with world.operator_client(config) as sender:
-                open_gateway(gateway, book, sender, world, note).remove_roots(names)
+            with environment.operator_client(config) as sender:
+                open_gateway(gateway, book, sender, environment, note).remove_roots(names)
         except FlexError as error:
             note(f"the VPN gateway still knows this machine: {error.message}")
             left += [manual_command(gateway, each) for each in names]
@@ -46,13 +48,13 @@ def _gateways_with_roots(record: VpnRecord) -> dict[str, tuple[str, ...]]:
 
 
 def remove_from_former_gateways(
-    book: VpnRecordStore, sender: OperationSender, world: VpnEnvironment, note: Note
+    book: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: Note
 ) -> None:
     """Gateways that this machine used before it had another forget it. Whoever may not change them any more goes on
     nevertheless, and it is tried once more when the machine leaves."""
     for gateway, name in book.current.former:
         try:
-            open_gateway(gateway, book, sender, world, note).remove_roots((name,))
+            open_gateway(gateway, book, sender, environment, note).remove_roots((name,))
         except FlexError as error:
             note(f"{gateway} still knows this machine: {error.message} To mend it: {manual_command(gateway, name)}")
             continue
@@ -65,12 +67,12 @@ def manual_command(gateway: str, root: str) -> str:
 
 
 def open_gateway(
-    gateway: str, book: VpnRecordStore, sender: OperationSender, world: VpnEnvironment, note: Note
+    gateway: str, book: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: Note
 ) -> VpnGateway:
-    return VpnGateway(gateway, sender, book, replace(world.operation_timeout, seconds=DISCONNECT_SECONDS), note)
+    return VpnGateway(gateway, sender, book, replace(environment.operation_timeout, seconds=DISCONNECT_SECONDS), note)
 
 
-def remove_gateway(book: VpnRecordStore, config: NodeConfig, world: VpnEnvironment, note: Note) -> None:
+def remove_gateway(book: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note) -> None:
     """Take away what was made for the VPN, when it was made from here and nobody else uses it."""
     record = book.current
     if not record.made:
@@ -79,8 +81,8 @@ def remove_gateway(book: VpnRecordStore, config: NodeConfig, world: VpnEnvironme
             f"The VPN gateway {record.gateway or 'of this machine'} was not made from here, so it stays.",
             "Remove it where it was made, or with `az network vnet-gateway delete`.",
         )
-    with world.operator_client(config) as sender:
-        gateway = VpnGateway(record.gateway, sender, book, world.operation_timeout, note)
+    with environment.operator_client(config) as sender:
+        gateway = VpnGateway(record.gateway, sender, book, environment.operation_timeout, note)
         for made in record.made:
             _refuse_used(replace(gateway, id=made), (*record.roots, *(name for _, name in record.former)))
         for resource in reversed(record.made):

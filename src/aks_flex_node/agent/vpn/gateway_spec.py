@@ -60,22 +60,22 @@ def public_address_document(config: NodeConfig, location: str) -> Document:
     return {"location": location, "sku": {"name": "Standard", "tier": "Regional"}, **zones, "properties": properties}
 
 
-def subnet_range(config: NodeConfig, place: VirtualNetwork) -> str:
+def subnet_range(config: NodeConfig, network: VirtualNetwork) -> str:
     """As configured, else a free part of the network."""
     given = config.azure.vpn.gateway_subnet_cidr
-    taken = [each for prefixes in place.subnets.values() for each in prefixes]
+    taken = [each for prefixes in network.subnets.values() for each in prefixes]
     if given is None:
-        free = virtual_network.free_subnet(place.own_ranges, taken)
+        free = virtual_network.free_subnet(network.own_ranges, taken)
         if free is None:
             raise _subnet_unfit_error(
-                f"{place.id} has no free /{virtual_network.GATEWAY_BITS} for a gateway's subnet"
+                f"{network.id} has no free /{virtual_network.GATEWAY_BITS} for a gateway's subnet"
             )
         return str(free)
     wanted = virtual_network.parse_range("azure.vpn.gatewaySubnetCIDR", given)
-    inside = any(wanted.subnet_of(one.network) for one in virtual_network.used_ranges("", place.own_ranges))
+    inside = any(wanted.subnet_of(one.network) for one in virtual_network.used_ranges("", network.own_ranges))
     if not inside or any(one.network.overlaps(wanted) for one in virtual_network.used_ranges("", taken)):
         why = "overlaps another subnet of" if inside else "lies outside of"
-        raise _subnet_unfit_error(f"azure.vpn.gatewaySubnetCIDR is {wanted}, which {why} {place.id}")
+        raise _subnet_unfit_error(f"azure.vpn.gatewaySubnetCIDR is {wanted}, which {why} {network.id}")
     return str(wanted)
 
 

@@ -48,7 +48,7 @@ class PostgresPlace:
         self.address = dsn
 
     def __call__(self) -> PostgresStore:
-        return PostgresStore(self.address, connections=5, patience=60)
+        return PostgresStore(self.address, connections=5, timeout=60)
 
 
 @pytest.fixture(scope="session")

@@ -47,12 +47,12 @@ async def test_filters_narrow_it_alone_and_together(store: Store) -> None:
         event("delete", "/c/edge-10", who="ann"),
         event("delete", "/c0", who="ann"),
     )
-    assert [one.resource for one in await store.audit(who="ann")] == ["/c0", "/c/edge-10", "/C/Edge-1"]
+    assert [one.resource for one in await store.audit(caller="ann")] == ["/c0", "/c/edge-10", "/C/Edge-1"]
     assert [one.resource for one in await store.audit(what="delete")] == ["/c0", "/c/edge-10"]
     assert [one.who for one in await store.audit(resource="/c/EDGE-1")] == ["bob", "ann"]
     assert len(await store.audit(resource="/c")) == 3
-    assert [one.resource for one in await store.audit(resource="/c", who="ann", what="delete")] == ["/c/edge-10"]
-    assert await store.audit(who="nobody") == ()
+    assert [one.resource for one in await store.audit(resource="/c", caller="ann", what="delete")] == ["/c/edge-10"]
+    assert await store.audit(caller="nobody") == ()
 
 
 async def test_the_audit_of_a_write_is_there_with_the_write_alone(store: Store) -> None:

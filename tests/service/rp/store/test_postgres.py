@@ -118,7 +118,7 @@ async def test_a_listener_that_was_cut_off_says_so_and_hears_again(
 async def test_a_server_that_stays_away_is_an_error_that_passes(
     postgres: PostgresPlace, server: PostgresServer
 ) -> None:
-    store = PostgresStore(postgres.address, patience=0.3)
+    store = PostgresStore(postgres.address, timeout=0.3)
     await store.start()
     assert await store.healthy()
     await asyncio.to_thread(server.stop)
@@ -130,7 +130,7 @@ async def test_a_server_that_stays_away_is_an_error_that_passes(
             assert caught.value.again
             assert not caught.value.executed
         with pytest.raises(StoreUnavailable):
-            await PostgresStore(postgres.address, patience=0.3).start()
+            await PostgresStore(postgres.address, timeout=0.3).start()
     finally:
         await asyncio.to_thread(server.start)
     await store.put_node(node(), None)
@@ -184,6 +184,6 @@ async def test_a_server_that_commits_carelessly_is_told_to_be_careful(postgres: 
 async def test_a_wrong_address_is_explained(postgres: PostgresPlace) -> None:
     for wrong in (postgres.address + "_not", "not an address"):
         with pytest.raises(StoreError) as caught:
-            await PostgresStore(wrong, patience=0.3).start()
+            await PostgresStore(wrong, timeout=0.3).start()
         assert caught.value.name == "store-refused"
         assert not caught.value.again

@@ -85,7 +85,7 @@ async def test_stopping_finishes_what_waits_and_takes_nothing_more(tmp_path: Pat
 
 
 async def test_a_file_that_another_process_holds_is_an_error_that_passes(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "store.db", patience=0.05)
+    store = SqliteStore(tmp_path / "store.db", timeout=0.05)
     await store.start()
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -24,7 +24,9 @@ WAYS = AgentEndpoints("https://flex.example", "Q0M=", {OTHER: "api://other", HOM
 def config(*, ways: AgentEndpoints = WAYS, downgrade: bool = False, **properties: Any) -> dict[str, Any]:
     read = Properties.model_validate(properties)
     chosen = config_generator.effective_versions(read, FACTS.version)
-    return config_generator.generate_config(read, CLUSTER, FACTS, "edge-1", chosen, ways=ways, downgrade=downgrade)
+    return config_generator.generate_config(
+        read, CLUSTER, FACTS, "edge-1", chosen, endpoints=ways, downgrade=downgrade
+    )
 
 
 def principal(tenant: str | None = None) -> dict[str, Any]:

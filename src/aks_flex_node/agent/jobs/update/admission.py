@@ -159,9 +159,9 @@ class AdmissionResult:
     again: bool = False
 
 
-def check_same_node(current: NodeConfig, wanted: NodeConfig, name: str, wanted_name: str) -> AdmissionResult | None:
+def check_same_node(current: NodeConfig, desired: NodeConfig, name: str, wanted_name: str) -> AdmissionResult | None:
     """A node's certificate is for one name in one cluster."""
-    here, there = resolved.target_cluster(current), resolved.target_cluster(wanted)
+    here, there = resolved.target_cluster(current), resolved.target_cluster(desired)
     elsewhere = bool(here and there and [one.lower() for one in here] != [one.lower() for one in there])
     if name == wanted_name and not elsewhere:
         return None
@@ -174,9 +174,9 @@ def check_same_node(current: NodeConfig, wanted: NodeConfig, name: str, wanted_n
     )
 
 
-def check_paths(current: NodeConfig, wanted: NodeConfig) -> AdmissionResult | None:
+def check_paths(current: NodeConfig, desired: NodeConfig) -> AdmissionResult | None:
     """A node that was made from a file may have its files elsewhere, of which its resource knows nothing."""
-    if current.paths == wanted.paths:
+    if current.paths == desired.paths:
         return None
     return AdmissionResult(
         JobStatus.REFUSED,
@@ -186,17 +186,17 @@ def check_paths(current: NodeConfig, wanted: NodeConfig) -> AdmissionResult | No
     )
 
 
-def check_complete(wanted: NodeConfig) -> AdmissionResult | None:
+def check_complete(desired: NodeConfig) -> AdmissionResult | None:
     """A node that has joined needs what a join needs, but for the token."""
-    problems = [one for one in loader.missing_for_join(wanted) if one.path != files.TOKEN_FILE]
+    problems = [one for one in loader.missing_for_join(desired) if one.path != files.TOKEN_FILE]
     if not problems:
         return None
     words = " ".join(f"{one.path} {one.reason}" for one in problems)
     return AdmissionResult(JobStatus.REFUSED, "ConfigIncomplete", f"The configuration is not whole: {words}")
 
 
-def check_not_failed_before(wanted: StoredConfig, failure: FailedUpdate | None) -> AdmissionResult | None:
-    if failure is None or (failure.version, failure.fingerprint) != (wanted.version, wanted.fingerprint):
+def check_not_failed_before(stored: StoredConfig, failure: FailedUpdate | None) -> AdmissionResult | None:
+    if failure is None or (failure.version, failure.fingerprint) != (stored.version, stored.fingerprint):
         return None
     return AdmissionResult(
         JobStatus.FAILED,
@@ -206,15 +206,15 @@ def check_not_failed_before(wanted: StoredConfig, failure: FailedUpdate | None) 
     )
 
 
-def check_not_paused(wanted: NodeConfig) -> AdmissionResult | None:
-    if not wanted.update_policy.paused:
+def check_not_paused(desired: NodeConfig) -> AdmissionResult | None:
+    if not desired.update_policy.paused:
         return None
     message = "Updates of this node are paused: the new configuration waits."
     return AdmissionResult(JobStatus.WAITS, "Paused", message, "Set updatePolicy.paused to false.", again=True)
 
 
-def check_downgrade(changes: ConfigChanges, wanted: NodeConfig) -> AdmissionResult | None:
-    if not changes.downgrades or wanted.update_policy.allow_downgrade:
+def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> AdmissionResult | None:
+    if not changes.downgrades or desired.update_policy.allow_downgrade:
         return None
     words = ", ".join(str(one) for one in changes.downgrades)
     return AdmissionResult(
@@ -225,9 +225,9 @@ def check_downgrade(changes: ConfigChanges, wanted: NodeConfig) -> AdmissionResu
     )
 
 
-def check_version_skew(wanted: NodeConfig, server: str) -> AdmissionResult | None:
+def check_version_skew(desired: NodeConfig, server: str) -> AdmissionResult | None:
     """A kubelet may be as new as the API server, and three minor versions older."""
-    kubelet = wanted.kubernetes.version or ""
+    kubelet = desired.kubernetes.version or ""
     (major, minor), (server_major, server_minor) = parse_minor(kubelet), parse_minor(server)
     behind = server_minor - minor
     if major == server_major and 0 <= behind <= MAX_MINORS_OLDER:
@@ -249,10 +249,10 @@ def parse_minor(version: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def check_maintenance_window(changes: ConfigChanges, wanted: NodeConfig, now: datetime) -> AdmissionResult | None:
+def check_maintenance_window(changes: ConfigChanges, desired: NodeConfig, now: datetime) -> AdmissionResult | None:
     if not changes.disrupts_pods:
         return None
-    window = wanted.update_policy.maintenance_window
+    window = desired.update_policy.maintenance_window
     opens = next_opening(window, now)
     if opens is None:
         return None

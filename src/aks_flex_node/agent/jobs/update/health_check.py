@@ -105,16 +105,16 @@ class HealthCheck:
 
     def _run_once(self, expected: ExpectedHealth) -> None:
         seconds = float(self.config.update_policy.health_timeout_seconds)
-        proof = LiveNodeReadiness(self.host, self.config, self.node, self.say, self.environment, seconds)
+        readiness = LiveNodeReadiness(self.host, self.config, self.node, self.say, self.environment, seconds)
         try:
-            proof.wait_registered()
+            readiness.wait_registered()
             if expected.smoke_test:
                 run_container_smoke_test(self.host, self.config, self.say)
-            proof.wait_healthy(lambda node: self._find_problem(node, expected))
+            readiness.wait_healthy(lambda node: self._find_problem(node, expected))
         except ClusterError as error:
             if error.name not in AWAY_ERRORS:
                 raise
-            if unwell := proof.local_problem():
+            if unwell := readiness.local_problem():
                 raise unwell from None
             raise ApiServerAwayError(error.name, error.message, error.hint, again=True) from None
 

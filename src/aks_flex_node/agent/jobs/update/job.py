@@ -85,42 +85,42 @@ class UpdateJob:
             return self._resume(current, wanted, journal)
         return self._begin(current, wanted, journal)
 
-    def _begin(self, current: StoredConfig, wanted: StoredConfig, journal: UpdateJournal | None) -> JobResult:
+    def _begin(self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal | None) -> JobResult:
         """From the first look to the change."""
-        difference = admission.compare_configs(current.config, wanted.config)
+        difference = admission.compare_configs(current.config, stored.config)
         with contextlib.ExitStack() as stack:
             try:
-                if verdict := self._check_admission(current, wanted, difference):
-                    return self._defer(current, wanted, journal, verdict)
-                engine = stack.enter_context(self.operations.open_engine(wanted.config))
+                if verdict := self._check_admission(current, stored, difference):
+                    return self._defer(current, stored, journal, verdict)
+                engine = stack.enter_context(self.operations.open_engine(stored.config))
                 self.operations.stage(engine)
-                journal = self._prepare(current, wanted, difference, journal)
+                journal = self._prepare(current, stored, difference, journal)
                 services = tuple(sorted({*journal.services, *self.operations.services_to_restart(engine)}))
             except FlexError as error:
                 return self._decline(
                     current,
                     update_journal.read_journal(self.operations.host),
                     _rejected_before_change(error),
-                    wanted.version,
+                    stored.version,
                 )
             journal = journal.at(
-                UpdateStage.APPLYING, identity=wanted.identity, version=wanted.version, services=services
+                UpdateStage.APPLYING, identity=stored.identity, version=stored.version, services=services
             )
             update_journal.write_journal(self.operations.host, journal)
-            return self._apply(engine, current, wanted, journal)
+            return self._apply(engine, current, stored, journal)
 
     def _check_admission(
-        self, current: StoredConfig, wanted: StoredConfig, difference: ConfigChanges
+        self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges
     ) -> AdmissionResult | None:
         """Why not now, if there is a reason; the ones that stay before those that pass."""
-        bench, config = self.operations, wanted.config
+        bench, config = self.operations, stored.config
         name = bench.node_name(current.config)
         wanted_name = bench.engine_for(config).machine.node_name(config)
         found = (
             admission.check_same_node(current.config, config, name, wanted_name)
             or admission.check_paths(current.config, config)
             or admission.check_complete(config)
-            or admission.check_not_failed_before(wanted, update_journal.read_failure(bench.host))
+            or admission.check_not_failed_before(stored, update_journal.read_failure(bench.host))
             or admission.check_not_paused(config)
             or admission.check_downgrade(difference, config)
         )
@@ -129,19 +129,19 @@ class UpdateJob:
         return found or admission.check_maintenance_window(difference, config, bench.now())
 
     def _prepare(
-        self, current: StoredConfig, wanted: StoredConfig, difference: ConfigChanges, earlier: UpdateJournal | None
+        self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges, earlier: UpdateJournal | None
     ) -> UpdateJournal:
         """Look at the node as it is, and move its pods away where that is due."""
         touched = (
             earlier if earlier and earlier.stage is UpdateStage.APPLYING else None
         )  # by a change that was overtaken
-        journal = touched or UpdateJournal(wanted.identity, wanted.version)
+        journal = touched or UpdateJournal(stored.identity, stored.version)
         if not touched:
             update_journal.write_journal(
                 self.operations.host, journal
             )  # whoever finds a Node cordoned finds this, and uncordons it
         if difference.needs_drain:
-            self.operations.drain(current.config, float(wanted.config.update_policy.drain_timeout_seconds))
+            self.operations.drain(current.config, float(stored.config.update_policy.drain_timeout_seconds))
         return touched or journal.at(UpdateStage.PREPARING, before=self._snapshot(current, difference))
 
     def _snapshot(self, current: StoredConfig, difference: ConfigChanges) -> NodeBaseline:
@@ -152,38 +152,38 @@ class UpdateJob:
                 return NodeBaseline()  # where the API server is now, only the new configuration knows
             raise
 
-    def _resume(self, current: StoredConfig, wanted: StoredConfig, journal: UpdateJournal) -> JobResult:
+    def _resume(self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal) -> JobResult:
         """A crash came after the change had begun."""
-        with self.operations.open_engine(wanted.config) as engine:
-            return self._apply(engine, current, wanted, journal)
+        with self.operations.open_engine(stored.config) as engine:
+            return self._apply(engine, current, stored, journal)
 
     def _apply(
-        self, engine: Engine, current: StoredConfig, wanted: StoredConfig, journal: UpdateJournal
+        self, engine: Engine, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal
     ) -> JobResult:
         """Change the machine, prove that it works, and make it last."""
-        difference = admission.compare_configs(current.config, wanted.config)
+        difference = admission.compare_configs(current.config, stored.config)
         try:
             self.operations.apply(engine)
             if journal.services:
-                self.operations.check_health(engine, _expected_after_update(wanted, difference, journal))
+                self.operations.check_health(engine, _expected_after_update(stored, difference, journal))
         except FlexError as error:
             if isinstance(error, ApiServerAwayError) and not difference.endpoint_changed:
-                return _unconfirmed(wanted, error)
+                return _unconfirmed(stored, error)
             return self._roll_back(current, journal.at(UpdateStage.ROLLING_BACK, cause=_rollback_cause(error)))
         try:
-            self._commit(engine, wanted)
+            self._commit(engine, stored)
         except FlexError as error:
-            return _unconfirmed(wanted, error)
-        return self._finish(wanted, journal)
+            return _unconfirmed(stored, error)
+        return self._finish(stored, journal)
 
-    def _commit(self, engine: Engine, wanted: StoredConfig) -> None:
-        self.operations.label(wanted.config)
+    def _commit(self, engine: Engine, stored: StoredConfig) -> None:
+        self.operations.label(stored.config)
         engine.sync_to_disk()
-        name, machine = self.operations.node_name(wanted.config), engine.machine
-        self.operations.save_state(wanted.config, node=name, pod_cidr=machine.pod_cidr, address=machine.address)
-        config_store.commit_update(self.operations.host, wanted.bundle, wanted.config, wanted.content)
+        name, machine = self.operations.node_name(stored.config), engine.machine
+        self.operations.save_state(stored.config, node=name, pod_cidr=machine.pod_cidr, address=machine.address)
+        config_store.commit_update(self.operations.host, stored.bundle, stored.config, stored.content)
         engine.events.emit(
-            "updated", f"Configuration {wanted.version} is in effect", changes=len(engine.applied_actions)
+            "updated", f"Configuration {stored.version} is in effect", changes=len(engine.applied_actions)
         )
 
     def _finish(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
@@ -200,29 +200,31 @@ class UpdateJob:
         )
 
     def _defer(
-        self, current: StoredConfig, wanted: StoredConfig, journal: UpdateJournal | None, verdict: AdmissionResult
+        self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal | None, admission: AdmissionResult
     ) -> JobResult:
         """Labels disturb nobody, and do not wait for a window."""
-        if verdict.reason == "MaintenanceWindowClosed" and journal is None:
+        if admission.reason == "MaintenanceWindowClosed" and journal is None:
             with contextlib.suppress(ClusterError):  # it is tried again when the window is looked at again
-                self.operations.label(wanted.config)
-        return self._decline(current, journal, verdict, wanted.version)
+                self.operations.label(stored.config)
+        return self._decline(current, journal, admission, stored.version)
 
     def _decline(
-        self, current: StoredConfig, journal: UpdateJournal | None, verdict: AdmissionResult, version: str
+        self, current: StoredConfig, journal: UpdateJournal | None, admission: AdmissionResult, version: str
     ) -> JobResult:
         """Leave the machine as it is; where an earlier run has left it half-way, go back."""
         if journal and journal.stage is UpdateStage.APPLYING:
-            cause = RollbackCause(verdict.reason or "withdrawn", verdict.message, verdict.hint, passing=True)
+            cause = RollbackCause(admission.reason or "withdrawn", admission.message, admission.hint, passing=True)
             return self._roll_back(current, journal.at(UpdateStage.ROLLING_BACK, cause=cause))
         try:
             if journal:
                 self.operations.uncordon(current.config)
                 update_journal.remove_journal(self.operations.host)
         except ClusterError as error:  # which is not to wait as long as the verdict may
-            message = f"{verdict.message} Also, the node is still cordoned: {error.message}"
+            message = f"{admission.message} Also, the node is still cordoned: {error.message}"
             return _result(JobStatus.FAILED, error.name, message, error.hint, version, again=True)
-        return _result(verdict.result, verdict.reason, verdict.message, verdict.hint, version, again=verdict.again)
+        return _result(
+            admission.result, admission.reason, admission.message, admission.hint, version, again=admission.again
+        )
 
     def _roll_back(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
         """Bring back what worked, prove that it does, and remember what did not."""
@@ -253,9 +255,9 @@ def _rollback_hint(cause: RollbackCause) -> str:
     return f"{look.rstrip('.')}. The node is as it was; a configuration that differs is tried anew.".lstrip(". ")
 
 
-def _expected_after_update(wanted: StoredConfig, difference: ConfigChanges, journal: UpdateJournal) -> ExpectedHealth:
+def _expected_after_update(stored: StoredConfig, difference: ConfigChanges, journal: UpdateJournal) -> ExpectedHealth:
     """What the proof of a change looks for: the new versions, where there are any."""
-    changed, config = difference.components, wanted.config
+    changed, config = difference.components, stored.config
     return ExpectedHealth(
         journal.services,
         f"v{config.kubernetes.version}" if "kubernetes" in changed else "",
@@ -287,10 +289,10 @@ def _failed_update(journal: UpdateJournal, cause: RollbackCause) -> FailedUpdate
     return FailedUpdate(journal.version, journal.identity.rpartition(" ")[2], cause.name, cause.message)
 
 
-def _unconfirmed(wanted: StoredConfig, error: FlexError) -> JobResult:
+def _unconfirmed(stored: StoredConfig, error: FlexError) -> JobResult:
     """The machine keeps what it has, and the next run goes on with the proof."""
     message = f"The change is made, and not proven yet: {error.message}"
-    return _result(JobStatus.FAILED, error.name, message, error.hint, wanted.version, again=True)
+    return _result(JobStatus.FAILED, error.name, message, error.hint, stored.version, again=True)
 
 
 def _rollback_unconfirmed(journal: UpdateJournal, cause: RollbackCause, error: FlexError) -> JobResult:
