@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class TextEnum(str, Enum):
@@ -24,7 +20,7 @@ class StoredEnum(TextEnum):
     """
 
     @classmethod
-    def _missing_(cls, value: object) -> Self:
+    def _missing_(cls, value: object) -> StoredEnum:
         member = str.__new__(cls, str(value))
         member._name_ = member._value_ = str(value)
         return member

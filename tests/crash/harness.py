@@ -11,7 +11,7 @@ from aks_flex_node.agent.artifacts.digest import hash_file
 from aks_flex_node.agent.artifacts.model import StagedFile, TreeManifest
 from aks_flex_node.agent.bootstrap.join import NodeJoin, pending_actions
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
-from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.context import ledger_paths
 from aks_flex_node.agent.event_log import EventLog
@@ -124,21 +124,23 @@ class GivingProof:
     def needs_kubelet_restart(self) -> bool:
         return False
 
-    def sync_labels(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+    def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
         pass
 
-    def wait_registered(self) -> Node:
+    def wait_registered(self) -> ClusterNode:
         return _node("")
 
-    def wait_ready(self, seen: Callable[[Node], None]) -> Node:
+    def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
         seen(_node(""))
         seen(_node("10.244.7.0/24"))
         return _node("10.244.7.0/24")
 
 
-def _node(cidr: str) -> Node:
+def _node(cidr: str) -> ClusterNode:
     ready = {"type": "Ready", "status": "True" if cidr else "False"}
-    return Node.read({"metadata": {"name": "edge-1"}, "spec": {"podCIDR": cidr}, "status": {"conditions": [ready]}})
+    return ClusterNode.read(
+        {"metadata": {"name": "edge-1"}, "spec": {"podCIDR": cidr}, "status": {"conditions": [ready]}}
+    )
 
 
 def engine(host: SimulatedHost, config: NodeConfig = CONFIG) -> Engine:

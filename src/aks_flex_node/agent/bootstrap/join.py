@@ -20,7 +20,7 @@ from aks_flex_node.host.actions import RestartUnit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.component import Component
@@ -58,7 +58,7 @@ class NodeJoin:
     def state_file(self) -> str:
         return f"{self.engine.config.paths.data_dir}/state.json"
 
-    def run(self, components: Sequence[Component] = SEQUENCE) -> Node | None:
+    def run(self, components: Sequence[Component] = SEQUENCE) -> ClusterNode | None:
         """Do what is missing, prove that the node works, and remember it."""
         engine = self.engine
         before = node_state.read(engine.host, self.state_file)
@@ -100,7 +100,7 @@ class NodeJoin:
         ends_it = components[-1] is SEQUENCE[-1] and bool(self.engine.ledger.owned(kubelet.COMPONENT.name).services)
         return self.readiness is not None and (makes_it or ends_it)
 
-    def _wait_until_ready(self, components: Sequence[Component]) -> Node:
+    def _wait_until_ready(self, components: Sequence[Component]) -> ClusterNode:
         """Wait for the cluster to know the node, give it its network, and wait until it is Ready."""
         assert self.readiness  # noqa: S101 - asked by the caller
         with self._step("proof", "the node is registered and Ready"):
@@ -117,7 +117,7 @@ class NodeJoin:
             self.progress.note("the kubelet has lost its certificate or its Node: it is started anew")
             self.engine.host.do(RestartUnit(KUBELET_UNIT))
 
-    def _sync_labels(self, node: Node) -> None:
+    def _sync_labels(self, node: ClusterNode) -> None:
         """A kubelet puts labels on its Node when it makes it; later changes are ours to bring there."""
         assert self.readiness  # noqa: S101
         wanted = kubelet.labels(self.engine.config)
@@ -125,7 +125,7 @@ class NodeJoin:
         self.readiness.sync_labels(node, wanted, frozenset(state.labels.split()))
         self._save_state(Phase.NODE_BOOTSTRAPPING, labels=" ".join(sorted(wanted)))
 
-    def _apply_pod_network(self, node: Node, components: Sequence[Component]) -> None:
+    def _apply_pod_network(self, node: ClusterNode, components: Sequence[Component]) -> None:
         """The cluster gives a node its addresses some moments after it got to know it."""
         engine = self.engine
         if self._applied_pod_cidr == (node.pod_cidr,):

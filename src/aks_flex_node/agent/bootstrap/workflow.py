@@ -35,7 +35,7 @@ from aks_flex_node.host.real import RealHost
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection
@@ -103,7 +103,7 @@ def _checked_engine(loaded: LoadedConfig, progress: ProgressReporter, *, follows
 
 def _run_join(
     engine: Engine, components: Sequence[Component], loaded: LoadedConfig, progress: ProgressReporter
-) -> Node | None:
+) -> ClusterNode | None:
     stager = StoreProgramStager(engine.config)
     engine.stager = stager
     name = engine.machine.node_name(engine.config)

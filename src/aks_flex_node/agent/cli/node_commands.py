@@ -1,11 +1,15 @@
-"""`agent`, `bootstrap`, `plan`, `verify`, `unbootstrap`: the commands that make this machine a node, and undo it."""
+"""`agent`, `bootstrap`, `plan`, `verify`, `unbootstrap`: the commands that join this machine to the cluster and
+take it out again.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import difflib
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.options import (
     Config,
     ConfigUrl,
@@ -19,14 +23,18 @@ from aks_flex_node.agent.cli.options import (
     Skip,
     Yes,
 )
+from aks_flex_node.agent.reconcile.engine import distinct_actions
+from aks_flex_node.host.actions import WriteFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection, DaemonMode
     from aks_flex_node.agent.reconcile.component import Component
-    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
+    from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
 
 
 def agent(
@@ -120,13 +128,13 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
 def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Compare this machine with its configuration: exit 0 when nothing differs, 1 when something does."""
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.cli import plan_output, terminal
+    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.jobs.self_update import compared_components
     from aks_flex_node.agent.text import pluralize
 
     context.require_root(context.READ_STATUS)
     engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
-    found = plan_output.plans_as_data(engine.plan(component) for component in compared_components(engine))
+    found = plans_as_data(engine.plan(component) for component in compared_components(engine))
     if json:
         terminal.print_json({"clean": not found, "differences": found})
     else:
@@ -182,12 +190,12 @@ def _agreed() -> bool:
 
 
 def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -> None:
-    from aks_flex_node.agent.cli import plan_output, terminal
+    from aks_flex_node.agent.cli import terminal
 
     plans = [engine.plan(component) for component in components]
     if json:
-        terminal.print_json(plan_output.plans_as_data(plans))
-    elif not plan_output.print_plans(plans, engine.host):
+        terminal.print_json(plans_as_data(plans))
+    elif not print_plans(plans, engine.host):
         terminal.print_line("Nothing to do.")
 
 
@@ -211,3 +219,35 @@ def register(app: typer.Typer) -> None:
     app.command()(verify)
     app.command()(unbootstrap)
     app.command("reset", help="The same as unbootstrap.")(unbootstrap)
+
+
+def print_plans(plans: Iterable[ComponentPlan], host: Host) -> int:
+    """Print all plans; how many actions there are."""
+    count, shown = 0, ""
+    for plan, action in distinct_actions(plans):
+        if plan.component != shown:
+            terminal.print_line(f"{plan.component}:")
+        terminal.print_line(f"  {action.description}")
+        for line in file_diff(action, host):
+            terminal.print_line(f"      {line}")
+        count, shown = count + 1, plan.component
+    return count
+
+
+def file_diff(action: Action, host: Host) -> list[str]:
+    """How a file would change; of a secret one, only that it would."""
+    if not isinstance(action, WriteFile):
+        return []
+    if action.secret:
+        return ["(its content is secret)"]
+    before = (host.read(action.path) or b"").decode(errors="replace").splitlines()
+    after = action.content.decode(errors="replace").splitlines()
+    lines = difflib.unified_diff(before, after, lineterm="", n=1)
+    return [line for line in lines if not line.startswith(("---", "+++"))]
+
+
+def plans_as_data(plans: Iterable[ComponentPlan]) -> list[dict[str, Any]]:
+    return [
+        {"component": plan.component, "action": type(action).__name__, "what": action.description}
+        for plan, action in distinct_actions(plans)
+    ]

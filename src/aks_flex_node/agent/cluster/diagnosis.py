@@ -10,7 +10,7 @@ from aks_flex_node.errors import ClusterError, FlexError, MachineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.resolved import KubeletAuth
     from aks_flex_node.host.host import Host, UnitState
 
@@ -122,7 +122,7 @@ def most_telling_line(lines: Sequence[str]) -> str:
     return KLOG_PREFIX.sub("", line)[:400]
 
 
-def timeout_cause(unit: str, lines: Sequence[str], otherwise: str, node: Node | None) -> FlexError:
+def timeout_cause(unit: str, lines: Sequence[str], otherwise: str, node: ClusterNode | None) -> FlexError:
     """What to say when time is up and nothing plain is wrong."""
     if node is not None and not node.ready:
         return ClusterError(
@@ -146,7 +146,7 @@ def timeout_cause(unit: str, lines: Sequence[str], otherwise: str, node: Node | 
     )
 
 
-def _ready_hint(node: Node) -> str:
+def _ready_hint(node: ClusterNode) -> str:
     if "cni" in node.message.lower() and not node.pod_cidr:
         return (
             "The cluster gave this node no pod addresses (podCIDR), so it waits for the cluster's own network plugin."

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
 
@@ -30,7 +30,7 @@ EXPIRING_FRACTION = 0.08  # of a certificate's life: a kubelet renews it while a
 
 @dataclass(frozen=True)
 class NodeHealth:
-    node: Node | None = None
+    node: ClusterNode | None = None
     node_missing: bool = False  # the cluster says that it has no such Node
     api_error: str = ""  # why the cluster could not be asked
     credentials_rejected: bool = False  # the cluster does not know our certificate
@@ -103,7 +103,7 @@ def _certificate_lifetime(certificate: bytes, now: float) -> tuple[float, float]
     return end - now, end - start
 
 
-def _find_node(api: ApiClient, name: str) -> tuple[Node | None, bool, str, bool]:
+def _find_node(api: ApiClient, name: str) -> tuple[ClusterNode | None, bool, str, bool]:
     try:
         node = nodes.find(api, name)
         return node, node is None and nodes.is_missing(api, name), "", False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     name: str
     ready: bool
     reported: str  # when the kubelet last said so, as the API server writes times
@@ -36,7 +36,7 @@ class Node:
     cordoned_by_us: bool = False  # for an update, and so for us to take back
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Node:
+    def read(cls, document: Mapping[str, Any]) -> ClusterNode:
         conditions = document.get("status", {}).get("conditions", [])
         ready: Mapping[str, str] = next((one for one in conditions if one["type"] == "Ready"), {})
         spec = document.get("spec", {})
@@ -58,9 +58,9 @@ class Node:
         )
 
 
-def find(api: ApiClient, name: str) -> Node | None:
+def find(api: ApiClient, name: str) -> ClusterNode | None:
     try:
-        return Node.read(api.get(f"/api/v1/nodes/{quote(name)}"))
+        return ClusterNode.read(api.get(f"/api/v1/nodes/{quote(name)}"))
     except ApiStatusError as refusal:
         # Before its Node exists, a node's certificate is refused rather than told that there is none.
         if refusal.status in {403, 404}:
@@ -84,7 +84,7 @@ def set_labels(api: ApiClient, name: str, labels: Mapping[str, str | None]) -> N
     )
 
 
-def sync_labels(api: ApiClient, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> list[str]:
+def sync_labels(api: ApiClient, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> list[str]:
     """Put on a Node what it is to bear, and take off what we put there earlier; the keys that had to be changed."""
     there = dict(node.labels)
     changes: dict[str, str | None] = {key: value for key, value in wanted.items() if there.get(key) != value}

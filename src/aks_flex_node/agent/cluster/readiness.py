@@ -22,7 +22,7 @@ from aks_flex_node.errors import ClusterError, FlexError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config.resolved import KubeletAuth
     from aks_flex_node.host.host import Host
@@ -40,15 +40,15 @@ class NodeReadiness(Protocol):
         """Whether a kubelet that was not started just now has to be, to get its certificate or its Node back."""
         ...
 
-    def wait_registered(self) -> Node:
+    def wait_registered(self) -> ClusterNode:
         """Wait until the cluster knows this node."""
         ...
 
-    def wait_ready(self, seen: Callable[[Node], None]) -> Node:
+    def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
         """Wait until the node is Ready, and show it each time that it is looked at."""
         ...
 
-    def sync_labels(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+    def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
         """Bring the labels of the Node up to date; `earlier` are those that we put there the last time."""
         ...
 
@@ -115,7 +115,7 @@ class LiveNodeReadiness:
         except (ClusterError, ApiStatusError):
             return False  # nobody can tell now
 
-    def wait_registered(self) -> Node:
+    def wait_registered(self) -> ClusterNode:
         self._began = self._environment.now()  # what was said before is over
         self._until(self._containerd_runs, "containerd.service", SERVICE_SECONDS, "containerd is not running")
         self._say("containerd runs")
@@ -125,30 +125,30 @@ class LiveNodeReadiness:
             self._until(self._has_certificate, "kubelet.service", self._seconds, "the cluster issued no certificate")
             self._say("the cluster issued a certificate")
         node = self._until(self._find, "kubelet.service", self._seconds, "the cluster does not know the node")
-        assert isinstance(node, nodes.Node)  # noqa: S101 - _find gives nothing else
+        assert isinstance(node, nodes.ClusterNode)  # noqa: S101 - _find gives nothing else
         self._say(f"node {self._node} is registered")
         if node.left:
             self._readmit()
         return node
 
-    def wait_ready(self, seen: Callable[[Node], None]) -> Node:
+    def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
         since = self._kubelet_started()
 
-        def look() -> Node | None:
+        def look() -> ClusterNode | None:
             node = self._find()
             if node:
                 seen(node)
             return node if node and node.ready and node.reported >= since else None
 
         node = self._until(look, "kubelet.service", self._seconds, "the node does not get Ready")
-        assert isinstance(node, nodes.Node)  # noqa: S101
+        assert isinstance(node, nodes.ClusterNode)  # noqa: S101
         return node
 
-    def wait_healthy(self, lacking: Callable[[Node], FlexError | None]) -> Node:
+    def wait_healthy(self, lacking: Callable[[ClusterNode], FlexError | None]) -> ClusterNode:
         """Wait until a kubelet that stays up reports a Ready Node of which nothing is lacking."""
         lack: list[FlexError] = []
 
-        def look() -> Node | None:
+        def look() -> ClusterNode | None:
             node = self._find() if self._is_steady() else None
             if node is None or not node.ready or node.reported < self._kubelet_started():
                 return None
@@ -162,7 +162,7 @@ class LiveNodeReadiness:
         except FlexError as error:
             # Time is up, and all that is known of the kubelet is that nothing is wrong with it.
             raise (lack[0] if lack and error.name == "node-not-registered" else error) from None
-        assert isinstance(node, nodes.Node)  # noqa: S101
+        assert isinstance(node, nodes.ClusterNode)  # noqa: S101
         return node
 
     def local_problem(self) -> FlexError | None:
@@ -180,7 +180,7 @@ class LiveNodeReadiness:
         unit = self._host.unit("kubelet.service")
         return unit.active == "active" and self._environment.clock() - unit.started >= STEADY_SECONDS
 
-    def sync_labels(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+    def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
         try:
             if changed := nodes.sync_labels(self.api, node, wanted, earlier):
                 self._say(f"labels of the node: {', '.join(changed)}")
@@ -221,7 +221,7 @@ class LiveNodeReadiness:
     def _has_certificate(self) -> bool:
         return self._host.look(self.certificate) is not None
 
-    def _find(self) -> Node | None:
+    def _find(self) -> ClusterNode | None:
         try:
             return nodes.find(self.api, self._node)
         except ApiStatusError:
@@ -235,12 +235,12 @@ class LiveNodeReadiness:
 
     def _until(
         self,
-        look: Callable[[], Node | bool | None],
+        look: Callable[[], ClusterNode | bool | None],
         unit: str,
         seconds: float,
         otherwise: str,
         tick: float = CHECK_SECONDS,
-    ) -> Node | bool | None:
+    ) -> ClusterNode | bool | None:
         """What `look` finds, as soon as it does; the cause, as soon as it is plain that it will not."""
         start = asked = self._environment.clock()
         end = min(start + seconds, self._end)

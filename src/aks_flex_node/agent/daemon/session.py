@@ -21,8 +21,8 @@ from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.agent.daemon.drift_monitor import Conflicts
     from aks_flex_node.agent.daemon.scheduler import JobHistory
-    from aks_flex_node.agent.drift.conflicts import Conflicts
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.jobs.job_result import JobKind, JobResult
     from aks_flex_node.agent.managed_node import ManagedNode

@@ -5,6 +5,6 @@ concurrently. The `*_checks` modules hold the checks by subject.
 """
 
 from aks_flex_node.agent.preflight.check import Check, CheckFinding, PreflightContext, Severity, build_context
-from aks_flex_node.agent.preflight.runner import run_checks
+from aks_flex_node.agent.preflight.registry import run_checks
 
 __all__ = ["Check", "CheckFinding", "PreflightContext", "Severity", "build_context", "run_checks"]

@@ -10,7 +10,7 @@ import pytest
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.bootstrap.join import NodeJoin, PrerequisiteStage, pending_actions
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
-from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, select_components
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import FileEntry
 
-NODE = Node.read(
+NODE = ClusterNode.read(
     {
         "metadata": {"name": "edge-1"},
         "spec": {"podCIDR": "10.244.3.0/24"},
@@ -59,21 +59,21 @@ class Proven:
     def needs_kubelet_restart(self) -> bool:
         return False
 
-    def sync_labels(self, node: Node, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
+    def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
         pass
 
-    def wait_registered(self) -> Node:
+    def wait_registered(self) -> ClusterNode:
         self.host.do(WriteFile(self.kubeconfig, b"certificate", 0o600))
         return replace(NODE, pod_cidr="", ready=False)
 
-    def wait_ready(self, seen: Callable[[Node], None]) -> Node:
+    def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
         seen(NODE)
         seen(NODE)
         return NODE
 
 
 class Refusing(Proven):
-    def wait_registered(self) -> Node:
+    def wait_registered(self) -> ClusterNode:
         raise ClusterError("token-refused", "The token is not accepted.", "Get another.")
 
 

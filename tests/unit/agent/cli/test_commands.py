@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from aks_flex_node import __version__, errors
 from aks_flex_node.agent import context
 from aks_flex_node.agent.cli import app as commands
-from aks_flex_node.agent.cli import artifact_commands, help_pages, main, plan_output, terminal
+from aks_flex_node.agent.cli import artifact_commands, help_pages, main, node_commands, terminal
 from aks_flex_node.agent.components.catalog import DESIGN_STEPS
 from aks_flex_node.agent.reconcile.engine import ComponentPlan
 from aks_flex_node.agent.reconcile.observer import Facts
@@ -281,7 +281,7 @@ def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFix
         WriteFile("/etc/s", b"hidden", 0o600, secret=True),
     )
     plans = [ComponentPlan("cni", Spec(), Facts(), actions), ComponentPlan("npd", Spec(), Facts(), ())]
-    assert plan_output.print_plans(plans, host) == 3
+    assert node_commands.print_plans(plans, host) == 3
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
         "cni:",
         "make directory /etc/d (0755)",
@@ -294,9 +294,9 @@ def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFix
         "(its content is secret)",
     ]
     again = [*plans, ComponentPlan("kubelet", Spec(), Facts(), (MakeDirectory("/etc/d"), MakeDirectory("/etc/e")))]
-    assert [one["what"] for one in plan_output.plans_as_data(again)].count("make directory /etc/d (0755)") == 1
-    assert plan_output.print_plans(again, host) == 4
-    assert plan_output.plans_as_data(plans)[0] == {
+    assert [one["what"] for one in node_commands.plans_as_data(again)].count("make directory /etc/d (0755)") == 1
+    assert node_commands.print_plans(again, host) == 4
+    assert node_commands.plans_as_data(plans)[0] == {
         "component": "cni",
         "action": "MakeDirectory",
         "what": "make directory /etc/d (0755)",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.cluster import diagnosis
-from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.host.host import CommandResult, UnitState
 from tests.hosts.recorded import RecordedHost
 
@@ -125,9 +125,9 @@ def test_the_line_that_says_most_is_found(lines: list[str], expected: str) -> No
     assert diagnosis.most_telling_line(lines) == expected
 
 
-def node(message: str = "", cidr: str = "", *, ready: bool = False) -> Node:
+def node(message: str = "", cidr: str = "", *, ready: bool = False) -> ClusterNode:
     condition = {"type": "Ready", "status": str(ready), "message": message, "reason": "KubeletNotReady"}
-    return Node.read(
+    return ClusterNode.read(
         {"metadata": {"name": "edge-1"}, "spec": {"podCIDR": cidr}, "status": {"conditions": [condition]}}
     )
 
@@ -144,7 +144,7 @@ def node(message: str = "", cidr: str = "", *, ready: bool = False) -> Node:
     ],
 )
 def test_when_time_is_up_the_likeliest_cause_is_told(
-    otherwise: str, seen: Node | None, name: str, words: str
+    otherwise: str, seen: ClusterNode | None, name: str, words: str
 ) -> None:
     error = diagnosis.timeout_cause(KUBELET, [BAD_FLAG], otherwise, seen)
     assert (error.name, error.again) == (name, True)

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, explain_connection_error
-from aks_flex_node.agent.cluster.nodes import Node, NodeRemoval
+from aks_flex_node.agent.cluster.nodes import ClusterNode, NodeRemoval
 from aks_flex_node.api.contract import CORDONED_ANNOTATION, LEFT_ANNOTATION
 from aks_flex_node.errors import ClusterError
 from tests.unit.agent.builders import Answers
@@ -68,14 +68,14 @@ def drained(api: Answers, seconds: float = 1.0) -> list[str]:
 
 
 def test_a_node_is_read_from_what_the_server_says() -> None:
-    node = Node.read(DOCUMENT)
+    node = ClusterNode.read(DOCUMENT)
     assert (node.name, node.ready, node.message) == ("edge-1", True, "well")
     assert (node.pod_cidr, node.cordoned, node.version) == ("10.244.3.0/24", True, "v1.34.4")
     assert node.conditions == (("MemoryPressure", "False"), ("Ready", "True"))
 
 
 def test_a_node_that_has_just_been_registered_says_little() -> None:
-    node = Node.read({"metadata": {"name": "edge-1"}})
+    node = ClusterNode.read({"metadata": {"name": "edge-1"}})
     assert (node.ready, node.pod_cidr, node.cordoned, node.conditions) == (False, "", False, ())
 
 
@@ -166,7 +166,7 @@ def test_only_what_we_cordoned_is_uncordoned(ours: bool) -> None:
 def test_labels_of_others_stay(
     there: dict[str, str], wanted: dict[str, str], earlier: str, changes: dict[str, str | None] | None
 ) -> None:
-    api, node = api_of(), Node.read({"metadata": {"name": "edge-1", "labels": there}})
+    api, node = api_of(), ClusterNode.read({"metadata": {"name": "edge-1", "labels": there}})
     changed = nodes.sync_labels(cast("ApiClient", api), node, wanted, frozenset(earlier.split()))
     assert changed == sorted(changes or {})
     assert api.bodies == ([{"metadata": {"labels": changes}}] if changes else [])

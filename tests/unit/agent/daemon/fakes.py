@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from aks_flex_node.agent.cluster.node_health import NodeHealth
-from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, JOB_RESULT, NEXT_CONFIG
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
@@ -36,7 +36,7 @@ CLIENT = "11111111-0000-4000-8000-000000000000"
 OTHER = "22222222-0000-4000-8000-000000000000"
 OLD, NEW = "canary-of-the-old-secret", "canary-of-the-new-secret"
 FOLLOWING = PollResult(ProviderState.FOLLOWING)
-READY = Node.read(
+READY = ClusterNode.read(
     {
         "metadata": {"name": "edge-1"},
         "status": {

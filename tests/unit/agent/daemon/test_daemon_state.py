@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.daemon.daemon_state import DaemonState
-from aks_flex_node.agent.drift.conflicts import Conflicts
+from aks_flex_node.agent.daemon.drift_monitor import Conflicts
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from tests.hosts.recorded import RecordedHost
 

@@ -10,9 +10,8 @@ import pytest
 
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import record_file
-from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
+from aks_flex_node.agent.daemon.drift_monitor import Conflicts, DriftMonitor
 from aks_flex_node.agent.daemon.scheduler import scheduler_input
-from aks_flex_node.agent.drift.conflicts import Conflicts
 from aks_flex_node.agent.jobs.repair import components_to_repair, store_address
 from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.jobs.update.update_journal import UpdateJournal, UpdateStage

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.node_health import NodeHealth
-    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
 
 RESTART = RestartUnit("kubelet.service")
@@ -34,13 +34,13 @@ class FakeProof:
     error: ClusterError | None = None
     asked: list[str] = field(default_factory=list)
 
-    def wait_registered(self) -> Node:
+    def wait_registered(self) -> ClusterNode:
         self.asked.append("registered")
         if self.error:
             raise self.error
         return READY
 
-    def wait_ready(self, seen: Callable[[Node], None]) -> Node:
+    def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
         self.asked.append("ready")
         seen(READY)
         return READY

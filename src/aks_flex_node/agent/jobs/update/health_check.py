@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.agent.cluster.nodes import Node
+    from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.cluster.readiness import ReadinessEnvironment
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
@@ -118,7 +118,7 @@ class HealthCheck:
                 raise unwell from None
             raise ApiServerAwayError(error.name, error.message, error.hint, again=True) from None
 
-    def _find_problem(self, node: Node, expected: ExpectedHealth) -> FlexError | None:
+    def _find_problem(self, node: ClusterNode, expected: ExpectedHealth) -> FlexError | None:
         for what, shown, wanted in (
             ("kubelet", node.version, expected.kubelet),
             ("container runtime", node.runtime, expected.runtime),

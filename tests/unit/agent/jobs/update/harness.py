@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, cast
 
 from aks_flex_node.agent.bootstrap.join import NodeJoin
-from aks_flex_node.agent.cluster.nodes import Node
+from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.components.agent import CURRENT_CONFIG, FAILED_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
@@ -127,5 +127,5 @@ class Scene:
         return self.document(FAILED_CONFIG)
 
     @property
-    def node(self) -> Node:
-        return Node.read(self.cluster.shown())
+    def node(self) -> ClusterNode:
+        return ClusterNode.read(self.cluster.shown())

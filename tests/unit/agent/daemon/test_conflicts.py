@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aks_flex_node.agent.drift.conflicts import Conflicts, parse_conflicts
+from aks_flex_node.agent.daemon.drift_monitor import Conflicts, parse_conflicts
 
 HOUR = 3600.0
 PATH = "/etc/containerd/config.toml"

@@ -1,0 +1,53 @@
+"""The import graph of the three packages has no circle, type-only and late imports included.
+
+import-linter holds the layers, and that packages do not import one another in circles; this holds it for modules.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def import_graph() -> dict[str, set[str]]:
+    files = {module_name(path): path for path in SOURCE.rglob("*.py")}
+    graph: dict[str, set[str]] = {}
+    for module, path in files.items():
+        imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        names = {(node.module or "", alias.name) for node in imports if not node.level for alias in node.names}
+        targets = {f"{parent}.{name}" if f"{parent}.{name}" in files else parent for parent, name in names}
+        graph[module] = {target for target in targets if target in files and target != module}
+    return graph
+
+
+def find_circle(graph: dict[str, set[str]]) -> list[str]:
+    """A list of modules of which each imports the next, and the last the first; empty when there is none."""
+    finished: set[str] = set()
+
+    def visit(module: str, trail: list[str]) -> list[str]:
+        if module in trail:
+            return trail[trail.index(module) :]
+        if module in finished:
+            return []
+        for target in sorted(graph[module]):
+            if circle := visit(target, [*trail, module]):
+                return circle
+        finished.add(module)
+        return []
+
+    return next((circle for module in sorted(graph) if (circle := visit(module, []))), [])
+
+
+def test_modules_do_not_import_one_another_in_a_circle() -> None:
+    assert find_circle(import_graph()) == []
+
+
+def test_a_circle_of_three_modules_is_found() -> None:
+    assert find_circle({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
