@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.bootstrap.join import pending_actions
-from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.jobs.update.job import UpdateJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
+from aks_flex_node.agent.paths import CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.host.actions import Run, WriteFile
 from tests.crash import harness

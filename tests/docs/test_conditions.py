@@ -7,13 +7,16 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "src/aks_flex_node"
+SOURCES = ROOT / "src"
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 # Which arguments of a call are names that people see: a condition's type and reason, an outcome's reason.
-NAMES = {"_condition": (0, 2), "_cause": (1,), "_outcome": (1,), "Verdict": (1,), "Outcome": (2,)}
-ROOMS = ("agent/following", "agent/updating", "agent/drifting", "rp/resource", "rp/nodes")
-FILES = sorted(file for room in ROOMS for file in (SOURCES / room).rglob("*.py"))
+NAMES = {"_condition": (0, 2), "_cause": (1,), "_result": (1,), "AdmissionResult": (1,), "JobResult": (2,)}
+PACKAGES = (
+    *("aks_flex_node/agent/daemon", "aks_flex_node/agent/jobs", "aks_flex_node/agent/drift"),
+    *("aks_flex_rp/resource", "aks_flex_rp/nodes"),
+)
+FILES = sorted(file for package in PACKAGES for file in (SOURCES / package).rglob("*.py"))
 
 
 def words_in(node: ast.AST) -> set[str]:
@@ -31,7 +34,7 @@ def names_in(tree: ast.AST) -> set[str]:
             pairs = zip(node.keys, node.values, strict=True)
             found |= {name for key, value in pairs if is_reason(key) for name in words_in(value)}
         elif isinstance(node, ast.Assign) and any(
-            isinstance(to, ast.Name) and to.id == "REASONS" for to in node.targets
+            isinstance(to, ast.Name) and to.id in {"REASONS", "CONDITION_REASONS"} for to in node.targets
         ):
             found |= words_in(node.value)
     return found

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.bootstrap import cluster_discovery
 from aks_flex_node.agent.components import cni
-from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CURRENT_CONFIG
 from aks_flex_node.agent.config import config_store, files, loader
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import select_config_url
 from aks_flex_node.agent.config.resolved import kubelet_credential_file, log_file
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
 from aks_flex_node.agent.machine import UNIT_FILE, read_machine
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
@@ -181,7 +181,7 @@ def current_engine() -> Iterator[Engine]:
 
 def read_known_machine(host: Host, config: NodeConfig) -> Machine:
     """What the machine is, and what is known of it from before."""
-    state = node_state.read(host, f"{config.paths.data_dir}/state.json")
+    state = node_state.read(host, state_file(config.paths.data_dir))
     network = host.read(f"{config.paths.cni.conf_dir}/{cni.NETWORK}")
     machine = read_machine(host, config, state.pod_cidr or cni.subnet(network))
     if not machine.address:
@@ -191,7 +191,7 @@ def read_known_machine(host: Host, config: NodeConfig) -> Machine:
 
 def node_name(engine: Engine) -> str:
     """By which the machine joined, whatever it is called now."""
-    known = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json").node
+    known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
     return known or engine.machine.node_name(engine.config)
 
 

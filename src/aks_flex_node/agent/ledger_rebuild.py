@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.catalog import ALL
+from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.resources import (
     MANAGED_MARK,
@@ -116,7 +117,7 @@ def rebuild_ledger(engine: Engine) -> bool:
     for component in ALL:
         spec = component.desired(engine.config, machine)
         engine.ledger.components[component.name] = find_owned(engine.host, spec, engine.config.paths.install_dir)
-    began = engine.host.look(f"{engine.config.paths.data_dir}/state.json") is not None
+    began = engine.host.look(state_file(engine.config.paths.data_dir)) is not None
     if not began and not engine.ledger.exists:
         return False
     own = agent.COMPONENT.desired(engine.config, engine.machine).paths

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import node_health
 from aks_flex_node.agent.cluster.client import node_api
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.machine import running_program
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.agent.stored_config import ConfigVersions

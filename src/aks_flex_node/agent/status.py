@@ -10,13 +10,13 @@ from aks_flex_node.agent import certificates, event_log
 from aks_flex_node.agent.arc import machine_agent as arc
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
-from aks_flex_node.agent.components.agent import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
 from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.jobs import job_result, self_update
 from aks_flex_node.agent.jobs.job_result import JobKind
 from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.machine import UNIT_FILE
+from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import distinct_actions
 from aks_flex_node.agent.reconcile.lock import is_held
@@ -42,7 +42,7 @@ SERVICES = ("containerd", "kubelet", "node-problem-detector")
 
 def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     config = engine.config
-    state = node_state.read(engine.host, f"{config.paths.data_dir}/state.json")
+    state = node_state.read(engine.host, state_file(config.paths.data_dir))
     joined = state.phase is node_state.Phase.NODE_JOINED
     known_well = joined and engine.config_complete
     plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
@@ -102,7 +102,7 @@ def _pending_update(version: str, result: JobResult | None, failed: FailedUpdate
 def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     """What the cluster says of this node."""
     config = engine.config
-    known = node_state.read(engine.host, f"{config.paths.data_dir}/state.json").node
+    known = node_state.read(engine.host, state_file(config.paths.data_dir)).node
     name = known or engine.machine.node_name(config)
     found: dict[str, Any] = {"name": name, "status": "NotJoined"}
     if engine.host.look(kubelet_credential_file(config)) is None:

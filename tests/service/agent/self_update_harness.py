@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
 from aks_flex_node.agent.components.service import COMPONENT, UNIT_NAME
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.jobs import self_update
 from aks_flex_node.agent.jobs.self_update import SelfUpdate
 from aks_flex_node.agent.machine import UNIT_FILE
+from aks_flex_node.agent.paths import CONFIG_VERSION_FILE
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.errors import MachineError

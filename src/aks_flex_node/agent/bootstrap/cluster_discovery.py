@@ -11,11 +11,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.components.agent import CLUSTER_FACTS
 from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.loader import missing_for_join
 from aks_flex_node.agent.config.problems import invalid_config_error
 from aks_flex_node.agent.config.resolved import ca_certificate, target_cluster
+from aks_flex_node.agent.paths import CLUSTER_FACTS
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import WriteFile
 

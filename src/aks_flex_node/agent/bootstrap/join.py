@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent import paths
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.components import agent, kubelet
 from aks_flex_node.agent.components.catalog import SEQUENCE
@@ -56,7 +57,7 @@ class NodeJoin:
 
     @property
     def state_file(self) -> str:
-        return f"{self.engine.config.paths.data_dir}/state.json"
+        return paths.state_file(self.engine.config.paths.data_dir)
 
     def run(self, components: Sequence[Component] = SEQUENCE) -> ClusterNode | None:
         """Do what is missing, prove that the node works, and remember it."""

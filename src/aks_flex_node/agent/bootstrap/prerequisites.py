@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap import cluster_discovery
 from aks_flex_node.agent.bootstrap.join import PrerequisiteStage, initialize
-from aks_flex_node.agent.components.agent import APPLIED_CONFIG
 from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
+from aks_flex_node.agent.paths import APPLIED_CONFIG, state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import ARC_PHASES, Phase
@@ -107,7 +107,7 @@ def refuse_arc_in_use(config: NodeConfig) -> None:
 
 def _save_arc_phase(engine: Engine, phase: Phase, **changes: str) -> None:
     """A node, or one in the making, is not set back by what is done about Arc."""
-    file = f"{engine.config.paths.data_dir}/state.json"
+    file = state_file(engine.config.paths.data_dir)
     state = node_state.read(engine.host, file)
     if state.phase is Phase.NOT_STARTED or state.phase in ARC_PHASES:
         node_state.write(engine.host, file, state.with_phase(phase, **changes))
@@ -147,7 +147,7 @@ def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> 
 
 def refuse_vpn_in_use(engine: Engine) -> None:
     """A node that is to be behind the VPN would be lost without it."""
-    state = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json")
+    state = node_state.read(engine.host, state_file(engine.config.paths.data_dir))
     if state.phase is Phase.NODE_JOINED and engine.config.azure.vpn.enabled:
         raise MachineError(
             "vpn-in-use",

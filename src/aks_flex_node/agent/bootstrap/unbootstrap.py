@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import context
+from aks_flex_node.agent import context, paths
 from aks_flex_node.agent.bootstrap import pod_cleanup, prerequisites
 from aks_flex_node.agent.cluster.client import node_api
 from aks_flex_node.agent.cluster.nodes import NodeRemoval
-from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ALL, SEQUENCE
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
 
 AGENT_FILES = (
-    agent.APPLIED_CONFIG,
-    agent.CLUSTER_FACTS,
-    agent.CURRENT_CONFIG,
-    agent.CONFIG_VERSION_FILE,
-    agent.CONFIG_URL_DIGEST,
-    agent.NEXT_CONFIG,
-    agent.UPDATE_JOURNAL,
-    agent.JOB_RESULT,
-    agent.FAILED_CONFIG,
-    agent.DAEMON_STATE,
-    agent.DAEMON_LOCK,
+    paths.APPLIED_CONFIG,
+    paths.CLUSTER_FACTS,
+    paths.CURRENT_CONFIG,
+    paths.CONFIG_VERSION_FILE,
+    paths.CONFIG_URL_DIGEST,
+    paths.NEXT_CONFIG,
+    paths.UPDATE_JOURNAL,
+    paths.JOB_RESULT,
+    paths.FAILED_CONFIG,
+    paths.DAEMON_STATE,
+    paths.DAEMON_LOCK,
     config_store.JOURNAL_FILE,
 )
 
@@ -142,7 +142,7 @@ class Unbootstrap:
         )
 
     def _save_state(self) -> None:
-        path = f"{self.engine.config.paths.data_dir}/state.json"
+        path = state_file(self.engine.config.paths.data_dir)
         if self.engine.host.look(self.engine.config.paths.data_dir) is not None:
             node_state.write(
                 self.engine.host, path, node_state.read(self.engine.host, path).with_phase(Phase.RESETTING)
@@ -160,7 +160,7 @@ class Unbootstrap:
         yield RemoveTree(f"{data_dir}/originals")
         if not self.keep_artifacts:
             yield RemoveTree(f"{data_dir}/artifacts")
-        yield Remove(f"{data_dir}/state.json")
+        yield Remove(paths.state_file(data_dir))
         yield from (Remove(path) for path in AGENT_FILES)
         log = log_file(self.engine.config)
         yield from (Remove(path) for path in (log, f"{log}.1"))
@@ -249,7 +249,7 @@ def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval 
     """There is nobody to say goodbye to for a machine that never got a certificate."""
     if not context.has_credentials(config) or not config.node.kubelet.server_url:
         return None
-    patience = PROVIDER_SECONDS if Path(agent.CURRENT_CONFIG).exists() else 0.0
+    patience = PROVIDER_SECONDS if Path(paths.CURRENT_CONFIG).exists() else 0.0
     return NodeRemoval(node_api(config), node, seconds, patience)
 
 
@@ -259,7 +259,7 @@ def plan_unbootstrap(config: NodeConfig) -> list[str]:
     host = DryHost(real.host)
     engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
     Unbootstrap(engine, None, ProgressReporter()).run()
-    name, own = context.node_name(real), {*engine.ledger.places, f"{config.paths.data_dir}/state.json"}
+    name, own = context.node_name(real), {*engine.ledger.places, state_file(config.paths.data_dir)}
     leaves = _node_removal(real.config, name, 0) is not None
     shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.subject in own)]
     return [

@@ -15,7 +15,6 @@ from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap import cluster_discovery, prerequisites
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
-from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.config import config_store, loader, resolved
 from aks_flex_node.agent.context import DaemonMode
@@ -23,6 +22,7 @@ from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.jobs import self_update
 from aks_flex_node.agent.jobs.update import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.lock import exclusive
@@ -149,7 +149,7 @@ def refuse_temporary_vpn(loaded: LoadedConfig) -> None:
 
 def refuse_renamed_node(engine: Engine) -> None:
     """A node's certificate is for one name. Under another it would be a stranger to its own Node."""
-    known = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json").node
+    known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
     name = engine.machine.node_name(engine.config)
     if known and known != name and context.has_credentials(engine.config):
         raise MachineError(
@@ -161,7 +161,7 @@ def refuse_renamed_node(engine: Engine) -> None:
 
 def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
     """What was fetched must be for the node that this machine already is: of this name, in this cluster."""
-    known = node_state.read(engine.host, f"{engine.config.paths.data_dir}/state.json").node
+    known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
     name = engine.machine.node_name(engine.config)
     here, there = (cluster_path(each) if each else "" for each in (applied, engine.config))
     elsewhere = bool(here and there and here.lower() != there.lower())

@@ -8,7 +8,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import (
+from aks_flex_node.agent.config.base_model import to_document
+from aks_flex_node.agent.paths import (
     APPLIED_CONFIG,
     CONFIG_URL_DIGEST,
     CONFIG_VERSION_FILE,
@@ -16,7 +17,6 @@ from aks_flex_node.agent.components.agent import (
     NEXT_CONFIG,
     STATE_DIR,
 )
-from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.host.actions import Remove, WriteFile
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import stored_config
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.identity.azure_sign_in import require_identity
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.provider.provider_tokens import SignInError

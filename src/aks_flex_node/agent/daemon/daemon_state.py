@@ -8,8 +8,8 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.components.agent import DAEMON_STATE
 from aks_flex_node.agent.daemon.drift_monitor import Conflicts, parse_conflicts
+from aks_flex_node.agent.paths import DAEMON_STATE
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile

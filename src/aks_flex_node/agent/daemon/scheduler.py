@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import UPDATE_JOURNAL
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.config.config_store import JOURNAL_FILE
 from aks_flex_node.agent.jobs import self_update
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import JOBS, Job, SchedulerInput
 from aks_flex_node.agent.jobs.update import admission
+from aks_flex_node.agent.paths import UPDATE_JOURNAL, state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
@@ -82,7 +82,7 @@ def scheduler_input(
     policy = versions.desired_config(config).update_policy  # what is to come says when it may
     return SchedulerInput(
         deleted=deleted,
-        unbootstrapping=node_state.read(node.host, f"{config.paths.data_dir}/state.json").phase is Phase.RESETTING,
+        unbootstrapping=node_state.read(node.host, state_file(config.paths.data_dir)).phase is Phase.RESETTING,
         may_unbootstrap=config.agent.unbootstrap_on_delete,
         next_version=versions.next,
         unfinished=has_unfinished_update(node),

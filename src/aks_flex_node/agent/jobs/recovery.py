@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components import credentials, kubelet
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.remote import fetch_config
@@ -21,6 +20,7 @@ from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.agent.identity.token_cache import TOKEN_CACHE_FILE
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import open_managed_node
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.api import config_urls

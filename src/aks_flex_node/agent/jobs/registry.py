@@ -10,9 +10,9 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import JOB_RESULT
 from aks_flex_node.agent.jobs import job_result
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.errors import CommandUsageError, FlexError
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from aks_flex_node.agent.drift.detection import detect_drift
 from aks_flex_node.agent.jobs import self_update
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.errors import FlexError
@@ -50,7 +51,7 @@ def components_to_repair(engine: Engine) -> Sequence[Component]:
 
 def store_address(engine: Engine) -> None:
     """By which the node is known from now on; a tunnel may have given it another."""
-    path = f"{engine.config.paths.data_dir}/state.json"
+    path = state_file(engine.config.paths.data_dir)
     state = node_state.read(engine.host, path)
     if state.address and state.address != engine.machine.address:
         node_state.write(engine.host, path, replace(state, address=engine.machine.address))

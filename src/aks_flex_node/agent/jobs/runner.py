@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster import diagnosis
-from aks_flex_node.agent.components.agent import JOB_RESULT
 from aks_flex_node.agent.jobs import job_result
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.paths import JOB_RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

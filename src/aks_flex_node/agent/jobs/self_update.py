@@ -15,12 +15,12 @@ import aks_flex_node
 from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.components import service
-from aks_flex_node.agent.components.agent import CONFIG_VERSION_FILE, CURRENT_CONFIG
 from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components, ordered_agent_components
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.paths import CONFIG_VERSION_FILE, CURRENT_CONFIG
 from aks_flex_node.errors import CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, client_file, vpn_dir
+from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import PRE_JOIN_PHASES, VPN_PHASES, Phase
 from aks_flex_node.agent.vpn import client_profile, dependencies, disconnect, local_state, openvpn, virtual_network
@@ -283,4 +284,4 @@ class VpnConnection:
 
     @property
     def _state_file(self) -> str:
-        return f"{self.config.paths.data_dir}/state.json"
+        return state_file(self.config.paths.data_dir)

@@ -16,6 +16,7 @@ from aks_flex_node.agent.components.vpn import LINK, NAME, client_file, record_f
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.agent.config.base_model import non_default_values
 from aks_flex_node.agent.machine import address_towards
+from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn import openvpn
 from aks_flex_node.agent.vpn.client_certificate import VALIDITY_DAYS
@@ -176,7 +177,7 @@ def with_stable_address(host: Host, config: NodeConfig, machine: Machine) -> Mac
 
 
 def recorded_address(host: Host, config: NodeConfig) -> str:
-    return node_state.read(host, f"{config.paths.data_dir}/state.json").address
+    return node_state.read(host, state_file(config.paths.data_dir)).address
 
 
 def certificate_expiry(host: Host, config: NodeConfig, record: VpnRecord) -> datetime | None:

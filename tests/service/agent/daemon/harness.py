@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG, STATE_DIR
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, STATE_DIR
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.host.actions import WriteFile

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.agent.cluster.node_health import NodeHealth
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.context import ledger_paths
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.jobs.job_result import JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.reconcile.engine import Engine

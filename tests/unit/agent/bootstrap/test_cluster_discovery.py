@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.bootstrap import cluster_discovery
-from aks_flex_node.agent.components.agent import CLUSTER_FACTS
+from aks_flex_node.agent.paths import CLUSTER_FACTS
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.unit.agent.builders import config_of, empty_host

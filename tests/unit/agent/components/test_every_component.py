@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.components import agent, catalog
-from aks_flex_node.agent.components.agent import STATE_DIR
 from aks_flex_node.agent.components.catalog import COMPONENT_NAMES, DESIGN_STEPS, SEQUENCE, select_components
 from aks_flex_node.agent.components.kubelet import DEFAULT_DIRECTORY
+from aks_flex_node.agent.paths import STATE_DIR
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, File, Spec
 from aks_flex_node.errors import CommandUsageError
 from tests.unit.agent.builders import MACHINE, config_of, files_of

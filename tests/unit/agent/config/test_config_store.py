@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from aks_flex_node.agent.components.agent import APPLIED_CONFIG, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import ConfigBundle
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.api import config_urls
 from aks_flex_node.host.actions import Action, WriteFile
 from tests.hosts.recorded import RecordedHost

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.components.agent import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, STATE_DIR
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_fetch_settings, load_text
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
+from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, STATE_DIR
 from aks_flex_node.api.config_urls import parse
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import MakeDirectory

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.jobs.job_result import JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.errors import ClusterError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import queue
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.components.agent import JOB_RESULT
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus, write_result
 from aks_flex_node.agent.jobs.runner import JOB_UNIT, JobRunner, job_command
+from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.host.actions import StartUnit, StopUnit
 from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.daemon.fakes import FakeHost

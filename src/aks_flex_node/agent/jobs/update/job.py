@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, stored_config
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.update import admission, update_journal
@@ -25,6 +24,7 @@ from aks_flex_node.agent.jobs.update.update_journal import (
     UpdateJournal,
     UpdateStage,
 )
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import ArtifactError, ClusterError, ConfigError, FlexError
 from aks_flex_node.host.real import RealHost

@@ -16,6 +16,7 @@ from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.jobs.update.health_check import HealthCheck, running_pods
 from aks_flex_node.agent.jobs.update.update_journal import NodeBaseline
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
@@ -151,13 +152,15 @@ class NodeOperations:
         return self.node_state(config).node or self.engine_for(config).machine.node_name(config)
 
     def node_state(self, config: NodeConfig) -> node_state.NodeState:
-        return node_state.read(self.host, _state_path(config))
+        return node_state.read(self.host, state_file(config.paths.data_dir))
 
     def save_state(self, config: NodeConfig, **changes: str) -> None:
         known = self.node_state(config)
         changed = any(getattr(known, name) != value for name, value in changes.items())
         if changed or known.phase is not Phase.NODE_JOINED:
-            node_state.write(self.host, _state_path(config), known.with_phase(Phase.NODE_JOINED, **changes))
+            node_state.write(
+                self.host, state_file(config.paths.data_dir), known.with_phase(Phase.NODE_JOINED, **changes)
+            )
 
     @contextlib.contextmanager
     def step(self, name: str, title: str, engine: Engine | None = None) -> Iterator[None]:
@@ -172,10 +175,6 @@ class NodeOperations:
         self.progress.step_finished(
             name, len(engine.applied_actions) - changes if engine else None, time.monotonic() - start
         )
-
-
-def _state_path(config: NodeConfig) -> str:
-    return f"{config.paths.data_dir}/state.json"
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.components.agent import FAILED_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.paths import FAILED_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.host.actions import Remove, WriteFile
 
 if TYPE_CHECKING:

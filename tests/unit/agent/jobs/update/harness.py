@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aks_flex_node.agent.bootstrap.join import NodeJoin
 from aks_flex_node.agent.cluster.nodes import ClusterNode
-from aks_flex_node.agent.components.agent import CURRENT_CONFIG, FAILED_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.jobs.update.job import UpdateJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
+from aks_flex_node.agent.paths import CURRENT_CONFIG, FAILED_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import WriteFile
