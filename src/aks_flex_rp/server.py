@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BACKLOG = 4096
 STOP_SECONDS = 20
-GOODBYE_SECONDS = 1.0  # in which what was answered last has reached a client that still listens
+DRAIN_SECONDS = 1.0  # in which what was answered last has reached a client that still listens
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
             for connection in closing & said_goodbye:
                 connection.transport.abort()
             said_goodbye = {*closing}
-            await asyncio.sleep(GOODBYE_SECONDS)
+            await asyncio.sleep(DRAIN_SECONDS)
 
     async def run_service(self, bound: socket.socket, ready: Callable[[Service, int], None]) -> None:
         """Until `handle_exit`, which signals call; `ready` is told the port when the first request can come."""

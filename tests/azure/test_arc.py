@@ -197,10 +197,17 @@ def test_azure_identity_gets_the_machines_token_as_on_any_arc_machine(lab: Lab, 
 @pytest.mark.parametrize(
     ("package", "name", "words"),
     [
-        (lambda lab: {"keyURL": lab.arc.other_key_url}, "package-key-wrong", "fingerprint is"),
-        (lambda lab: {"repository": lab.arc.unsigned, "suite": "stable"}, "arc-package-failed", "not signed"),
+        (lambda lab: {"keyURL": lab.azcmagent_repository.other_key_url}, "package-key-wrong", "fingerprint is"),
         (
-            lambda lab: {"keyURL": lab.arc.other_key_url, "keyFingerprints": [lab.arc.other_fingerprint]},
+            lambda lab: {"repository": lab.azcmagent_repository.unsigned, "suite": "stable"},
+            "arc-package-failed",
+            "not signed",
+        ),
+        (
+            lambda lab: {
+                "keyURL": lab.azcmagent_repository.other_key_url,
+                "keyFingerprints": [lab.azcmagent_repository.other_fingerprint],
+            },
             "arc-package-failed",
             "",
         ),

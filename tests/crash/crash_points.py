@@ -27,15 +27,15 @@ class SimulatedHost(RootedHost):
         super().__init__(root, SimulatedSystem(root))
         self.done: list[Action] = []
 
-    def look(self, path: str) -> FileEntry | None:
+    def stat(self, path: str) -> FileEntry | None:
         """Whoever runs the tests stands for root."""
-        entry = super().look(path)
+        entry = super().stat(path)
         return replace(entry, uid=0, gid=0) if entry else None
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         self.done.append(action)
         self._refuse_what_is_mounted(action)
-        super().do(action)
+        super().apply(action)
 
     def _refuse_what_is_mounted(self, action: Action) -> None:
         """The disk asks the real kernel what is mounted; the mounts of this machine are simulated, too."""
@@ -57,12 +57,12 @@ class CrashingHost(SimulatedHost):
         self._at = at
         self._amid = amid
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         if len(self.done) + 1 == self._at:
             if self._amid:
                 begin(self, action)
             raise Crash(str(action))
-        super().do(action)
+        super().apply(action)
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class PhotographedHost(SimulatedHost):
         self._album = album
         self.points: list[Point] = []
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         number = len(self.done) + 1
         self.take(f"before action {number}: {action}")
         if isinstance(action, HAVE_A_MIDDLE):
             begin(SimulatedHost(self.take(f"amid action {number}: {action}")), action)
-        super().do(action)
+        super().apply(action)
 
     def take(self, name: str) -> Path:
         self.points.append(Point(name, self._album / f"{len(self.points):03}"))

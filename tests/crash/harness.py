@@ -99,10 +99,10 @@ class StagingWorkshop:
             self.finish(program, 1)
 
     def finish(self, program: ProgramTree, seconds: float) -> None:  # noqa: ARG002
-        if self._host.look(program.staging_path) is None:
+        if self._host.stat(program.staging_path) is None:
             partial = f"{program.staging_path}.partial"
             self._fill(self._host.disk.at(partial), program)
-            self._host.do(PlaceTree(partial, program.staging_path))
+            self._host.apply(PlaceTree(partial, program.staging_path))
 
     def close(self) -> None: ...
 

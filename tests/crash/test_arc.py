@@ -53,7 +53,7 @@ def machine(room: Path) -> Path:
     """One that has never heard of Arc, and that the agent has its directory on."""
     root = seed(room / "arc-machine")
     (root / "var/lib").mkdir(exist_ok=True)
-    SimulatedHost(root).do(MakeDirectory("/var/lib/aks-flex-node", 0o700))
+    SimulatedHost(root).apply(MakeDirectory("/var/lib/aks-flex-node", 0o700))
     (root / AZURE).write_text(json.dumps(NOTHING, indent=1, sort_keys=True))
     return root
 

@@ -62,8 +62,8 @@ def test_a_reset_changes_nothing_on_a_machine_that_never_joined(fresh: Path, cop
 def test_pods_of_somebody_else_stay_on_a_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
     host = SimulatedHost(copy(fresh))
     for name in LEFT_BY:
-        host.do(WriteFile(f"/etc/systemd/system/{name}", b"[Service]\n"))
-        host.do(StartUnit(name))
+        host.apply(WriteFile(f"/etc/systemd/system/{name}", b"[Service]\n"))
+        host.apply(StartUnit(name))
     before = harness.tree(host.disk.root)
 
     assert harness.reset(SimulatedHost(host.disk.root)) == []

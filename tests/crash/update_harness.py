@@ -44,13 +44,13 @@ class LastingCluster(Cluster):
 
     def __init__(self, host: SimulatedHost) -> None:
         super().__init__(host)
-        self.node = json.loads(host.ask("see-node").out) or self.node
+        self.node = json.loads(host.query("see-node").out) or self.node
         self.broken = frozenset([BROKEN])
         self.pods = [pod("agent", "DaemonSet")]
 
     def patch(self, body: dict[str, Any]) -> dict[str, Any]:
         super().patch(body)
-        self.host.do(Run(("change-node",), "change the Node", json.dumps(self.node).encode()))
+        self.host.apply(Run(("change-node",), "change the Node", json.dumps(self.node).encode()))
         return {}
 
 
@@ -65,7 +65,7 @@ def follow(host: SimulatedHost) -> None:
 
 
 def wait(host: SimulatedHost, values: dict[str, object]) -> None:
-    host.do(WriteFile(NEXT_CONFIG, bundle(values, "2"), 0o600, secret=True))
+    host.apply(WriteFile(NEXT_CONFIG, bundle(values, "2"), 0o600, secret=True))
 
 
 def run(host: SimulatedHost) -> JobResult:
@@ -95,7 +95,7 @@ def flaws(host: SimulatedHost) -> list[str]:
     found = [f"{name}: {action}" for name, action in pending_actions(harness.engine(host, current.config))]
     if (host.read(CONFIG_VERSION_FILE) or b"").decode().strip() != current.version:
         found.append("the version is not that of the configuration")
-    found += [path for path in (UPDATE_JOURNAL, config_store.JOURNAL_FILE) if host.look(path)]
+    found += [path for path in (UPDATE_JOURNAL, config_store.JOURNAL_FILE) if host.stat(path)]
     if LastingCluster(host).cordoned:
         found.append("the node is cordoned")
     return found
@@ -103,5 +103,5 @@ def flaws(host: SimulatedHost) -> list[str]:
 
 def overtaken(host: SimulatedHost) -> list[str]:
     """A newer configuration has come, and pauses the node; what is not whole when that is known."""
-    host.do(WriteFile(NEXT_CONFIG, bundle({**UPGRADE, "updatePolicy.paused": True}, "3"), 0o600, secret=True))
+    host.apply(WriteFile(NEXT_CONFIG, bundle({**UPGRADE, "updatePolicy.paused": True}, "3"), 0o600, secret=True))
     return update(host)

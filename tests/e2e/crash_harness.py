@@ -34,9 +34,9 @@ class DyingHost(RealHost):
         self._point = point
         self.count = 0
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         self._pass(action, "before")
-        super().do(action)
+        super().apply(action)
         self._pass(action, "after")
 
     def _pass(self, action: Action, when: str) -> None:

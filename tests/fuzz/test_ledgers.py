@@ -29,7 +29,7 @@ THING = Component("thing", "the thing", lambda _config, _machine: SPEC)
 def written() -> tuple[RecordedHost, tuple[str, ...]]:
     """A machine with something of ours on it, over something that was there before."""
     host = empty_host()
-    host.do(WriteFile("/etc/link", b"it was a file once"))
+    host.apply(WriteFile("/etc/link", b"it was a file once"))
     engine = engine_on(host)
     engine.apply(THING)
     return host, engine.ledger.places
@@ -43,7 +43,7 @@ def left_by(content: bytes) -> list[str]:
     """Take everything away by a ledger of which both copies are just so; what could not be done, in words."""
     host, places = written()
     for place in places:
-        host.do(WriteFile(place, content))
+        host.apply(WriteFile(place, content))
     told: list[str] = []
     engine = engine_on(host)
     for name in list(engine.ledger.components):
@@ -58,7 +58,7 @@ def test_by_the_sound_one_everything_is_given_back() -> None:
 @given(damaged(SOUND))
 def test_one_damaged_copy_never_hides_the_other(content: bytes) -> None:
     host, places = written()
-    host.do(WriteFile(places[0], content))
+    host.apply(WriteFile(places[0], content))
 
     ledger = Ledger(host, places)
 
@@ -92,7 +92,7 @@ def test_a_record_of_any_shape_can_be_acted_by_or_is_told_as_damaged(kind: str, 
 )
 def test_what_is_json_and_still_no_ledger_is_told_as_damaged(content: bytes) -> None:
     host, places = written()
-    host.do(WriteFile(places[0], content))
+    host.apply(WriteFile(places[0], content))
 
     ledger = Ledger(host, places)
 

@@ -19,33 +19,33 @@ class Leftovers:
     @pytest.mark.parametrize("kind", ["file", "link"])
     def test_what_a_crashed_write_left_goes_with_the_next(self, stand: Stand, kind: str) -> None:
         left = stand.at(".file.flex-new")
-        stand.host.do(WriteFile(left, b"hal", 0o666) if kind == "file" else MakeLink(left, "elsewhere"))
+        stand.host.apply(WriteFile(left, b"hal", 0o666) if kind == "file" else MakeLink(left, "elsewhere"))
 
         stand.twice(WriteFile(stand.at("file"), b"whole", 0o600))
 
-        entry = stand.host.look(stand.at("file"))
+        entry = stand.host.stat(stand.at("file"))
         assert entry
-        assert (stand.host.names(stand.place), entry.mode) == (("file",), 0o600)
+        assert (stand.host.list_dir(stand.place), entry.mode) == (("file",), 0o600)
         assert stand.host.read(stand.at("file")) == b"whole"
 
     def test_what_a_crashed_link_left_goes_with_the_next(self, stand: Stand) -> None:
-        stand.host.do(MakeLink(stand.at(".link.flex-new"), "half"))
+        stand.host.apply(MakeLink(stand.at(".link.flex-new"), "half"))
         stand.twice(MakeLink(stand.at("link"), "target"))
 
-        assert stand.host.names(stand.place) == ("link",)
+        assert stand.host.list_dir(stand.place) == ("link",)
 
     def test_what_a_crashed_write_left_goes_when_the_file_is_removed(self, stand: Stand) -> None:
-        stand.host.do(WriteFile(stand.at(".file.flex-new"), b"hal"))
+        stand.host.apply(WriteFile(stand.at(".file.flex-new"), b"hal"))
         stand.twice(Remove(stand.at("file")))
 
-        assert stand.host.names(stand.place) == ()
+        assert stand.host.list_dir(stand.place) == ()
 
     def test_a_tree_takes_its_place_after_a_crash_between_the_moves(self, stand: Stand) -> None:
         for name in (".tree.flex-old", "new"):
             stand.twice(MakeDirectory(stand.at(name)), WriteFile(stand.at(f"{name}/file"), name.encode()))
         stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
 
-        assert stand.host.names(stand.place) == ("tree",)
+        assert stand.host.list_dir(stand.place) == ("tree",)
         assert stand.host.read(stand.at("tree/file")) == b"new"
 
     def test_an_old_tree_goes_after_a_crash_behind_the_moves(self, stand: Stand) -> None:
@@ -53,7 +53,7 @@ class Leftovers:
             stand.twice(MakeDirectory(stand.at(name)), WriteFile(stand.at(f"{name}/file"), name.encode()))
         stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
 
-        assert stand.host.names(stand.place) == ("tree",)
+        assert stand.host.list_dir(stand.place) == ("tree",)
         assert stand.host.read(stand.at("tree/file")) == b"tree"
 
 
@@ -62,23 +62,23 @@ class Refusals:
         stand.twice(MakeDirectory(stand.at("d")), WriteFile(stand.at("d/file"), b"x"))
 
         with pytest.raises(MachineError) as refused:
-            stand.host.do(WriteFile(stand.at("d"), b"x"))
+            stand.host.apply(WriteFile(stand.at("d"), b"x"))
 
         assert refused.value.name == "file-refused"
-        assert stand.host.names(stand.at("d")) == ("file",)
+        assert stand.host.list_dir(stand.at("d")) == ("file",)
 
     def test_a_file_in_the_place_of_a_directory_is_refused_by_name(self, stand: Stand) -> None:
         stand.twice(WriteFile(stand.at("file"), b"x"))
 
         for action in (MakeDirectory(stand.at("file")), WriteFile(stand.at("file/below"), b"x")):
             with pytest.raises(MachineError) as refused:
-                stand.host.do(action)
+                stand.host.apply(action)
             assert refused.value.name == "file-refused"
             assert str(action) in refused.value.message
 
     def test_a_file_in_a_missing_directory_is_refused_by_name(self, stand: Stand) -> None:
         with pytest.raises(MachineError) as refused:
-            stand.host.do(WriteFile(stand.at("missing/file"), b"x"))
+            stand.host.apply(WriteFile(stand.at("missing/file"), b"x"))
 
         assert refused.value.name == "file-refused"
 
@@ -93,6 +93,6 @@ class Owners:
 
         stand.twice(MakeDirectory(path, 0o700))
 
-        entry = host.look(path)
+        entry = host.stat(path)
         assert entry
-        assert (entry.uid, entry.gid, entry.mode, host.names(path)) == (0, 0, 0o700, ("file",))
+        assert (entry.uid, entry.gid, entry.mode, host.list_dir(path)) == (0, 0, 0o700, ("file",))

@@ -18,25 +18,25 @@ class Questions:
     def test_nothing_is_found_where_nothing_is(self, stand: Stand) -> None:
         host, path = stand.host, stand.at("missing")
 
-        assert (host.read(path), host.digest(path), host.look(path), host.names(path)) == (None, "", None, ())
-        assert host.look(f"{path}/below") is None
+        assert (host.read(path), host.digest(path), host.stat(path), host.list_dir(path)) == (None, "", None, ())
+        assert host.stat(f"{path}/below") is None
 
     def test_a_file_is_read_and_hashed_and_seen(self, stand: Stand) -> None:
         host, path = stand.host, stand.at("file")
         stand.twice(WriteFile(path, b"content", 0o640))
 
-        entry = host.look(path)
+        entry = host.stat(path)
         assert entry
         assert (entry.kind, entry.mode, entry.size, entry.target) == (EntryKind.FILE, 0o640, 7, "")
         assert (host.read(path), host.digest(path)) == (b"content", hashlib.sha256(b"content").hexdigest())
-        assert host.names(path) == ()
-        assert (host.look(f"{path}/below"), host.read(f"{path}/below")) == (None, None)
+        assert host.list_dir(path) == ()
+        assert (host.stat(f"{path}/below"), host.read(f"{path}/below")) == (None, None)
 
     def test_a_directory_has_names_in_order_and_no_content(self, stand: Stand) -> None:
         for name in ("b", "a"):
             stand.twice(WriteFile(stand.at(name), b""))
 
-        assert stand.host.names(stand.place) == ("a", "b")
+        assert stand.host.list_dir(stand.place) == ("a", "b")
         assert (stand.host.read(stand.place), stand.host.digest(stand.place)) == (None, "")
 
     @pytest.mark.parametrize("target", ["folder/file", "./folder/../folder/file"])
@@ -46,7 +46,7 @@ class Questions:
             MakeDirectory(stand.at("folder")), WriteFile(stand.at("folder/file"), b"x"), MakeLink(link, target)
         )
 
-        entry = host.look(link)
+        entry = host.stat(link)
         assert entry
         assert (entry.kind, entry.target) == (EntryKind.LINK, target)
         assert (host.read(link), host.digest(link)) == (b"x", hashlib.sha256(b"x").hexdigest())
@@ -57,28 +57,28 @@ class Questions:
         stand.twice(WriteFile(stand.at("link/file"), b"x"))
 
         assert host.read(stand.at("real/file")) == b"x"
-        assert host.look(stand.at("link/file")) is not None
-        assert (host.names(stand.at("link")), host.names(stand.at("real"))) == (("file",), ("file",))
+        assert host.stat(stand.at("link/file")) is not None
+        assert (host.list_dir(stand.at("link")), host.list_dir(stand.at("real"))) == (("file",), ("file",))
 
     def test_links_in_a_circle_lead_nowhere(self, stand: Stand) -> None:
         stand.twice(MakeLink(stand.at("one"), stand.at("two")), MakeLink(stand.at("two"), stand.at("one")))
 
         path = stand.at("one")
-        assert (stand.host.read(path), stand.host.digest(path), stand.host.names(path)) == (None, "", ())
+        assert (stand.host.read(path), stand.host.digest(path), stand.host.list_dir(path)) == (None, "", ())
 
     def test_what_changed_shows_in_when_it_changed(self, stand: Stand) -> None:
         path = stand.at("file")
-        stand.host.do(WriteFile(path, b"one"))
-        before = stand.host.look(path)
-        stand.host.do(WriteFile(path, b"two"))
-        after = stand.host.look(path)
+        stand.host.apply(WriteFile(path, b"one"))
+        before = stand.host.stat(path)
+        stand.host.apply(WriteFile(path, b"two"))
+        after = stand.host.stat(path)
 
         assert before
         assert after
         assert before.changed != after.changed
 
     def test_a_program_that_is_missing_answers_so(self, stand: Stand) -> None:
-        assert stand.host.ask("no-such-program").code == 127
+        assert stand.host.query("no-such-program").code == 127
 
     def test_a_unit_that_is_missing_neither_exists_nor_runs(self, stand: Stand) -> None:
         unit = stand.host.unit("no-such-thing.service")
@@ -91,15 +91,15 @@ class FileActions:
         path = stand.at("folder")
         stand.twice(MakeDirectory(path, 0o700), WriteFile(f"{path}/file", b"x"), MakeDirectory(path, 0o750))
 
-        entry = stand.host.look(path)
+        entry = stand.host.stat(path)
         assert entry
-        assert (entry.kind, entry.mode, stand.host.names(path)) == (EntryKind.DIRECTORY, 0o750, ("file",))
+        assert (entry.kind, entry.mode, stand.host.list_dir(path)) == (EntryKind.DIRECTORY, 0o750, ("file",))
 
     def test_a_file_is_replaced_with_its_mode(self, stand: Stand) -> None:
         path = stand.at("file")
         stand.twice(WriteFile(path, b"one", 0o644), EditFile(path, b"three", 0o600))
 
-        entry = stand.host.look(path)
+        entry = stand.host.stat(path)
         assert entry
         assert (entry.mode, entry.size, stand.host.read(path)) == (0o600, 5, b"three")
 
@@ -113,7 +113,7 @@ class FileActions:
         path = stand.at("link")
         stand.twice(WriteFile(path, b"x"), MakeLink(path, "one"), MakeLink(path, "two"))
 
-        entry = stand.host.look(path)
+        entry = stand.host.stat(path)
         assert entry
         assert (entry.kind, entry.target) == (EntryKind.LINK, "two")
 
@@ -125,20 +125,20 @@ class FileActions:
 
         stand.twice(*(Remove(stand.at(name)) for name in ("file", "link", "d", "missing", "kept/below")))
 
-        assert stand.host.names(stand.place) == ("kept",)
+        assert stand.host.list_dir(stand.place) == ("kept",)
 
     def test_removing_leaves_a_directory_that_is_not_empty(self, stand: Stand) -> None:
         stand.twice(MakeDirectory(stand.at("d")), WriteFile(stand.at("d/file"), b"x"), Remove(stand.at("d")))
 
-        assert stand.host.names(stand.at("d")) == ("file",)
+        assert stand.host.list_dir(stand.at("d")) == ("file",)
 
     def test_removing_a_tree_takes_all_that_is_in_it(self, stand: Stand) -> None:
         stand.twice(MakeDirectory(stand.at("d")), MakeDirectory(stand.at("d/e")), WriteFile(stand.at("d/e/f"), b"x"))
         stand.twice(MakeLink(stand.at("d/out"), stand.at("kept")), WriteFile(stand.at("kept"), b"x"))
         stand.twice(RemoveTree(stand.at("d")), RemoveTree(stand.at("missing")))
 
-        assert stand.host.names(stand.place) == ("kept",)
-        assert (stand.host.look(stand.at("d/e/f")), stand.host.read(stand.at("d/e/f"))) == (None, None)
+        assert stand.host.list_dir(stand.place) == ("kept",)
+        assert (stand.host.stat(stand.at("d/e/f")), stand.host.read(stand.at("d/e/f"))) == (None, None)
 
     def test_of_a_tree_that_is_a_link_only_the_link_goes(self, stand: Stand) -> None:
         stand.twice(
@@ -146,21 +146,21 @@ class FileActions:
         )
         stand.twice(RemoveTree(stand.at("link")))
 
-        assert stand.host.names(stand.place) == ("d",)
-        assert stand.host.names(stand.at("d")) == ("file",)
+        assert stand.host.list_dir(stand.place) == ("d",)
+        assert stand.host.list_dir(stand.at("d")) == ("file",)
 
     def test_a_removed_tree_can_be_made_again_empty(self, stand: Stand) -> None:
         stand.twice(MakeDirectory(stand.at("d")), WriteFile(stand.at("d/old"), b"x"), RemoveTree(stand.at("d")))
         stand.twice(MakeDirectory(stand.at("d")))
 
-        assert stand.host.names(stand.at("d")) == ()
-        assert (stand.host.look(stand.at("d/old")), stand.host.read(stand.at("d/old"))) == (None, None)
+        assert stand.host.list_dir(stand.at("d")) == ()
+        assert (stand.host.stat(stand.at("d/old")), stand.host.read(stand.at("d/old"))) == (None, None)
 
     def test_a_tree_takes_its_place(self, stand: Stand) -> None:
         self._make(stand, "new", b"new")
         stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
 
-        assert stand.host.names(stand.place) == ("tree",)
+        assert stand.host.list_dir(stand.place) == ("tree",)
         assert stand.host.read(stand.at("tree/file")) == b"new"
 
     def test_a_tree_takes_the_place_of_another(self, stand: Stand) -> None:
@@ -169,8 +169,8 @@ class FileActions:
         self._make(stand, "new", b"new")
         stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
 
-        assert stand.host.names(stand.place) == ("tree",)
-        assert (stand.host.read(stand.at("tree/file")), stand.host.names(stand.at("tree"))) == (b"new", ("file",))
+        assert stand.host.list_dir(stand.place) == ("tree",)
+        assert (stand.host.read(stand.at("tree/file")), stand.host.list_dir(stand.at("tree"))) == (b"new", ("file",))
 
     def _make(self, stand: Stand, name: str, content: bytes) -> None:
         stand.twice(MakeDirectory(stand.at(name)), WriteFile(stand.at(f"{name}/file"), content))

@@ -21,5 +21,5 @@ class Stand:
     def twice(self, *actions: Action) -> None:
         """Every action may be done again, with the same result as once."""
         for action in actions:
-            self.host.do(action)
-            self.host.do(action)
+            self.host.apply(action)
+            self.host.apply(action)

@@ -36,22 +36,22 @@ SYSCTL = "net.ipv4.ip_default_ttl"
 
 class LiveUnits(WithUnit):
     def test_every_start_is_another_one(self, stand: Stand) -> None:
-        stand.host.do(StartUnit(NAME))
+        stand.host.apply(StartUnit(NAME))
         first = stand.host.unit(NAME)
         stand.twice(StartUnit(NAME))
         assert stand.host.unit(NAME) == first
 
-        stand.host.do(RestartUnit(NAME))
+        stand.host.apply(RestartUnit(NAME))
         second = stand.host.unit(NAME)
 
         assert first.invocation != second.invocation
         assert first.pid not in {0, second.pid}
 
     def test_a_unit_is_stale_until_systemd_has_read_its_file_again(self, stand: Stand) -> None:
-        stand.host.do(StartUnit(NAME))
+        stand.host.apply(StartUnit(NAME))
         assert not stand.host.unit(NAME).needs_reload
 
-        stand.host.do(WriteFile(FILE, TEXT.replace("1000", "1001").encode()))
+        stand.host.apply(WriteFile(FILE, TEXT.replace("1000", "1001").encode()))
         assert stand.host.unit(NAME).needs_reload
 
         stand.twice(ReloadUnits())
@@ -61,7 +61,7 @@ class LiveUnits(WithUnit):
         stand.twice(WriteFile(FILE, TEXT.replace("/bin/sleep", "/bin/missing").encode()), ReloadUnits())
 
         with pytest.raises(MachineError) as failed:
-            stand.host.do(StartUnit("no-such-thing.service"))
+            stand.host.apply(StartUnit("no-such-thing.service"))
 
         assert failed.value.name == "action-failed"
         assert "journalctl -u no-such-thing.service" in failed.value.hint
@@ -73,7 +73,7 @@ class Mounts:
         """A file system of one page or so, in a directory of a tree."""
         point = stand.at("tree/mount")
         stand.twice(MakeDirectory(stand.at("tree")), MakeDirectory(point))
-        stand.host.do(Run(("mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", point), "mount it"))
+        stand.host.apply(Run(("mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", point), "mount it"))
         yield point
         stand.twice(Unmount(point))
 
@@ -82,7 +82,7 @@ class Mounts:
 
         for path in (stand.at("tree"), mounted):
             with pytest.raises(MachineError) as refused:
-                stand.host.do(RemoveTree(path))
+                stand.host.apply(RemoveTree(path))
             assert refused.value.name == "mounted-below"
             assert mounted in refused.value.message
 
@@ -92,41 +92,41 @@ class Mounts:
     def test_what_is_mounted_is_not_removed_though_it_is_empty(self, stand: Stand, mounted: str) -> None:
         stand.twice(Remove(mounted))
 
-        assert stand.host.look(mounted) is not None
+        assert stand.host.stat(mounted) is not None
 
     def test_what_is_bound_into_a_tree_outlives_it(self, stand: Stand) -> None:
         stand.twice(MakeDirectory(stand.at("kept")), WriteFile(stand.at("kept/file"), b"x"))
         stand.twice(MakeDirectory(stand.at("tree")), MakeDirectory(stand.at("tree/bound")))
-        stand.host.do(Run(("mount", "--bind", stand.at("kept"), stand.at("tree/bound")), "bind it"))
+        stand.host.apply(Run(("mount", "--bind", stand.at("kept"), stand.at("tree/bound")), "bind it"))
         with pytest.raises(MachineError):
-            stand.host.do(RemoveTree(stand.at("tree")))
+            stand.host.apply(RemoveTree(stand.at("tree")))
 
         stand.twice(Unmount(stand.at("tree/bound")), RemoveTree(stand.at("tree")))
 
-        assert (stand.host.names(stand.place), stand.host.read(stand.at("kept/file"))) == (("kept",), b"x")
+        assert (stand.host.list_dir(stand.place), stand.host.read(stand.at("kept/file"))) == (("kept",), b"x")
 
     def test_what_is_mounted_twice_is_unmounted_in_full(self, stand: Stand, mounted: str) -> None:
-        stand.host.do(Run(("mount", "-t", "tmpfs", "tmpfs", mounted), "mount another"))
+        stand.host.apply(Run(("mount", "-t", "tmpfs", "tmpfs", mounted), "mount another"))
         stand.twice(Unmount(mounted), RemoveTree(stand.at("tree")))
 
-        assert stand.host.names(stand.place) == ()
+        assert stand.host.list_dir(stand.place) == ()
 
     def test_a_full_disk_is_named_and_the_old_file_stays(self, stand: Stand, mounted: str) -> None:
         path = f"{mounted}/file"
         stand.twice(WriteFile(path, b"old"))
 
         with pytest.raises(MachineError) as full:
-            stand.host.do(WriteFile(path, b"x" * 100_000))
+            stand.host.apply(WriteFile(path, b"x" * 100_000))
 
         assert full.value.name == "disk-full"
         assert stand.host.read(path) == b"old"
-        assert stand.host.names(mounted) == ("file",)
+        assert stand.host.list_dir(mounted) == ("file",)
 
     def test_a_read_only_file_system_is_named(self, stand: Stand, mounted: str) -> None:
-        stand.host.do(Run(("mount", "-o", "remount,ro", mounted), "make it read-only"))
+        stand.host.apply(Run(("mount", "-o", "remount,ro", mounted), "make it read-only"))
 
         with pytest.raises(MachineError) as refused:
-            stand.host.do(WriteFile(f"{mounted}/file", b"x"))
+            stand.host.apply(WriteFile(f"{mounted}/file", b"x"))
 
         assert refused.value.name == "read-only"
 
@@ -144,13 +144,13 @@ class Kernel:
     def test_a_setting_that_is_missing_or_wrong_is_named(self, stand: Stand) -> None:
         for key, value in (("net.no.such.key", "1"), (SYSCTL, "many")):
             with pytest.raises(MachineError) as refused:
-                stand.host.do(SetSysctl(key, value))
+                stand.host.apply(SetSysctl(key, value))
             assert refused.value.name == "sysctl-refused"
             assert key in refused.value.message
 
     def test_a_module_that_is_missing_is_named_and_unloading_it_is_nothing(self, stand: Stand) -> None:
         with pytest.raises(MachineError) as refused:
-            stand.host.do(LoadModule("flex_no_such_module"))
+            stand.host.apply(LoadModule("flex_no_such_module"))
         assert refused.value.name == "action-failed"
 
         stand.twice(UnloadModule("flex_no_such_module"))
@@ -159,12 +159,12 @@ class Kernel:
         stand.twice(WriteFile(stand.at("swap"), b"\0" * 4096, 0o600))
         for action in (SwapOn(stand.at("swap"), 5), SwapOff(stand.at("missing"))):
             with pytest.raises(MachineError) as refused:
-                stand.host.do(action)
+                stand.host.apply(action)
             assert refused.value.name == "action-failed"
 
     def test_a_program_that_fails_is_named_with_its_last_words(self, stand: Stand) -> None:
         with pytest.raises(MachineError) as failed:
-            stand.host.do(Run(("sh", "-c", "echo first >&2; echo last >&2; exit 3"), "do what fails"))
+            stand.host.apply(Run(("sh", "-c", "echo first >&2; echo last >&2; exit 3"), "do what fails"))
 
         assert failed.value.name == "action-failed"
         assert failed.value.message == "Could not do what fails: last."
@@ -173,10 +173,10 @@ class Kernel:
         stand.twice(Run(("tee", stand.at("file")), "write", b"told"))
 
         assert stand.host.read(stand.at("file")) == b"told"
-        assert stand.host.ask("cat", stand.at("file")).out == "told"
+        assert stand.host.query("cat", stand.at("file")).out == "told"
 
     def test_a_program_that_takes_too_long_is_ended(self, stand: Stand) -> None:
-        assert stand.host.ask("sleep", "1000", seconds=0.1).code == 124
+        assert stand.host.query("sleep", "1000", seconds=0.1).code == 124
 
 
 class Groups:
@@ -184,7 +184,7 @@ class Groups:
         """One of them does not listen to a polite word, and a shell waits for another."""
         script = "trap '' TERM; sleep 1000 & while :; do wait; sleep 1; done"
         words = ("systemd-run", "--quiet", "--collect", "--slice=flexhosttest.slice", "--unit=flex-group-test")
-        stand.host.do(Run((*words, "sh", "-c", script), "start them"))
+        stand.host.apply(Run((*words, "sh", "-c", script), "start them"))
         pid = stand.host.unit("flex-group-test.service").pid
         assert stand.host.read(f"/proc/{pid}/cmdline")
 

@@ -27,13 +27,13 @@ class EmptyHost:
     def digest(self, path: str) -> str:  # noqa: ARG002
         return ""
 
-    def look(self, path: str) -> FileEntry | None:
+    def stat(self, path: str) -> FileEntry | None:
         return FileEntry(EntryKind.DIRECTORY, 0o755) if path == "/" else None
 
-    def names(self, path: str) -> tuple[str, ...]:  # noqa: ARG002
+    def list_dir(self, path: str) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
         return self._answers.get(
             argv, CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: nobody wrote down what it says")
         )
@@ -41,7 +41,7 @@ class EmptyHost:
     def unit(self, name: str) -> UnitState:
         return UnitState(name)
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         raise NotImplementedError(f"{action}: there is nothing to do it to")
 
 
@@ -63,7 +63,7 @@ class RecordedHost(DryHost):
 
     def _parents(self, path: str) -> None:
         for parent in list(_above(path)):
-            if self.look(parent) is None:
+            if self.stat(parent) is None:
                 self._put(parent, FileEntry(EntryKind.DIRECTORY, 0o755))
 
 

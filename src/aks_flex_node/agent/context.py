@@ -41,9 +41,9 @@ READ_STATUS = "look at all of a node"  # what commands need root for that only l
 class DaemonMode(Enum):
     """What becomes of the agent after a join, where the configuration asks for continuous monitoring."""
 
-    NOT = "not"
-    HERE = "here"
-    AS_A_SERVICE = "as a service"
+    NONE = "not"
+    FOREGROUND = "here"
+    SERVICE = "as a service"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def find_owned(host: Host, spec: Spec, install_dir: str) -> OwnedResources:
         if isinstance(resource, Service):
             if _marked(host, f"{UNIT_DIR}/{resource.name}"):
                 owned.services[resource.name] = {"started_with": ""}
-        elif (path := _path(resource)) and host.look(path) is not None:
+        elif (path := _path(resource)) and host.stat(path) is not None:
             record = _record(host, resource, install_dir, trusted=trusted)
             if record is not None:
                 owned.paths[path] = {"original": None, **record}
@@ -52,7 +52,7 @@ def find_owned(host: Host, spec: Spec, install_dir: str) -> OwnedResources:
 def _parent_dirs(host: Host, spec: Spec) -> list[str]:
     """Directories above what it wants that it does not name and that no system has by itself, the outermost first."""
     named = spec.parent_dirs - spec.paths - SYSTEM_DIRECTORIES - KERNEL_SETTINGS
-    return [path for path in sorted(named) if host.look(path) is not None]
+    return [path for path in sorted(named) if host.stat(path) is not None]
 
 
 def _path(resource: Resource) -> str:
@@ -86,7 +86,7 @@ def _is_ours(host: Host, spec: Spec, install_dir: str) -> bool:
     return (
         any(_marked(host, path) for path in (*files, *units))
         or any(_contains_marked(host, path) for path in homes)
-        or any(host.look(program.path) is not None for program in spec.programs)
+        or any(host.stat(program.path) is not None for program in spec.programs)
         or any(
             _links_to_install_dir(host, one.path, install_dir) for one in spec.resources if isinstance(one, Symlink)
         )
@@ -94,14 +94,14 @@ def _is_ours(host: Host, spec: Spec, install_dir: str) -> bool:
 
 
 def _links_to_install_dir(host: Host, path: str, install_dir: str) -> bool:
-    entry = host.look(path)
+    entry = host.stat(path)
     return entry is not None and entry.target.startswith(f"{install_dir}/")
 
 
 def _contains_marked(host: Host, folder: str) -> bool:
     """Whether a file in it bears our mark; what lies beside it is a matter of the same node."""
-    paths = [f"{folder}/{name}" for name in host.names(folder)]
-    return any((entry := host.look(path)) and entry.kind is EntryKind.FILE and _marked(host, path) for path in paths)
+    paths = [f"{folder}/{name}" for name in host.list_dir(folder)]
+    return any((entry := host.stat(path)) and entry.kind is EntryKind.FILE and _marked(host, path) for path in paths)
 
 
 def _marked(host: Host, path: str) -> bool:
@@ -117,7 +117,7 @@ def rebuild_ledger(engine: Engine) -> bool:
     for component in ALL:
         spec = component.desired(engine.config, machine)
         engine.ledger.components[component.name] = find_owned(engine.host, spec, engine.config.paths.install_dir)
-    began = engine.host.look(state_file(engine.config.paths.data_dir)) is not None
+    began = engine.host.stat(state_file(engine.config.paths.data_dir)) is not None
     if not began and not engine.ledger.exists:
         return False
     own = agent.COMPONENT.desired(engine.config, engine.machine).paths

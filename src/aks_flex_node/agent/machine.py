@@ -68,13 +68,13 @@ def read_machine(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
         system=release.get("ID", ""),
         release=release.get("VERSION_ID", ""),
         kernel=_text(host, "/proc/sys/kernel/osrelease").strip(),
-        cgroups=2 if host.look("/sys/fs/cgroup/cgroup.controllers") else 1,
-        systemd=not host.live or host.look("/run/systemd/system") is not None,
+        cgroups=2 if host.stat("/sys/fs/cgroup/cgroup.controllers") else 1,
+        systemd=not host.live or host.stat("/run/systemd/system") is not None,
         can_raise_limits=can_raise_limits(
             _text(host, "/proc/1/status")
         ),  # of the machine: a process may have been confined
         systemd_version=systemd_version(host),
-        resolv_conf=RESOLVED if host.look(RESOLVED) else "/etc/resolv.conf",
+        resolv_conf=RESOLVED if host.stat(RESOLVED) else "/etc/resolv.conf",
         address=config.node.ip or address_towards(host, config.node.kubelet.server_url),
         pod_cidr=pod_cidr,
         fstab=host.read("/etc/fstab") or b"",
@@ -98,12 +98,12 @@ def own_program(host: Host, install_dir: str, running: str) -> str:
     texts = (_text(host, UNIT_FILE), _text(host, f"{fetched}launch"))
     places = (*re.findall(rf"(?m)^{PROGRAM_COMMENT}(.+)$", "\n".join(texts)), running, *PROGRAM_PATHS)
     fit = (path for path in places if re.fullmatch(PLAIN_PATH, path) and not path.startswith(fetched))
-    return next((path for path in fit if host.look(path)), PROGRAM_PATHS[0])
+    return next((path for path in fit if host.stat(path)), PROGRAM_PATHS[0])
 
 
 def systemd_version(host: Host) -> int:
     """By the name of its library, so that it can be told of an image, too."""
-    names = (name for folder in LIBRARIES for name in host.names(folder))
+    names = (name for folder in LIBRARIES for name in host.list_dir(folder))
     return next((int(found[1]) for name in names if (found := re.match(r"libsystemd-shared-(\d+)", name))), 0)
 
 
@@ -126,11 +126,11 @@ def address_towards(host: Host, url: str | None) -> str:
     name = urlsplit(url or "").hostname
     if not name:
         return ""
-    return source_address(host.ask("ip", "-j", "route", "get", resolve(host, name) or name).out)
+    return source_address(host.query("ip", "-j", "route", "get", resolve(host, name) or name).out)
 
 
 def resolve(host: Host, name: str) -> str:
-    return first_address(host.ask("getent", "ahosts", name, seconds=3.0).out)
+    return first_address(host.query("getent", "ahosts", name, seconds=3.0).out)
 
 
 def first_address(text: str) -> str:

@@ -59,7 +59,7 @@ def remove_unused(engine: Engine) -> dict[str, int]:
     gone: dict[str, int] = {}
     for place in unused_versions(engine):
         gone[place] = _size(engine.host, place)
-        engine.host.do(RemoveTree(place))
+        engine.host.apply(RemoveTree(place))
         for owned in engine.ledger.components.values():
             owned.paths.pop(place, None)
         engine.ledger.save()
@@ -73,7 +73,7 @@ def unused_versions(engine: Engine) -> list[str]:
     wanted = {program.path for spec in specs for program in spec.programs}
     links = {one.path for spec in specs for one in spec.resources if isinstance(one, Symlink)}
     links |= {path for path, record in records.items() if record.get("kind") == "link"}
-    targets = [entry.target for path in links if (entry := engine.host.look(path))]
+    targets = [entry.target for path in links if (entry := engine.host.stat(path))]
     places = [path for path, record in records.items() if record.get("kind") == "program" and path not in wanted]
     return [place for place in places if not any(f"{target}/".startswith(f"{place}/") for target in targets)]
 

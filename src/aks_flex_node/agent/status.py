@@ -70,7 +70,7 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
     host = engine.host
     known = daemon_state.read(host)
     unit = host.unit(UNIT_FILE.rpartition("/")[2])
-    if host.look(DAEMON_STATE) is None and not unit.exists:
+    if host.stat(DAEMON_STATE) is None and not unit.exists:
         return None
     versions = ConfigVersions(host)
     outcome, failed = job_result.read_result(host, JOB_RESULT), update_journal.read_failure(host)
@@ -105,7 +105,7 @@ def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     known = node_state.read(engine.host, state_file(config.paths.data_dir)).node
     name = known or engine.machine.node_name(config)
     found: dict[str, Any] = {"name": name, "status": "NotJoined"}
-    if engine.host.look(kubelet_credential_file(config)) is None:
+    if engine.host.stat(kubelet_credential_file(config)) is None:
         return found
     try:
         seen = nodes.find(api or node_api(config), name)
@@ -133,7 +133,7 @@ def installed_versions(engine: Engine) -> dict[str, str]:
         "cni": f"{paths.cni.bin_dir}/bridge",
         "npd": f"{paths.bin_dir}/node-problem-detector",
     }
-    entries = {name: engine.host.look(path) for name, path in links.items()}
+    entries = {name: engine.host.stat(path) for name, path in links.items()}
     prefix = f"{paths.install_dir}/"
     return {
         name: entry.target.removeprefix(prefix).split("/")[1]

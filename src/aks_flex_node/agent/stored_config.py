@@ -68,7 +68,7 @@ class ConfigVersions:
     @property
     def has_left(self) -> bool:
         """Whether this is no node any more: nothing is in effect, and nothing is to be written."""
-        return self.host.look(CURRENT_CONFIG) is None
+        return self.host.stat(CURRENT_CONFIG) is None
 
     def desired_config(self, current: NodeConfig) -> NodeConfig:
         """The configuration that is wanted; the current one where none is, or where it cannot be read."""

@@ -74,13 +74,13 @@ def bundle_entries(engine: Engine) -> Iterator[tuple[str, str]]:
     yield "kubelet-config.yaml", _text(host.read(f"{paths.kubernetes.kubelet_dir}/config.yaml"))
     yield "containerd-config.toml", _text(host.read("/etc/containerd/config.toml"))
     for unit in UNITS:
-        yield f"units/{unit}.txt", host.ask("systemctl", "status", "--no-pager", "--full", unit).out
+        yield f"units/{unit}.txt", host.query("systemctl", "status", "--no-pager", "--full", unit).out
         # The agent speaks to the journal by its own name, from whatever unit or terminal it was started.
         words = ("-t" if unit == "aks-flex-node" else "--unit", unit)
         shape = ("--lines", "2000", "--no-pager", "--output", "short-iso")
-        yield f"journals/{unit}.txt", host.ask("journalctl", *words, *shape, seconds=20).out
+        yield f"journals/{unit}.txt", host.query("journalctl", *words, *shape, seconds=20).out
     for name, argv in COMMANDS.items():
-        answer = host.ask(*argv)
+        answer = host.query(*argv)
         yield name, answer.out or answer.err
 
 

@@ -56,28 +56,28 @@ class DryHost:
         content = self.read(path)
         return "" if content is None else hashlib.sha256(content).hexdigest()
 
-    def look(self, path: str) -> FileEntry | None:
+    def stat(self, path: str) -> FileEntry | None:
         path = self._parents_followed(path)
         if path in self._entries:
             return self._entries[path]
-        return None if self._hidden(path) else self._below.look(path)
+        return None if self._hidden(path) else self._below.stat(path)
 
-    def names(self, path: str) -> tuple[str, ...]:
+    def list_dir(self, path: str) -> tuple[str, ...]:
         path = self._followed(path)
-        found = set() if self._hidden(path) or path in self._gone() else set(self._below.names(path))
+        found = set() if self._hidden(path) or path in self._gone() else set(self._below.list_dir(path))
         for other, entry in self._entries.items():
             folder, _, name = other.rpartition("/")
             if folder == path.rstrip("/"):
                 (found.discard if entry is None else found.add)(name)
         return tuple(sorted(found))
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
-        return self._below.ask(*argv, seconds=seconds)
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+        return self._below.query(*argv, seconds=seconds)
 
     def unit(self, name: str) -> UnitState:
         return self._units.get(name) or self._below.unit(name)
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         self.done.append(action)
         self._clock += 1
         match action:
@@ -121,8 +121,8 @@ class DryHost:
             self._contents[path] = content
 
     def _remove(self, path: str) -> None:
-        entry = self.look(path)
-        if entry and not (entry.kind is EntryKind.DIRECTORY and self.names(path)):
+        entry = self.stat(path)
+        if entry and not (entry.kind is EntryKind.DIRECTORY and self.list_dir(path)):
             self._forget(self._parents_followed(path))
 
     def _remove_tree(self, path: str) -> None:
@@ -137,7 +137,7 @@ class DryHost:
         self._contents.pop(path, None)
 
     def _move(self, source: str, path: str) -> None:
-        if self.look(source) is None:
+        if self.stat(source) is None:
             return  # it was moved already; or it is yet to be made, which a dry run does not do
         moved = {
             f"{path}{other.removeprefix(source)}": (entry, self._contents.get(other))

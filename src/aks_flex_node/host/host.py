@@ -100,15 +100,15 @@ class Host(Protocol):
         """The sha256 of a file's content, however large it is; empty when there is none."""
         ...
 
-    def look(self, path: str) -> FileEntry | None:
+    def stat(self, path: str) -> FileEntry | None:
         """What stands at a path; None when nothing does."""
         ...
 
-    def names(self, path: str) -> tuple[str, ...]:
+    def list_dir(self, path: str) -> tuple[str, ...]:
         """What is in a directory, sorted; nothing when there is none."""
         ...
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         """What a program says that only looks. A program that is missing answers with code 127."""
         ...
 
@@ -116,6 +116,6 @@ class Host(Protocol):
         """What systemd says of a unit."""
         ...
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         """Carry an action out, or raise a MachineError that names it."""
         ...

@@ -34,19 +34,19 @@ class RootedHost:
     def digest(self, path: str) -> str:
         return self.disk.digest(path)
 
-    def look(self, path: str) -> FileEntry | None:
+    def stat(self, path: str) -> FileEntry | None:
         return self.disk.look(path)
 
-    def names(self, path: str) -> tuple[str, ...]:
+    def list_dir(self, path: str) -> tuple[str, ...]:
         return self.disk.names(path)
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         return self.system.ask(*argv, seconds=seconds)
 
     def unit(self, name: str) -> UnitState:
         return self.system.unit(name)
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         if isinstance(action, FILE_ACTIONS):
             self.disk.do(action)
         else:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -86,8 +86,12 @@ async def _body(incoming: Incoming) -> bytes:
     return content
 
 
+# It refuses what is no plain JSON: an object that slipped into a response must fail, not show all its fields.
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def json_response(status: int, document: object = None, headers: Mapping[str, str] | None = None) -> Response:
-    content = b"" if document is None else to_json(document)
+    content = b"" if document is None else ENCODER.encode(document).encode()
     kind = None if document is None else "application/json; charset=utf-8"
     return Response(content, status, {**DEFAULT_HEADERS, **(headers or {})}, media_type=kind)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Fetch = Callable[[str], Any]  # a JSON document by its address; blocks, and raises OSError or ValueError
 
 FRESH_SECONDS = 3600.0  # how long keys are used before they are asked for again
-PATIENCE_SECONDS = 30.0  # between two questions, so that nobody makes us flood the authority with made-up key ids
-FIRST_PATIENCE_SECONDS = 2.0  # while no key is known at all
+RETRY_SECONDS = 30.0  # between two questions, so that nobody makes us flood the authority with made-up key ids
+FIRST_RETRY_SECONDS = 2.0  # while no key is known at all
 MAX_RESPONSE_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class TenantKeys:
         found = self._known.keys.get(key_id)
         now = self._clock()
         due = found is None or now - self._fetched > FRESH_SECONDS
-        patience = PATIENCE_SECONDS if self._known.keys else FIRST_PATIENCE_SECONDS
+        patience = RETRY_SECONDS if self._known.keys else FIRST_RETRY_SECONDS
         if due and (self._asking or now - self._asked > patience):
             asking = self._ask()
             if not found:  # who shows a known key need not wait for the newest ones

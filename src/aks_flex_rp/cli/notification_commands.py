@@ -70,7 +70,7 @@ def _tried(webhook: Webhook) -> dict[str, str]:
     check_webhook(webhook)
     event = cloud_event(TEST_TYPE, "/aks-flex-rp", "test", {"text": "This is a test."}, time.time())
     result = WebhookClient(webhook).send(event["id"], json.dumps(event))
-    return {"outcome": result.verdict.value, "why": result.why}
+    return {"outcome": result.status.value, "why": result.why}
 
 
 def _hooks(settings: ServiceSettings) -> tuple[Webhook, ...]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.notify import node_events, webhook_client
 from aks_flex_rp.notify.node_events import EventPublisher, Webhook, load_webhooks
-from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT, SendResult, SendVerdict, WebhookClient
+from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT, SendResult, SendStatus, WebhookClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,25 +91,25 @@ class WebhookSender:
 
     async def _settle(self, messages: tuple[OutboxMessage, ...], outcomes: list[SendResult]) -> None:
         for outcome in outcomes:
-            self._count(outcome.verdict, 1)
+            self._count(outcome.status, 1)
         self._judge(outcomes)
         await asyncio.gather(*map(self._note, messages, outcomes))
         if self._gone:
             await self._drop()
 
     async def _note(self, message: OutboxMessage, result: SendResult) -> None:
-        if result.verdict is SendVerdict.SENT:
+        if result.status is SendStatus.SENT:
             await self._store.message_sent(message)
             return
-        refused = result.verdict is SendVerdict.REFUSED
+        refused = result.status is SendStatus.REFUSED
         await self._store.message_failed(message, self._again(message, result), result.why, refused=refused)
 
     def _judge(self, outcomes: list[SendResult]) -> None:
         """How the receiver is, by all that came of a batch."""
-        if any(each.verdict is SendVerdict.GONE for each in outcomes):
+        if any(each.status is SendStatus.GONE for each in outcomes):
             self._gone = True
             log.warning("%s wants no more messages (410), and gets none until the next start.", self._hook.title)
-        well = any(each.verdict in {SendVerdict.SENT, SendVerdict.REFUSED} for each in outcomes)
+        well = any(each.status in {SendStatus.SENT, SendStatus.REFUSED} for each in outcomes)
         if well:
             self._failures = 0
             return
@@ -120,7 +120,7 @@ class WebhookSender:
             log.warning("%s gets no messages now, and is tried again: %s", self._hook.title, outcomes[0].why)
 
     def _again(self, message: OutboxMessage, result: SendResult) -> float:
-        if result.verdict is SendVerdict.REFUSED:
+        if result.status is SendStatus.REFUSED:
             return time.time() + self._pace.pause(message.attempts, self._pace.refused_first)
         if self._failures:
             return self._not_before

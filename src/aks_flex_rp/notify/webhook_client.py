@@ -68,7 +68,7 @@ LONGEST_WAIT = 3600.0
 RETRYABLE_STATUS = frozenset({408, 425, 429})  # of the 4xx, those that are about the moment and not about the message
 
 
-class SendVerdict(TextEnum):
+class SendStatus(TextEnum):
     SENT = "sent"
     FAILED = "failed"
     REFUSED = "refused"
@@ -79,7 +79,7 @@ class SendVerdict(TextEnum):
 class SendResult:
     """`failed`: the receiver is not well, whatever it is sent. `refused`: it does not want this message."""
 
-    verdict: SendVerdict
+    status: SendStatus
     why: str = ""
     wait: float = 0.0  # seconds that the receiver asked for
 
@@ -98,9 +98,9 @@ class WebhookClient:
         try:
             answer = self._ask(message, body.encode())
         except FlexError as error:
-            return SendResult(SendVerdict.FAILED, str(error))
+            return SendResult(SendStatus.FAILED, str(error))
         except (HTTPError, OSError) as error:
-            return SendResult(SendVerdict.FAILED, _words(error))
+            return SendResult(SendStatus.FAILED, _words(error))
         try:
             return classify_response(answer.status, answer.headers.get("Retry-After", ""))
         finally:
@@ -120,14 +120,14 @@ class WebhookClient:
 
 def classify_response(status: int, retry_after: str = "") -> SendResult:
     if 200 <= status < 300:
-        return SendResult(SendVerdict.SENT)
+        return SendResult(SendStatus.SENT)
     why = f"It answered {status}."
     if status == 410:
-        return SendResult(SendVerdict.GONE, why)
+        return SendResult(SendStatus.GONE, why)
     if 300 <= status < 500 and status not in RETRYABLE_STATUS:
-        return SendResult(SendVerdict.REFUSED, why)
+        return SendResult(SendStatus.REFUSED, why)
     wait = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
-    return SendResult(SendVerdict.FAILED, why, min(wait, LONGEST_WAIT))
+    return SendResult(SendStatus.FAILED, why, min(wait, LONGEST_WAIT))
 
 
 def _words(error: Exception) -> str:

@@ -20,7 +20,7 @@ SERVER = json_path("properties", "nodeConfig", "kubelet", "serverURL")
 DEFAULT_VPN_POOL = "192.168.100.0/24"  # an agent's own, where nothing is said
 LARGEST, SMALLEST = 8, 29  # of networks, as the length of a prefix; Azure takes nothing smaller
 # That a packet goes to by way of no gateway.
-NOBODYS = tuple(map(ipaddress.IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+UNUSABLE_RANGES = tuple(map(ipaddress.IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 
 _GATEWAY = re.compile(r"[0-9A-Za-z]([-\w.]{0,78}\w)?", re.ASCII)
 _NETWORK = re.compile(
@@ -88,7 +88,7 @@ def _network(text: str) -> str | None:
     if not LARGEST <= network.prefixlen <= SMALLEST:
         size = "small" if network.prefixlen > SMALLEST else "large"
         return f"is too {size}: the length of its prefix is from {LARGEST} to {SMALLEST}."
-    if any(network.overlaps(each) for each in NOBODYS):
+    if any(network.overlaps(each) for each in UNUSABLE_RANGES):
         return "holds addresses that are of use on no network, such as those of loopback or multicast."
     return None
 

@@ -72,7 +72,7 @@ class Bench:
         self.set_configuration("7")
 
     def set_configuration(self, version: str) -> None:
-        self.notes.do(WriteFile(CONFIG_VERSION_FILE, f"{version}\n".encode()))
+        self.notes.apply(WriteFile(CONFIG_VERSION_FILE, f"{version}\n".encode()))
 
     def _at(self, path: str) -> RootedHost:
         return self.real if path.startswith(str(self.root)) else self.notes  # type: ignore[return-value]
@@ -83,14 +83,14 @@ class Bench:
     def digest(self, path: str) -> str:
         return self._at(path).digest(path)
 
-    def look(self, path: str) -> FileEntry | None:
-        entry = self._at(path).look(path)
+    def stat(self, path: str) -> FileEntry | None:
+        entry = self._at(path).stat(path)
         return replace(entry, uid=0, gid=0) if entry else None
 
-    def names(self, path: str) -> tuple[str, ...]:
-        return self._at(path).names(path)
+    def list_dir(self, path: str) -> tuple[str, ...]:
+        return self._at(path).list_dir(path)
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         if argv[0] == "journalctl":
             return CommandResult(0, "\n".join(self.journal))
         return run(argv, seconds=seconds)
@@ -98,17 +98,17 @@ class Bench:
     def unit(self, name: str) -> UnitState:
         return self.notes.unit(name)
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         self.cut_at -= 1
         if self.cut_at == -1 and not self.cut_after:
             raise Cut
         if isinstance(action, StartUnit | RestartUnit) and action.name == UNIT_NAME:
-            self.notes.do(action)
+            self.notes.apply(action)
             self.start()
         elif hasattr(action, "path"):
-            self._at(action.path).do(action)
+            self._at(action.path).apply(action)
         else:
-            self.notes.do(action)
+            self.notes.apply(action)
         if self.cut_at == -1:
             raise Cut
 

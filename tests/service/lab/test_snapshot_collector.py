@@ -9,7 +9,9 @@ from aks_flex_lab.snapshots import model
 
 
 def test_the_script_loads_alone_and_writes_nothing() -> None:
-    look = model.collector_script().replace("module.main()", "print(sorted(module.look.__globals__['COMMANDS'])[0])")
+    look = model.collector_script().replace(
+        "module.main()", "print(sorted(module.collect.__globals__['COMMANDS'])[0])"
+    )
 
     said = run(sys.executable, "-I", "-S", "-", input=look)
 

@@ -16,7 +16,7 @@ from aks_flex_node.agent.artifacts.cache import VerifiedFile
 from aks_flex_node.agent.artifacts.digest import find_digest, hash_file
 from aks_flex_node.agent.artifacts.unpack import unpack
 from aks_flex_node.agent.components.artifact_urls import artifact
-from aks_flex_node.agent.components.service.release import WANTED
+from aks_flex_node.agent.components.service.release import DESIRED_RELEASE
 from release import build_steps, program_archives
 from release.checkout import DISTRIBUTIONS, HOME, REQUIREMENTS, SOURCES, changed_at, version
 
@@ -91,7 +91,7 @@ def test_the_agent_unpacks_its_own_release_as_it_updates_itself(tmp_path: Path) 
     assert hash_file(archive).sha256 == str(digest).removeprefix("sha256:")
     place = tmp_path / "any where"
     place.mkdir()
-    wanted = artifact("agent", version(), f"https://example.com/{archive.name}", WANTED, {})
+    wanted = artifact("agent", version(), f"https://example.com/{archive.name}", DESIRED_RELEASE, {})
     unpack(wanted, VerifiedFile(archive, archive.stat().st_size, digest, ""), place, lambda: None)
     assert alone(place / "bin" / "aks-flex-node", "version").out.strip() == version()
 

@@ -47,7 +47,7 @@ def empty_host() -> RecordedHost:
     """A machine on which nothing of ours has ever been."""
     host = RecordedHost({"/proc/filesystems": "nodev\toverlay\n"})
     for folder in SYSTEM_FOLDERS:
-        host.do(MakeDirectory(folder))
+        host.apply(MakeDirectory(folder))
     host.done.clear()
     return host
 
@@ -62,11 +62,11 @@ def install(host: RecordedHost, program: ProgramTree, contents: dict[str, bytes]
     wanted = [file.path for each in program.artifacts for file in each.files if not file.is_prefix]
     files = contents or dict.fromkeys(wanted or ("bin/program",), b"program")
     for folder in (program.path.rpartition("/")[0], program.staging_path, f"{program.staging_path}/bin"):
-        if host.look(folder) is None:
-            host.do(MakeDirectory(folder))
+        if host.stat(folder) is None:
+            host.apply(MakeDirectory(folder))
     for name, content in files.items():
-        host.do(WriteFile(f"{program.staging_path}/{name}", content, 0o755))
-    host.do(WriteFile(f"{program.staging_path}/.manifest.json", manifest(files)))
+        host.apply(WriteFile(f"{program.staging_path}/{name}", content, 0o755))
+    host.apply(WriteFile(f"{program.staging_path}/.manifest.json", manifest(files)))
 
 
 def manifest(files: dict[str, bytes]) -> bytes:

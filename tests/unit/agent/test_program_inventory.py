@@ -16,7 +16,7 @@ def test_only_what_nothing_leads_to_goes() -> None:
     foreign = f"{HOME}/kubernetes/1.30.0"
     files = {f"{place}/.manifest.json": manifest({"bin/kubelet": b"12345"}) for place in (old, used, wanted, foreign)}
     host = RecordedHost(files)
-    host.do(MakeLink("/usr/local/bin/kubelet", f"{used}/bin/kubelet"))
+    host.apply(MakeLink("/usr/local/bin/kubelet", f"{used}/bin/kubelet"))
     engine = engine_on(host, config_of())
     engine.ledger.components["kubernetes"] = OwnedResources(
         paths={place: {"kind": "program", "original": None} for place in (old, used, wanted)}
@@ -24,6 +24,6 @@ def test_only_what_nothing_leads_to_goes() -> None:
     )
 
     assert remove_unused(engine) == {old: 5}
-    assert host.names(f"{HOME}/kubernetes") == ("1.30.0", "1.34.3", "1.34.4")
+    assert host.list_dir(f"{HOME}/kubernetes") == ("1.30.0", "1.34.3", "1.34.4")
     assert set(engine_on(host).ledger.owned("kubernetes").paths) == {used, wanted, "/usr/local/bin/kubelet"}
     assert remove_unused(engine) == {}

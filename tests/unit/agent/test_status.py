@@ -75,8 +75,8 @@ def test_the_last_error_versions_services_and_certificate_are_told(tmp_path: Pat
     end = datetime.datetime.now(UTC).replace(microsecond=0) + datetime.timedelta(days=10)
     units = {"kubelet.service": UnitState("kubelet.service", enabled=True, active="failed", restarts=7)}
     host = RecordedHost({CERTIFICATE: certificate_until(end), "/usr/local/bin/containerd": "theirs"}, units=units)
-    host.do(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
-    host.do(MakeLink("/usr/local/sbin/runc", "/usr/sbin/runc"))
+    host.apply(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
+    host.apply(MakeLink("/usr/local/sbin/runc", "/usr/sbin/runc"))
     node_state.write(
         host,
         f"{DATA}/state.json",
@@ -215,7 +215,7 @@ def test_a_bundle_for_support_holds_no_secret_and_is_for_its_owner_alone(tmp_pat
         ("systemctl", "status", "--no-pager", "--full", "kubelet"): CommandResult(3, f"--token={TOKEN}"),
     }
     host = RecordedHost({"/etc/containerd/config.toml": f"x = '{CANARY}'"}, answers)
-    host.do(WriteFile("/var/lib/kubelet/config.yaml", f"a: {TOKEN}".encode()))
+    host.apply(WriteFile("/var/lib/kubelet/config.yaml", f"a: {TOKEN}".encode()))
     bundle = tmp_path / "bundle.tar.gz"
     bundle.write_text("older")
     bundle.chmod(0o644)

@@ -33,7 +33,7 @@ def rooted_stand(tmp_path: Path) -> Stand:
 @pytest.fixture
 def recorded_stand() -> Stand:
     host = RecordedHost({"/etc/systemd/system/other.service": ""})
-    host.do(MakeDirectory(PLACE))
+    host.apply(MakeDirectory(PLACE))
     return Stand(host, PLACE)
 
 
@@ -87,28 +87,28 @@ class TestRunningUnits(OnARecord, units.RunningUnits): ...
 
 def test_a_dry_run_keeps_to_itself_what_it_is_told_to_do(tmp_path: Path) -> None:
     below = rooted(tmp_path)
-    below.do(WriteFile("/place/file", b"old"))
+    below.apply(WriteFile("/place/file", b"old"))
     dry = DryHost(below)
     actions = (WriteFile("/place/file", b"new"), RemoveTree("/place"), SetSysctl("vm.panic_on_oom", "0"))
 
     for action in (*actions, EnableUnit("a.service"), StartUnit("a.service")):
-        dry.do(action)
+        dry.apply(action)
 
-    assert (below.read("/place/file"), below.names("/proc/sys/vm")) == (b"old", ())
+    assert (below.read("/place/file"), below.list_dir("/proc/sys/vm")) == (b"old", ())
     assert not below.unit("a.service").enabled
-    assert (dry.look("/place"), dry.read("/proc/sys/vm/panic_on_oom")) == (None, b"0\n")
+    assert (dry.stat("/place"), dry.read("/proc/sys/vm/panic_on_oom")) == (None, b"0\n")
     assert dry.unit("a.service").running
     assert dry.done[:3] == list(actions)
 
 
 def test_a_dry_run_sees_what_lies_below_until_it_is_changed(tmp_path: Path) -> None:
     below = rooted(tmp_path)
-    below.do(MakeDirectory("/place/d"))
-    below.do(WriteFile("/place/d/file", b"old", 0o600))
+    below.apply(MakeDirectory("/place/d"))
+    below.apply(WriteFile("/place/d/file", b"old", 0o600))
     dry = DryHost(below)
 
     assert (dry.read("/place/d/file"), dry.digest("/place/d/file")) == (b"old", below.digest("/place/d/file"))
-    assert (dry.look("/place/d/file"), dry.names("/place/d")) == (below.look("/place/d/file"), ("file",))
+    assert (dry.stat("/place/d/file"), dry.list_dir("/place/d")) == (below.stat("/place/d/file"), ("file",))
 
 
 def test_links_in_a_root_never_lead_out_of_it(tmp_path: Path) -> None:
@@ -121,14 +121,14 @@ def test_links_in_a_root_never_lead_out_of_it(tmp_path: Path) -> None:
 
     for name in ("absolute", "upwards"):
         assert host.read(f"/place/{name}/file") is None
-        assert host.names(f"/place/{name}") == ()
+        assert host.list_dir(f"/place/{name}") == ()
 
 
 def test_a_unit_of_an_image_is_enabled_for_its_first_boot(tmp_path: Path) -> None:
     host = rooted(tmp_path)
-    host.do(WriteFile("/etc/systemd/system/a.service", b""))
-    host.do(EnableUnit("a.service"))
-    host.do(StartUnit("a.service"))
+    host.apply(WriteFile("/etc/systemd/system/a.service", b""))
+    host.apply(EnableUnit("a.service"))
+    host.apply(StartUnit("a.service"))
 
     assert (host.live, host.unit("a.service").exists, host.unit("a.service").running) == (False, True, False)
     link = tmp_path / "etc/systemd/system/multi-user.target.wants/a.service"

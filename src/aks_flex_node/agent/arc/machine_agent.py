@@ -53,11 +53,11 @@ class AzcmagentStatus:
 
 def find_azcmagent(host: Host) -> str | None:
     """Where azcmagent is."""
-    return next((path for path in AZCMAGENT_PATHS if host.look(path)), None)
+    return next((path for path in AZCMAGENT_PATHS if host.stat(path)), None)
 
 
 def run_show(host: Host, azcmagent: str) -> CommandResult:
-    return host.ask(azcmagent, "show", "-j", seconds=SHOW_SECONDS)
+    return host.query(azcmagent, "show", "-j", seconds=SHOW_SECONDS)
 
 
 def parse_show(text: str) -> AzcmagentStatus | None:
@@ -80,7 +80,7 @@ def agent_services(host: Host) -> dict[str, str]:
     """The units whose program is one of azcmagent's, each with that program."""
     found: dict[str, str] = {}
     for folder in UNIT_FOLDERS:
-        for name in host.names(folder):
+        for name in host.list_dir(folder):
             if name.endswith(".service") and name not in found:
                 started = _program_of((host.read(f"{folder}/{name}") or b"").decode(errors="replace"))
                 if started.startswith(PROGRAM_FOLDERS):
@@ -195,15 +195,15 @@ class Azcmagent:
 
     @contextmanager
     def _settings_file(self, settings: dict[str, str]) -> Iterator[None]:
-        self.host.do(WriteFile(SETTINGS_FILE, json.dumps(settings).encode(), 0o600, secret=True))
+        self.host.apply(WriteFile(SETTINGS_FILE, json.dumps(settings).encode(), 0o600, secret=True))
         try:
             yield
         finally:
-            self.host.do(Remove(SETTINGS_FILE))
+            self.host.apply(Remove(SETTINGS_FILE))
 
     def _run(self, argv: tuple[str, ...], why: str) -> None:
         try:
-            self.host.do(Run(argv, why, seconds=COMMAND_SECONDS))
+            self.host.apply(Run(argv, why, seconds=COMMAND_SECONDS))
         except MachineError as error:
             raise MachineError(
                 "azcmagent-failed",
@@ -221,5 +221,5 @@ def is_plain_tag(words: str) -> bool:
 
 def remove_settings_file(host: Host) -> None:
     """What a run that was killed left, be it half written: it holds a token."""
-    if host.look(SETTINGS_FILE) or host.look(str(temporary_path(Path(SETTINGS_FILE)))):
-        host.do(Remove(SETTINGS_FILE))
+    if host.stat(SETTINGS_FILE) or host.stat(str(temporary_path(Path(SETTINGS_FILE)))):
+        host.apply(Remove(SETTINGS_FILE))

@@ -156,7 +156,7 @@ class AzcmagentPackage:
 
     def install(self) -> None:
         release = (self.host.read("/etc/os-release") or b"").decode(errors="replace")
-        if self.host.look("/usr/bin/apt-get") is None:
+        if self.host.stat("/usr/bin/apt-get") is None:
             raise azcmagent_missing_error("this machine has no apt to install it with")
         source = repository(self.config, release)
         key = verified_keyring(self.fetch(source.key), self.config.azure.arc.package.key_fingerprints, source.key)
@@ -175,18 +175,18 @@ class AzcmagentPackage:
                     self._finish_interrupted_dpkg()
                     self._run((*APT, "-c", conf, "purge", "--yes", PACKAGE), f"remove {PACKAGE}", INSTALL_SECONDS)
         for folder in PACKAGE_FOLDERS:
-            if folder not in found and self.host.look(folder):
-                self.host.do(RemoveTree(folder))
+            if folder not in found and self.host.stat(folder):
+                self.host.apply(RemoveTree(folder))
         for user in USERS:
             if user not in found and user in _names(self.host, "/etc/passwd"):
-                self.host.do(Run(("userdel", user), f"remove user {user}"))
+                self.host.apply(Run(("userdel", user), f"remove user {user}"))
             if user not in found and user in _names(self.host, "/etc/group"):
-                self.host.do(Run(("groupdel", user), f"remove group {user}"))
+                self.host.apply(Run(("groupdel", user), f"remove group {user}"))
 
     def preexisting(self) -> tuple[str, ...]:
         """What of the package's users and directories is here already."""
         names = _names(self.host, "/etc/passwd") | _names(self.host, "/etc/group")
-        folders = [folder for folder in PACKAGE_FOLDERS if self.host.look(folder)]
+        folders = [folder for folder in PACKAGE_FOLDERS if self.host.stat(folder)]
         return (*sorted(names & set(USERS)), *folders)
 
     @property
@@ -205,20 +205,20 @@ class AzcmagentPackage:
 
     def clean_up(self) -> None:
         """What a run that was cut off left."""
-        if self.host.look(self.apt_directory):
-            self.host.do(RemoveTree(self.apt_directory))
+        if self.host.stat(self.apt_directory):
+            self.host.apply(RemoveTree(self.apt_directory))
 
     @contextmanager
     def _apt(self, line: str, key: bytes) -> Iterator[str]:
         """A configuration of apt in a directory that is there for this once."""
         self.clean_up()
-        self.host.do(MakeDirectory(self.apt_directory))
+        self.host.apply(MakeDirectory(self.apt_directory))
         for folder in ("lists", "cache", "log", "empty"):
-            self.host.do(MakeDirectory(f"{self.apt_directory}/{folder}"))
-        self.host.do(WriteFile(f"{self.apt_directory}/key.gpg", key))
-        self.host.do(WriteFile(f"{self.apt_directory}/sources.list", line.encode()))
+            self.host.apply(MakeDirectory(f"{self.apt_directory}/{folder}"))
+        self.host.apply(WriteFile(f"{self.apt_directory}/key.gpg", key))
+        self.host.apply(WriteFile(f"{self.apt_directory}/sources.list", line.encode()))
         conf = f"{self.apt_directory}/apt.conf"
-        self.host.do(WriteFile(conf, self._conf().encode(), 0o600, secret=True))  # a proxy may have a password
+        self.host.apply(WriteFile(conf, self._conf().encode(), 0o600, secret=True))  # a proxy may have a password
         try:
             yield conf
         finally:
@@ -253,13 +253,13 @@ class AzcmagentPackage:
 
     def _finish_interrupted_dpkg(self) -> None:
         """apt does nothing before what a cut off dpkg left is brought to its end."""
-        if self.host.names(INTERRUPTED):
+        if self.host.list_dir(INTERRUPTED):
             words = (*APT[:2], "dpkg", f"--log={self.apt_directory}/log/dpkg.log", "--configure", "-a")
             self._run(words, "finish what an interrupted dpkg left", INSTALL_SECONDS)
 
     def _run(self, argv: tuple[str, ...], why: str, seconds: float) -> None:
         try:
-            self.host.do(Run(argv, why, seconds=seconds + LOCK_SECONDS))
+            self.host.apply(Run(argv, why, seconds=seconds + LOCK_SECONDS))
         except MachineError as error:
             if BUSY.search(error.message):
                 raise packages_busy_error() from error

@@ -177,7 +177,7 @@ class ArcRegistration:
         if unit is None or self.host.unit(unit).running:
             return
         try:
-            self.host.do(StartUnit(unit))
+            self.host.apply(StartUnit(unit))
         except MachineError as error:
             raise MachineError(
                 "himds-down",

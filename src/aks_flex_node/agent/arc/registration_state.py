@@ -137,19 +137,19 @@ class ArcRecordStore:
 
     @property
     def exists(self) -> bool:
-        return self._host.look(self.path) is not None
+        return self._host.stat(self.path) is not None
 
     def update(self, **changes: Any) -> ArcRecord:
         before = self.read()
         after = replace(before, **changes)
         if after != before or not self.exists:
             folder = self.path.rpartition("/")[0]
-            if self._host.look(folder) is None:
-                self._host.do(MakeDirectory(folder, 0o700))
-            self._host.do(WriteFile(self.path, (json.dumps(asdict(after), indent=1) + "\n").encode(), 0o600))
+            if self._host.stat(folder) is None:
+                self._host.apply(MakeDirectory(folder, 0o700))
+            self._host.apply(WriteFile(self.path, (json.dumps(asdict(after), indent=1) + "\n").encode(), 0o600))
         return after
 
     def remove(self) -> None:
         """Also one that was being written when a run was killed."""
-        if self.exists or self._host.look(str(temporary_path(Path(self.path)))):
-            self._host.do(Remove(self.path))
+        if self.exists or self._host.stat(str(temporary_path(Path(self.path)))):
+            self._host.apply(Remove(self.path))

@@ -118,7 +118,7 @@ def _endpoint(given: dict[str, Any], path: str) -> tuple[str, str]:
 
 def store_facts(host: Host, found: ClusterFacts) -> None:
     """In the agent's own directory, which a join has made."""
-    host.do(WriteFile(CLUSTER_FACTS, (json.dumps(asdict(found), indent=1) + "\n").encode(), 0o600))
+    host.apply(WriteFile(CLUSTER_FACTS, (json.dumps(asdict(found), indent=1) + "\n").encode(), 0o600))
 
 
 def stored_facts(host: Host) -> ClusterFacts | None:

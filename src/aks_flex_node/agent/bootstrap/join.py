@@ -116,7 +116,7 @@ class NodeJoin:
         started = any(one.started_unit == KUBELET_UNIT for one in self.engine.applied_actions)
         if not started and self.readiness and self.readiness.needs_kubelet_restart():
             self.progress.note("the kubelet has lost its certificate or its Node: it is started anew")
-            self.engine.host.do(RestartUnit(KUBELET_UNIT))
+            self.engine.host.apply(RestartUnit(KUBELET_UNIT))
 
     def _sync_labels(self, node: ClusterNode) -> None:
         """A kubelet puts labels on its Node when it makes it; later changes are ours to bring there."""

@@ -43,8 +43,8 @@ def existing_network_names(host: Host) -> dict[str, list[str]]:
     """What of a network is here already and is named like things of ours. It is not, and stays when we go."""
     if not host.live:
         return {}
-    chains = {family: sorted(set(_chains(host.ask(f"{family}-save").out))) for family in FAMILIES}
-    found = {"netns": [name for name in host.names(NAMESPACES) if NAMESPACE.fullmatch(name)], **chains}
+    chains = {family: sorted(set(_chains(host.query(f"{family}-save").out))) for family in FAMILIES}
+    found = {"netns": [name for name in host.list_dir(NAMESPACES) if NAMESPACE.fullmatch(name)], **chains}
     return {kind: names for kind, names in found.items() if names}
 
 
@@ -61,7 +61,7 @@ def _processes(host: Host) -> Iterator[Action]:
         yield StopUnit("kubepods.slice")
     for path, name in GROUPS.items():
         places = [f"/sys/fs/cgroup{root}{path}" for root in ("", "/systemd", "/pids", "/memory")]
-        if not _is_foreign(host, name) and any(host.look(place) for place in places):
+        if not _is_foreign(host, name) and any(host.stat(place) for place in places):
             yield KillGroup(path)
 
 
@@ -85,23 +85,23 @@ def _mounts(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]]) 
         yield from (Unmount(point) for point in dict.fromkeys(mounts.mounts_below(points, folder)) if point != folder)
     if _is_foreign(host, "containerd.service"):
         return
-    names = [name for name in host.names(NAMESPACES) if NAMESPACE.fullmatch(name)]
+    names = [name for name in host.list_dir(NAMESPACES) if NAMESPACE.fullmatch(name)]
     spaces = [name for name in names if name not in found.get("netns", ())]
     for space in (f"{NAMESPACES}/{name}" for name in spaces):
         if space in points:
             yield Unmount(space)
         yield Remove(space)
-    if host.look(NAMESPACES) and host.names(NAMESPACES) == tuple(spaces) and NAMESPACES not in points:
+    if host.stat(NAMESPACES) and host.list_dir(NAMESPACES) == tuple(spaces) and NAMESPACES not in points:
         yield Remove(NAMESPACES)  # containerd made it; empty, it is of no use to anybody
 
 
 def _network(host: Host, found: Mapping[str, Sequence[str]]) -> Iterator[Action]:
-    if BRIDGE in link_names(host.ask("ip", "-j", "link", "show", "type", "bridge").out):
+    if BRIDGE in link_names(host.query("ip", "-j", "link", "show", "type", "bridge").out):
         yield Run(("ip", "link", "delete", BRIDGE), f"remove network link {BRIDGE}")
     if _is_foreign(host, "kubelet.service") or _is_foreign(host, "containerd.service"):
         return
     for family in FAMILIES:
-        if script := chain_removal_script(host.ask(f"{family}-save").out, found.get(family, ())):
+        if script := chain_removal_script(host.query(f"{family}-save").out, found.get(family, ())):
             yield Run((f"{family}-restore", "--noflush"), f"remove the chains of pods from {family}", script.encode())
 
 

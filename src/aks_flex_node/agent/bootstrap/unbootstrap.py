@@ -108,7 +108,7 @@ class Unbootstrap:
             for action in actions:
                 with self._collect_problem():
                     self.engine.events.emit("action", str(action), "debug", component=name)
-                    self.engine.host.do(action)
+                    self.engine.host.apply(action)
                     done.append(action)
 
     @contextlib.contextmanager
@@ -143,7 +143,7 @@ class Unbootstrap:
 
     def _save_state(self) -> None:
         path = state_file(self.engine.config.paths.data_dir)
-        if self.engine.host.look(self.engine.config.paths.data_dir) is not None:
+        if self.engine.host.stat(self.engine.config.paths.data_dir) is not None:
             node_state.write(
                 self.engine.host, path, node_state.read(self.engine.host, path).with_phase(Phase.RESETTING)
             )
@@ -176,11 +176,11 @@ class Unbootstrap:
         """A directory goes in one instant with the ledger in it, so that none stays of which nobody knows."""
         host, (folder, _, name) = self.engine.host, place.rpartition("/")
         yield RemoveTree(staging_dir(folder))
-        if came_with_us(record) and host.names(folder) == (name,):
+        if came_with_us(record) and host.list_dir(folder) == (name,):
             yield PlaceTree(folder, staging_dir(folder))
             yield RemoveTree(staging_dir(folder))
             return
-        entry, mode = host.look(folder), (record.get("original") or {}).get("mode")
+        entry, mode = host.stat(folder), (record.get("original") or {}).get("mode")
         if entry and mode is not None and entry.mode != mode:
             yield MakeDirectory(folder, mode)
         yield Remove(place)
@@ -195,9 +195,9 @@ class Unbootstrap:
         host, paths = self.engine.host, self.engine.config.paths
         kept = [f"{paths.data_dir}/artifacts, as asked"] if self.keep_artifacts else []
         kept += [
-            f"{path}: {', '.join(host.names(path)[:5])}, which we did not put there"
+            f"{path}: {', '.join(host.list_dir(path)[:5])}, which we did not put there"
             for path in sorted(self._shared_dirs)
-            if host.names(path)
+            if host.list_dir(path)
         ]
         return kept
 

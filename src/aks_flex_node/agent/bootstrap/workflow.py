@@ -59,7 +59,7 @@ def bootstrap_node(
         loaded, bundle = context.load_or_fetch_config(selection)
         complete, found = prerequisites.discover_cluster(loaded.config, progress)
         loaded = replace(loaded, config=complete)
-        follows = loaded.config.continuous_monitoring and stays in {DaemonMode.HERE, DaemonMode.AS_A_SERVICE}
+        follows = loaded.config.continuous_monitoring and stays in {DaemonMode.FOREGROUND, DaemonMode.SERVICE}
         engine = _checked_engine(loaded, progress, follows=follows, fetched=selection.url is not None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
         rebuild_ledger(engine)
@@ -73,12 +73,12 @@ def bootstrap_node(
         context.open_log_file(engine)
         with _explain_refused_token(engine):
             node = _run_join(engine, components or SEQUENCE, loaded, progress)
-        engine.host.do(WriteFile(APPLIED_CONFIG, config_store.applied_config_text(loaded.config).encode(), 0o600))
+        engine.host.apply(WriteFile(APPLIED_CONFIG, config_store.applied_config_text(loaded.config).encode(), 0o600))
         set_up_daemon(engine, loaded, stays, progress, follows=follows)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
     progress.message(f"{what} ({took:.1f} s).")
-    if follows and stays is DaemonMode.AS_A_SERVICE:
+    if follows and stays is DaemonMode.SERVICE:
         progress.message(
             "aks-flex-node.service follows its configuration from now on; `aks-flex-node status` shows it."
         )
@@ -124,7 +124,7 @@ def _explain_refused_token(engine: Engine) -> Iterator[None]:
     try:
         yield
     except ClusterError as error:
-        if error.name != "token-refused" or engine.host.look(CONFIG_URL_DIGEST) is None:
+        if error.name != "token-refused" or engine.host.stat(CONFIG_URL_DIGEST) is None:
             raise
         name = engine.machine.node_name(engine.config)
         raise ClusterError(
@@ -216,7 +216,7 @@ def set_up_daemon(
         unexpected := ignored_settings_warning(loaded.config, stored_daemon_config(), stays)
     ):
         progress.warning(unexpected)
-    if stays is DaemonMode.AS_A_SERVICE:
+    if stays is DaemonMode.SERVICE:
         told = self_update.install_service(engine)
         if not told.is_done:
             progress.warning(told.message)
@@ -237,7 +237,7 @@ def supports_management(config: NodeConfig | None) -> bool:
 
 def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None, stays: DaemonMode | None) -> str:
     """What whoever gave this command may not expect of a node that is followed."""
-    if stays is DaemonMode.AS_A_SERVICE and not config.continuous_monitoring:
+    if stays is DaemonMode.SERVICE and not config.continuous_monitoring:
         return "The configuration does not ask for an agent that stays: this node is no longer followed."
     if known and config_store.applied_config_text(config) == config_store.applied_config_text(known):
         return ""

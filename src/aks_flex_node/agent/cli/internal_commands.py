@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def follow() -> None:
+def run_daemon_command() -> None:
     from aks_flex_node.agent.daemon.controller import run_daemon
 
     run_daemon()
@@ -26,7 +26,7 @@ def azure_token() -> None:
     print_azure_token()
 
 
-def work(word: str, rest: Sequence[str] = ()) -> None:
+def run_job_command(word: str, rest: Sequence[str] = ()) -> None:
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
     from aks_flex_node.agent.jobs import registry
@@ -40,9 +40,9 @@ def work(word: str, rest: Sequence[str] = ()) -> None:
 def main(words: Sequence[str]) -> bool:
     """Runs the internal command that these words name; returns whether they name one."""
     commands: dict[str, Callable[[], None]] = {
-        "follow": follow,
+        "follow": run_daemon_command,
         "azure-token": azure_token,
-        "work": lambda: work(words[1] if len(words) > 1 else "", words[2:]),
+        "work": lambda: run_job_command(words[1] if len(words) > 1 else "", words[2:]),
     }
     if not words or words[0] not in commands:
         return False

@@ -61,15 +61,15 @@ def agent(
     from aks_flex_node.agent import context
 
     stays = (
-        context.DaemonMode.NOT
+        context.DaemonMode.NONE
         if bootstrap_only
-        else context.DaemonMode.HERE
+        else context.DaemonMode.FOREGROUND
         if foreground
-        else context.DaemonMode.AS_A_SERVICE
+        else context.DaemonMode.SERVICE
     )
     given = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
     settings = _join(given, skip or [], stays=stays)
-    if settings.continuous_monitoring and stays is context.DaemonMode.HERE:
+    if settings.continuous_monitoring and stays is context.DaemonMode.FOREGROUND:
         from aks_flex_node.agent.daemon.controller import run_daemon
 
         run_daemon()
@@ -97,9 +97,9 @@ def bootstrap(
     from aks_flex_node.agent.components import catalog
 
     if steps and json:
-        return terminal.print_json([vars(step) for step in catalog.DESIGN_STEPS])
+        return terminal.print_json([vars(step) for step in catalog.BOOTSTRAP_STEPS])
     if steps:
-        rows = [(str(step.number), step.title, step.home, step.what) for step in catalog.DESIGN_STEPS]
+        rows = [(str(step.number), step.title, step.home, step.what) for step in catalog.BOOTSTRAP_STEPS]
         return terminal.print_table(("STEP", "TITLE", "COMPONENT", "WHAT"), rows)
     chosen = catalog.select_components(only or (), start)
     given = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)

@@ -93,7 +93,7 @@ def remove(
     context.require_root("take the VPN off this machine")
     settings, _ = context.load_config_or_default(context.ConfigSelection(config))
     engine = context.make_engine(settings)
-    known = engine.host.look(record_file(engine.config)) or not engine.ledger.owned(COMPONENT.name).empty
+    known = engine.host.stat(record_file(engine.config)) or not engine.ledger.owned(COMPONENT.name).empty
     if not known and not gateway:
         terminal.print_message("Nothing to do: this machine has no VPN of aks-flex-node.")
         return

@@ -27,7 +27,7 @@ KLOG_PREFIX = re.compile(r"^[A-Z]\d{4} [\d:.]+\s+\d+ \S+\] ?")
 def read_journal(host: Host, unit: UnitState, since: float = 0.0, lines: int = 400) -> list[str]:
     """The last words of a unit since a moment, without the journal's own columns."""
     words = ("--unit", unit.name, "--lines", str(lines), "--output", "cat", "--no-pager")
-    said = host.ask("journalctl", *words, *((f"--since=@{since:.0f}",) if since else ()))
+    said = host.query("journalctl", *words, *((f"--since=@{since:.0f}",) if since else ()))
     return [line for line in said.out.splitlines() if line.strip()]
 
 

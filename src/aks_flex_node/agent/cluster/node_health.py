@@ -89,7 +89,7 @@ def check_node_health(
         certificate_seconds=seconds,
         certificate_lifetime=life,
         uses_tokens=by_token,
-        has_kubeconfig=host.look(f"{config.paths.kubernetes.kubelet_dir}/kubeconfig") is not None,
+        has_kubeconfig=host.stat(f"{config.paths.kubernetes.kubelet_dir}/kubeconfig") is not None,
         failed_services=tuple(_failed_services(host)),
     )
 

@@ -212,14 +212,14 @@ class LiveNodeReadiness:
         if self._environment.healthy():
             return True
         # A kubelet that waits for its first certificate does not answer yet.
-        return self._host.look(self.certificate) is None and self._kubelet_runs()
+        return self._host.stat(self.certificate) is None and self._kubelet_runs()
 
     def _kubelet_runs(self) -> bool:
         unit = self._host.unit("kubelet.service")
         return unit.active == "active" and unit.restarts == 0
 
     def _has_certificate(self) -> bool:
-        return self._host.look(self.certificate) is not None
+        return self._host.stat(self.certificate) is not None
 
     def _find(self) -> ClusterNode | None:
         try:

@@ -40,7 +40,7 @@ COMPONENT_NAMES = tuple(component.name for component in SEQUENCE)
 
 
 @dataclass(frozen=True)
-class DesignStep:
+class BootstrapStep:
     """A step of the first design, and where it lives here."""
 
     number: int
@@ -49,24 +49,26 @@ class DesignStep:
     what: str
 
 
-DESIGN_STEPS = (
-    DesignStep(1, "Arc registration", "arc", "only where azure.arc is enabled; then the tunnel, where azure.vpn is"),
-    DesignStep(
+BOOTSTRAP_STEPS = (
+    BootstrapStep(
+        1, "Arc registration", "arc", "only where azure.arc is enabled; then the tunnel, where azure.vpn is"
+    ),
+    BootstrapStep(
         2, "Service stop", "kubelet, containerd, npd", "a service is restarted when its inputs changed, never before"
     ),
-    DesignStep(3, "Directories", "every component", "each makes the directories it needs"),
-    DesignStep(4, "System configuration", "system", "kernel modules, settings, swap"),
-    DesignStep(5, "runc", "runc", "the low-level runtime"),
-    DesignStep(6, "containerd", "containerd", "configuration, unit, started at once"),
-    DesignStep(
+    BootstrapStep(3, "Directories", "every component", "each makes the directories it needs"),
+    BootstrapStep(4, "System configuration", "system", "kernel modules, settings, swap"),
+    BootstrapStep(5, "runc", "runc", "the low-level runtime"),
+    BootstrapStep(6, "containerd", "containerd", "configuration, unit, started at once"),
+    BootstrapStep(
         7, "Kubernetes components", "kubernetes, tools", "the kubelet's program; kubectl and kubeadm at the end"
     ),
-    DesignStep(
+    BootstrapStep(
         8, "CNI", "cni, npd", "plugins; the node's network once the cluster gave it addresses; npd at the end"
     ),
-    DesignStep(9, "Cluster credentials", "credentials", "the cluster's CA and the bootstrap credentials"),
-    DesignStep(10, "Kubelet configuration", "kubelet", "configuration, unit, started at once"),
-    DesignStep(
+    BootstrapStep(9, "Cluster credentials", "credentials", "the cluster's CA and the bootstrap credentials"),
+    BootstrapStep(10, "Kubelet configuration", "kubelet", "configuration, unit, started at once"),
+    BootstrapStep(
         11, "Service start", "proof", "containerd runs, the kubelet is well, the Node is registered and Ready"
     ),
 )

@@ -69,7 +69,7 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
     facts = observer.observe(host, spec, owned)
     return replace(
         facts,
-        entries={**facts.entries, FSTAB: host.look(FSTAB)},
+        entries={**facts.entries, FSTAB: host.stat(FSTAB)},
         contents={**facts.contents, FSTAB: host.read(FSTAB)},
     )
 

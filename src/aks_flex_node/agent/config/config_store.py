@@ -57,7 +57,7 @@ def finish_interrupted(host: Host) -> None:
 def is_fetched_from(host: Host, url: ConfigUrl) -> bool:
     """Whether what is kept came from this URL."""
     known = (host.read(CONFIG_URL_DIGEST) or b"").decode(errors="replace").strip()
-    return known == _hash(url) and host.look(CURRENT_CONFIG) is not None
+    return known == _hash(url) and host.stat(CURRENT_CONFIG) is not None
 
 
 def applied_config_text(config: NodeConfig) -> str:
@@ -76,20 +76,20 @@ def _current(bundle: ConfigBundle) -> dict[str, str | None]:
 def _write_atomically(host: Host, files: Mapping[str, str | None], taken: str = "") -> None:
     """`taken` is the digest of what waited, if something did."""
     document = {"files": dict(files), "taken": taken}
-    host.do(WriteFile(JOURNAL_FILE, json.dumps(document).encode(), 0o600, secret=True))
+    host.apply(WriteFile(JOURNAL_FILE, json.dumps(document).encode(), 0o600, secret=True))
     _write(host, files, taken)
 
 
 def _write(host: Host, files: Mapping[str, str | None], taken: str) -> None:
     for path, text in files.items():
-        host.do(
+        host.apply(
             Remove(path) if text is None else WriteFile(path, text.encode(), 0o600, secret=path == CURRENT_CONFIG)
         )
     # What came while we were at work is a newer one, and waits.
     waiting = host.read(NEXT_CONFIG)
     if taken and waiting is not None and _digest(waiting) == taken:
-        host.do(Remove(NEXT_CONFIG))
-    host.do(Remove(JOURNAL_FILE))
+        host.apply(Remove(NEXT_CONFIG))
+    host.apply(Remove(JOURNAL_FILE))
 
 
 def _digest(content: bytes) -> str:

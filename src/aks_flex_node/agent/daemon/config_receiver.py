@@ -159,7 +159,7 @@ class ConfigReceiver:
     def _write(self, text: str) -> None:
         with self._write_lock:
             if not self._closed:
-                self.host.do(WriteFile(NEXT_CONFIG, text.encode(), 0o600, secret=True))
+                self.host.apply(WriteFile(NEXT_CONFIG, text.encode(), 0o600, secret=True))
 
     def _current_config(self) -> dict[str, Any]:
         return stored_config.parse_config(self._text(CURRENT_CONFIG))

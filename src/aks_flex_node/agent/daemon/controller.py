@@ -175,8 +175,8 @@ class Controller:
         if session.health.failed_services:
             session.drift_due = min(session.drift_due, now)  # somebody may have stopped it
         lost = session.health.recovery_reason and not self.runner.running
-        session.losses = session.losses + 1 if lost else 0
-        if session.losses == 1:
+        session.credential_loss_count = session.credential_loss_count + 1 if lost else 0
+        if session.credential_loss_count == 1:
             session.health_due = now + HEALTH_SECONDS / 12  # to be sure, soon
 
     def _check_drift(self) -> None:
@@ -195,7 +195,7 @@ class Controller:
             return
         session = self.session
         wants = scheduler_input(
-            session.node, session.drift, deleted=session.deleted, credentials_lost=session.losses >= 2
+            session.node, session.drift, deleted=session.deleted, credentials_lost=session.credential_loss_count >= 2
         )
         job = next_job(wants, self.history, self.clock())
         if job is None:

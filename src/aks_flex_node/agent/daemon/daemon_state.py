@@ -68,7 +68,7 @@ def _provider_state(word: object) -> ProviderState:
 
 
 def write(host: Host, path: str, state: DaemonState) -> None:
-    host.do(WriteFile(path, (json.dumps(state.as_document(), indent=1) + "\n").encode(), 0o600))
+    host.apply(WriteFile(path, (json.dumps(state.as_document(), indent=1) + "\n").encode(), 0o600))
 
 
 @dataclass
@@ -94,7 +94,7 @@ class StateStore:
     def save_metrics(self, path: str, text: bytes) -> None:
         if text != self._metrics:
             with self._tolerate_write_errors():
-                self.host.do(WriteFile(path, text, 0o644))
+                self.host.apply(WriteFile(path, text, 0o644))
                 self._metrics = text
 
     @contextlib.contextmanager

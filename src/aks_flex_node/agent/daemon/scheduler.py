@@ -46,7 +46,7 @@ class JobHistory:
             self.due.pop(kind, None)
         elif result is JobStatus.REFUSED:
             self.due[kind] = now + REFUSED_RETRY_SECONDS
-        elif result is JobStatus.WAITS:
+        elif result is JobStatus.DEFERRED:
             self.due[kind] = now + RETRY_SECONDS[0]
         elif result is JobStatus.FAILED:
             self.postpone(kind, now)
@@ -97,7 +97,7 @@ def scheduler_input(
 
 def has_unfinished_update(node: ManagedNode) -> bool:
     """Whether a job was stopped half-way, or the agent's own version is still to come."""
-    if any(node.host.look(path) is not None for path in (UPDATE_JOURNAL, JOURNAL_FILE)):
+    if any(node.host.stat(path) is not None for path in (UPDATE_JOURNAL, JOURNAL_FILE)):
         return True
     # One that stays in the foreground has no service of its own, and nobody brings it another version.
     has_service = managed_components(node.engine.ledger, node.config) is not SEQUENCE

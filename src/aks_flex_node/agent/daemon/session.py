@@ -61,7 +61,7 @@ class Session:
     health_due: float = 0.0
     drift_due: float = 0.0
     drift_earliest: float = 0.0  # however often somebody touches something
-    losses: int = 0  # health checks in a row that found the credentials lost
+    credential_loss_count: int = 0  # health checks in a row that found the credentials lost
     deleted: bool = False  # the provider said so twice, an interval apart
     _deleted_since: float | None = None  # when the provider first said that our resource is gone
     _agent_confirmed: bool = False

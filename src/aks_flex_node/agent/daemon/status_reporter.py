@@ -39,7 +39,7 @@ def report_input(
     history: JobHistory,
     running: JobKind | None,
 ) -> ReportInput:
-    update, connect = history.results.get(JobKind.UPDATE), history.results.get(JobKind.CONNECT)
+    update, connect = history.results.get(JobKind.UPDATE), history.results.get(JobKind.RENEW_VPN)
     return ReportInput(
         state,
         health,

@@ -128,21 +128,21 @@ class HostSnapshot:
     def digest(self, path: str) -> str:
         return self._host.digest(path)
 
-    def look(self, path: str) -> FileEntry | None:
+    def stat(self, path: str) -> FileEntry | None:
         if path not in self._entries:
-            self._entries[path] = self._host.look(path)
+            self._entries[path] = self._host.stat(path)
         return self._entries[path]
 
-    def names(self, path: str) -> tuple[str, ...]:
-        return self._host.names(path)
+    def list_dir(self, path: str) -> tuple[str, ...]:
+        return self._host.list_dir(path)
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
-        return self._host.ask(*argv, seconds=seconds)
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+        return self._host.query(*argv, seconds=seconds)
 
     def unit(self, name: str) -> UnitState:
         return self._units.get(name) or self._host.unit(name)
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         raise AssertionError(f"{action}: whoever glances changes nothing")
 
 
@@ -151,7 +151,7 @@ def read_units(host: Host, names: Iterable[str]) -> dict[str, UnitState]:
     wanted = sorted(set(names))
     if not wanted or not host.live:
         return {}
-    return parse_units(host.ask("systemctl", "show", *wanted, "-p", ",".join(("Id", *UNIT_PROPERTIES))).out)
+    return parse_units(host.query("systemctl", "show", *wanted, "-p", ",".join(("Id", *UNIT_PROPERTIES))).out)
 
 
 def parse_units(text: str) -> dict[str, UnitState]:
@@ -236,6 +236,6 @@ def _foreign_dropins(engine: Engine, plans: Sequence[ComponentPlan], host: Host)
     for plan in plans:
         for unit in (one.name for one in plan.spec.resources if isinstance(one, Service)):
             for folder in (f"{place}/{unit}.d" for place in UNIT_DIRS):
-                paths = [f"{folder}/{name}" for name in host.names(folder) if name.endswith(".conf")]
+                paths = [f"{folder}/{name}" for name in host.list_dir(folder) if name.endswith(".conf")]
                 for path in (one for one in paths if one not in ours and one not in engine.ignored_paths):
                     yield Drift(plan.component, path, f"{path} changes {unit} and is not ours", foreign=True)

@@ -20,9 +20,9 @@ class JobKind(Enum):
     UPDATE = "update"
     REPAIR = "repair"
     RECOVER = "recover"
-    LEAVE = "leave"
-    CONNECT = "connect"
-    EARLIER = "earlier"  # started before the daemon was: of which kind it is, only its result says
+    UNBOOTSTRAP = "leave"
+    RENEW_VPN = "connect"
+    ADOPTED = "earlier"  # started before the daemon was: of which kind it is, only its result says
 
     def __str__(self) -> str:
         return self.value
@@ -30,7 +30,7 @@ class JobKind(Enum):
 
 class JobStatus(Enum):
     DONE = "done"  # the machine is as it should be
-    WAITS = "waits"  # for a maintenance window, or because updates are paused
+    DEFERRED = "waits"  # for a maintenance window, or because updates are paused
     REFUSED = "refused"  # it would be a downgrade or break the skew policy; nothing was touched
     FAILED = "failed"  # nothing was changed, or the machine could not be brought further; it is tried again
     ROLLED_BACK = "rolled-back"  # it was tried, did not work, and the machine is as it was
@@ -79,4 +79,4 @@ def read_result(host: Host, path: str) -> JobResult | None:
 
 
 def write_result(host: Host, path: str, result: JobResult) -> None:
-    host.do(WriteFile(path, (json.dumps(result.as_document(), indent=1) + "\n").encode(), 0o600))
+    host.apply(WriteFile(path, (json.dumps(result.as_document(), indent=1) + "\n").encode(), 0o600))

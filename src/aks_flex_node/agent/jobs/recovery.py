@@ -73,18 +73,18 @@ class CredentialRecovery:
         host, earlier = self.engine.host, None
         if not health.node_missing:
             self._renew_join_credentials()
-            earlier = None if health.uses_tokens else host.look(self._certificate)
+            earlier = None if health.uses_tokens else host.stat(self._certificate)
             if not health.uses_tokens and (health.expired or health.credentials_rejected or not health.lost_reason):
                 # A kubelet puts a new one beside it, and turns a link; whatever else stands there is in its way.
-                host.do(Remove(self._certificate))
+                host.apply(Remove(self._certificate))
         try:
-            host.do(RestartUnit(KUBELET_UNIT))
+            host.apply(RestartUnit(KUBELET_UNIT))
             self.readiness.wait_registered()
             self.readiness.wait_ready(lambda _: None)
         except FlexError:
             if earlier and earlier.target and not health.lost_reason:  # the one that is about to end is still good
-                host.do(MakeLink(self._certificate, earlier.target))
-                host.do(RestartUnit(KUBELET_UNIT))
+                host.apply(MakeLink(self._certificate, earlier.target))
+                host.apply(RestartUnit(KUBELET_UNIT))
             raise
         self.engine.sync_to_disk()
         message = f"The node is back: {health.recovery_reason}."
@@ -100,7 +100,7 @@ class CredentialRecovery:
         auth, folder = kubelet_auth(self.engine.config), self.engine.config.paths.kubernetes.kubelet_dir
         if auth == "bootstrapToken":
             return self._fetch_bootstrap_token()
-        self.engine.host.do(
+        self.engine.host.apply(
             Remove(f"{folder}/{TOKEN_CACHE_FILE}")
         )  # it may be that one which is not accepted any more
         for component in (credentials.COMPONENT, kubelet.COMPONENT):
@@ -126,5 +126,5 @@ class CredentialRecovery:
         document["config"].setdefault("azure", {})["bootstrapToken"] = token
         text = json.dumps(document, indent=1) + "\n"
         self.engine.config = load_text(text, CURRENT_CONFIG, {}, {}).config
-        host.do(WriteFile(CURRENT_CONFIG, text.encode(), 0o600, secret=True))
+        host.apply(WriteFile(CURRENT_CONFIG, text.encode(), 0o600, secret=True))
         self.engine.apply(credentials.COMPONENT)

@@ -46,7 +46,9 @@ class Job:
     start_message: str
     is_wanted: Callable[[SchedulerInput, JobResult | None], bool]  # the second is the last result of this kind
     run: Callable[[Sequence[str], ProgressReporter], JobResult | None]  # None: there is nobody left to tell
-    then: Callable[[JobResult, ProgressReporter], JobResult | None] | None = None  # after success; None: all is well
+    on_success: Callable[[JobResult, ProgressReporter], JobResult | None] | None = (
+        None  # after success; None: all is well
+    )
     while_leaving: bool = False  # also on a node that is being taken apart
 
 
@@ -72,7 +74,7 @@ def run_job(job: Job, words: Sequence[str], progress: ProgressReporter) -> None:
         return
     job_result.write_result(RealHost(), JOB_RESULT, outcome)
     progress.message(str(outcome))
-    if outcome.is_done and job.then and (failure := job.then(outcome, progress)):
+    if outcome.is_done and job.on_success and (failure := job.on_success(outcome, progress)):
         job_result.write_result(RealHost(), JOB_RESULT, failure)
 
 
@@ -96,7 +98,7 @@ def _update_wanted(wants: SchedulerInput, last: JobResult | None) -> bool:
     if last is None or last.version != wants.next_version:
         return True
     may_again = {
-        JobStatus.WAITS: wants.window_open and not wants.paused,
+        JobStatus.DEFERRED: wants.window_open and not wants.paused,
         JobStatus.FAILED: last.again,
         JobStatus.REFUSED: last.again,  # the cluster may have become newer
     }
@@ -134,12 +136,12 @@ def _run_vpn_renewal(_words: Sequence[str], progress: ProgressReporter) -> JobRe
 
     with context.current_engine() as engine:
         VpnConnection(engine, progress.note).run()
-    return JobResult(JobKind.CONNECT, JobStatus.DONE, message="The tunnel has what it needs.")
+    return JobResult(JobKind.RENEW_VPN, JobStatus.DONE, message="The tunnel has what it needs.")
 
 
 JOBS = (
     Job(
-        JobKind.LEAVE,
+        JobKind.UNBOOTSTRAP,
         "the resource is deleted: this machine leaves the cluster",
         _leave_wanted,
         _run_leave,
@@ -159,7 +161,7 @@ JOBS = (
         _run_repair,
     ),
     Job(
-        JobKind.CONNECT,
+        JobKind.RENEW_VPN,
         "the tunnel to the cluster's network is being seen to",
         lambda wants, _: wants.vpn_due,  # paused or not: without it the node would be lost
         _run_vpn_renewal,

@@ -43,7 +43,7 @@ class JobRunner:
         """A work that an earlier life of this process began goes on; wait for it as if it were ours."""
         if not self.host.unit(JOB_UNIT).running:
             return False
-        self.running = JobKind.EARLIER
+        self.running = JobKind.ADOPTED
         threading.Thread(target=self._wait_for_adopted, name="earlier work", daemon=True).start()
         return True
 
@@ -57,8 +57,8 @@ class JobRunner:
                 self.sleep(CHECK_SECONDS)
             result = job_result.read_result(self.host, JOB_RESULT)
         except OSError as error:
-            result = _no_result(JobKind.EARLIER, str(error))
-        self.on_result(result or _no_result(JobKind.EARLIER))
+            result = _no_result(JobKind.ADOPTED, str(error))
+        self.on_result(result or _no_result(JobKind.ADOPTED))
 
     def _run(self, kind: JobKind, words: tuple[str, ...]) -> None:
         """Whatever happens, there is an outcome: nothing else is begun before."""
@@ -70,7 +70,7 @@ class JobRunner:
 
     def _run_unit(self, kind: JobKind, words: tuple[str, ...]) -> JobResult:
         before, begun = self.host.read(JOB_RESULT), self.now()
-        answer = self.host.ask(*job_command(self.program, kind, words), seconds=MAX_JOB_SECONDS)
+        answer = self.host.query(*job_command(self.program, kind, words), seconds=MAX_JOB_SECONDS)
         outcome = job_result.read_result(self.host, JOB_RESULT) if self.host.read(JOB_RESULT) != before else None
         if outcome:
             return outcome

@@ -61,32 +61,32 @@ def read_trial(host: Host, config: NodeConfig) -> AgentTrial | None:
 def begin_trial(host: Host, config: NodeConfig) -> AgentTrial:
     """Turn the link to the version that is wanted, so that the next start is its first."""
     trial = AgentTrial(current_target(host, config), release.release_path(config), 0, config_version(host))
-    host.do(WriteFile(release.trial_file(config), trial.as_text, 0o600))
-    host.do(MakeLink(release.current_link(config), trial.target))
+    host.apply(WriteFile(release.trial_file(config), trial.as_text, 0o600))
+    host.apply(MakeLink(release.current_link(config), trial.target))
     return trial
 
 
 def record_failure(host: Host, config: NodeConfig, why: str) -> None:
     """Remember that the wanted version does not work, so that it is not tried again for the same configuration."""
     lines = (release.release_path(config), config_version(host), " ".join(why.split()))
-    host.do(WriteFile(release.failed_file(config), ("\n".join(lines) + "\n").encode(), 0o600))
+    host.apply(WriteFile(release.failed_file(config), ("\n".join(lines) + "\n").encode(), 0o600))
 
 
 def roll_back(host: Host, config: NodeConfig, trial: AgentTrial, why: str) -> None:
     record_failure(host, config, why)
-    if trial.origin and host.look(f"{trial.origin}/bin/aks-flex-node"):
-        host.do(MakeLink(release.current_link(config), trial.origin))
+    if trial.origin and host.stat(f"{trial.origin}/bin/aks-flex-node"):
+        host.apply(MakeLink(release.current_link(config), trial.origin))
     else:
-        host.do(Remove(release.current_link(config)))
-    host.do(Remove(release.trial_file(config)))
+        host.apply(Remove(release.current_link(config)))
+    host.apply(Remove(release.trial_file(config)))
 
 
 def confirm_trial(host: Host, config: NodeConfig, package: str = RUNNING_PACKAGE) -> None:
     """The agent that runs has shown that it does: if it was on trial, it is no longer."""
     trial = read_trial(host, config)
     if trial and package.startswith(f"{trial.target}/"):
-        host.do(Remove(release.failed_file(config)))
-        host.do(Remove(release.trial_file(config)))
+        host.apply(Remove(release.failed_file(config)))
+        host.apply(Remove(release.trial_file(config)))
 
 
 def failure_reason(host: Host, config: NodeConfig) -> str:
@@ -106,7 +106,7 @@ def is_due(host: Host, config: NodeConfig) -> bool:
 
 
 def current_target(host: Host, config: NodeConfig) -> str:
-    entry = host.look(release.current_link(config))
+    entry = host.stat(release.current_link(config))
     return entry.target if entry else ""
 
 
@@ -172,12 +172,12 @@ class SelfUpdate:
         said = self._run_program(program, "version")
         if not said.ok or said.out.strip() != version:
             self._refuse(f"asked for its version, it says: {said.out.strip() if said.ok else said.last_line}")
-        if host.look(CURRENT_CONFIG):
+        if host.stat(CURRENT_CONFIG):
             judged = self._run_program(program, "config", "validate", "--config", CURRENT_CONFIG)
             if not judged.ok:
                 self._refuse(f"it does not take this machine's configuration: {judged.last_line}")
         identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY_FILE}"
-        if host.look(identity):
+        if host.stat(identity):
             handed = self._run_program(program, "token", "kubernetes", "--identity", identity)
             if (
                 handed.code == CommandUsageError.exit_code
@@ -186,7 +186,7 @@ class SelfUpdate:
 
     def _run_program(self, *argv: str) -> CommandResult:
         try:
-            return self.engine.host.ask(*argv, seconds=ANSWER_SECONDS)
+            return self.engine.host.query(*argv, seconds=ANSWER_SECONDS)
         except OSError as error:  # it is a program of another kind of machine
             return CommandResult(1, err=error.strerror or str(error))
 
@@ -209,7 +209,7 @@ class SelfUpdate:
     def _start(self) -> None:
         done = self.engine.apply(service.COMPONENT)
         if not any(action.started_unit for action in done):
-            self.engine.host.do(RestartUnit(service.UNIT_NAME))
+            self.engine.host.apply(RestartUnit(service.UNIT_NAME))
 
     def _await_trial(self, trial: AgentTrial) -> JobResult:
         """Wait until the agent has ended its trial, or whoever starts it has."""
@@ -233,7 +233,7 @@ class SelfUpdate:
         roll_back(host, config, trial, why)
         message = failure_reason(host, config)
         try:
-            host.do(RestartUnit(service.UNIT_NAME))
+            host.apply(RestartUnit(service.UNIT_NAME))
         except FlexError as error:
             message = f"{message} Nor does that one: {error.message}"
         return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, message)

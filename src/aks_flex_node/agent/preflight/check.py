@@ -106,7 +106,7 @@ class PreflightContext:
     def marked(self, path: str) -> bool:
         """Whether a file says of itself that it is ours, or a link leads to our programs."""
         try:
-            entry = self.host.look(path)
+            entry = self.host.stat(path)
         except OSError:
             return False
         if entry is None or entry.target:
@@ -122,13 +122,13 @@ class PreflightContext:
 
     def names(self, path: str) -> tuple[str, ...]:
         try:
-            return self.host.names(path)
+            return self.host.list_dir(path)
         except OSError:
             return ()
 
     def exists(self, path: str) -> bool:
         try:
-            return self.host.look(path) is not None
+            return self.host.stat(path) is not None
         except OSError:
             return False
 

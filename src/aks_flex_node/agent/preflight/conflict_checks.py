@@ -108,7 +108,7 @@ def _removal(context: PreflightContext, neighbour: ConflictingService) -> str:
     """What to type to be rid of it; nothing where nobody knows how it came here."""
     if not neighbour.packages:
         return f"`{neighbour.remove}` removes it."
-    asked = context.host.ask("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", *neighbour.packages)
+    asked = context.host.query("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", *neighbour.packages)
     installed = [line.split()[0] for line in asked.out.splitlines() if line.endswith(" installed")]
     return f"`{neighbour.remove} {' '.join(installed)}` removes it." if installed else ""
 

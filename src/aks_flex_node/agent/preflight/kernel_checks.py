@@ -93,7 +93,7 @@ def check_modules(context: PreflightContext) -> Iterator[CheckFinding]:
 
 
 def _loadable(context: PreflightContext, name: str) -> bool:
-    return context.host.ask("modprobe", "-n", "-q", "--", name).ok
+    return context.host.query("modprobe", "-n", "-q", "--", name).ok
 
 
 def check_capabilities(context: PreflightContext) -> Iterator[CheckFinding]:

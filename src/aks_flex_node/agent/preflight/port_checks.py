@@ -135,7 +135,7 @@ def find_owner(context: PreflightContext, inode: str) -> PortOwner | None:
 
 def link_target(context: PreflightContext, path: str) -> str:
     try:
-        entry = context.host.look(path)
+        entry = context.host.stat(path)
     except OSError:
         return ""
     return entry.target if entry else ""

@@ -116,8 +116,8 @@ class Engine:
     def _make_parent(self, program: ProgramTree) -> None:
         """A program is made ready beside its place, so there must be one."""
         folder = program.path.rpartition("/")[0]
-        if self.host.look(folder) is None:
-            self.host.do(MakeDirectory(folder))
+        if self.host.stat(folder) is None:
+            self.host.apply(MakeDirectory(folder))
 
     def apply(self, component: Component) -> tuple[Action, ...]:
         """Make true what the component wants. Nothing is done, and nothing restarted, when it is."""
@@ -152,7 +152,7 @@ class Engine:
             program = next(one for one in plan.spec.programs if one.path == action.path)
             self.stager.finish(program, clock.left)
         self.events.emit("action", str(action), "debug", component=plan.component)
-        self.host.do(action)
+        self.host.apply(action)
 
     def sync_to_disk(self) -> None:
         """Let all that was written reach the disk, and remember that it did."""
@@ -171,7 +171,7 @@ class Engine:
         for action in actions:
             self.events.emit("action", str(action), "debug", component=name)
             try:
-                self.host.do(action)
+                self.host.apply(action)
             except FlexError as error:
                 failed = True
                 report(error.message)

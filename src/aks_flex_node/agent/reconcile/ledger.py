@@ -170,7 +170,7 @@ class Ledger:
                 owned.services[name] = {"started_with": ""}
 
     def _original(self, path: str, originals: str) -> LedgerRecord:
-        entry = self._host.look(path)
+        entry = self._host.stat(path)
         if entry is None or self._ours(path, entry):
             return {"original": None}
         return {"original": self._kept(path, entry, originals)}
@@ -188,13 +188,13 @@ class Ledger:
     def _kept(self, path: str, entry: FileEntry, originals: str) -> LedgerRecord:
         kept: LedgerRecord = {"kind": entry.kind.value, "mode": entry.mode}
         if entry.kind in {EntryKind.DIRECTORY, EntryKind.LINK}:  # a link may lead to a directory with things in it
-            kept["names"] = list(self._host.names(path))
+            kept["names"] = list(self._host.list_dir(path))
         if entry.kind is EntryKind.LINK:
             kept["target"] = entry.target
         elif entry.kind is EntryKind.FILE:
             kept["copy"] = f"{originals}/{self._host.digest(path)}"
-            self._host.do(MakeDirectory(originals, 0o700))
-            self._host.do(WriteFile(kept["copy"], self._host.read(path) or b"", 0o600))
+            self._host.apply(MakeDirectory(originals, 0o700))
+            self._host.apply(WriteFile(kept["copy"], self._host.read(path) or b"", 0o600))
         return kept
 
     def record_found(self, names: dict[str, list[str]]) -> None:
@@ -242,22 +242,22 @@ class Ledger:
     def save(self) -> None:
         for place in self.places:
             folder, _, name = place.rpartition("/")
-            if self._host.look(folder) is not None:
-                self._host.do(WriteFile(place, self._text(), 0o600))
+            if self._host.stat(folder) is not None:
+                self._host.apply(WriteFile(place, self._text(), 0o600))
                 continue
             # The directory comes to be with the ledger in it: one that is found without was there before us.
             self._make_parent(folder)
-            self._host.do(MakeDirectory(staging_dir(folder)))
-            self._host.do(WriteFile(f"{staging_dir(folder)}/{name}", self._text(), 0o600))
-            self._host.do(PlaceTree(staging_dir(folder), folder))
+            self._host.apply(MakeDirectory(staging_dir(folder)))
+            self._host.apply(WriteFile(f"{staging_dir(folder)}/{name}", self._text(), 0o600))
+            self._host.apply(PlaceTree(staging_dir(folder), folder))
         self._uneven = False
 
     def _make_parent(self, place: str) -> None:
         parts = place.split("/")
         for count in range(2, len(parts)):
             folder = "/".join(parts[:count])
-            if self._host.look(folder) is None:
-                self._host.do(MakeDirectory(folder, 0o755))
+            if self._host.stat(folder) is None:
+                self._host.apply(MakeDirectory(folder, 0o755))
 
     def _text(self) -> bytes:
         """One line for each component: it is made often, and indenting it would take most of the time."""

@@ -67,7 +67,7 @@ def read(host: Host, path: str) -> NodeState:
 
 def write(host: Host, path: str, state: NodeState) -> None:
     folder = path.rpartition("/")[0]
-    if host.look(folder) is None:
-        host.do(MakeDirectory(folder))
+    if host.stat(folder) is None:
+        host.apply(MakeDirectory(folder))
     document = {**asdict(state), "phase": state.phase.value}
-    host.do(WriteFile(path, (json.dumps(document, indent=1) + "\n").encode(), 0o600))
+    host.apply(WriteFile(path, (json.dumps(document, indent=1) + "\n").encode(), 0o600))

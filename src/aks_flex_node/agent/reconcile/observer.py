@@ -59,7 +59,7 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
     units = {name: host.unit(name) for name in sorted(services)}
     return Facts(
         live=host.live,
-        entries={path: host.look(path) for path in sorted(paths)},
+        entries={path: host.stat(path) for path in sorted(paths)},
         contents={one.path: host.read(one.path) for one in spec.resources if isinstance(one, File | FileLine)},
         damage={one.path: find_damage(host, one, owned) for one in spec.resources if isinstance(one, ProgramTree)},
         sysctls={key: _sysctl(host, key) for key in sorted(keys)},
@@ -69,7 +69,7 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
         replaced=frozenset(name for name, unit in units.items() if _replaced(host, unit)),
         owned=owned,
         originals=_originals(host, owned),
-        children={path: host.names(path) for path, record in owned.paths.items() if record.get("ours")},
+        children={path: host.list_dir(path) for path, record in owned.paths.items() if record.get("ours")},
         unfinished=frozenset(_unfinished(host, spec, owned)),
     )
 
@@ -77,8 +77,8 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
 def _unfinished(host: Host, spec: Spec, owned: OwnedResources) -> Iterator[str]:
     """Where a file was being written, or where a tree that another has replaced is still there."""
     programs = {one.path for one in spec.programs}
-    yield from (place for place in programs if host.look(str(backup_path(Path(place)))))
-    yield from (path for path in owned.paths if path not in programs and host.look(str(temporary_path(Path(path)))))
+    yield from (place for place in programs if host.stat(str(backup_path(Path(place)))))
+    yield from (path for path in owned.paths if path not in programs and host.stat(str(temporary_path(Path(path)))))
 
 
 def find_damage(host: Host, program: ProgramTree, owned: OwnedResources) -> str:
@@ -122,7 +122,7 @@ def _unsafe_dirs(host: Host, place: str, files: Iterable[str]) -> Iterator[str]:
     """The directories that lead to a tree's files and are not root's alone to write to, the tree itself first."""
     inside = {folder for name in files for folder in parent_dirs(f"{place}/{name}") if folder.startswith(f"{place}/")}
     for folder in (place, *sorted(inside)):
-        if wrong := _permission_problem(host.look(folder)):
+        if wrong := _permission_problem(host.stat(folder)):
             yield f"{folder.removeprefix(f'{place}/')} {wrong}"
 
 
@@ -136,7 +136,7 @@ def _permission_problem(entry: FileEntry | None) -> str:
 
 
 def _file_damage(host: Host, path: str, expected: dict[str, object], seen: int | None) -> str:
-    entry = host.look(path)
+    entry = host.stat(path)
     if entry is None:
         return "is missing"
     if expected.get("link"):
@@ -158,7 +158,7 @@ def file_change_times(host: Host, place: str) -> dict[str, int]:
         names = list(json.loads(text or b"{}").get("files", {}))
     except (ValueError, TypeError, AttributeError):
         return {}
-    entries = {name: host.look(f"{place}/{name}") for name in names}
+    entries = {name: host.stat(f"{place}/{name}") for name in names}
     return {name: entry.changed for name, entry in entries.items() if entry}
 
 
@@ -177,7 +177,7 @@ def loaded_modules(host: Host) -> frozenset[str]:
 def _built_in(host: Host, name: str) -> bool:
     if name == "overlay":
         return b"\toverlay\n" in (host.read("/proc/filesystems") or b"")
-    return host.look("/proc/sys/net/bridge/bridge-nf-call-iptables") is not None
+    return host.stat("/proc/sys/net/bridge/bridge-nf-call-iptables") is not None
 
 
 def swaps(host: Host) -> tuple[str, ...]:
@@ -186,10 +186,10 @@ def swaps(host: Host) -> tuple[str, ...]:
 
 
 def _replaced(host: Host, unit: UnitState) -> bool:
-    entry = host.look(f"/proc/{unit.pid}/exe") if unit.pid else None
+    entry = host.stat(f"/proc/{unit.pid}/exe") if unit.pid else None
     return entry is not None and entry.target.endswith(" (deleted)")
 
 
 def _originals(host: Host, owned: OwnedResources) -> dict[str, bytes]:
     copies = {path: (record.get("original") or {}).get("copy") for path, record in owned.paths.items()}
-    return {path: host.read(copy) or b"" for path, copy in copies.items() if copy and host.look(copy)}
+    return {path: host.read(copy) or b"" for path, copy in copies.items() if copy and host.stat(copy)}

@@ -100,11 +100,11 @@ class VpnConnection:
 
     def _prepare(self) -> None:
         """OpenVPN, and a place for its configuration; its unit waits until there is one."""
-        if self.host.look(PROGRAM) is None:
+        if self.host.stat(PROGRAM) is None:
             self.note("installing OpenVPN")
             with contextlib.suppress(MachineError):
-                self.host.do(Run(INSTALL_COMMAND, "install OpenVPN", seconds=300.0))
-        if self.host.look(PROGRAM) is None:
+                self.host.apply(Run(INSTALL_COMMAND, "install OpenVPN", seconds=300.0))
+        if self.host.stat(PROGRAM) is None:
             raise MachineError(
                 "vpn-program-missing",
                 f"This machine has no OpenVPN ({PROGRAM}), and it could not be installed.",
@@ -138,7 +138,7 @@ class VpnConnection:
         pool = virtual_network.parse_range("azure.vpn.p2sGatewayCIDR", self.config.azure.vpn.p2s_gateway_cidr)
         ours = frozenset({vpn.LINK, "flex0", "cni0"})  # the tunnel itself, and pods of this node
         here = virtual_network.host_ranges(
-            self.host.ask("ip", "-j", "addr").out, self.host.ask("ip", "-j", "route").out, ours
+            self.host.query("ip", "-j", "addr").out, self.host.query("ip", "-j", "route").out, ours
         )
         kept = tuple(
             each
@@ -174,14 +174,16 @@ class VpnConnection:
     def _certificate(self) -> ClientCertificate:
         """Ours if it lasts a while, else one that was made and not yet used, else a new one."""
         active = self.book.current.active
-        stems = (each.removesuffix(".pem") for each in self.host.names(vpn_dir(self.config)) if each.endswith(".pem"))
+        stems = (
+            each.removesuffix(".pem") for each in self.host.list_dir(vpn_dir(self.config)) if each.endswith(".pem")
+        )
         others = sorted(each for each in stems if each != active)
         for name in [*([] if self.renew or self.is_renewal_due() else [active]), *others]:
             pem = self.host.read(certificate_file(self.config, name)) if name else None
             if pem and root_data(pem) and local_state.is_certificate_fresh(pem, self.config, self.world.now()):
                 return ClientCertificate(name, root_data(pem), pem)
         pair = self.world.make_certificate(self.engine.machine.node_name(self.config))
-        self.host.do(WriteFile(certificate_file(self.config, pair.name), pair.pem, 0o600, secret=True))
+        self.host.apply(WriteFile(certificate_file(self.config, pair.name), pair.pem, 0o600, secret=True))
         return pair
 
     def _profile(self, sender: OperationSender, gateway: VpnGateway) -> ClientProfile:
@@ -212,7 +214,7 @@ class VpnConnection:
     def _up_script(self, servers: tuple[str, ...], domains: tuple[str, ...]) -> str:
         """Only systemd-resolved can ask different servers for different names."""
         path = f"{vpn_dir(self.config)}/up"
-        if not servers or self.host.look(RESOLVED) is None:
+        if not servers or self.host.stat(RESOLVED) is None:
             return ""
         self._write(path, openvpn.up_script(servers, domains), 0o700)
         return path
@@ -220,12 +222,12 @@ class VpnConnection:
     def _remove_up_script(self, text: bytes) -> None:
         """One that is not used any more; not before the tunnel is up, because the one before may need it again."""
         path = f"{vpn_dir(self.config)}/up"
-        if self.host.look(path) is not None and path.encode() not in text:
-            self.host.do(Remove(path))
+        if self.host.stat(path) is not None and path.encode() not in text:
+            self.host.apply(Remove(path))
 
     def _write(self, path: str, content: bytes, mode: int) -> None:
         if self.host.read(path) != content:
-            self.host.do(WriteFile(path, content, mode, secret=True))
+            self.host.apply(WriteFile(path, content, mode, secret=True))
 
     def _connect(self, pair: ClientCertificate, text: bytes) -> None:
         """Bring the tunnel up with this configuration; where it does not come, the one before is put back."""
@@ -245,13 +247,13 @@ class VpnConnection:
         self._write(client_file(self.config), text, 0o600)
         self.engine.apply(COMPONENT)
         if ran and self.book.current.started != mark:
-            self.host.do(RestartUnit(NAME))
+            self.host.apply(RestartUnit(NAME))
         self.book.update(started=mark)
 
     def _remove_old_certificates(self, pair: ClientCertificate) -> None:
-        for each in self.host.names(vpn_dir(self.config)):
+        for each in self.host.list_dir(vpn_dir(self.config)):
             if each.endswith(".pem") and each != f"{pair.name}.pem":
-                self.host.do(Remove(f"{vpn_dir(self.config)}/{each}"))
+                self.host.apply(Remove(f"{vpn_dir(self.config)}/{each}"))
 
     def _update_machine_address(self) -> None:
         """From now on, this machine may reach the API server from another address of its own."""

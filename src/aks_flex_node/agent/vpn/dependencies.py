@@ -140,7 +140,7 @@ class ApiServerReachability:
     def update_hosts(self, sender: OperationSender, servers: Sequence[str]) -> None:
         """Let the API server's name mean its private address, where nothing else on this machine does that."""
         name, _ = virtual_network.api_server_address(self.config, self.network.cluster)
-        if is_address(name) or self.host.look(f"{vpn_dir(self.config)}/up"):
+        if is_address(name) or self.host.stat(f"{vpn_dir(self.config)}/up"):
             return self._write(
                 without_managed_lines
             )  # a line of an earlier run would be believed before anybody is asked
@@ -155,10 +155,10 @@ class ApiServerReachability:
         return self._write(without_managed_lines)
 
     def _write(self, edit: Callable[[bytes], bytes]) -> None:
-        hosts, entry = self.host.read(HOSTS) or b"", self.host.look(HOSTS)
+        hosts, entry = self.host.read(HOSTS) or b"", self.host.stat(HOSTS)
         content = edit(hosts)
         if content != hosts:
-            self.host.do(EditFile(HOSTS, content, entry.mode if entry else 0o644))
+            self.host.apply(EditFile(HOSTS, content, entry.mode if entry else 0o644))
 
     def _resolve(self, name: str, servers: Sequence[str]) -> str:
         """By the name servers behind the tunnel, which may take a moment to be reached."""

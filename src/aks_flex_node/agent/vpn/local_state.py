@@ -80,15 +80,15 @@ class VpnRecordStore:
             return
         self.current = changed
         path = record_file(self._config)
-        if self._host.look(path.rpartition("/")[0]) is None:
-            self._host.do(MakeDirectory(path.rpartition("/")[0], 0o700))
-        self._host.do(WriteFile(path, (json.dumps(asdict(changed), indent=1) + "\n").encode(), 0o600))
+        if self._host.stat(path.rpartition("/")[0]) is None:
+            self._host.apply(MakeDirectory(path.rpartition("/")[0], 0o700))
+        self._host.apply(WriteFile(path, (json.dumps(asdict(changed), indent=1) + "\n").encode(), 0o600))
 
     def remove(self) -> None:
         """Nothing in Azure is ours any more, or somebody was told what is."""
         self.current = VpnRecord()
-        if self._host.look(record_file(self._config)) is not None:
-            self._host.do(Remove(record_file(self._config)))
+        if self._host.stat(record_file(self._config)) is not None:
+            self._host.apply(Remove(record_file(self._config)))
 
     def add_created(self, resource: str) -> None:
         """To be called before something is made, when it is not there yet."""
@@ -108,14 +108,14 @@ def status(
     if not host.live:
         return {"status": "unknown"}
     record, unit = read_record(host, config), host.unit(NAME)
-    if host.look(client_file(config)) is None:
+    if host.stat(client_file(config)) is None:
         return {"status": "NotConfigured", "gateway": record.gateway or None}
     tunnel = look() if unit.running else None
     return {
         "status": _status(running=unit.running, tunnel=tunnel),
         "service": unit.active,
         "restarts": unit.restarts,
-        "interface": LINK if host.ask("ip", "link", "show", "dev", LINK).ok else None,
+        "interface": LINK if host.query("ip", "link", "show", "dev", LINK).ok else None,
         "address": (tunnel.address if tunnel else "") or None,
         "since": _rfc3339(tunnel.since) if tunnel else None,
         "gateway": record.gateway or None,
@@ -171,7 +171,7 @@ def with_stable_address(host: Host, config: NodeConfig, machine: Machine) -> Mac
     would go elsewhere and from another address, and it is still the node that it was."""
     if not config.azure.vpn.enabled or config.node.ip:
         return machine
-    there = host.ask("ip", "link", "show", "dev", LINK).ok
+    there = host.query("ip", "link", "show", "dev", LINK).ok
     found = address_towards(host, config.node.kubelet.server_url) if there else recorded_address(host, config)
     return replace(machine, address=found or machine.address)
 

@@ -84,7 +84,7 @@ def agent_on(room: Path, bundle: str, node: str, program: str = PROGRAM) -> Agen
     """An agent whose node has joined with this bundle."""
     host = RootedHost(room)
     (room / STATE_DIR.lstrip("/")).mkdir(parents=True, exist_ok=True)
-    host.do(WriteFile(CURRENT_CONFIG, bundle.encode(), 0o600, secret=True))
+    host.apply(WriteFile(CURRENT_CONFIG, bundle.encode(), 0o600, secret=True))
     config = load_text(bundle, "test", {}, {}).config
     text: Callable[[str], str] = lambda path: (host.read(path) or b"").decode()  # noqa: E731
     tokens = ProviderTokens(program, lambda: text(CURRENT_CONFIG), lambda: text(NEXT_CONFIG))

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 class Machine(FakeHost):
     """Where an update takes effect at once: what waited is current."""
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         if argv[0] == "systemd-run" and argv[argv.index("work") + 1] == "update":
             taken = self.read(NEXT_CONFIG) or b""
             put(self, CURRENT_CONFIG, taken)
-            self.do(Remove(NEXT_CONFIG))
+            self.apply(Remove(NEXT_CONFIG))
             self.outcomes = [JobResult(JobKind.UPDATE, JobStatus.DONE, version=json.loads(taken)["configVersion"])]
-        return super().ask(*argv, seconds=seconds)
+        return super().query(*argv, seconds=seconds)
 
 
 def node_of(host: FakeHost, name: str) -> StillNode:

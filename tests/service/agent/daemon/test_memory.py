@@ -11,13 +11,11 @@ import pytest
 # All that `aks-flex-node follow` imports until its controller runs.
 PROGRAM = """
 import json, sys
-from aks_flex_node.agent import context
 from aks_flex_node.agent.cli import internal_commands
-from aks_flex_node.agent.daemon import managed_node
-from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
-from aks_flex_node.agent.reconcile import lock
+from aks_flex_node.agent.daemon import controller
+from aks_flex_node.agent.managed_node import open_managed_node
 
-Controller(managed_node.open_managed_node, SystemdNotifier())
+controller.SystemdNotifier()
 print(json.dumps(sorted(sys.modules)))
 """
 HEAVY = (

@@ -216,7 +216,7 @@ def test_a_node_without_a_certificate_gets_itself_a_token(agent: Agent, name: st
     before = agent.kept(CURRENT_CONFIG)
     assert before
     for folder in (*SYSTEM_FOLDERS, "/var/lib/kubelet", "/etc/kubernetes"):
-        agent.host.do(MakeDirectory(folder))
+        agent.host.apply(MakeDirectory(folder))
     config = agent.provider.config
     engine = Engine(agent.host, config, MACHINE, Ledger(agent.host, ledger_paths(config)), EventLog())
     lost = lambda: NodeHealth(has_certificate=False)  # noqa: E731

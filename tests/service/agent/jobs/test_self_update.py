@@ -35,7 +35,7 @@ def program(bench: Bench, version: str) -> str:
 def files(bench: Bench) -> list[str]:
     """What of a trial is there."""
     paths = [release.trial_file(bench.config), release.failed_file(bench.config)]
-    return [path.rpartition("/")[2] for path in paths if bench.look(path)]
+    return [path.rpartition("/")[2] for path in paths if bench.stat(path)]
 
 
 def test_a_version_that_works_takes_over(bench: Bench) -> None:
@@ -106,7 +106,7 @@ def test_a_version_that_is_not_what_it_should_be_is_never_started(bench: Bench, 
 
     assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "agent-refused")
     assert why in outcome.message
-    assert (bench.running, bench.look(release.current_link(bench.config))) == (bench.home, None)
+    assert (bench.running, bench.stat(release.current_link(bench.config))) == (bench.home, None)
     assert not is_due(bench, bench.config)
 
 
@@ -117,8 +117,8 @@ def test_a_version_that_has_no_token_for_the_kubelet_is_never_started(
     answers = f"config) exit 0;;\ntoken) {answer};;".encode()
     bench.versions["0.2.0"] = script("0.2.0", GOOD).replace(b"config) exit 0;;", answers)
     bench.settings("0.2.0")
-    bench.notes.do(MakeDirectory("/var/lib/kubelet"))
-    bench.notes.do(WriteFile("/var/lib/kubelet/identity.json", b"{}", 0o600))
+    bench.notes.apply(MakeDirectory("/var/lib/kubelet"))
+    bench.notes.apply(WriteFile("/var/lib/kubelet/identity.json", b"{}", 0o600))
 
     outcome = bench.renew()
 
@@ -190,8 +190,8 @@ def test_nothing_is_left_when_it_goes(bench: Bench, version: str) -> None:
     if version:
         for component in reversed(AGENT_COMPONENTS):
             engine.remove(component, pytest.fail)
-    assert bench.names(f"{bench.root}/opt/flex") == ("ledger.json",)
-    assert bench.names(f"{bench.root}/data/flex") == ("ledger.json",)
+    assert bench.list_dir(f"{bench.root}/opt/flex") == ("ledger.json",)
+    assert bench.list_dir(f"{bench.root}/data/flex") == ("ledger.json",)
     assert version or bench.running == bench.home
 
 

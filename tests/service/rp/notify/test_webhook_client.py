@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.notify.node_events import Webhook
-from aks_flex_rp.notify.webhook_client import SendResult, SendVerdict, WebhookClient
+from aks_flex_rp.notify.webhook_client import SendResult, SendStatus, WebhookClient
 from tests.service.ports import free_port
 from tests.service.rp.notify.receivers import SECRET, SOON, receiving, write_secrets
 
@@ -27,7 +27,7 @@ def send(url: str, secret_file: Path, ca_file: Path | None = None, seconds: floa
 
 def test_a_message_arrives_signed_as_it_was_written(receiver: Receiver, secret_file: Path) -> None:
     before = int(time.time())
-    assert send(receiver.url, secret_file) == SendResult(SendVerdict.SENT)
+    assert send(receiver.url, secret_file) == SendResult(SendStatus.SENT)
     (got,) = receiver.received
     assert got.body.decode() == BODY
     assert got.headers["content-type"] == "application/cloudevents+json; charset=utf-8"
@@ -44,7 +44,7 @@ def test_while_a_secret_is_changed_both_are_good_and_the_file_counts_at_once(
     post = WebhookClient(Webhook("key", receiver.url, secret_file))
     for secrets in ((SECRET,), (new, SECRET), (new,)):
         write_secrets(secret_file, *secrets)
-        assert post.send("id", BODY).verdict == "sent"
+        assert post.send("id", BODY).status == "sent"
         assert [receiver.received[-1].is_signed_with(each) for each in (new, SECRET)] == [
             new in secrets,
             SECRET in secrets,
@@ -54,22 +54,20 @@ def test_while_a_secret_is_changed_both_are_good_and_the_file_counts_at_once(
 def test_a_secret_that_cannot_be_read_sends_nothing_and_says_why(receiver: Receiver, secret_file: Path) -> None:
     secret_file.chmod(0o644)
     outcome = send(receiver.url, secret_file)
-    assert outcome.verdict == "failed"
+    assert outcome.status == "failed"
     assert "holds a secret" in outcome.why
     assert receiver.received == []
 
 
 def test_no_redirect_is_followed(receiver: Receiver, secret_file: Path) -> None:
     receiver.answer = lambda _: (307, {"Location": receiver.url})
-    assert send(receiver.url, secret_file) == SendResult(SendVerdict.REFUSED, "It answered 307.")
+    assert send(receiver.url, secret_file) == SendResult(SendStatus.REFUSED, "It answered 307.")
     assert len(receiver.received) == 1
 
 
 def test_who_does_not_answer_is_not_waited_for(receiver: Receiver, secret_file: Path) -> None:
     receiver.hold.clear()
-    assert send(receiver.url, secret_file, seconds=1.0) == SendResult(
-        SendVerdict.FAILED, "It did not answer in time."
-    )
+    assert send(receiver.url, secret_file, seconds=1.0) == SendResult(SendStatus.FAILED, "It did not answer in time.")
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -77,11 +75,11 @@ def test_a_certificate_is_verified(authority: CertificateAuthority, secret_file:
     pair = authority.issue("receiver", "receiver", names=("localhost",))
     with receiving(pair) as receiver:
         outcome = send(receiver.url, secret_file, authority.certificate if trusted else None)
-    assert outcome.verdict == ("sent" if trusted else "failed")
+    assert outcome.status == ("sent" if trusted else "failed")
     assert len(receiver.received) == int(trusted)
     assert trusted or "certificate" in outcome.why
 
 
 def test_a_failure_says_nothing_of_what_is_in_the_address(secret_file: Path) -> None:
     outcome = send(f"http://127.0.0.1:{free_port()}/services/hidden?token=hidden", secret_file)
-    assert outcome == SendResult(SendVerdict.FAILED, "It cannot be reached, or ended the connection.")
+    assert outcome == SendResult(SendStatus.FAILED, "It cannot be reached, or ended the connection.")

@@ -51,10 +51,10 @@ class Watched(SimulatedHost):
         self.system = place.system
         self._place = place
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         if isinstance(action, Run):
             self._place.before_run()
-        super().do(action)
+        super().apply(action)
 
 
 @pytest.fixture

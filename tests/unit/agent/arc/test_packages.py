@@ -73,7 +73,7 @@ def test_apt_reads_one_source_by_one_key_and_tells_nobody_the_proxys_password(pl
     assert 'Dir::Etc::sourceparts "/var/lib/aks-flex-node-packages/empty";' in seen["apt.conf"]
     assert "hidden" in seen["apt.conf"]
     assert not any("hidden" in word for argv in place.system.run for word in argv)
-    assert place.host.look("/var/lib/aks-flex-node-packages") is None
+    assert place.host.stat("/var/lib/aks-flex-node-packages") is None
 
 
 def test_nothing_is_run_when_the_key_is_another(place: Place) -> None:
@@ -101,4 +101,4 @@ def test_what_apt_says_is_told(place: Place) -> None:
     with pytest.raises(ArtifactError, match="is not signed") as caught:
         AzcmagentPackage(place.host, config(), lambda _: KEY).install()
     assert caught.value.name == "arc-package-failed"
-    assert place.host.look("/var/lib/aks-flex-node-packages") is None
+    assert place.host.stat("/var/lib/aks-flex-node-packages") is None

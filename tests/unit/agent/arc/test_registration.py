@@ -77,7 +77,7 @@ def test_no_word_of_a_command_is_a_secret_and_the_file_that_holds_one_is_gone(pl
     assert not any("operators-token" in word for argv in place.system.run for word in argv)
     [written] = [one for one in place.host.done if isinstance(one, WriteFile) and one.path == SETTINGS_FILE]
     assert (written.mode, written.secret) == (0o600, True)
-    assert place.host.look(SETTINGS_FILE) is None
+    assert place.host.stat(SETTINGS_FILE) is None
 
 
 def test_the_file_with_the_token_goes_when_connecting_fails_too(place: Place) -> None:
@@ -86,14 +86,14 @@ def test_the_file_with_the_token_goes_when_connecting_fails_too(place: Place) ->
     place.system._install()
     place.system.refused = "AZCM0042: failed to create the machine"
     assert failure(place).name == "azcmagent-failed"
-    assert place.host.look(SETTINGS_FILE) is None
+    assert place.host.stat(SETTINGS_FILE) is None
 
 
 def test_a_file_with_a_token_that_a_killed_run_left_is_removed(place: Place) -> None:
     place.registration(config()).run()
-    place.host.do(WriteFile(SETTINGS_FILE, b"{}", 0o600))
+    place.host.apply(WriteFile(SETTINGS_FILE, b"{}", 0o600))
     place.registration(config()).run()
-    assert place.host.look(SETTINGS_FILE) is None
+    assert place.host.stat(SETTINGS_FILE) is None
 
 
 def test_a_machine_that_is_connected_already_is_left_connected(place: Place) -> None:
@@ -262,7 +262,7 @@ def test_without_a_network_the_machine_is_taken_back_and_azures_part_is_told(pla
         f"az resource delete --ids {MACHINE}",
     ]
     assert machine_agent.find_azcmagent(place.host) is None
-    assert place.host.look("/var/opt/azcmagent") is None
+    assert place.host.stat("/var/opt/azcmagent") is None
 
 
 def test_what_was_there_before_us_stays_there(place: Place) -> None:

@@ -43,10 +43,10 @@ class Azure:
 def test_the_address_and_the_ca_are_taken_and_the_credential_is_dropped() -> None:
     host, config = empty_host(), config_of(NAMED, without=LEFT_OUT)
     assert cluster_discovery.needs_discovery(config)
-    host.do(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
+    host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
     cluster_discovery.store_facts(host, cluster_discovery.discover(config, Azure()))
     assert b"canary" not in (host.read(CLUSTER_FACTS) or b"")
-    entry = host.look(CLUSTER_FACTS)
+    entry = host.stat(CLUSTER_FACTS)
     assert entry
     assert entry.mode == 0o600
     complete = cluster_discovery.with_facts(config, cluster_discovery.stored_facts(host))
@@ -78,8 +78,8 @@ def test_nobody_is_asked_about_a_cluster_that_is_not_named_or_whose_all_is_known
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"cluster": 1}', b"\xff"])
 def test_what_is_kept_and_cannot_be_read_is_not_used(text: bytes) -> None:
     host = empty_host()
-    host.do(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
-    host.do(WriteFile(CLUSTER_FACTS, text, 0o600))
+    host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
+    host.apply(WriteFile(CLUSTER_FACTS, text, 0o600))
     assert cluster_discovery.stored_facts(host) is None
 
 

@@ -63,7 +63,7 @@ class Proven:
         pass
 
     def wait_registered(self) -> ClusterNode:
-        self.host.do(WriteFile(self.kubeconfig, b"certificate", 0o600))
+        self.host.apply(WriteFile(self.kubeconfig, b"certificate", 0o600))
         return replace(NODE, pod_cidr="", ready=False)
 
     def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
@@ -82,10 +82,10 @@ class Held(RecordedHost):
 
     held = False
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         if self.held and action == Remove("/usr/local/sbin/runc"):
             raise MachineError("action-failed", "runc is busy.")
-        super().do(action)
+        super().apply(action)
 
 
 class Watching(ProgressReporter):
@@ -119,9 +119,9 @@ def snapshot(host: RecordedHost) -> dict[str, tuple[FileEntry, bytes | None]]:
     found: dict[str, tuple[FileEntry, bytes | None]] = {}
 
     def walk(folder: str) -> None:
-        for name in host.names(folder):
+        for name in host.list_dir(folder):
             path = f"{folder.rstrip('/')}/{name}"
-            entry = host.look(path)
+            entry = host.stat(path)
             if entry and not path.startswith("/proc"):
                 found[path] = (replace(entry, changed=0), host.read(path))
                 if entry.kind.value == "directory":
@@ -139,7 +139,7 @@ def unit_actions(host: RecordedHost) -> list[str]:
                          ids=["plain", "custom places", "other settings"])  # fmt: skip
 def test_after_a_join_nothing_differs_and_after_a_reset_all_is_as_before(values: dict[str, object]) -> None:
     host, config = empty_host(), config_of(values)
-    host.do(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
+    host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
     before = snapshot(host)
     engine = join(host, config)
     assert unit_actions(host)[:2] == ["start containerd.service", "start kubelet.service"]
@@ -151,17 +151,17 @@ def test_after_a_join_nothing_differs_and_after_a_reset_all_is_as_before(values:
 def test_what_was_there_before_us_comes_back() -> None:
     host = empty_host()
     for folder in ("/etc/containerd", "/var/lib/cni", "/data", "/data/images"):
-        host.do(MakeDirectory(folder, 0o711))
-    host.do(WriteFile("/etc/containerd/config.toml", b"theirs", 0o640))
-    host.do(WriteFile("/var/lib/cni/theirs", b""))
-    host.do(WriteFile("/usr/local/bin/kubectl", b"theirs", 0o755))
-    host.do(MakeLink("/usr/local/bin/ctr", "/usr/bin/ctr"))
-    host.do(MakeLink("/var/lib/containerd", "/data/images"))
-    host.do(WriteFile("/data/images/theirs", b""))
+        host.apply(MakeDirectory(folder, 0o711))
+    host.apply(WriteFile("/etc/containerd/config.toml", b"theirs", 0o640))
+    host.apply(WriteFile("/var/lib/cni/theirs", b""))
+    host.apply(WriteFile("/usr/local/bin/kubectl", b"theirs", 0o755))
+    host.apply(MakeLink("/usr/local/bin/ctr", "/usr/bin/ctr"))
+    host.apply(MakeLink("/var/lib/containerd", "/data/images"))
+    host.apply(WriteFile("/data/images/theirs", b""))
     before = snapshot(host)
     join(host)
-    host.do(WriteFile("/var/lib/cni/ours", b""))
-    host.do(WriteFile("/var/lib/containerd/ours", b""))
+    host.apply(WriteFile("/var/lib/cni/ours", b""))
+    host.apply(WriteFile("/var/lib/containerd/ours", b""))
     assert leave(host) == []
     assert snapshot(host) == before
 
@@ -210,7 +210,7 @@ def test_a_detector_that_is_switched_off_goes() -> None:
     host = empty_host()
     join(host)
     join(host, config_of({"npd.enabled": False}))
-    assert host.look("/etc/systemd/system/node-problem-detector.service") is None
+    assert host.stat("/etc/systemd/system/node-problem-detector.service") is None
     unit = host.unit("node-problem-detector.service")
     assert (unit.active, unit.enabled) == ("inactive", False)
 
@@ -242,12 +242,12 @@ def test_a_reset_works_when_the_ledger_is_lost() -> None:
     before = snapshot(host)
     join(host)
     for place in (f"{DATA}/ledger.json", "/opt/aks-flex-node/ledger.json"):
-        host.do(WriteFile(place, b"{"))
+        host.apply(WriteFile(place, b"{"))
     engine = engine_on(host, machine=replace(MACHINE, pod_cidr="10.244.3.0/24"))
     assert Unbootstrap(engine, None, ProgressReporter()).run() == []
     left = {path: entry for path, entry in snapshot(host).items() if path not in before}
     assert left == {}
-    assert host.look("/var/lib/kubelet/kubeconfig") is None, "credentials must not stay"
+    assert host.stat("/var/lib/kubelet/kubeconfig") is None, "credentials must not stay"
 
 
 def test_a_reset_twice_is_the_same_as_once() -> None:
@@ -286,7 +286,7 @@ def test_a_node_is_waited_for_only_where_there_can_be_one(only: tuple[str, ...],
 def test_a_reset_of_a_machine_that_never_was_a_node_leaves_the_containers_of_others_alone() -> None:
     host = empty_host()
     for folder in ("/sys/fs/cgroup/system.slice/containerd.service", "/sys/fs/cgroup/kubepods", "/etc/containerd"):
-        host.do(MakeDirectory(folder))
+        host.apply(MakeDirectory(folder))
     before = snapshot(host)
     host.done.clear()
     assert leave(host) == []
@@ -297,7 +297,7 @@ def test_a_reset_of_a_machine_that_never_was_a_node_leaves_the_containers_of_oth
 def test_the_agent_s_own_service_stays_until_the_rest_is_gone_and_carries_on() -> None:
     host = Held({"/proc/filesystems": "nodev\toverlay\n"})
     for folder in SYSTEM_FOLDERS:
-        host.do(MakeDirectory(folder))
+        host.apply(MakeDirectory(folder))
     config = config_of({"continuousMonitoring": True})
     engine = join(host, config)
     for component in AGENT_COMPONENTS:
@@ -314,17 +314,17 @@ def test_the_agent_s_own_service_stays_until_the_rest_is_gone_and_carries_on() -
 def test_kept_artifacts_are_left_on_purpose() -> None:
     host = empty_host()
     join(host)
-    host.do(WriteFile(f"{DATA}/artifacts/file", b""))
+    host.apply(WriteFile(f"{DATA}/artifacts/file", b""))
     leaving = Unbootstrap(engine_on(host), None, ProgressReporter(), keep_artifacts=True)
     assert leaving.run() == []
-    assert host.look(f"{DATA}/artifacts/file") is not None
+    assert host.stat(f"{DATA}/artifacts/file") is not None
     assert leaving.left_on_purpose() == [f"{DATA}/artifacts, as asked"]
 
 
 def test_what_others_put_into_our_directories_is_told() -> None:
     host = empty_host()
     join(host)
-    host.do(WriteFile("/etc/cni/net.d/10-calico.conflist", b"{}"))
+    host.apply(WriteFile("/etc/cni/net.d/10-calico.conflist", b"{}"))
     leaving = Unbootstrap(engine_on(host), None, ProgressReporter())
     assert leaving.run() == []
     assert leaving.left_on_purpose() == ["/etc/cni/net.d: 10-calico.conflist, which we did not put there"]
@@ -332,9 +332,9 @@ def test_what_others_put_into_our_directories_is_told() -> None:
 
 def test_a_table_of_file_systems_that_was_edited_after_us_keeps_what_was_added() -> None:
     host = empty_host()
-    host.do(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
+    host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
     join(host)
-    host.do(EditFile("/etc/fstab", (host.read("/etc/fstab") or b"") + b"/dev/b /b ext4 defaults 0 0\n"))
+    host.apply(EditFile("/etc/fstab", (host.read("/etc/fstab") or b"") + b"/dev/b /b ext4 defaults 0 0\n"))
     leave(host)
     assert host.read("/etc/fstab") == b"/swap none swap sw 0 0\n/dev/b /b ext4 defaults 0 0\n"
 
@@ -377,7 +377,7 @@ def test_a_stage_that_fails_is_kept_with_its_cause_and_nothing_is_installed() ->
         NodeJoin(engine, Proven(host, engine.config), ProgressReporter(), [stage(ran, error)]).run()
     known = node_state.read(host, STATE)
     assert (known.phase, known.step, known.error) == (Phase.VPN_FAILED, "vpn", "vpn-away")
-    assert host.look("/etc/containerd") is None
+    assert host.stat("/etc/containerd") is None
 
 
 def test_what_was_made_in_azure_is_taken_back_and_what_cannot_be_is_told() -> None:

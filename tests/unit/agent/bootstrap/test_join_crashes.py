@@ -26,19 +26,19 @@ class Killed(BaseException):
 class Mortal(RecordedHost):
     left: int | None = None
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         if self.left is not None:
             if self.left == 0:
                 raise Killed
             self.left -= 1
-        super().do(action)
+        super().apply(action)
 
 
 def machine() -> Mortal:
     host = Mortal({f"{folder}/.keep": "" for folder in SYSTEM_FOLDERS})
-    host.do(WriteFile("/proc/filesystems", b"nodev\toverlay\n"))
-    host.do(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
-    host.do(WriteFile("/usr/local/bin/kubectl", b"theirs", 0o755))
+    host.apply(WriteFile("/proc/filesystems", b"nodev\toverlay\n"))
+    host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
+    host.apply(WriteFile("/usr/local/bin/kubectl", b"theirs", 0o755))
     return host
 
 

@@ -113,7 +113,7 @@ def machine_with(*, foreign: tuple[str, ...] = (), ours: tuple[str, ...] = pod_c
     }
     host = RecordedHost(files, answers, units)
     for path in pod_cleanup.GROUPS:
-        host.do(MakeDirectory(f"/sys/fs/cgroup/pids{path}"))
+        host.apply(MakeDirectory(f"/sys/fs/cgroup/pids{path}"))
     return host
 
 

@@ -61,7 +61,7 @@ def test_what_a_reset_would_do_in_azure_is_told() -> None:
     host, config = empty_host(), config_of({})
     assert prerequisites.describe_azure_cleanup(host, config) == []
     ArcRecordStore(host, config).update(machine="/m", connected=True, installed=True, assignments=("/a",))
-    host.do(WriteFile(record_file(config), json.dumps({"gateway": "/g", "roots": ["ours"]}).encode()))
+    host.apply(WriteFile(record_file(config), json.dumps({"gateway": "/g", "roots": ["ours"]}).encode()))
     assert prerequisites.describe_azure_cleanup(host, config) == [
         "take this machine's certificate off /g",
         "delete the role assignment /a",

@@ -31,7 +31,7 @@ def config(room: Path, name: str = "edge-1", cluster: str = "") -> NodeConfig:
 def fetched(room: Path, wanted: NodeConfig, applied: NodeConfig | None = None, *, joined: bool = True) -> None:
     """A machine that is (or was about to be) edge-1 is given this."""
     host = empty_host()
-    host.do(MakeDirectory(DATA))
+    host.apply(MakeDirectory(DATA))
     place = f"{DATA}/state.json"
     node_state.write(host, place, node_state.read(host, place).with_phase(Phase.NODE_JOINED, node="edge-1"))
     (room / "pki").mkdir()

@@ -15,7 +15,7 @@ from aks_flex_node import __version__, errors
 from aks_flex_node.agent import context
 from aks_flex_node.agent.cli import app as commands
 from aks_flex_node.agent.cli import artifact_commands, help_pages, main, node_commands, terminal
-from aks_flex_node.agent.components.catalog import DESIGN_STEPS
+from aks_flex_node.agent.components.catalog import BOOTSTRAP_STEPS
 from aks_flex_node.agent.reconcile.engine import ComponentPlan
 from aks_flex_node.agent.reconcile.observer import Facts
 from aks_flex_node.agent.reconcile.resources import Spec
@@ -99,7 +99,10 @@ def test_a_bundle_is_a_directory_or_a_tar_file(name: str) -> None:
 def test_the_list_of_steps_has_one_line_for_each() -> None:
     code, text = ran("bootstrap", "--list")
     assert code == 0
-    assert [line.split()[0] for line in text.splitlines()] == ["STEP", *(str(step.number) for step in DESIGN_STEPS)]
+    assert [line.split()[0] for line in text.splitlines()] == [
+        "STEP",
+        *(str(step.number) for step in BOOTSTRAP_STEPS),
+    ]
 
 
 def test_a_configuration_that_is_right_is_told_so(file: Path) -> None:

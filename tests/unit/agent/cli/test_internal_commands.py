@@ -214,11 +214,11 @@ def followed(**values: object) -> NodeConfig:
 def test_whoever_gives_a_followed_node_settings_of_its_own_is_told_that_they_pass() -> None:
     told = workflow.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed(), None)
     assert "does not know them" in told
-    assert workflow.ignored_settings_warning(followed(), followed(), DaemonMode.AS_A_SERVICE) == ""
+    assert workflow.ignored_settings_warning(followed(), followed(), DaemonMode.SERVICE) == ""
 
 
 def test_whoever_ends_that_a_node_is_followed_is_told() -> None:
-    told = workflow.ignored_settings_warning(load_settings(JOIN).config, followed(), DaemonMode.AS_A_SERVICE)
+    told = workflow.ignored_settings_warning(load_settings(JOIN).config, followed(), DaemonMode.SERVICE)
     assert "no longer followed" in told
 
 

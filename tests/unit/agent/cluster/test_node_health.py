@@ -40,7 +40,7 @@ def machine() -> RecordedHost:
     answers = {JOURNAL: CommandResult(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
     host = RecordedHost({CERTIFICATE: certificate_until(END), KUBECONFIG: "x"}, answers)
     for name in ("containerd.service", "kubelet.service"):
-        host.do(StartUnit(name))
+        host.apply(StartUnit(name))
     return host
 
 
@@ -84,7 +84,7 @@ def test_why_the_cluster_could_not_be_asked_is_known() -> None:
 )
 def test_a_file_that_is_gone_is_lost(path: str, lost: str) -> None:
     host = machine()
-    host.do(Remove(path))
+    host.apply(Remove(path))
     assert seen(host).lost_reason == lost
 
 
@@ -140,7 +140,7 @@ AZURE: dict[str, object] = {
 )
 def test_a_node_that_shows_tokens_needs_no_certificate(answer: Any, lost: str) -> None:
     host = machine()
-    host.do(Remove(CERTIFICATE))
+    host.apply(Remove(CERTIFICATE))
     api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})
     sight = check_node_health(host, config_of(AZURE), "edge-1", cast("ApiClient", api))
     assert (sight.uses_tokens, sight.expired, sight.expiring, sight.lost_reason) == (True, False, False, lost)

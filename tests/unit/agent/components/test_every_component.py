@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.components import agent, catalog
-from aks_flex_node.agent.components.catalog import COMPONENT_NAMES, DESIGN_STEPS, SEQUENCE, select_components
+from aks_flex_node.agent.components.catalog import BOOTSTRAP_STEPS, COMPONENT_NAMES, SEQUENCE, select_components
 from aks_flex_node.agent.components.kubelet import DEFAULT_DIRECTORY
 from aks_flex_node.agent.paths import STATE_DIR
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, File, Spec
@@ -110,8 +110,8 @@ def test_secrets_are_for_root_alone_and_marked_as_such(component: Component) -> 
 
 
 def test_the_first_design_names_eleven_steps() -> None:
-    assert [step.number for step in DESIGN_STEPS] == list(range(1, 12))
-    homes = {name for step in DESIGN_STEPS for name in step.home.split(", ")}
+    assert [step.number for step in BOOTSTRAP_STEPS] == list(range(1, 12))
+    homes = {name for step in BOOTSTRAP_STEPS for name in step.home.split(", ")}
     assert homes - {"arc", "proof", "every component"} <= set(COMPONENT_NAMES)
 
 

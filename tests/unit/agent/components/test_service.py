@@ -118,7 +118,7 @@ def test_it_goes_when_nobody_wants_it_any_more() -> None:
     done = engine_on(host).apply(service.COMPONENT)
     assert StopUnit("aks-flex-node.service") in done
     assert Remove(UNIT_FILE) in done
-    assert host.look(UNIT_FILE) is None
+    assert host.stat(UNIT_FILE) is None
 
 
 def test_going_back_to_the_machines_own_program_takes_the_versions_away() -> None:
@@ -129,4 +129,4 @@ def test_going_back_to_the_machines_own_program_takes_the_versions_away() -> Non
         done = [action for component in ordered_agent_components(engine.config) for action in engine.apply(component)]
     restart, removal = RestartUnit("aks-flex-node.service"), RemoveTree("/opt/aks-flex-node/agent")
     assert [action for action in done if action in {restart, removal}] == [restart, removal], "what runs stays"
-    assert host.look("/opt/aks-flex-node/agent") is None
+    assert host.stat("/opt/aks-flex-node/agent") is None

@@ -54,11 +54,11 @@ def test_a_field_on_the_next_line_does_not_make_a_line_that_swaps() -> None:
 
 def test_the_table_is_edited_with_its_own_mode_and_given_back() -> None:
     host = RecordedHost({"/etc/fstab": ""})
-    host.do(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n", 0o600))
+    host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n", 0o600))
     spec = Spec()
     (edit,) = system.plan(spec, system.observe(host, spec, OwnedResources()))
     assert edit == EditFile("/etc/fstab", f"{OFF}/swap none swap sw 0 0\n".encode(), 0o600)
-    host.do(edit)
+    host.apply(edit)
     assert list(system.plan(spec, system.observe(host, spec, OwnedResources()))) == []
     (back,) = system.removal(system.observe(host, Spec(), OwnedResources()))
     assert back == EditFile("/etc/fstab", b"/swap none swap sw 0 0\n", 0o600)

@@ -25,10 +25,10 @@ class Mortal(RecordedHost):
         super().__init__({CURRENT_CONFIG: OLD, CONFIG_VERSION_FILE: b"1\n", APPLIED_CONFIG: b"{}", NEXT_CONFIG: NEW})
         self.at = at
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         if len(self.done) == self.at:
             raise KeyboardInterrupt
-        super().do(action)
+        super().apply(action)
 
 
 def settle(host: RecordedHost) -> None:
@@ -36,7 +36,7 @@ def settle(host: RecordedHost) -> None:
 
 
 def kept(host: RecordedHost) -> tuple[bytes | None, bytes | None, bool]:
-    return host.read(CURRENT_CONFIG), host.read(CONFIG_VERSION_FILE), host.look(NEXT_CONFIG) is not None
+    return host.read(CURRENT_CONFIG), host.read(CONFIG_VERSION_FILE), host.stat(NEXT_CONFIG) is not None
 
 
 @pytest.mark.parametrize("at", range(6))
@@ -48,12 +48,12 @@ def test_a_crash_leaves_all_of_the_old_or_leads_to_all_of_the_new(at: int) -> No
     config_store.finish_interrupted(host)
     assert kept(host) == ((OLD, b"1\n", True) if at == 0 else (NEW, b"2\n", False))
     assert (host.read(APPLIED_CONFIG) == b"{}") is (at == 0)
-    assert host.look(config_store.JOURNAL_FILE) is None
+    assert host.stat(config_store.JOURNAL_FILE) is None
 
 
 def test_a_newer_configuration_that_came_meanwhile_stays() -> None:
     host = Mortal(-1)
-    host.do(WriteFile(NEXT_CONFIG, b"newer", 0o600))
+    host.apply(WriteFile(NEXT_CONFIG, b"newer", 0o600))
     settle(host)
     assert kept(host) == (NEW, b"2\n", True)
 

@@ -26,7 +26,7 @@ FIRST, SECOND = parse("https://rp.example/configs/canary-1#ca=sha256:" + "ab" * 
 @pytest.fixture
 def host() -> RecordedHost:
     found = empty_host()
-    found.do(MakeDirectory(STATE_DIR, 0o700))
+    found.apply(MakeDirectory(STATE_DIR, 0o700))
     return found
 
 
@@ -62,7 +62,7 @@ def test_what_was_fetched_is_kept_from_everybody_else(host: RecordedHost) -> Non
     modes = {
         path: entry.mode
         for path in (CURRENT_CONFIG, CONFIG_VERSION_FILE, CONFIG_URL_DIGEST)
-        if (entry := host.look(path))
+        if (entry := host.stat(path))
     }
     assert modes == {CURRENT_CONFIG: 0o600, CONFIG_VERSION_FILE: 0o600, CONFIG_URL_DIGEST: 0o600}
     assert host.read(CONFIG_VERSION_FILE) == b"1708123456\n"
@@ -74,13 +74,13 @@ def test_a_url_is_known_again_by_its_hash_alone(host: RecordedHost) -> None:
     config_store.save_fetched(host, bundle(), FIRST)
     assert config_store.is_fetched_from(host, FIRST)
     assert not config_store.is_fetched_from(host, SECOND)
-    assert not any(b"canary" in (host.read(f"{STATE_DIR}/{name}") or b"") for name in host.names(STATE_DIR))
+    assert not any(b"canary" in (host.read(f"{STATE_DIR}/{name}") or b"") for name in host.list_dir(STATE_DIR))
 
 
 def test_a_bundle_without_a_version_leaves_no_older_version_behind(host: RecordedHost) -> None:
     config_store.save_fetched(host, bundle(), FIRST)
     config_store.save_fetched(host, bundle(None), SECOND)
-    assert host.look(CONFIG_VERSION_FILE) is None
+    assert host.stat(CONFIG_VERSION_FILE) is None
 
 
 def test_how_to_fetch_is_known_before_the_rest_from_environment_and_flags() -> None:

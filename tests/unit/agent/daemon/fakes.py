@@ -76,7 +76,7 @@ def kept(host: RecordedHost, path: str = NEXT_CONFIG) -> dict[str, Any] | None:
 
 
 def put(host: RecordedHost, path: str, content: bytes) -> None:
-    host.do(WriteFile(path, content, 0o600))
+    host.apply(WriteFile(path, content, 0o600))
 
 
 @dataclass(repr=False)
@@ -142,9 +142,9 @@ class FakeHost(RecordedHost):
         self.goes_on = threading.Event()
         self.goes_on.set()
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         if argv[0] != "systemd-run":
-            return super().ask(*argv, seconds=seconds)
+            return super().query(*argv, seconds=seconds)
         self.works.append(argv[argv.index("work") + 1])
         self.goes_on.wait(30)
         done = JobResult(JobKind(self.works[-1]), JobStatus.DONE, at=str(len(self.works)))

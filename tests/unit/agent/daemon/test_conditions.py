@@ -105,7 +105,7 @@ def test_services_that_do_not_run_are_named_with_their_last_words() -> None:
             {
                 "next_version": "8",
                 "last_update": JobResult(
-                    JobKind.UPDATE, JobStatus.WAITS, "MaintenanceWindowClosed", "Sunday.", version="8"
+                    JobKind.UPDATE, JobStatus.DEFERRED, "MaintenanceWindowClosed", "Sunday.", version="8"
                 ),
             },
             ("False", "MaintenanceWindowClosed", "Sunday."),
@@ -176,7 +176,7 @@ def test_a_certificate_that_should_have_been_renewed_is_told(sight: NodeHealth, 
 
 def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None:
     notes = DaemonState(credentials="The new credentials do not work yet.")
-    tunnel = JobResult(JobKind.CONNECT, JobStatus.FAILED, "arm-refused", "Azure refused.", "Give it a role.")
+    tunnel = JobResult(JobKind.RENEW_VPN, JobStatus.FAILED, "arm-refused", "Azure refused.", "Give it a role.")
     found = told(replace(QUIET, state=notes, agent_failure="Version 9 did not run.", vpn_failure=tunnel))
     assert found["CredentialsRefused"] == ("True", "NotProven", "The new credentials do not work yet.")
     assert found["AgentUpdateFailed"] == ("True", "NotProven", "Version 9 did not run.")

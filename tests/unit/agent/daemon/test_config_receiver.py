@@ -68,7 +68,7 @@ def test_news_wait_in_a_file_for_root_alone_with_the_secret_that_the_machine_has
     assert waiting
     assert (waiting["configVersion"], waiting["config"]["node"]["maxPods"]) == ("2", 7)
     assert (scene.secret(), scene.accepting.newest_version, verdict.changed) == (OLD, "2", True)
-    entry = scene.host.look(NEXT_CONFIG)
+    entry = scene.host.stat(NEXT_CONFIG)
     assert entry
     assert entry.mode == 0o600
 
@@ -204,7 +204,7 @@ def test_credentials_of_an_odd_shape_are_none(scene: Scene, told: object) -> Non
 
 
 class FullHost(FakeHost):
-    def do(self, action: Action) -> None:  # noqa: ARG002
+    def apply(self, action: Action) -> None:  # noqa: ARG002
         raise MachineError("disk-full", "The disk is full.")
 
 

@@ -47,10 +47,10 @@ def test_two_answers_an_interval_apart_that_say_gone_make_the_node_leave(life: L
 
 def test_whoever_follows_a_machine_that_is_no_node_any_more_ends_and_writes_nothing(life: Life) -> None:
     for path in (CURRENT_CONFIG, DAEMON_STATE):
-        life.host.do(Remove(path))
-    life.controller.events.put(JobResult(JobKind.LEAVE, JobStatus.FAILED))
+        life.host.apply(Remove(path))
+    life.controller.events.put(JobResult(JobKind.UNBOOTSTRAP, JobStatus.FAILED))
     assert not life.controller.reconcile()
-    assert life.host.look(DAEMON_STATE) is None
+    assert life.host.stat(DAEMON_STATE) is None
 
 
 def test_two_answers_in_quick_succession_do_not(life: Life) -> None:
@@ -137,10 +137,10 @@ def test_a_report_is_sent_without_anybody_asking(life: Life) -> None:
 class FullHost(FakeHost):
     """A machine whose disk is full."""
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         if isinstance(action, WriteFile):
             raise MachineError("disk-full", "The disk is full.")
-        super().do(action)
+        super().apply(action)
 
 
 def test_a_full_disk_keeps_nobody_from_following_and_is_said_once() -> None:
@@ -180,12 +180,12 @@ def test_the_time_of_day_may_be_set_while_it_follows(life: Life, jump: float) ->
 def test_a_damaged_file_of_its_own_is_no_reason_not_to_follow(content: bytes) -> None:
     life = Life()
     put(life.host, DAEMON_STATE, content)
-    life.host.do(StartUnit(JOB_UNIT))
+    life.host.apply(StartUnit(JOB_UNIT))
     life.drift = (CHANGED,)
     begun(life)
     life.hears(GOOD)
     assert json.loads(life.host.read(DAEMON_STATE) or b"")["standing"] == "Following"
-    life.host.do(StopUnit(JOB_UNIT))
+    life.host.apply(StopUnit(JOB_UNIT))
     life.controller.shut_down()
 
 

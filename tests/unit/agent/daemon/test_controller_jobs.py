@@ -99,17 +99,17 @@ def test_a_work_that_has_just_ended_is_not_begun_again_before_its_outcome_was_he
 
 def test_a_restart_while_a_work_is_under_way_waits_for_that_work() -> None:
     life = Life()
-    life.host.do(StartUnit(JOB_UNIT))
+    life.host.apply(StartUnit(JOB_UNIT))
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     begun(life)
     life.hears(NEWS)
-    assert (life.working, life.host.works) == (JobKind.EARLIER, [])
+    assert (life.working, life.host.works) == (JobKind.ADOPTED, [])
     put(life.host, CURRENT_CONFIG, bundle("2", settings(secret=OLD)))
     put(life.host, NEXT_CONFIG, b"")
     write_result(
         life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="2", at="2026-01-02T03:04:05Z")
     )
-    life.host.do(StopUnit(JOB_UNIT))
+    life.host.apply(StopUnit(JOB_UNIT))
     life.ends_work()
     assert (life.working, life.state.applied) == (None, "2026-01-02T03:04:05Z")
     assert life.session.node.versions.current == "2"
@@ -118,11 +118,11 @@ def test_a_restart_while_a_work_is_under_way_waits_for_that_work() -> None:
 
 def test_a_restart_while_a_work_is_under_way_does_not_call_the_node_lost() -> None:
     life = Life()
-    life.host.do(StartUnit(JOB_UNIT))
+    life.host.apply(StartUnit(JOB_UNIT))
     begun(life)
     assert life.condition("Ready")["status"] == "True"
     assert life.condition("CertificateExpiring")["status"] == "False"
-    life.host.do(StopUnit(JOB_UNIT))
+    life.host.apply(StopUnit(JOB_UNIT))
     life.controller.shut_down()
 
 

@@ -24,7 +24,7 @@ def test_what_is_written_is_read_again_and_is_for_root_alone() -> None:
     host = RecordedHost()
     daemon_state.write(host, FILE, FULL)
     assert daemon_state.read(host, FILE) == FULL
-    entry = host.look(FILE)
+    entry = host.stat(FILE)
     assert entry
     assert entry.mode == 0o600
 

@@ -37,7 +37,7 @@ def monitor_on(engine: Engine) -> DriftMonitor:
 
 
 def changed(scene: Scene) -> DriftMonitor:
-    scene.host.do(WriteFile(TOML, b"other\n"))
+    scene.host.apply(WriteFile(TOML, b"other\n"))
     return monitor_on(scene.engine(scene.config))
 
 
@@ -72,7 +72,7 @@ def test_a_tunnel_that_the_configuration_means_and_nobody_made_is_to_be_made() -
     drift = changed(scene)
     drift.check()
     assert known_of(drift).vpn_due
-    scene.host.do(WriteFile(record_file(scene.config), record_of(settings_fingerprint(scene.config)), 0o600))
+    scene.host.apply(WriteFile(record_file(scene.config), record_of(settings_fingerprint(scene.config)), 0o600))
     drift.check()
     assert not known_of(drift).vpn_due
 

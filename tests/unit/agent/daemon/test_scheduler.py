@@ -17,7 +17,7 @@ def next_job(wants: SchedulerInput, history: JobHistory, now: float) -> JobKind 
 
 def test_every_kind_of_job_is_registered_once_and_found_by_its_word() -> None:
     assert sorted(job.kind.value for job in JOBS) == sorted(
-        kind.value for kind in JobKind if kind is not JobKind.EARLIER
+        kind.value for kind in JobKind if kind is not JobKind.ADOPTED
     )
     assert all(find_job(job.kind.value) is job for job in JOBS)
 
@@ -39,9 +39,9 @@ def test_nothing_is_done_when_all_is_well() -> None:
 
 def test_what_is_being_taken_apart_is_not_repaired_while_its_leave_is_put_off() -> None:
     wants = SchedulerInput(unbootstrapping=True, next_version="2", credentials_lost=True, drifted=True)
-    memory = after(JobResult(JobKind.LEAVE, JobStatus.FAILED, again=True))
+    memory = after(JobResult(JobKind.UNBOOTSTRAP, JobStatus.FAILED, again=True))
     assert next_job(wants, memory, RETRY_SECONDS[0] - 1) is None
-    assert next_job(wants, memory, RETRY_SECONDS[0]) == JobKind.LEAVE
+    assert next_job(wants, memory, RETRY_SECONDS[0]) == JobKind.UNBOOTSTRAP
 
 
 def test_a_new_configuration_is_taken() -> None:
@@ -57,7 +57,7 @@ def test_a_version_that_did_not_work_is_not_tried_again(result: JobStatus) -> No
     assert next_job(SchedulerInput(next_version="2"), after(update(result)), 1e9) is None
 
 
-@pytest.mark.parametrize("result", [JobStatus.ROLLED_BACK, JobStatus.FAILED, JobStatus.REFUSED, JobStatus.WAITS])
+@pytest.mark.parametrize("result", [JobStatus.ROLLED_BACK, JobStatus.FAILED, JobStatus.REFUSED, JobStatus.DEFERRED])
 def test_the_next_version_is(result: JobStatus) -> None:
     memory = after(update(result))
     memory.forget(JobKind.UPDATE)
@@ -83,13 +83,13 @@ def test_a_skew_that_the_cluster_may_mend_is_looked_at_every_hour() -> None:
 
 
 def test_what_waits_for_a_window_goes_on_when_it_opens() -> None:
-    memory = after(update(JobStatus.WAITS))
+    memory = after(update(JobStatus.DEFERRED))
     assert next_job(SchedulerInput(next_version="2", window_open=False), memory, 1e9) is None
     assert next_job(SchedulerInput(next_version="2"), memory, 1e9) == JobKind.UPDATE
 
 
 def test_what_is_paused_waits() -> None:
-    assert next_job(SchedulerInput(next_version="2", paused=True), after(update(JobStatus.WAITS)), 1e9) is None
+    assert next_job(SchedulerInput(next_version="2", paused=True), after(update(JobStatus.DEFERRED)), 1e9) is None
 
 
 def test_drift_is_repaired() -> None:
@@ -120,7 +120,7 @@ def test_a_deleted_resource_ends_everything_else() -> None:
             JobHistory.empty(),
             0.0,
         )
-        == JobKind.LEAVE
+        == JobKind.UNBOOTSTRAP
     )
 
 
@@ -138,16 +138,16 @@ def test_unless_somebody_holds_it_off() -> None:
 def test_a_leave_that_was_stopped_half_way_goes_on_without_asking_anybody() -> None:
     assert (
         next_job(SchedulerInput(unbootstrapping=True, may_unbootstrap=False), JobHistory.empty(), 0.0)
-        == JobKind.LEAVE
+        == JobKind.UNBOOTSTRAP
     )
 
 
 def test_a_tunnel_whose_certificate_ends_is_renewed_also_while_paused_but_not_before_a_repair() -> None:
-    assert next_job(SchedulerInput(vpn_due=True, paused=True), JobHistory.empty(), 0.0) == JobKind.CONNECT
+    assert next_job(SchedulerInput(vpn_due=True, paused=True), JobHistory.empty(), 0.0) == JobKind.RENEW_VPN
     assert next_job(SchedulerInput(vpn_due=True, drifted=True), JobHistory.empty(), 0.0) == JobKind.REPAIR
     assert (
         next_job(
-            SchedulerInput(vpn_due=True), after(JobResult(JobKind.CONNECT, JobStatus.FAILED)), RETRY_SECONDS[0] - 1
+            SchedulerInput(vpn_due=True), after(JobResult(JobKind.RENEW_VPN, JobStatus.FAILED)), RETRY_SECONDS[0] - 1
         )
         is None
     )

@@ -92,7 +92,7 @@ def test_a_machine_that_is_as_it_should_be_has_no_drift() -> None:
 )
 def test_a_change_by_somebody_else_is_told_in_words_and_repaired(action: Action, component: str, said: str) -> None:
     engine = settled()
-    engine.host.do(action)
+    engine.host.apply(action)
 
     (drift,) = detect_drift(engine)
     assert (drift.component, drift.description) == (component, said)
@@ -103,7 +103,7 @@ def test_a_change_by_somebody_else_is_told_in_words_and_repaired(action: Action,
 
 def test_a_service_whose_file_was_repaired_is_restarted_and_no_other() -> None:
     engine = settled()
-    engine.host.do(WriteFile(TOML, b"mine\n"))
+    engine.host.apply(WriteFile(TOML, b"mine\n"))
     repair_drift(engine, compared_components)
     assert [one for one in engine.applied_actions if isinstance(one, RestartUnit)] == [
         RestartUnit("containerd.service", wait=False)
@@ -112,7 +112,7 @@ def test_a_service_whose_file_was_repaired_is_restarted_and_no_other() -> None:
 
 def test_how_a_file_differs_is_shown() -> None:
     engine = settled()
-    engine.host.do(WriteFile(TOML, file_at(engine, TOML) + b"mine = true\n"))
+    engine.host.apply(WriteFile(TOML, file_at(engine, TOML) + b"mine = true\n"))
     (drift,) = detect_drift(engine)
     assert drift.diff.splitlines()[-1] == "+mine = true"
     assert drift.diff.startswith("--- wanted\n+++ found\n")
@@ -120,12 +120,12 @@ def test_how_a_file_differs_is_shown() -> None:
 
 def test_how_a_large_file_differs_is_shown_in_part() -> None:
     engine = settled()
-    engine.host.do(WriteFile(TOML, b"mine = true\n" * 500 + b"x" * 1000))
+    engine.host.apply(WriteFile(TOML, b"mine = true\n" * 500 + b"x" * 1000))
     (drift,) = detect_drift(engine)
     lines = drift.diff.splitlines()
     assert (len(lines), lines[-1]) == (MAX_DIFF_LINES + 1, "…")
     repair_drift(engine, compared_components)
-    engine.host.do(WriteFile(TOML, file_at(engine, TOML) + b"x" * 1000))
+    engine.host.apply(WriteFile(TOML, file_at(engine, TOML) + b"x" * 1000))
     (drift,) = detect_drift(engine)
     assert max(map(len, drift.diff.splitlines())) == MAX_DIFF_WIDTH
 
@@ -133,14 +133,14 @@ def test_how_a_large_file_differs_is_shown_in_part() -> None:
 @pytest.mark.parametrize("content", [b"token: stolen\n", b"\xff\xfe"])
 def test_nothing_is_shown_of_a_secret_file(content: bytes) -> None:
     engine = settled()
-    engine.host.do(WriteFile(KUBECONFIG, content, 0o600))
+    engine.host.apply(WriteFile(KUBECONFIG, content, 0o600))
     (drift,) = detect_drift(engine)
     assert (drift.subject, drift.diff) == (KUBECONFIG, "")
 
 
 def test_a_file_that_is_no_text_is_not_shown() -> None:
     engine = settled()
-    engine.host.do(WriteFile(TOML, b"\xff\xfe"))
+    engine.host.apply(WriteFile(TOML, b"\xff\xfe"))
     (drift,) = detect_drift(engine)
     assert drift.diff == ""
 
@@ -149,18 +149,18 @@ def test_a_file_that_is_no_text_is_not_shown() -> None:
 def test_a_drop_in_of_somebody_else_is_told_and_stays(place: str) -> None:
     engine = settled()
     path = f"{place}/kubelet.service.d/50-mine.conf"
-    engine.host.do(MakeDirectory(f"{place}/kubelet.service.d"))
-    engine.host.do(WriteFile(path, b"[Service]\nCPUQuota=10%\n"))
+    engine.host.apply(MakeDirectory(f"{place}/kubelet.service.d"))
+    engine.host.apply(WriteFile(path, b"[Service]\nCPUQuota=10%\n"))
 
     (drift,) = detect_drift(engine)
     assert (drift.description, drift.foreign) == (f"{path} changes kubelet.service and is not ours", True)
     assert repair_drift(engine, compared_components).result == JobStatus.DONE
-    assert engine.host.look(path) is not None
+    assert engine.host.stat(path) is not None
 
 
 def test_what_is_to_be_left_alone_is_neither_drift_nor_repaired() -> None:
     engine = settled()
-    engine.host.do(WriteFile(TOML, b"mine\n"))
+    engine.host.apply(WriteFile(TOML, b"mine\n"))
     engine = replace(engine, ignored_paths=frozenset({TOML}))
     assert detect_drift(engine) == ()
     repair_drift(engine, compared_components)
@@ -175,7 +175,7 @@ def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
             raise ArtifactError("download-failed", "The mirror is away.", "Wait.", again=True)
 
     engine.stager = Away(empty_host())
-    engine.host.do(Remove(f"{KUBELET}/bin/kubelet"))
+    engine.host.apply(Remove(f"{KUBELET}/bin/kubelet"))
     outcome = repair_drift(engine, compared_components)
     assert (outcome.result, outcome.reason, outcome.message, outcome.again) == (
         JobStatus.FAILED,
@@ -195,7 +195,7 @@ def test_a_version_of_the_agent_that_cannot_be_had_keeps_no_repair_from_its_end(
     engine = settled()
     engine.config = config_of({**FOLLOWS, "agent.version": "9.9.9"})
     engine.stager = WithoutAgent(engine.host)  # type: ignore[arg-type]
-    engine.host.do(WriteFile(TOML, b"mine\n"))
+    engine.host.apply(WriteFile(TOML, b"mine\n"))
     assert repair_drift(engine, compared_components).reason == "Repaired"
     assert file_at(engine, TOML) != b"mine\n"
 

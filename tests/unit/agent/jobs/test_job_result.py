@@ -20,7 +20,7 @@ def test_an_outcome_is_read_as_it_was_written_and_is_for_root_alone() -> None:
     outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", "Tidy.", "7", again=True)
     job_result.write_result(host, FILE, outcome)
     assert job_result.read_result(host, FILE) == outcome
-    entry = host.look(FILE)
+    entry = host.stat(FILE)
     assert entry
     assert entry.mode == 0o600
 

@@ -123,13 +123,13 @@ def test_a_certificate_that_is_about_to_end_is_replaced_before_it_does() -> None
 def test_it_is_put_back_when_no_new_one_comes() -> None:
     scene = Scene(WORN, proof=FakeProof(ClusterError("certificate-not-issued", "Nobody approved it.")))
     current = "/var/lib/kubelet/pki/kubelet-client-current.pem"
-    scene.host.do(MakeLink(current, "/var/lib/kubelet/pki/kubelet-client-1.pem"))
+    scene.host.apply(MakeLink(current, "/var/lib/kubelet/pki/kubelet-client-1.pem"))
     scene.host.done.clear()
 
     outcome = WithToken(**vars(scene.recovery())).run()
 
     assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "certificate-not-issued")
-    entry = scene.host.look(current)
+    entry = scene.host.stat(current)
     assert entry
     assert entry.target == "/var/lib/kubelet/pki/kubelet-client-1.pem"
     assert scene.host.done[-1] == RESTART
@@ -139,7 +139,7 @@ def by_azure(auth: str) -> FakeHost:
     host = FakeHost()
     document = json.loads((host.read(CURRENT_CONFIG) or b"").decode())
     document["config"]["node"]["kubelet"]["auth"] = auth
-    host.do(WriteFile(CURRENT_CONFIG, json.dumps(document).encode(), 0o600))
+    host.apply(WriteFile(CURRENT_CONFIG, json.dumps(document).encode(), 0o600))
     host.done.clear()
     return host
 

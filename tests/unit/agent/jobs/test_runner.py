@@ -62,7 +62,7 @@ def test_an_old_outcome_is_not_taken_for_a_new_one() -> None:
 class Refusing(FakeHost):
     """systemd does not start anything; its journal has words of an earlier work."""
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
         if argv[0] == "journalctl":
             since = [word for word in argv if word.startswith("--since=@")]
             return CommandResult(0, "" if since else "E0101 words of last week\n")
@@ -80,7 +80,7 @@ def test_what_systemd_says_is_told_when_the_work_itself_could_not() -> None:
 class Exhausted(FakeHost):
     """There is no memory for another process."""
 
-    def ask(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
+    def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
         raise OSError(12, "Cannot allocate memory")
 
 
@@ -101,17 +101,17 @@ class Ending(FakeHost):
         self.looks += 1
         if self.looks == 4:
             write_result(self, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="2"))
-            self.do(StopUnit(name))
+            self.apply(StopUnit(name))
         return super().unit(name)
 
 
 def test_an_earlier_work_is_waited_for() -> None:
     host = Ending()
-    host.do(StartUnit(JOB_UNIT))
+    host.apply(StartUnit(JOB_UNIT))
     host.looks = 0
     works, heard = works_on(host)
     assert works.adopt_running()
-    assert works.running == JobKind.EARLIER
+    assert works.running == JobKind.ADOPTED
     assert (heard.get(timeout=10).version, host.works) == ("2", [])
 
 

@@ -37,7 +37,7 @@ def with_listener(port: int, pid: int = 42, name: str = "nginx", **units: UnitSt
         {"/proc/net/tcp": TCP + row(port), f"/proc/{pid}/comm": f"{name}\n", f"/proc/{pid}/fd/.keep": ""},
         {state.name: state for state in units.values()},
     )
-    found.do(MakeLink(f"/proc/{pid}/fd/3", "socket:[777]"))
+    found.apply(MakeLink(f"/proc/{pid}/fd/3", "socket:[777]"))
     return found
 
 
@@ -179,7 +179,7 @@ def test_without_a_ledger_our_units_are_known_by_their_mark() -> None:
     }
     for text, severity in ((f"# {MANAGED_MARK}\n", "ok"), ("theirs", "error")):
         found = host({**files, unit: text}, {"kubelet.service": running("kubelet.service")})
-        found.do(MakeLink("/proc/42/fd/3", "socket:[777]"))
+        found.apply(MakeLink("/proc/42/fd/3", "socket:[777]"))
         plain = fit(host=found)
         known = with_marked(plain, plain.specs)
         for check in ("ports", "other-runtime", "leftovers"):
@@ -189,7 +189,7 @@ def test_without_a_ledger_our_units_are_known_by_their_mark() -> None:
 
 def test_a_file_that_bears_our_mark_or_a_link_to_our_programs_is_not_replaced() -> None:
     found = host({"/etc/containerd/config.toml": f"# {MANAGED_MARK}\n"})
-    found.do(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
+    found.apply(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
 
     assert severities(fit(host=found), "leftovers") == ["ok"]
 

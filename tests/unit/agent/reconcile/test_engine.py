@@ -36,10 +36,10 @@ class Breaking(RecordedHost):
 
     broken: type | None = None
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         if self.broken and isinstance(action, self.broken):
             raise MachineError("action-failed", f"Could not {action}.", "Look at it.")
-        super().do(action)
+        super().apply(action)
 
 
 def test_what_is_applied_is_true_and_applying_it_again_does_nothing() -> None:
@@ -74,7 +74,7 @@ def test_a_service_that_was_written_for_but_not_restarted_is_restarted_by_the_ne
     engine_on(host).apply(component())
     newer = File("/etc/thing", b"newer")
     spec = Spec((newer, make_service("thing.service", (newer,))))
-    host.do(WriteFile("/etc/thing", b"newer"))  # and there the machine went down
+    host.apply(WriteFile("/etc/thing", b"newer"))  # and there the machine went down
     assert [str(action) for action in engine_on(host).apply(component(spec))] == ["restart thing.service"]
 
 
@@ -91,7 +91,7 @@ def test_only_what_is_missing_is_prepared_and_there_is_room_for_it() -> None:
     engine.apply(runc.COMPONENT)
     engine.prepare(SEQUENCE)
     assert workshop.prepared == ["containerd", "kubernetes", "cni", "npd", "kubernetes"]
-    assert host.look("/opt/aks-flex-node/kubernetes") is not None
+    assert host.stat("/opt/aks-flex-node/kubernetes") is not None
 
 
 def test_a_removal_that_fails_goes_on_and_is_not_forgotten() -> None:

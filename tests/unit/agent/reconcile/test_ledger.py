@@ -35,7 +35,7 @@ def host_with(**files: str) -> RecordedHost:
     """A machine on which the directories of the ledger are there already."""
     host = RecordedHost({f"/etc/{name}": content for name, content in files.items()})
     for folder in ("/var/lib/x", "/opt/x"):
-        host.do(MakeDirectory(folder))
+        host.apply(MakeDirectory(folder))
     host.done.clear()
     return host
 
@@ -53,12 +53,12 @@ def test_what_stood_somewhere_before_us_is_kept_once_and_never_overwritten() -> 
     host = host_with(a="before")
     ledger = Ledger(host, PLACES)
     noted(ledger, WriteFile("/etc/a", b"first"))
-    host.do(WriteFile("/etc/a", b"first"))
+    host.apply(WriteFile("/etc/a", b"first"))
     ledger.record_after("c", Spec((File("/etc/a", b"first"),)), (WriteFile("/etc/a", b"first"),))
     record = noted(Ledger(host, PLACES), WriteFile("/etc/a", b"second")).paths["/etc/a"]
     assert record["original"]["kind"] == "file"
     assert host.read(record["original"]["copy"]) == b"before"
-    copy, folder = host.look(record["original"]["copy"]), host.look(ORIGINALS)
+    copy, folder = host.stat(record["original"]["copy"]), host.stat(ORIGINALS)
     assert copy
     assert folder
     assert (copy.mode, folder.mode) == (0o600, 0o700)
@@ -98,7 +98,7 @@ def test_each_action_is_noted_before_it_is_done(action: Action, kind: str, expec
 
 def test_directories_and_links_are_kept_with_what_is_in_them() -> None:
     host = host_with(**{"d/one": "", "d/two": ""})
-    host.do(MakeLink("/etc/l", "/etc/d"))
+    host.apply(MakeLink("/etc/l", "/etc/d"))
     owned = noted(
         Ledger(host, PLACES), spec=Spec((Directory("/etc/d", ours=True), RuntimePath("/etc/l"), RuntimePath("/none")))
     )
@@ -159,7 +159,7 @@ def test_it_is_saved_for_root_alone_and_only_when_something_changed() -> None:
 def test_a_damaged_first_copy_falls_back_to_the_second(damage: bytes) -> None:
     host = RecordedHost()
     noted(Ledger(host, PLACES), LoadModule("overlay"))
-    host.do(WriteFile(PLACES[0], damage))
+    host.apply(WriteFile(PLACES[0], damage))
     ledger = Ledger(host, PLACES)
     assert ledger.damaged == (PLACES[0],)
     assert ledger.owned("c").modules == {"overlay": {}}

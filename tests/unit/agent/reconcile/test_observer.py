@@ -28,7 +28,7 @@ TOOL = f"{PLACE}/bin/tool"
 
 def installed() -> RecordedHost:
     host = RecordedHost({f"{PLACE}/.manifest.json": manifest({"bin/tool": b"tool"}), TOOL: b"tool"})
-    host.do(WriteFile(TOOL, b"tool", 0o755))
+    host.apply(WriteFile(TOOL, b"tool", 0o755))
     return host
 
 
@@ -56,7 +56,7 @@ def linked(target: str) -> bytes:
 def test_damage_of_a_program_is_named(change: Action | None, expected: str) -> None:
     host = installed()
     if change:
-        host.do(change)
+        host.apply(change)
     assert find_damage(host, PROGRAM, OwnedResources()) == expected
 
 
@@ -65,11 +65,11 @@ class Otherwise(RecordedHost):
 
     def __init__(self, path: str, **changes: Any) -> None:
         super().__init__({f"{PLACE}/.manifest.json": manifest({"bin/tool": b"tool"}), TOOL: b"tool"})
-        self.do(WriteFile(TOOL, b"tool", 0o755))
+        self.apply(WriteFile(TOOL, b"tool", 0o755))
         self._path, self._changes = path, changes
 
-    def look(self, path: str) -> FileEntry | None:
-        entry = super().look(path)
+    def stat(self, path: str) -> FileEntry | None:
+        entry = super().stat(path)
         return replace(entry, **self._changes) if entry and path == self.__dict__.get("_path") else entry
 
 
@@ -104,8 +104,8 @@ def test_a_file_that_an_agent_before_this_one_did_not_want_is_missing() -> None:
 
 def test_a_link_that_leads_where_it_should_is_whole() -> None:
     host = installed()
-    host.do(WriteFile(f"{PLACE}/.manifest.json", linked("/there")))
-    host.do(MakeLink(TOOL, "/there"))
+    host.apply(WriteFile(f"{PLACE}/.manifest.json", linked("/there")))
+    host.apply(MakeLink(TOOL, "/there"))
     assert find_damage(host, PROGRAM, OwnedResources()) == ""
 
 
@@ -124,12 +124,12 @@ def test_a_file_is_hashed_unless_it_reached_the_disk_and_was_not_touched_since(
     synced: bool, touched: bool, hashed: int
 ) -> None:
     host = Counting({f"{PLACE}/.manifest.json": manifest({"bin/tool": b"tool"}), TOOL: b"tool"})
-    host.do(WriteFile(TOOL, b"tool", 0o755))
+    host.apply(WriteFile(TOOL, b"tool", 0o755))
     owned = OwnedResources(
         paths={PLACE: {"kind": "program", "synced": synced, "seen": file_change_times(host, PLACE)}}
     )
     if touched:
-        host.do(WriteFile(TOOL, b"tool", 0o755))
+        host.apply(WriteFile(TOOL, b"tool", 0o755))
     assert find_damage(host, PROGRAM, owned) == ""
     assert host.hashed == hashed
 
@@ -169,8 +169,8 @@ def test_settings_of_the_kernel_are_compared_without_their_white_space() -> None
 def test_a_running_program_that_is_no_longer_on_the_disk_is_seen() -> None:
     units = {name: UnitState(name, active="active", pid=pid) for name, pid in (("a", 7), ("b", 8), ("c", 0))}
     host = RecordedHost({"/proc/7/stat": "", "/proc/8/stat": ""}, units=units)
-    host.do(MakeLink("/proc/7/exe", "/usr/bin/a (deleted)"))
-    host.do(MakeLink("/proc/8/exe", "/usr/bin/b"))
+    host.apply(MakeLink("/proc/7/exe", "/usr/bin/a (deleted)"))
+    host.apply(MakeLink("/proc/8/exe", "/usr/bin/b"))
     facts = observe(host, Spec(tuple(Service(name, (), "") for name in units)), OwnedResources())
     assert facts.replaced == {"a"}
 

@@ -354,10 +354,10 @@ def test_one_line_of_a_file_that_a_program_writes_itself_is_put_right() -> None:
     host = RecordedHost({"/k": before})
     (edit,) = plan(Spec((line,)), observe(host, Spec((line,)), OwnedResources()))
     assert isinstance(edit, EditFile)
-    host.do(edit)
+    host.apply(edit)
 
     assert host.read("/k") == before.replace(b"old", b"new")
-    entry = host.look("/k")
+    entry = host.stat("/k")
     assert entry
     assert entry.mode == 0o600
     assert list(plan(Spec((line,)), observe(host, Spec((line,)), OwnedResources()))) == []
@@ -368,7 +368,7 @@ def test_one_line_of_a_file_that_a_program_writes_itself_is_put_right() -> None:
 def test_a_file_with_such_a_line_is_for_root_alone(mode: int) -> None:
     line = FileLine("/k", "server: ", "https://same")
     host = RecordedHost()
-    host.do(WriteFile("/k", b"server: https://same\n", mode))
+    host.apply(WriteFile("/k", b"server: https://same\n", mode))
     assert list(plan(Spec((line,)), observe(host, Spec((line,)), OwnedResources()))) == [
         EditFile("/k", b"server: https://same\n", 0o600, secret=True)
     ]

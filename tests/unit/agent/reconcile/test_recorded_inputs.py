@@ -42,7 +42,7 @@ def test_a_state_comes_back_as_it_was_written() -> None:
     host = RecordedHost()
     kept = NodeState().with_phase(Phase.NODE_FAILED, step="cni", error="disk-full", message="no room", node="edge-1")
     node_state.write(host, STATE, kept)
-    entry = host.look(STATE)
+    entry = host.stat(STATE)
     assert entry
     assert entry.mode == 0o600
     assert node_state.read(host, STATE) == kept
@@ -200,13 +200,13 @@ def test_without_a_ledger_what_bears_our_mark_is_ours_with_its_data() -> None:
 
 def test_without_a_ledger_what_somebody_else_has_made_is_not_ours() -> None:
     host = RecordedHost({UNIT: "[Unit]", "/etc/x/x.conf": "theirs", "/var/lib/x/image": "", "/usr/bin/x": "theirs"})
-    host.do(MakeLink("/usr/bin/x", "/usr/lib/x"))
+    host.apply(MakeLink("/usr/bin/x", "/usr/lib/x"))
     assert find_owned(host, SPEC, INSTALL).empty
 
 
 def test_without_a_ledger_programs_of_ours_and_links_to_them_are_ours() -> None:
     host = RecordedHost({"/opt/flex/x/1/bin/x": "", "/opt/flex/x/0/bin/x": ""})
-    host.do(MakeLink("/usr/bin/x", "/opt/flex/x/0/bin/x"))
+    host.apply(MakeLink("/usr/bin/x", "/opt/flex/x/0/bin/x"))
     owned = find_owned(host, SPEC, INSTALL)
     assert owned.paths["/opt/flex/x/1"]["kind"] == "program"
     assert owned.paths["/usr/bin/x"]["kind"] == "link"
@@ -215,5 +215,5 @@ def test_without_a_ledger_programs_of_ours_and_links_to_them_are_ours() -> None:
 
 def test_without_a_ledger_a_directory_that_holds_a_marked_file_is_ours_with_all_in_it() -> None:
     host = RecordedHost({"/var/lib/x/key.pem": "secret", "/var/lib/x/x.yaml": f"# {MANAGED_MARK}"})
-    host.do(WriteFile("/var/lib/x/key.pem", b"secret", 0o600))
+    host.apply(WriteFile("/var/lib/x/key.pem", b"secret", 0o600))
     assert find_owned(host, SPEC, INSTALL).paths["/var/lib/x"]["ours"]

@@ -46,10 +46,10 @@ def test_what_is_missing_is_made_one_after_another(site: Site) -> None:
 def test_files_with_secrets_are_roots_alone(site: Site) -> None:
     site.run()
     for path in (PAIR, f"{DATA}/vpn/client.conf", f"{DATA}/vpn.json"):
-        entry = site.host.look(path)
+        entry = site.host.stat(path)
         assert entry
         assert entry.mode == 0o600
-    folder = site.host.look(f"{DATA}/vpn")
+    folder = site.host.stat(f"{DATA}/vpn")
     assert folder
     assert folder.mode == 0o700
 
@@ -239,7 +239,7 @@ def test_a_renewal_adds_the_new_root_first_and_takes_the_old_one_off_when_the_tu
     assert site.azure.roots() == ["aks-flex-node-edge-1-2"]
     assert site.record.roots == ("aks-flex-node-edge-1-2",)
     assert RestartUnit(NAME) in site.host.done
-    assert [name for name in site.host.names(f"{DATA}/vpn") if name.endswith(".pem")] == [
+    assert [name for name in site.host.list_dir(f"{DATA}/vpn") if name.endswith(".pem")] == [
         "aks-flex-node-edge-1-2.pem"
     ]
 
@@ -269,7 +269,7 @@ def test_a_certificate_is_due_when_its_end_is_near(site: Site, days: int, due: b
 
 def test_a_certificate_that_is_lost_is_due(site: Site) -> None:
     site.run()
-    site.host.do(WriteFile(PAIR, b"damaged", 0o600))
+    site.host.apply(WriteFile(PAIR, b"damaged", 0o600))
     assert site.connection().is_renewal_due()
 
 
@@ -292,7 +292,7 @@ def test_a_hostile_profile_changes_nothing_here(site: Site) -> None:
     with pytest.raises(FlexError) as caught:
         site.run()
     assert caught.value.name == "vpn-profile-unfit"
-    assert site.host.look(f"{DATA}/vpn/client.conf") is None
+    assert site.host.stat(f"{DATA}/vpn/client.conf") is None
 
 
 def test_without_openvpn_and_without_a_way_to_get_it_nothing_begins(site: Site) -> None:

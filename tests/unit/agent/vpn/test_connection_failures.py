@@ -31,17 +31,17 @@ def site() -> Site:
 
 def test_a_certificate_that_was_made_long_ago_and_never_used_is_not_used_any_more(site: Site) -> None:
     old = make_client_certificate("edge-1", days=0)
-    site.host.do(MakeDirectory(DATA, 0o700))
-    site.host.do(MakeDirectory(f"{DATA}/vpn", 0o700))
-    site.host.do(WriteFile(f"{DATA}/vpn/{old.name}.pem", old.pem, 0o600))
+    site.host.apply(MakeDirectory(DATA, 0o700))
+    site.host.apply(MakeDirectory(f"{DATA}/vpn", 0o700))
+    site.host.apply(WriteFile(f"{DATA}/vpn/{old.name}.pem", old.pem, 0o600))
     site.run()
     assert site.azure.roots() == ["aks-flex-node-edge-1-1"]
-    assert site.host.look(f"{DATA}/vpn/{old.name}.pem") is None
+    assert site.host.stat(f"{DATA}/vpn/{old.name}.pem") is None
 
 
 def test_a_certificate_of_a_clock_that_was_ahead_is_replaced(site: Site) -> None:
     site.run()
-    site.host.do(WriteFile(PAIR, make_client_certificate("edge-1").pem, 0o600))
+    site.host.apply(WriteFile(PAIR, make_client_certificate("edge-1").pem, 0o600))
     site.clock.seconds = 1_000_000_000.0
     assert site.connection().is_renewal_due()
 
@@ -51,7 +51,7 @@ def test_a_record_of_another_release_is_read_as_far_as_it_is_known(site: Site) -
     told = json.loads(site.host.read(f"{DATA}/vpn.json") or b"")
     told["operation"] = {"what": "x", "resource": GATEWAY, "api_version": "1", "colour": "blue"}
     told["shape"] = "round"
-    site.host.do(WriteFile(f"{DATA}/vpn.json", json.dumps(told).encode(), 0o600))
+    site.host.apply(WriteFile(f"{DATA}/vpn.json", json.dumps(told).encode(), 0o600))
     assert site.record.roots == ("aks-flex-node-edge-1-1",)
     assert site.record.operation
     assert site.record.made
@@ -79,9 +79,9 @@ def test_names_go_where_they_are_looked_up_now_and_nowhere_else() -> None:
     site = Site()
     site.run()
     assert API_NAME.encode() in (site.host.read(HOSTS) or b"")
-    site.host.do(MakeDirectory("/run/systemd", 0o755))
-    site.host.do(MakeDirectory("/run/systemd/resolve", 0o755))
-    site.host.do(WriteFile(STUB, b""))
+    site.host.apply(MakeDirectory("/run/systemd", 0o755))
+    site.host.apply(MakeDirectory("/run/systemd/resolve", 0o755))
+    site.host.apply(WriteFile(STUB, b""))
     site.run(renew=True)
     assert site.host.read(HOSTS) == b"127.0.0.1 localhost\n", "an old line would be believed for ever"
     del site.azure.documents[NETWORK]["properties"]["dhcpOptions"]
@@ -89,7 +89,7 @@ def test_names_go_where_they_are_looked_up_now_and_nowhere_else() -> None:
     zone = "/subscriptions/sub-1/resourceGroups/MC/providers/Microsoft.Network/privateDnsZones/private.example"
     site.azure.documents[f"{zone}/A/api"] = {"properties": {"aRecords": [{"ipv4Address": "10.1.0.77"}]}}
     site.run(renew=True)
-    assert site.host.look(f"{DATA}/vpn/up") is None
+    assert site.host.stat(f"{DATA}/vpn/up") is None
     assert (site.host.read(HOSTS) or b"").startswith(b"10.1.0.77 ")
 
 
@@ -101,7 +101,7 @@ def test_a_script_that_the_tunnel_before_needs_stays_until_another_one_is_up() -
     site.changes["read_tunnel"] = lambda: None
     with pytest.raises(FlexError, match="does not come up"):
         site.run(renew=True)
-    assert site.host.look(f"{DATA}/vpn/up"), "the tunnel that is put back would not start without it"
+    assert site.host.stat(f"{DATA}/vpn/up"), "the tunnel that is put back would not start without it"
 
 
 @pytest.mark.parametrize(

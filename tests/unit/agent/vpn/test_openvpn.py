@@ -121,15 +121,15 @@ def test_without_a_vpn_there_is_nothing() -> None:
 def test_a_vpn_that_is_not_wanted_any_more_ends_and_can_be_gone_back_to() -> None:
     host = empty_host()
     engine_on(host, config_of(VPN)).apply(COMPONENT)
-    host.do(WriteFile(f"{DATA}/vpn/client.conf", b"remote x", 0o600))
+    host.apply(WriteFile(f"{DATA}/vpn/client.conf", b"remote x", 0o600))
     engine_on(host).apply(COMPONENT)
-    assert host.look(UNIT) is None
+    assert host.stat(UNIT) is None
     assert host.read(f"{DATA}/vpn/client.conf") == b"remote x"
     engine_on(host, config_of(VPN)).apply(COMPONENT)
     assert any(isinstance(one, StartUnit) for one in host.done)
     engine = engine_on(host)
     engine.remove(COMPONENT, print)
-    assert host.look(f"{DATA}/vpn") is None
+    assert host.stat(f"{DATA}/vpn") is None
 
 
 def test_the_unit_waits_for_its_configuration() -> None:
@@ -146,7 +146,7 @@ def test_the_unit_waits_for_its_configuration() -> None:
 
 def test_a_name_that_nobody_remembers_is_taken_out_nevertheless() -> None:
     host = empty_host()
-    host.do(EditFile(HOSTS, dependencies.with_hosts_entry(HOSTS_TEXT, "api.example", "10.1.0.10")))
+    host.apply(EditFile(HOSTS, dependencies.with_hosts_entry(HOSTS_TEXT, "api.example", "10.1.0.10")))
     problems: list[str] = []
     engine_on(host, config_of(VPN)).remove(COMPONENT, problems.append)
     assert (host.read(HOSTS), problems) == (HOSTS_TEXT, [])
@@ -170,6 +170,6 @@ def test_the_status_is_the_units_and_the_clients_word(
     config = config_of(VPN)
     assert local_state.status(host, config, lambda: None)["status"] == "NotConfigured"
     engine_on(host, config).apply(COMPONENT)
-    host.do(EditFile(f"{DATA}/vpn/client.conf", b"client\n", 0o600))
+    host.apply(EditFile(f"{DATA}/vpn/client.conf", b"client\n", 0o600))
     host._units[NAME] = UnitState(NAME, exists=True, active=active)
     assert local_state.status(host, config, lambda: tunnel)["status"] == status

@@ -35,14 +35,14 @@ class FakeStore:
     asked: list[int] = field(default_factory=list)
 
     async def audit(
-        self, *, resource: str = "", who: str = "", what: str = "", before: int = 0, limit: int = 100
+        self, *, resource: str = "", caller: str = "", what: str = "", before: int = 0, limit: int = 100
     ) -> tuple[AuditEvent, ...]:
         self.asked.append(limit)
         fitting = [
             each
             for each in sorted(self.events, key=lambda each: -each.sequence)
             if each.resource.lower().startswith(resource.lower())
-            and who in {"", each.who}
+            and caller in {"", each.who}
             and what in {"", each.what}
             and (not before or each.sequence < before)
         ]

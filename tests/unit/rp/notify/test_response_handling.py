@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aks_flex_rp.notify.notifier import MAX_RETRY_SECONDS, RetryPolicy
-from aks_flex_rp.notify.webhook_client import SendResult, SendVerdict, classify_response
+from aks_flex_rp.notify.webhook_client import SendResult, SendStatus, classify_response
 
 
 @pytest.mark.parametrize(
@@ -16,14 +16,14 @@ from aks_flex_rp.notify.webhook_client import SendResult, SendVerdict, classify_
     ],
 )
 def test_what_a_receiver_answers_says_what_becomes_of_the_message(status: int, verdict: str) -> None:
-    assert classify_response(status).verdict == verdict
+    assert classify_response(status).status == verdict
 
 
 @pytest.mark.parametrize(
     ("header", "wait"), [("", 0), ("120", 120), ("999999", 3600), ("-5", 0), ("Fri, 01 May 2026 12:00:00 GMT", 0)]
 )
 def test_a_receiver_that_is_busy_may_say_for_how_long(header: str, wait: float) -> None:
-    assert classify_response(503, header) == SendResult(SendVerdict.FAILED, "It answered 503.", wait)
+    assert classify_response(503, header) == SendResult(SendStatus.FAILED, "It answered 503.", wait)
 
 
 def test_tries_come_less_and_less_often_and_never_in_step() -> None:

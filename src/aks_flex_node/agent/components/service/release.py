@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
 
 MAX_TRIAL_STARTS = 3  # of a version that has not proven itself
-WANTED = (ArtifactFile("bin/", "bin/"), ArtifactFile("lib/", "lib/"))
+DESIRED_RELEASE = (ArtifactFile("bin/", "bin/"), ArtifactFile("lib/", "lib/"))
 
 
 def releases_dir(config: NodeConfig) -> str:
@@ -62,7 +62,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
                 release_path(config),
                 "agent",
                 version,
-                (artifact("agent", version, url, WANTED, config.agent.sha256),),
+                (artifact("agent", version, url, DESIRED_RELEASE, config.agent.sha256),),
             ),
             File(launcher_path(config), render_launcher(config, machine), 0o755),
             *(RuntimePath(path) for path in (current_link(config), trial_file(config), failed_file(config))),

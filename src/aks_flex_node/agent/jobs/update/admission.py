@@ -210,7 +210,7 @@ def check_not_paused(desired: NodeConfig) -> AdmissionResult | None:
     if not desired.update_policy.paused:
         return None
     message = "Updates of this node are paused: the new configuration waits."
-    return AdmissionResult(JobStatus.WAITS, "Paused", message, "Set updatePolicy.paused to false.", again=True)
+    return AdmissionResult(JobStatus.DEFERRED, "Paused", message, "Set updatePolicy.paused to false.", again=True)
 
 
 def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> AdmissionResult | None:
@@ -259,4 +259,4 @@ def check_maintenance_window(changes: ConfigChanges, desired: NodeConfig, now: d
     words = ", ".join(str(one) for one in changes.upgrades)
     when = f"{opens:%A %Y-%m-%d} at {opens:%H:%M} ({window.time_zone})"
     message = f"The maintenance window is closed; it opens on {when}. Until then this waits: {words}."
-    return AdmissionResult(JobStatus.WAITS, "MaintenanceWindowClosed", message, again=True)
+    return AdmissionResult(JobStatus.DEFERRED, "MaintenanceWindowClosed", message, again=True)

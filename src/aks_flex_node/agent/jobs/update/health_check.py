@@ -38,7 +38,7 @@ def run_container_smoke_test(host: Host, config: NodeConfig, say: Callable[[str]
     runc = f"{config.paths.sbin_dir}/runc"
     words = ("run", "--detach", "--runc-binary", runc, "--cgroup", f"/{CONTAINER_NAME}", image, CONTAINER_NAME)
     try:
-        host.do(Run(_ctr_command(config, *words), "start a container to try", seconds=CTR_SECONDS))
+        host.apply(Run(_ctr_command(config, *words), "start a container to try", seconds=CTR_SECONDS))
     except MachineError as error:
         raise MachineError(
             "container-does-not-start",
@@ -53,14 +53,14 @@ def run_container_smoke_test(host: Host, config: NodeConfig, say: Callable[[str]
 def _remove_container(host: Host, config: NodeConfig) -> None:
     if CONTAINER_NAME in _run_ctr(host, config, "tasks", "list", "--quiet"):
         why = "end the container that was tried"
-        host.do(Run(_ctr_command(config, "tasks", "delete", "--force", CONTAINER_NAME), why, seconds=CTR_SECONDS))
+        host.apply(Run(_ctr_command(config, "tasks", "delete", "--force", CONTAINER_NAME), why, seconds=CTR_SECONDS))
     if CONTAINER_NAME in _run_ctr(host, config, "containers", "list", "--quiet"):
         why = "take the container away that was tried"
-        host.do(Run(_ctr_command(config, "containers", "delete", CONTAINER_NAME), why, seconds=CTR_SECONDS))
+        host.apply(Run(_ctr_command(config, "containers", "delete", CONTAINER_NAME), why, seconds=CTR_SECONDS))
 
 
 def _run_ctr(host: Host, config: NodeConfig, *words: str) -> list[str]:
-    return host.ask(*_ctr_command(config, *words), seconds=CTR_SECONDS).out.split()
+    return host.query(*_ctr_command(config, *words), seconds=CTR_SECONDS).out.split()
 
 
 def _ctr_command(config: NodeConfig, *words: str) -> tuple[str, ...]:

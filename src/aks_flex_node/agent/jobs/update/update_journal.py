@@ -94,7 +94,7 @@ def read_journal(host: Host) -> UpdateJournal | None:
 
 def write_journal(host: Host, journal: UpdateJournal) -> None:
     document = {**asdict(journal), "stage": journal.stage.value}
-    host.do(WriteFile(UPDATE_JOURNAL, (json.dumps(document, indent=1) + "\n").encode(), 0o600))
+    host.apply(WriteFile(UPDATE_JOURNAL, (json.dumps(document, indent=1) + "\n").encode(), 0o600))
 
 
 def supersede_journal(host: Host) -> None:
@@ -104,7 +104,7 @@ def supersede_journal(host: Host) -> None:
 
 
 def remove_journal(host: Host) -> None:
-    host.do(Remove(UPDATE_JOURNAL))
+    host.apply(Remove(UPDATE_JOURNAL))
 
 
 def read_failure(host: Host) -> FailedUpdate | None:
@@ -119,9 +119,9 @@ def read_failure(host: Host) -> FailedUpdate | None:
 
 def write_failure(host: Host, failed: FailedUpdate) -> None:
     document = {"configVersion": failed.version, **{k: v for k, v in asdict(failed).items() if k != "version"}}
-    host.do(WriteFile(FAILED_CONFIG, (json.dumps(document, indent=1) + "\n").encode(), 0o600))
+    host.apply(WriteFile(FAILED_CONFIG, (json.dumps(document, indent=1) + "\n").encode(), 0o600))
 
 
 def remove_failure(host: Host) -> None:
-    if host.look(FAILED_CONFIG) is not None:
-        host.do(Remove(FAILED_CONFIG))
+    if host.stat(FAILED_CONFIG) is not None:
+        host.apply(Remove(FAILED_CONFIG))

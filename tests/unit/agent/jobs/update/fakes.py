@@ -19,7 +19,7 @@ LINKS = {"kubelet": "/usr/local/bin/kubelet", "containerd": "/usr/local/bin/cont
 
 def version_on(host: Host, program: str) -> str:
     """The version that a link leads to: /opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet."""
-    entry = host.look(LINKS[program])
+    entry = host.stat(LINKS[program])
     return entry.target.split("/")[-3] if entry else ""
 
 

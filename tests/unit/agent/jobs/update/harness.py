@@ -62,14 +62,14 @@ class Scene:
         engine = self.engine(self.config)
         engine.stager = Ready(self.host)
         NodeJoin(engine, Proven(self.host, self.config)).run()
-        self.host.do(WriteFile("/var/lib/kubelet/pki/kubelet-client-current.pem", b"PEM", 0o600))
+        self.host.apply(WriteFile("/var/lib/kubelet/pki/kubelet-client-current.pem", b"PEM", 0o600))
         config_store.commit_update(self.host, made, self.config, b"")
 
     def engine(self, config: NodeConfig) -> Engine:
         return engine_on(self.host, config)
 
     def wants(self, values: dict[str, object] | None = None, version: str = "2") -> Scene:
-        self.host.do(WriteFile(NEXT_CONFIG, bundle(values, version), 0o600))
+        self.host.apply(WriteFile(NEXT_CONFIG, bundle(values, version), 0o600))
         return self
 
     def bench(self) -> NodeOperations:
@@ -116,11 +116,11 @@ class Scene:
 
     @property
     def waits(self) -> bool:
-        return self.host.look(NEXT_CONFIG) is not None
+        return self.host.stat(NEXT_CONFIG) is not None
 
     @property
     def under_way(self) -> bool:
-        return self.host.look(UPDATE_JOURNAL) is not None
+        return self.host.stat(UPDATE_JOURNAL) is not None
 
     @property
     def failed(self) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Runtime(RecordedHost):
         self.works = works
         self.ran: list[str] = []
 
-    def do(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         assert isinstance(action, Run)
         assert action.argv[:3] == CTR
         self.ran.append(" ".join(action.argv[3:5]))

@@ -271,7 +271,7 @@ def test_labels_do_not_wait_for_the_window() -> None:
 def test_a_newer_configuration_that_comes_meanwhile_goes_on_waiting() -> None:
     scene = Scene().wants(SETTING)
     newer = bundle({"node.maxPods": 60}, "3")
-    scene.cluster.probed = lambda: scene.host.do(WriteFile(NEXT_CONFIG, newer, 0o600))
+    scene.cluster.probed = lambda: scene.host.apply(WriteFile(NEXT_CONFIG, newer, 0o600))
     assert scene.run().version == "2"
     assert scene.current == "2"
     assert scene.host.read(NEXT_CONFIG) == newer
@@ -307,7 +307,7 @@ def half_way(scene: Scene) -> None:
 def test_a_change_that_was_cut_off_is_taken_back_when_it_is_withdrawn() -> None:
     scene = Scene().wants(SETTING)
     half_way(scene)
-    scene.host.do(Remove(NEXT_CONFIG))
+    scene.host.apply(Remove(NEXT_CONFIG))
     outcome = scene.run()
     assert (outcome.result, outcome.again) == (JobStatus.FAILED, True)
     assert (scene.current, scene.under_way, scene.failed) == ("1", False, {})
@@ -365,7 +365,7 @@ def test_a_configuration_that_a_person_brings_ends_an_update_that_was_stuck(stag
 
 def test_a_machine_whose_state_is_lost_is_known_by_its_name_and_takes_what_waits() -> None:
     scene = Scene().wants(SETTING)
-    scene.host.do(Remove(f"{DATA}/state.json"))
+    scene.host.apply(Remove(f"{DATA}/state.json"))
     assert scene.run().result == JobStatus.DONE
     assert scene.bench().node_state(scene.config).node == scene.node.name
 
