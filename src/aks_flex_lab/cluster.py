@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab.errors import ComponentError
 from aks_flex_lab.processes import run
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +75,7 @@ class LabCluster:
         """A fresh token by which a kubelet may join."""
         token_id = "".join(secrets.choice(ALPHABET) for _ in range(6))
         token_secret = "".join(secrets.choice(ALPHABET) for _ in range(16))
-        expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+        expires = format_utc(time.time() + seconds)
         self.apply(
             {
                 "apiVersion": "v1",

@@ -22,12 +22,12 @@ from urllib.parse import urlsplit
 
 from aks_flex_node import __version__
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp import instance_lock, key_rotation, raw_database
 from aks_flex_rp.crypto import encryption
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import SchemaTooNew
 from aks_flex_rp.store.sqlite import connect, copy_database, sync_directory
-from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def create_backup(settings: ServiceSettings, target: Path, *, with_keys: bool = 
         check_database(copy)
         files = {DATABASE: copy, **(_keys(settings) if with_keys else {})}
         sums = {name: _sum(file) for name, file in files.items()}
-        manifest = BackupManifest(format_seconds(time.time()), __version__, *_counts(copy), keys=with_keys, sums=sums)
+        manifest = BackupManifest(format_utc(time.time()), __version__, *_counts(copy), keys=with_keys, sums=sums)
         packed = room / "packed"
         _pack(packed, manifest, files)
         packed.replace(target)

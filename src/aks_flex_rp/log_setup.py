@@ -7,7 +7,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.timestamps import format_microseconds
+from aks_flex_node.timestamps import format_utc_microseconds
 
 if TYPE_CHECKING:
     from aks_flex_rp.settings import LogSettings
@@ -18,7 +18,7 @@ EXTRAS = ("request", "operation", "status", "caller", "path", "source", "cluster
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "at": format_microseconds(record.created),
+            "at": format_utc_microseconds(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
         }

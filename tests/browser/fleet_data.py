@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.resource.view import SILENT_AFTER
 from aks_flex_rp.store.model import Cluster
-from aks_flex_rp.timestamps import format_seconds
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -74,7 +74,7 @@ class Fleet:
     def drifted(self, name: str) -> None:
         self.ready(name)
         found = ("True", "DriftFound", "/etc/containerd/config.toml differs from what is wanted")
-        drift: dict[str, Any] = {"driftCount": 3, "lastDriftDetected": format_seconds(time.time() - 60)}
+        drift: dict[str, Any] = {"driftCount": 3, "lastDriftDetected": format_utc(time.time() - 60)}
         self._report(name, self._conditions(Drifted=found), **drift)
 
     def upgrading(self, name: str) -> None:
@@ -129,7 +129,7 @@ class Fleet:
     def _joined(self, name: str) -> None:
         """As the watch of its cluster tells it."""
         heard = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": f"v{NEW}"}
-        seen = {**heard, "lastHeartbeatTime": format_seconds(time.time() + 5)}
+        seen = {**heard, "lastHeartbeatTime": format_utc(time.time() + 5)}
         self.running.call(self.running.service.join_tracker.observed(PLANT.key, name, seen))
 
     def _report(
@@ -140,7 +140,7 @@ class Fleet:
             told |= {"conditions": conditions, "kubeletVersion": f"v{kubelet}"}
             told |= {
                 "appliedConfigVersion": self._version(name),
-                "lastConfigApplied": format_seconds(time.time() - 600),
+                "lastConfigApplied": format_utc(time.time() - 600),
             }
         answer = self.running.admin.report(name, {**told, **more})
         assert answer.status == 200, answer

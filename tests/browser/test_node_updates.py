@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.timestamps import format_seconds
+from aks_flex_node.timestamps import format_utc
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.navigation import sign_in
 from tests.browser.wizard import command_on, create_with_principal, create_with_token
@@ -39,7 +39,7 @@ def test_a_node_is_made_and_followed_until_it_is_ready(provider: Provider, open_
     assert provider.running.call(joins.attempted(PLANT.key, name, secret, "csr-1"))
     wait_for(page, "Asked to join", "now")
     provider.running.call(joins.issued(PLANT.key, name, secret, "csr-1"))
-    heard = {**READY, "lastHeartbeatTime": format_seconds(time.time() + 5)}
+    heard = {**READY, "lastHeartbeatTime": format_utc(time.time() + 5)}
     provider.running.call(joins.observed(PLANT.key, name, heard))
     wait_for(page, "Ready", "done")
     assert page.get_by_text(f"{name} is Ready.").is_visible()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from aks_flex_lab.arm import arm_errors
 from aks_flex_lab.arm.arm_errors import LabArmError
 from aks_flex_lab.arm.documents import DocumentStore, read_document
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     import re
@@ -132,7 +132,7 @@ class HybridCompute:
             "properties": {
                 "provisioningState": "Succeeded",
                 "status": "Connected",
-                "lastStatusChange": _now(),
+                "lastStatusChange": format_utc(),
                 "vmId": told.get("vmId") or str(uuid.uuid4()),
                 "displayName": name,
                 "osType": "linux",
@@ -192,7 +192,3 @@ class HybridCompute:
 
 def public_document(machine: ArcMachine) -> ArcMachine:
     return {key: value for key, value in machine.items() if key != "proof"}
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -14,6 +14,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aks_flex_node.timestamps import format_utc_milliseconds
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -42,9 +44,8 @@ class EventLog:
         self._sinks.append(sink)
 
     def emit(self, event: str, message: str, level: str = "info", **fields: Any) -> None:
-        now = time.time()
         record = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z",
+            "time": format_utc_milliseconds(time.time()),
             "level": level,
             "event": event,
             "message": message,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.vpn import local_state as vpn
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     known_well = joined and engine.config_complete
     plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
     return {
-        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "timestamp": format_utc(),
         "phase": state.phase.value,
         "error": {"name": state.error, "message": state.message, "step": state.step} if state.error else None,
         "arc": arc.status(engine.host, config),
@@ -153,7 +153,7 @@ def certificate_status(engine: Engine) -> dict[str, Any] | None:
     if end is None:
         return None
     left = end - datetime.now(timezone.utc)
-    return {"expires": end.strftime("%Y-%m-%dT%H:%M:%SZ"), "days": round(left.total_seconds() / 86400, 1)}
+    return {"expires": format_utc(end.timestamp()), "days": round(left.total_seconds() / 86400, 1)}
 
 
 def drift_lines(plans: Sequence[ComponentPlan]) -> list[str]:

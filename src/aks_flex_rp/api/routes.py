@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from aks_flex_node.errors import FlexError
+from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.arm_routes import check_version
 from aks_flex_rp.api.authorization import azure_action
@@ -27,7 +28,6 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.timestamps import format_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -214,7 +214,7 @@ class ServiceRoutes:
 def event_document(event: AuditEvent) -> dict[str, Any]:
     return {
         "sequence": event.sequence,
-        "at": format_microseconds(event.at),
+        "at": format_utc_microseconds(event.at),
         "who": event.who,
         "what": event.what,
         "resource": event.resource,

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from aks_flex_node.errors import CommandUsageError
+from aks_flex_node.timestamps import format_utc_microseconds, parse_timestamp
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
 
@@ -55,10 +56,10 @@ def parse_since(text: str, now: datetime) -> str:
         when = now - timedelta(**{UNITS[found[2]]: int(found[1])})
     else:
         try:
-            when = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+            when = parse_timestamp(text.strip())
         except ValueError:
             hint = "Write 30m, 12h, 7d, or a moment such as 2026-05-01T12:00Z."
             raise CommandUsageError("time-malformed", f"{text!r} is no time.", hint) from None
     if when.tzinfo is None:
         when = when.replace(tzinfo=timezone.utc)
-    return when.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return format_utc_microseconds(when.timestamp())

@@ -37,14 +37,14 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
 
 
 def _document(webhook: Webhook, pending: PendingMessages | None) -> dict[str, Any]:
-    from aks_flex_rp.timestamps import format_seconds
+    from aks_flex_node.timestamps import format_utc
 
     return {
         "receiver": webhook.title,
         "events": sorted(webhook.kinds),
         "clusters": sorted(webhook.clusters),
         "pending": pending.messages if pending else 0,
-        "oldest": format_seconds(pending.oldest) if pending else "",
+        "oldest": format_utc(pending.oldest) if pending else "",
         "failure": pending.failure if pending else "",
     }
 

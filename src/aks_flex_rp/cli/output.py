@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from datetime import datetime, timezone
+from datetime import timezone
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from aks_flex_node.timestamps import parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,7 +81,7 @@ def _ready(status: Document) -> str:
 def format_age(moment: str | None, now: float) -> str:
     if not moment:
         return "never"
-    seconds = max(0, int(now - datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()))
+    seconds = max(0, int(now - parse_timestamp(moment).timestamp()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds // size} {unit} ago"
@@ -152,7 +154,7 @@ def format_events(found: Sequence[Document]) -> str:
 
 
 def _event(event: Document) -> tuple[str, ...]:
-    at = datetime.fromisoformat(event["at"].replace("Z", "+00:00")).astimezone(timezone.utc)
+    at = parse_timestamp(event["at"]).astimezone(timezone.utc)
     last = event["resource"].rpartition("/")[2]
     detail = ", ".join(f"{name}={_short(value)}" for name, value in event["detail"].items() if value)
     columns = (event["who"], event["what"], event["outcome"], last, event["source"] or "-", detail)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.clusters.client import ApiRefused
 
 if TYPE_CHECKING:
@@ -67,23 +68,15 @@ class BootstrapToken:
             return None
         claim = None
         if notes.get(CLAIMED_UID):
-            claim = TokenClaim(notes[CLAIMED_BY], notes[CLAIMED_UID], parse_time(notes[CLAIMED_AT]))
+            claim = TokenClaim(notes[CLAIMED_BY], notes[CLAIMED_UID], parse_utc(notes[CLAIMED_AT]))
         return cls(
             metadata["name"].removeprefix("bootstrap-token-"),
             notes[NODE_ANNOTATION],
-            parse_time(metadata["creationTimestamp"]),
-            parse_time(notes[EXPIRES]),
+            parse_utc(metadata["creationTimestamp"]),
+            parse_utc(notes[EXPIRES]),
             metadata["resourceVersion"],
             claim,
         )
-
-
-def format_time(when: datetime) -> str:
-    return when.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def parse_time(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
 
 
 async def mint_token(client: KubeClient, node: str, expires: datetime) -> MintedToken:
@@ -110,12 +103,12 @@ def _document(token: MintedToken, node: str) -> KubeObject:
         "metadata": {
             "name": f"bootstrap-token-{token.id}",
             "labels": {TOKEN_LABEL: "node", "app.kubernetes.io/managed-by": "aks-flex-rp"},
-            "annotations": {NODE_ANNOTATION: node, EXPIRES: format_time(token.expires)},
+            "annotations": {NODE_ANNOTATION: node, EXPIRES: format_utc(token.expires.timestamp())},
         },
         "stringData": {
             "token-id": token.id,
             "token-secret": token.secret,
-            "expiration": format_time(token.expires),
+            "expiration": format_utc(token.expires.timestamp()),
             "usage-bootstrap-authentication": "true",
             "auth-extra-groups": TOKEN_GROUP,
             "description": f"lets flex node {node} join, once",
@@ -138,7 +131,7 @@ async def claim_token(
     """The token with the claim that stands, which is not ours when somebody was faster; None when it is gone."""
     current: BootstrapToken | None = token
     while current and not current.claim:
-        notes = {CLAIMED_BY: csr, CLAIMED_UID: uid, CLAIMED_AT: format_time(now)}
+        notes = {CLAIMED_BY: csr, CLAIMED_UID: uid, CLAIMED_AT: format_utc(now.timestamp())}
         change = {"metadata": {"resourceVersion": current.version, "annotations": notes}}
         try:
             return BootstrapToken.read(await client.merge(_path(token.id), change))

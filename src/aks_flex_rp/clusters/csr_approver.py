@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from aks_flex_node.timestamps import parse_utc
 from aks_flex_rp.clusters import bootstrap_tokens
 from aks_flex_rp.clusters.access import identity_nodes
 from aks_flex_rp.clusters.bootstrap_csr import BootstrapCsrHandler, CsrDecisions, utc_now
@@ -64,7 +65,7 @@ class ServingCsrHandler:
             self._waiting.pop(request.name, None)
             return
         document = await self._client.find(f"{NODES}/{asker.node}")
-        if not _says_where(document) and utc_now() - bootstrap_tokens.parse_time(request.created) < self._grace:
+        if not _says_where(document) and utc_now() - parse_utc(request.created) < self._grace:
             self._waiting[request.name] = asker  # a kubelet may ask a moment before its Node says where it is
             return
         await self._judge(request, asker, document or {"metadata": {"name": asker.node}})

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
-from aks_flex_rp.clusters.bootstrap_tokens import parse_time
+from aks_flex_node.timestamps import parse_utc
 from aks_flex_rp.clusters.informer import handle_each
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class LostNodeCollector:
 
     def _is_lost(self, node: KubeObject, deleted: float) -> bool:
         """Not for one that came after the deletion, which never was that resource's."""
-        if parse_time(node["metadata"]["creationTimestamp"]).timestamp() > deleted:
+        if parse_utc(node["metadata"]["creationTimestamp"]).timestamp() > deleted:
             return False
         since = not_ready_since(node)
         return since is not None and time.time() - max(since, deleted) >= self._gone_after
@@ -180,4 +180,4 @@ def not_ready_since(node: KubeObject) -> float | None:
     ready = ready_condition(node) or {}
     if ready.get("status") == "True":
         return None
-    return parse_time(ready.get("lastTransitionTime") or node["metadata"]["creationTimestamp"]).timestamp()
+    return parse_utc(ready.get("lastTransitionTime") or node["metadata"]["creationTimestamp"]).timestamp()

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import StreamingResponse
 
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.api.authorization import azure_action
 from aks_flex_rp.api.routes import event_document
 from aks_flex_rp.arm import errors
@@ -19,7 +20,6 @@ from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.dashboard import audit_query, node_history
 from aks_flex_rp.dashboard.audit_query import AuditScope, parse_query, parse_scope
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
-from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -153,7 +153,7 @@ class AuditPage:
     async def _export(self, page_request: PageRequest, file: File, suffix: str, kind: str) -> Response:
         """Written as it is read: no more than a batch of it is ever in memory."""
         _, _, wanted = await self._let_in(page_request)
-        now = format_seconds(self.scopes.authorizer.context.now()).replace(":", "")
+        now = format_utc(self.scopes.authorizer.context.now()).replace(":", "")
         headers = {**self.pages.headers, "Content-Disposition": f'attachment; filename="audit-{now}.{suffix}"'}
         return StreamingResponse(file(self._fitting(wanted)), 200, headers, media_type=kind)
 

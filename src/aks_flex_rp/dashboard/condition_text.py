@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_node.errors import DOCS
+from aks_flex_node.timestamps import parse_timestamp
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.store.fleet import FleetState
 
@@ -219,7 +219,7 @@ def problems_shown(conditions: Iterable[ConditionRow]) -> list[ConditionRow]:
 def parse_time(text: str) -> float:
     """0 for what is no time: a machine may have said anything."""
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00").replace("z", "+00:00")).timestamp()
+        return parse_timestamp(text.replace("z", "Z")).timestamp()
     except ValueError:
         return 0.0
 

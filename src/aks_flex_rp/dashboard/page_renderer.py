@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
 from aks_flex_node import __version__
-from aks_flex_rp.timestamps import format_seconds
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +80,7 @@ class PageRenderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        made.filters |= {"moment": moment, "iso": format_seconds, "number": number}
+        made.filters |= {"moment": moment, "iso": format_utc, "number": number}
         made.globals |= {"version": __version__, "asset": asset_url}
         return made
 

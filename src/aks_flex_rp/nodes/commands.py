@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aks_flex_node.timestamps import format_utc, format_utc_microseconds
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinState
@@ -24,7 +25,6 @@ from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.resource.rules import ValidationContext
 from aks_flex_rp.store.model import AuditAction, Conflict, Node
-from aks_flex_rp.timestamps import format_microseconds, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -100,7 +100,7 @@ class ConfigUrl:
     expires: float
 
     def document(self) -> dict[str, str]:
-        return {"configUrl": self.url, "configUrlExpires": format_seconds(self.expires)}
+        return {"configUrl": self.url, "configUrlExpires": format_utc(self.expires)}
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ def _client(node: Node | None) -> str:
 def _system(before: Node | None, request: RequestContext, now: float) -> dict[str, Any]:
     by_key = request.caller.kind is CallerKind.KEY
     who, kind = request.caller.name, (CallerKind.APPLICATION if by_key else request.caller.kind).value
-    at = format_microseconds(now)
+    at = format_utc_microseconds(now)
     made = {"createdBy": who, "createdByType": kind, "createdAt": at}
     first = {key: value for key, value in before.system.items() if key.startswith("created")} if before else made
     last = {"lastModifiedBy": who, "lastModifiedByType": kind, "lastModifiedAt": at}

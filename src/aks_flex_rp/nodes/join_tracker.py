@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import FlexError
+from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes import join_rules
@@ -16,7 +16,6 @@ from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict
-from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -273,7 +272,7 @@ def _with_readiness(status: Document, ready: dict[str, Any] | None, now: float) 
     version = said.pop("kubeletVersion", None)
     names = ("type", "status", "reason", "message", "lastTransitionTime")
     shown = {name: said[name] for name in names if said.get(name)}
-    shown.setdefault("lastTransitionTime", format_seconds(now))
+    shown.setdefault("lastTransitionTime", format_utc(now))
     others = [each for each in status.get("conditions", ()) if each["type"] != "Ready"]
     after = {**status, "conditions": [shown, *others]}
     return {**after, "kubeletVersion": version} if version else after
@@ -284,5 +283,4 @@ def _heard_since(ready: dict[str, Any], since: float) -> bool:
     text = ready.get("lastHeartbeatTime")
     if not text:
         return False
-    heard = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
-    return heard.timestamp() >= int(since)
+    return parse_utc(text).timestamp() >= int(since)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import problem_from_pydantic
 from aks_flex_rp.join_state import JoinPhase
@@ -18,7 +19,6 @@ from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.models import WireModel
 from aks_flex_rp.store.model import AuditAction, Conflict
-from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def _condition(condition: ReportedCondition, before: dict[str, Any] | None, now:
     shown = condition.model_dump(mode="json", exclude_none=True)
     if "lastTransitionTime" not in shown:
         same = before is not None and before["status"] == condition.status
-        shown["lastTransitionTime"] = before["lastTransitionTime"] if before and same else format_seconds(now)
+        shown["lastTransitionTime"] = before["lastTransitionTime"] if before and same else format_utc(now)
     return shown
 
 
@@ -119,7 +119,7 @@ class StatusReports:
         node = await self._store_report(cluster, node, report, now)
         if report.join_phase is JoinPhase.FAILED:
             await self._failed(node, report.join_failure or "The agent gave no reason.")
-        return {"configVersion": str(node.version), "lastSeen": format_seconds(now)}
+        return {"configVersion": str(node.version), "lastSeen": format_utc(now)}
 
     async def _store_report(self, cluster: ClusterInfo, node: Node, report: StatusReport, now: float) -> Node:
         """The node as it was before. What is told of it is a difference from that, so it must still be there."""

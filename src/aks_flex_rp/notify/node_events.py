@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from aks_flex_node.timestamps import format_utc, format_utc_microseconds
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.notify.notification_settings import NodeEventKind, event_type
 from aks_flex_rp.store.outbox import OutboxMessage
-from aks_flex_rp.timestamps import format_microseconds, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,11 +65,11 @@ def deleted_event(by: str) -> NodeEvent:
 
 
 def silent_event(last_seen: float) -> NodeEvent:
-    return NodeEvent(NodeEventKind.SILENT, {"lastSeen": format_seconds(last_seen)})
+    return NodeEvent(NodeEventKind.SILENT, {"lastSeen": format_utc(last_seen)})
 
 
 def resumed_event(last_seen: float) -> NodeEvent:
-    return NodeEvent(NodeEventKind.HEARD, {"lastSeen": format_seconds(last_seen)})
+    return NodeEvent(NodeEventKind.HEARD, {"lastSeen": format_utc(last_seen)})
 
 
 def _by_type(status: Document) -> dict[str, dict[str, Any]]:
@@ -154,7 +154,7 @@ def cloud_event(kind: str, source: str, subject: str, data: Document, at: float)
         "source": source,
         "type": kind,
         "subject": subject,
-        "time": format_microseconds(at),
+        "time": format_utc_microseconds(at),
         "datacontenttype": "application/json",
         "data": data,
     }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.ids import NODE_TYPE
 from aks_flex_rp.join_state import JoinPhase
-from aks_flex_rp.timestamps import format_seconds
 
 if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
@@ -28,7 +28,7 @@ def node_resource(node: Node, cluster: ClusterId, now: float, *, whole: bool = T
         properties["config"] = node.config
     properties["status"] = node_status(node, now)
     if node.last_seen:
-        properties["lastSeen"] = format_seconds(node.last_seen)
+        properties["lastSeen"] = format_utc(node.last_seen)
     return {
         "id": cluster.node(node.name),
         "name": node.name,
@@ -48,7 +48,7 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
             "type": "Ready",
             "status": "Unknown",
             "reason": "NotReported" if "conditions" in told else "NeverReported",
-            "lastTransitionTime": format_seconds(node.created),
+            "lastTransitionTime": format_utc(node.created),
         }
         told["conditions"] = [ready, *told.get("conditions", ())]
     silent = now - node.last_seen
@@ -71,6 +71,6 @@ def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:
         "type": "Ready",
         "status": "Unknown",
         "reason": "NodeSilent",
-        "message": f"The node has not been heard of since {format_seconds(last_seen)}.",
-        "lastTransitionTime": format_seconds(last_seen + SILENT_AFTER),
+        "message": f"The node has not been heard of since {format_utc(last_seen)}.",
+        "lastTransitionTime": format_utc(last_seen + SILENT_AFTER),
     }

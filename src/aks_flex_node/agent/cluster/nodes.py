@@ -11,6 +11,7 @@ from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusE
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.api.contract import CORDONED_ANNOTATION, LEFT_ANNOTATION
 from aks_flex_node.errors import ClusterError
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -101,7 +102,7 @@ def cordon(api: ApiClient, name: str) -> None:
 
 def cordon_for_update(api: ApiClient, name: str) -> None:
     """The same, and say in the same breath that it was us."""
-    changes = {"metadata": {"annotations": {CORDONED_ANNOTATION: _now()}}, "spec": {"unschedulable": True}}
+    changes = {"metadata": {"annotations": {CORDONED_ANNOTATION: format_utc()}}, "spec": {"unschedulable": True}}
     api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
 
 
@@ -128,13 +129,9 @@ def mark_left(api: ApiClient, name: str) -> None:
     api.request(
         "PATCH",
         f"/api/v1/nodes/{quote(name)}",
-        {"metadata": {"annotations": {LEFT_ANNOTATION: _now()}}},
+        {"metadata": {"annotations": {LEFT_ANNOTATION: format_utc()}}},
         STRATEGIC_MERGE_PATCH,
     )
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def delete(api: ApiClient, name: str) -> bool:

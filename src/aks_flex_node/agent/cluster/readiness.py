@@ -18,6 +18,7 @@ from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api, proxy_for_server
 from aks_flex_node.agent.config.resolved import join_token, kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -203,7 +204,7 @@ class LiveNodeReadiness:
     def _kubelet_started(self) -> str:
         """When the kubelet that runs now was started: what a Node says of an earlier life proves nothing."""
         ago = time.clock_gettime(time.CLOCK_MONOTONIC) - self._host.unit("kubelet.service").started
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - ago))
+        return format_utc(time.time() - ago)
 
     def _containerd_runs(self) -> bool:
         return self._host.unit("containerd.service").active == "active"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +12,12 @@ from aks_flex_node.agent.paths import DAEMON_STATE
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aks_flex_node.host.host import Host
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class DaemonState:
         return replace(self, asked="") == replace(other, asked="") and self.asked[:15] == other.asked[:15]
 
     def with_provider_state(self, standing: ProviderState, message: str) -> DaemonState:
-        since = self.since if standing is self.standing else now()
+        since = self.since if standing is self.standing else format_utc()
         return replace(self, standing=standing, message=message, since=since)
 
     def as_document(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aks_flex_node.agent.cluster.node_health import NodeHealth
-from aks_flex_node.agent.daemon import conditions, daemon_state
+from aks_flex_node.agent.daemon import conditions
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.daemon_state import DaemonState, StateStore
 from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
@@ -17,6 +17,7 @@ from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
 from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_input
 from aks_flex_node.agent.jobs import self_update
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +85,7 @@ class Session:
         if problem is not None:
             self.state = replace(self.state, credentials=problem)
         if result.is_ok:
-            self.state = replace(self.state, asked=daemon_state.now(), seen=self.receiver.newest_version)
+            self.state = replace(self.state, asked=format_utc(), seen=self.receiver.newest_version)
         self._record_deletion(result, now)
         if not self._agent_confirmed:  # an agent that got as far as to poll is one that runs
             self._agent_confirmed = True
@@ -104,7 +105,7 @@ class Session:
             self.state,
             drift=tuple(one.description for one in self.drift.found),
             drifts=self.state.drifts + len(fresh),
-            drifted=daemon_state.now() if fresh else self.state.drifted,
+            drifted=format_utc() if fresh else self.state.drifted,
         )
 
     def report(self, history: JobHistory, running: JobKind | None) -> dict[str, Any]:

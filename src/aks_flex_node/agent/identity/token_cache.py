@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aks_flex_node.timestamps import format_utc
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -40,7 +42,7 @@ class CachedToken:
 
     def exec_credential(self) -> dict[str, object]:
         """As a kubelet reads it (client.authentication.k8s.io)."""
-        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.expires_at))
+        until = format_utc(self.expires_at)
         return {
             "apiVersion": "client.authentication.k8s.io/v1",
             "kind": "ExecCredential",

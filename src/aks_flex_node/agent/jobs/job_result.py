@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
@@ -39,10 +39,6 @@ class JobStatus(Enum):
         return self.value
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
 @dataclass(frozen=True)
 class JobResult:
     kind: JobKind
@@ -52,7 +48,7 @@ class JobResult:
     hint: str = ""
     version: str = ""  # the configVersion that it was about
     again: bool = False  # whether the same may work later
-    at: str = field(default_factory=_now)
+    at: str = field(default_factory=format_utc)
 
     @property
     def is_done(self) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
@@ -47,11 +47,7 @@ class NodeState:
     config: str = ""  # the file that was applied
 
     def with_phase(self, phase: Phase, **changes: Any) -> NodeState:
-        return replace(self, phase=phase, since=_now(), **{"step": "", "error": "", "message": "", **changes})
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return replace(self, phase=phase, since=format_utc(), **{"step": "", "error": "", "message": "", **changes})
 
 
 def read(host: Host, path: str) -> NodeState:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from aks_flex_node.agent.vpn import openvpn
 from aks_flex_node.agent.vpn.client_certificate import VALIDITY_DAYS
 from aks_flex_node.azure.operations import AzureOperation
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +117,7 @@ def status(
         "restarts": unit.restarts,
         "interface": LINK if host.query("ip", "link", "show", "dev", LINK).ok else None,
         "address": (tunnel.address if tunnel else "") or None,
-        "since": _rfc3339(tunnel.since) if tunnel else None,
+        "since": format_utc(tunnel.since) if tunnel else None,
         "gateway": record.gateway or None,
         "apiServer": record.server or None,
         "certificate": certificate_status(host, config, record),
@@ -135,7 +135,7 @@ def certificate_status(host: Host, config: NodeConfig, record: VpnRecord) -> dic
     if end is None:
         return None
     left = (end - datetime.now(timezone.utc)).total_seconds() / DAY_SECONDS
-    return {"expires": end.strftime("%Y-%m-%dT%H:%M:%SZ"), "days": round(left, 1)}
+    return {"expires": format_utc(end.timestamp()), "days": round(left, 1)}
 
 
 def is_renewal_due(host: Host, config: NodeConfig, now: float) -> bool:
@@ -187,7 +187,3 @@ def certificate_expiry(host: Host, config: NodeConfig, record: VpnRecord) -> dat
 
 def certificate_file(config: NodeConfig, name: str) -> str:
     return f"{vpn_dir(config)}/{name}.pem"
-
-
-def _rfc3339(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

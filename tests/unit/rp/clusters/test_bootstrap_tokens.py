@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.clusters import bootstrap_tokens
 from tests.unit.rp.clusters.builders import in_loop
 from tests.unit.rp.clusters.fakes import merged
@@ -34,7 +35,7 @@ async def test_orphaned_tokens_are_swept_and_no_others_and_nobody_is_told() -> N
     fresh = await bootstrap_tokens.mint_token(
         scene.client, "edge-3", datetime.now(timezone.utc) + timedelta(hours=24)
     )
-    young = {"metadata": {"creationTimestamp": bootstrap_tokens.format_time(datetime.now(timezone.utc))}}
+    young = {"metadata": {"creationTimestamp": format_utc()}}
     path = f"{bootstrap_tokens.SECRETS}/bootstrap-token-{fresh.id}"
     scene.api.put(path, merged(scene.api.objects[path], young))
     scene.api.put(f"{bootstrap_tokens.SECRETS}/bootstrap-token-foreign", {"type": "theirs"})
@@ -69,9 +70,7 @@ async def test_an_expired_token_that_the_cluster_removed_itself_is_told_too() ->
     await scene.mint(timedelta(seconds=1))
     await scene.approver.sweep()
     path = f"{bootstrap_tokens.SECRETS}/bootstrap-token-{scene.token}"
-    expires = bootstrap_tokens.parse_time(
-        scene.api.objects[path]["metadata"]["annotations"][bootstrap_tokens.EXPIRES]
-    )
+    expires = parse_utc(scene.api.objects[path]["metadata"]["annotations"][bootstrap_tokens.EXPIRES])
     del scene.api.objects[path]
     while datetime.now(timezone.utc) < expires:
         await asyncio.sleep(0.05)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 from cryptography import x509
 
-from aks_flex_rp.clusters import access, bootstrap_tokens
+from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.clusters import access
 from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.join_state import ClusterAccess
@@ -32,7 +32,7 @@ def ask(scene: Scene, name: str = "csr-1", *, node: str = "edge-1", user: str = 
     document = request_for(node, **odd)
     document["metadata"] = {
         "name": name,
-        "creationTimestamp": bootstrap_tokens.format_time(datetime.now(timezone.utc)),
+        "creationTimestamp": format_utc(),
     }
     document["spec"] |= {"username": user, "groups": ["system:authenticated"]}
     return scene.api.put(f"{REQUESTS}/{name}", document)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
 from typing import Any
 
 import httpx2
 import pytest
 
 from aks_flex_node.api.contract import MANAGED_LABEL
-from aks_flex_rp.clusters.bootstrap_tokens import format_time
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.clusters.node_controller import NODES, LostNodeCollector
 from tests.unit.rp.clusters.builders import Heard, in_loop
 from tests.unit.rp.clusters.fakes import FakeApi
@@ -20,7 +19,7 @@ EDGE = f"{NODES}/edge-1"
 
 
 def ago(seconds: float) -> str:
-    return format_time(datetime.fromtimestamp(time.time() - seconds, timezone.utc))
+    return format_utc(time.time() - seconds)
 
 
 class Scene:

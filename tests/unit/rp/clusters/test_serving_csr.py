@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 from cryptography import x509
 
-from aks_flex_rp.clusters import bootstrap_tokens
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.facts import KUBERNETES
@@ -25,7 +24,7 @@ def ask(scene: Scene) -> dict[str, Any]:
     document = request_for("edge-1", names=own, signer=SERVING_SIGNER, usages=usages)
     document["metadata"] = {
         "name": "csr-1",
-        "creationTimestamp": bootstrap_tokens.format_time(datetime.now(timezone.utc)),
+        "creationTimestamp": format_utc(),
     }
     document["spec"] |= {"username": "system:node:edge-1", "groups": ["system:nodes"]}
     scene.heard.tokens["edge-1"] = ""

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import FAILED_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.host.actions import Remove, WriteFile
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_node.errors import FlexError
     from aks_flex_node.host.host import Host
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 class UpdateStage(Enum):
@@ -59,7 +55,7 @@ class UpdateJournal:
     services: tuple[str, ...] = ()  # that are restarted
     before: NodeBaseline = field(default_factory=NodeBaseline)
     cause: RollbackCause | None = None
-    began: str = field(default_factory=now)
+    began: str = field(default_factory=format_utc)
 
     def at(self, stage: UpdateStage, **changes: Any) -> UpdateJournal:
         return replace(self, stage=stage, **changes)
@@ -71,7 +67,7 @@ class FailedUpdate:
     fingerprint: str
     reason: str
     message: str
-    at: str = field(default_factory=now)
+    at: str = field(default_factory=format_utc)
 
 
 def read_journal(host: Host) -> UpdateJournal | None:
