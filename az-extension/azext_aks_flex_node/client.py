@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from azure.core.pipeline import PipelineRequest, PipelineResponse
 
 CLIENT = "AksFlexNodeClient"
-API_VERSION = "2026-05-01-preview"
 SECTION = "aks_flex_node"  # of az's configuration: its variables are AZURE_AKS_FLEX_NODE_…
 RETRIED_METHODS = frozenset(
     {"GET"}

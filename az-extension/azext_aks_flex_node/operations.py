@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from azure.cli.core.aaz import AAZHttpOperation
 
-from azext_aks_flex_node.client import API_VERSION, CLIENT
+from azext_aks_flex_node.client import CLIENT
+from azext_aks_flex_node.vendored.contract import API_VERSION
 
 if TYPE_CHECKING:
     from azext_aks_flex_node.client import FlexNodeContext

@@ -7,7 +7,7 @@ import json
 import uuid
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.arm.errors import API_VERSION
+from aks_flex_node.api.contract import API_VERSION
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.join_state import JoinState

@@ -12,8 +12,8 @@ from urllib3.exceptions import HTTPError, LocationParseError, MaxRetryError, SSL
 from urllib3.util import Retry, Timeout
 
 from aks_flex_node import __version__
+from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.errors import FlexError
-from aks_flex_rp.arm.errors import API_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,13 +9,16 @@ from zipfile import ZipFile
 
 import pytest
 
-from aks_flex_node.api import node_changes
+from aks_flex_node.api import contract, node_changes
 from tests.azure_cli import build_extension
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHARED = {"azext_aks_flex_node/vendored/node_changes.py": node_changes.__file__}
+SHARED = {
+    "azext_aks_flex_node/vendored/contract.py": contract.__file__,
+    "azext_aks_flex_node/vendored/node_changes.py": node_changes.__file__,
+}
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorization import parse_target
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import API_VERSION, ArmError
+from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.commands import Preconditions, if_none_match_matches

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.contract import API_VERSION
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.callers import Caller
 
 
-API_VERSION = "2026-05-01-preview"
 MAX_DETAILS = 100
 
 

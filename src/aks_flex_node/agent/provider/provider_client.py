@@ -23,6 +23,7 @@ from aks_flex_node.agent.provider.poll_result import (
     parse_object,
 )
 from aks_flex_node.agent.provider.provider_tokens import SignInError
+from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.errors import ConfigError
 
@@ -167,9 +168,6 @@ def _read_body(answer: BaseHTTPResponse, seconds: float) -> bytes:
                 PollResult(ProviderState.NOT_THE_PROVIDER, "The answer does not come to an end.")
             )
     return content
-
-
-API_VERSION = "2026-05-01-preview"
 
 
 @dataclass(frozen=True)

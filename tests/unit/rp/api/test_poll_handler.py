@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from aks_flex_node.api.contract import API_VERSION
 from aks_flex_rp.api.poll_handler import LONGEST_WAIT, PathCache, RequestIds, parse_poll
-from aks_flex_rp.arm.errors import API_VERSION
 
 CLUSTER = (
     "/subscriptions/12345678-1234-1234-1234-123456789abc/resourceGroups/Edge"
