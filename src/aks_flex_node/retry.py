@@ -1,5 +1,6 @@
-"""Retry with exponential backoff: a number of attempts with jittered pauses (Retrier), and growing pauses up to a
-deadline (RetryDeadline). Shared by downloads, the configuration fetch and the Azure calls.
+"""Retry with exponential backoff: a number of attempts with jittered pauses (Retrier), growing pauses up to a
+deadline (RetryDeadline), and delays without an end (backoff_delays). Shared by downloads, the configuration fetch,
+the Azure calls, and the resource provider's connections.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from aks_flex_node.errors import ArtifactError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 AttemptResult = TypeVar("AttemptResult")
@@ -108,3 +109,11 @@ class RetryDeadline:
         self.sleep(min(self._pause, left))
         self._pause = min(self._pause * 2, self.max_delay)
         return True
+
+
+def backoff_delays(first_delay: float = 0.05, max_delay: float = 2.0) -> Iterator[float]:
+    """Yields the seconds to wait before each further attempt, with jitter and without an end."""
+    pause = first_delay
+    while True:
+        yield pause * random.uniform(0.5, 1)  # noqa: S311 - no secret
+        pause = min(pause * 2, max_delay)

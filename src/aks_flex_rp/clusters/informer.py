@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from aks_flex_node.errors import FlexError
-from aks_flex_rp.backoff import backoff_delays
+from aks_flex_node.retry import backoff_delays
 from aks_flex_rp.clusters.client import ApiRefused
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import asyncpg
 
-from aks_flex_rp.backoff import backoff_delays
+from aks_flex_node.retry import backoff_delays
 from aks_flex_rp.store import migrations, sql
 from aks_flex_rp.store.base import SqlStore
 from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
