@@ -183,7 +183,7 @@ class ArcSystem(SimulatedSystem):
         if argv == ("/usr/bin/azcmagent", "show", "-j"):
             known = json.loads(self.registered.read_text()) if self.registered.exists() else {}
             return CommandResult(0, json.dumps({"status": "Disconnected", "agentVersion": "1", **known}))
-        return super().query(*argv, seconds=seconds)
+        return super().ask(*argv, seconds=seconds)
 
     def unit(self, name: str) -> UnitState:
         if name == "himdsd.service":
@@ -200,7 +200,7 @@ class ArcSystem(SimulatedSystem):
                     raise MachineError("action-failed", f"Could not {action}: {self.refused}.", "")
                 self._packages(action.argv)
             case _:
-                super().apply(action)
+                super().do(action)
 
     def _packages(self, argv: tuple[str, ...]) -> None:
         match argv:

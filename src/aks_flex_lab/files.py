@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_lab.errors import LabError
+from aks_flex_node import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 TAIL_BYTES = 1 << 16  # as much of a log's end as anybody wants to see
 
@@ -21,17 +21,7 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> Non
     """Write beside the target, sync, and rename. The file has its final mode from the moment it exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        Path(name).rename(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    atomic_file.write(path, data, mode)
 
 
 def last_lines(path: Path, count: int) -> list[str]:

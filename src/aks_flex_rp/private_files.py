@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from aks_flex_node import atomic_file
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,47 +36,25 @@ def read(file: Path, forbidden: int = 0o077) -> bytes:
 
 def write(file: Path, content: bytes, mode: int = 0o600) -> None:
     """Put it in the place of what was there before, on the disk when this returns."""
-    part = _part_of(file, content, mode)
-    try:
-        part.replace(file)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-    _sync(file.parent)
+    _make_parent(file)
+    atomic_file.write(file, content, mode, keep_umask=True)
+    atomic_file.sync_directory(file.parent)
 
 
 def create(file: Path, content: bytes, mode: int = 0o600) -> bool:
     """Make it where there is none yet; False when another was faster, whose file stays."""
-    part = _part_of(file, content, mode)
+    _make_parent(file)
+    part = atomic_file.random_sibling(file)
+    atomic_file.create(part, content, mode, keep_umask=True)
     try:
         os.link(part, file)
     except FileExistsError:
         return False
     finally:
         part.unlink(missing_ok=True)
-    _sync(file.parent)
+    atomic_file.sync_directory(file.parent)
     return True
 
 
-def _part_of(file: Path, content: bytes, mode: int) -> Path:
+def _make_parent(file: Path) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-    except OSError:
-        with suppress(OSError):
-            part.unlink()
-        raise
-    return part
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

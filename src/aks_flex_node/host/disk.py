@@ -14,6 +14,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from aks_flex_node import atomic_file
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host import mounts
 from aks_flex_node.host.actions import MakeDirectory, MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
@@ -148,17 +149,7 @@ class HostDisk:
     def _write(self, path: Path, content: bytes, mode: int) -> None:
         new = temporary_path(path)
         new.unlink(missing_ok=True)
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                os.fchmod(handle, mode)
-                file.write(content)
-                file.flush()
-                os.fsync(handle)
-            new.replace(path)
-        except OSError:
-            new.unlink(missing_ok=True)  # half a file would only keep a full disk full
-            raise
+        atomic_file.write(path, content, mode, temporary=new)
 
     def _link(self, path: Path, target: str) -> None:
         new = temporary_path(path)
