@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-import ipaddress
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,16 +12,18 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from aks_flex_lab.files import write_atomically
 from aks_flex_lab.processes import run
+from aks_flex_node import x509_builder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-DAYS = 365
+LIFETIME = datetime.timedelta(days=365)
+BACKDATED = datetime.timedelta(hours=1)
 USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
@@ -63,15 +64,11 @@ class CertificateAuthority:
         if self.pair.exists:
             return
         key = ec.generate_private_key(ec.SECP256R1())
-        name = _name("aks-flex-lab CA", "aks-flex-lab")
-        certificate = (
-            _builder(name, name, key)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(_key_usage(signs_certificates=True), critical=True)
-            .sign(key, hashes.SHA256())
+        name = x509_builder.distinguished_name("aks-flex-lab CA", "aks-flex-lab")
+        builder = x509_builder.authority_builder(
+            name, key.public_key(), _period(), path_length=None, digital_signature=True
         )
-        _store(self.pair, certificate, key)
+        _store(self.pair, builder.sign(key, hashes.SHA256()), key)
 
     def issue(
         self, file: str, common_name: str, organization: str = "", names: Sequence[str] = ()
@@ -84,16 +81,15 @@ class CertificateAuthority:
         signer = serialization.load_pem_private_key(self.key.read_bytes(), None)
         assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101 - we made it ourselves, above
         key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509_builder.distinguished_name(common_name, organization)
         builder = (
-            _builder(_name(common_name, organization), authority.subject, key)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            x509_builder.leaf_builder(subject, authority.subject, key.public_key(), _period(), key_encipherment=True)
             .add_extension(USAGES, critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         )
         if names:
             builder = builder.add_extension(
-                x509.SubjectAlternativeName([_san(name) for name in names]), critical=False
+                x509.SubjectAlternativeName([x509_builder.general_name(name) for name in names]), critical=False
             )
         _store(pair, builder.sign(signer, hashes.SHA256()), key)
         return pair
@@ -140,46 +136,8 @@ def _base64(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-    # An hour back, so that a machine whose clock is a little late does not refuse it.
-    start = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=1)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(start + datetime.timedelta(days=DAYS))
-    )
-
-
-def _name(common_name: str, organization: str) -> x509.Name:
-    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
-    if organization:
-        parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
-    return x509.Name(parts)
-
-
-def _san(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=not signs_certificates,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _period() -> x509_builder.ValidityPeriod:
+    return x509_builder.validity_period(LIFETIME - BACKDATED, BACKDATED)
 
 
 def _pem(

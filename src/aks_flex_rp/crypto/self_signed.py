@@ -7,7 +7,6 @@ change while URLs are in use.
 
 from __future__ import annotations
 
-import ipaddress
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -17,8 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from aks_flex_node import x509_builder
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
 from aks_flex_rp.crypto import tls_certificates
@@ -27,8 +27,8 @@ from aks_flex_rp.crypto.tls_certificates import CertificateChain
 if TYPE_CHECKING:
     from pathlib import Path
 
-AUTHORITY_DAYS = 3650
-SERVER_DAYS = 365
+AUTHORITY_LIFETIME = timedelta(days=3650)
+SERVER_LIFETIME = timedelta(days=365)
 BACKDATED = timedelta(hours=1)  # clocks at the edge are often late
 COMMON_NAME_LIMIT = 64
 
@@ -94,15 +94,10 @@ def is_current(server: CertificateChain, authority: CertificateChain, names: tup
 def create_ca(now: float) -> CertificateChain:
     key = ec.generate_private_key(ec.SECP256R1())
     # With the time in its name, an authority that was made anew is never taken for the one before it.
-    name = _name(f"aks-flex-rp CA {int(now)}")
-    certificate = (
-        _builder(name, name, key, now, AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return CertificateChain(key, (certificate,))
+    name = x509_builder.distinguished_name(f"aks-flex-rp CA {int(now)}")
+    period = x509_builder.validity_period(AUTHORITY_LIFETIME, BACKDATED, now)
+    builder = x509_builder.authority_builder(name, key.public_key(), period, path_length=0, digital_signature=False)
+    return CertificateChain(key, (builder.sign(key, hashes.SHA256()),))
 
 
 def sign_server_certificate(authority: CertificateChain, names: tuple[str, ...], now: float) -> CertificateChain:
@@ -112,10 +107,10 @@ def sign_server_certificate(authority: CertificateChain, names: tuple[str, ...],
     key = ec.generate_private_key(ec.SECP256R1())
     common = names[0] if len(names[0]) <= COMMON_NAME_LIMIT else "aks-flex-rp"
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    subject = x509_builder.distinguished_name(common)
+    period = x509_builder.validity_period(SERVER_LIFETIME, BACKDATED, now)
     certificate = (
-        _builder(_name(common), above.subject, key, now, SERVER_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        x509_builder.leaf_builder(subject, above.subject, key.public_key(), period, key_encipherment=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(_sans(names)), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -125,38 +120,13 @@ def sign_server_certificate(authority: CertificateChain, names: tuple[str, ...],
     return CertificateChain(key, (certificate, above))
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: float, days: int
-) -> x509.CertificateBuilder:
-    moment = datetime.fromtimestamp(int(now), timezone.utc)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(moment - BACKDATED)
-        .not_valid_after(moment + timedelta(days=days))
-    )
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
 def _sans(names: tuple[str, ...]) -> list[x509.GeneralName]:
-    found: list[x509.GeneralName] = []
-    for name in dict.fromkeys(names):
-        try:
-            found.append(x509.IPAddress(ipaddress.ip_address(name)))
-        except ValueError:
-            found.append(_host_name(name))
-    return found
+    return [_general_name(name) for name in dict.fromkeys(names)]
 
 
-def _host_name(name: str) -> x509.DNSName:
+def _general_name(name: str) -> x509.GeneralName:
     try:
-        return x509.DNSName(name.lower())
+        return x509_builder.general_name(name.lower())
     except ValueError as error:
         raise ConfigError(
             "tls-name-invalid",
@@ -170,17 +140,3 @@ def _names(certificate: x509.Certificate) -> set[x509.GeneralName]:
         return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         return set()
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.certificates import PEM
 
 if TYPE_CHECKING:
-    from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 VALIDITY_DAYS = 365
+BACKDATED = datetime.timedelta(days=1)  # clocks of machines and gateways are often late
 KEY_BITS = 2048  # what Azure's gateways take
 
 
@@ -35,21 +35,19 @@ def make_client_certificate(node: str, days: int = VALIDITY_DAYS) -> ClientCerti
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
+    from aks_flex_node.x509_builder import authority_builder, distinguished_name, leaf_builder, validity_period
+
     keys = [rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS) for _ in range(2)]
     root_key, client_key = keys
     stamp = hashlib.sha256(_der_of_key(root_key)).hexdigest()[:8]
-    root_name, client_name = _name(f"aks-flex-node {stamp}"), _name(_safe_name(node))
-    root = (
-        _builder(root_name, root_name, root_key, days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(root_key.public_key()), critical=False)
-        .sign(root_key, hashes.SHA256())
+    root_name = distinguished_name(f"aks-flex-node {stamp}")
+    client_name = distinguished_name(_safe_name(node))
+    period = validity_period(datetime.timedelta(days=days), BACKDATED)
+    root = authority_builder(root_name, root_key.public_key(), period, path_length=0, digital_signature=True).sign(
+        root_key, hashes.SHA256()
     )
     client = (
-        _builder(client_name, root_name, client_key, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        leaf_builder(client_name, root_name, client_key.public_key(), period, key_encipherment=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False)
         .sign(root_key, hashes.SHA256())
@@ -85,42 +83,3 @@ def _der_of_key(key: RSAPrivateKey) -> bytes:
 
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return key.public_key().public_bytes(serialization.Encoding.DER, form)
-
-
-def _name(common: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
-def _builder(subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey, days: int) -> x509.CertificateBuilder:
-    from cryptography import x509
-
-    # A day back, so that a machine or a gateway whose clock is late does not refuse it.
-    start = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=1)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(start + datetime.timedelta(days=days + 1))
-    )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=not signs,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )
