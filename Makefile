@@ -32,7 +32,7 @@ bench: setup ## measure everything on this machine, and write docs/proof.md (hal
 bench-rp: setup ## measure the resource provider beside a real API server and bare databases (half an hour)
 	@for part in polls scale held writes; do .venv/bin/python -m bench.rp_$$part || exit 1; done
 
-bench-agent: setup ## measure the agent that stays: memory, processor time, 10,000 polls (ten minutes)
+bench-agent: setup ## measure the daemon: memory, processor time, 10,000 polls (ten minutes)
 	@.venv/bin/python -m bench.agent
 
 bench-identities: setup ## measure the agent with each Azure identity, and the kubelet's token (ten minutes)
