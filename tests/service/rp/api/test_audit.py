@@ -75,7 +75,7 @@ def test_the_audit_of_a_cluster_has_that_of_its_nodes(admin: Api, name: str) -> 
     admin.put(name, principal())
 
     assert any(each["resource"].endswith(f"/{name}") for each in admin.audit().json["value"])
-    assert admin.audit(caller="nobody").json["value"] == []
+    assert admin.audit(who="nobody").json["value"] == []
     shouted = admin.ask("GET", "/audit", query={"resource": str(PLANT).upper(), "what": "create"})
     assert any(each["resource"].endswith(f"/{name}") for each in shouted.json["value"])
 
@@ -87,7 +87,7 @@ def test_a_wrong_question_is_refused(admin: Api, query: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("odd", ["\x00", "ä", "'; DROP TABLE audit; --", "%"])
 def test_odd_texts_find_nothing(admin: Api, odd: str) -> None:
-    assert admin.audit(caller=odd, what=odd).json["value"] == []
+    assert admin.audit(who=odd, what=odd).json["value"] == []
 
 
 def test_only_the_local_admin_sees_the_audit_of_everything(admin: Api, tenant: Tenant, name: str) -> None:
