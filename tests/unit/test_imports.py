@@ -1,4 +1,5 @@
-"""The import graph of the three packages has no circle, type-only and late imports included.
+"""The import graph of the three packages has no circle, type-only and late imports included; and one module of the
+agent makes connections.
 
 import-linter holds the layers, and that packages do not import one another in circles; this holds it for modules.
 """
@@ -51,3 +52,36 @@ def test_modules_do_not_import_one_another_in_a_circle() -> None:
 
 def test_a_circle_of_three_modules_is_found() -> None:
     assert find_circle({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+
+
+CONNECTION_MAKERS = {  # of ssl and urllib3: whoever calls one decides whom the agent trusts
+    "HTTPSConnectionPool",
+    "PoolManager",
+    "ProxyManager",
+    "SSLContext",
+    "_create_unverified_context",
+    "connection_from_url",
+    "create_default_context",
+    "create_urllib3_context",
+    "proxy_from_url",
+    "wrap_socket",
+}
+
+
+def called_names(source: str) -> set[str]:
+    calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
+
+
+def test_one_module_of_the_agent_makes_tls_contexts_and_pools() -> None:
+    makers = [
+        module_name(path)
+        for path in (SOURCE / "aks_flex_node" / "agent").rglob("*.py")
+        if called_names(path.read_text()) & CONNECTION_MAKERS
+    ]
+    assert makers == ["aks_flex_node.agent.http.connections"]
+
+
+def test_a_connection_that_is_made_elsewhere_is_found() -> None:
+    source = "import ssl, urllib3\ndef make(it: ssl.SSLContext):\n return urllib3.PoolManager(ssl_context=it)"
+    assert called_names(source) & CONNECTION_MAKERS == {"PoolManager"}

@@ -10,22 +10,23 @@ import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.agent.identity import token_cache
+from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import urllib3
+    from urllib3 import PoolManager
 
     from aks_flex_node.agent.config.models import NodeConfig
 
 
+API_LIMITS = DownloadOptions(parallel=1, connect_seconds=5.0, stall_seconds=15.0)
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 
@@ -55,21 +56,14 @@ class ApiClient:
         self._certificate = certificate
         self._proxy = proxy
         self._token = token
-        self._made: urllib3.PoolManager | None = None
+        self._made: PoolManager | None = None
 
     @property
-    def _pool(self) -> urllib3.PoolManager:
-        import urllib3
+    def _pool(self) -> PoolManager:
+        from aks_flex_node.agent.http.connections import TlsFiles, make_pool
 
         if self._made is None:
-            settings: dict[str, Any] = {
-                "cert_reqs": "CERT_REQUIRED",
-                "ca_certs": self._authority,
-                "cert_file": self._certificate or None,
-                "timeout": urllib3.Timeout(connect=5.0, read=15.0),
-                "retries": False,
-            }
-            self._made = _proxied(self._proxy, settings) if self._proxy else urllib3.PoolManager(**settings)
+            self._made = make_pool(API_LIMITS, self._proxy or None, TlsFiles(self._authority, self._certificate))
         return self._made
 
     def close(self) -> None:
@@ -81,7 +75,7 @@ class ApiClient:
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
         """What the server answers, as data; Refused when it says no, ClusterError when it cannot be asked."""
-        import urllib3
+        from urllib3.exceptions import HTTPError
 
         headers = {"Accept": "application/json", "User-Agent": "aks-flex-node"}
         if self._token:
@@ -90,8 +84,8 @@ class ApiClient:
             headers["Content-Type"] = content_type
         data = None if body is None else json.dumps(body).encode()
         try:
-            answer = self._pool.request(method, self._server + path, body=data, headers=headers)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+            answer = self._pool.request(method, self._server + path, body=data, headers=headers, retries=False)
+        except (HTTPError, OSError) as error:
             raise explain_connection_error(self._server, error) from error
         document: Any = {}
         with contextlib.suppress(ValueError):
@@ -107,17 +101,6 @@ def _message(said: dict[str, Any], status: int) -> str:
     causes = (said.get("details") or {}).get("causes") or []
     budgets = [str(one.get("message", "")) for one in causes if one.get("reason") == "DisruptionBudget"]
     return " ".join([str(said.get("message", f"HTTP {status}")), *budgets])
-
-
-def _proxied(proxy: str, settings: dict[str, Any]) -> urllib3.PoolManager:
-    """By way of a proxy, to which its own name and password are shown."""
-    import urllib3
-
-    parts = urlsplit(proxy)
-    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
-    headers = urllib3.make_headers(proxy_basic_auth=login) if login else None
-    host = parts.netloc.rpartition("@")[2]
-    return urllib3.ProxyManager(f"{parts.scheme}://{host}", proxy_headers=headers, **settings)
 
 
 def explain_connection_error(server: str, error: Exception) -> ClusterError:
@@ -196,6 +179,4 @@ def azure_token(folder: str) -> str:
 
 def proxy_for_server(config: NodeConfig, server: str) -> str:
     """The way out that the kubelet takes, too."""
-    proxy = config.proxy
-    sources = DownloadOptions(http_proxy=proxy.http, https_proxy=proxy.https, no_proxy=proxy.no_proxy)
-    return sources.proxy_for(server) or ""
+    return proxy_options(config).proxy_for(server) or ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import ssl
 import sys
 import threading
 import time
@@ -17,13 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE
-from aks_flex_node.agent.http.client import (
-    REDIRECT_STATUSES,
-    RETRYABLE_STATUSES,
-    exception_chain,
+from aks_flex_node.agent.http.client import REDIRECT_STATUSES, RETRYABLE_STATUSES, parse_retry_after
+from aks_flex_node.agent.http.connections import (
+    configured_tls_context,
     explain_failure,
+    find_certificate_error,
     make_pool,
-    parse_retry_after,
     tls_context,
 )
 from aks_flex_node.api import config_urls
@@ -31,6 +29,7 @@ from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
     from typing import TextIO
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 def tls_context_for(url: ConfigUrl, sources: DownloadOptions, proxy: str | None) -> ssl.SSLContext:
     """What the request itself is verified with, the server's name included."""
     if not url.pin or url.scheme == "http":
-        return tls_context(sources.ca_file)
+        return configured_tls_context(sources.ca_file)
     from aks_flex_node.agent.http.certificate_probe import presented_certificates
 
     chain = presented_certificates(url.origin, sources, proxy)
@@ -51,9 +50,7 @@ def tls_context_for(url: ConfigUrl, sources: DownloadOptions, proxy: str | None)
     if pinned is None:
         raise untrusted_error(url, "it does not show the CA certificate that the URL names")
     # That it is shown proves nothing: anybody can show it. That the server's own is signed by it does.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=pinned)
-    return context
+    return tls_context(system=False, der=pinned)
 
 
 def untrusted_error(url: ConfigUrl, why: str) -> ConfigError:
@@ -94,10 +91,7 @@ def _attempt(url: ConfigUrl, sources: DownloadOptions) -> bytes:
     try:
         return _get(url, sources, proxy)
     except (HTTPError, OSError) as error:
-        wrong = next(
-            (each for each in exception_chain(error) if isinstance(each, ssl.SSLCertVerificationError)), None
-        )
-        if wrong:
+        if wrong := find_certificate_error(error):
             raise untrusted_error(url, f"its certificate is not the right one ({wrong.verify_message})") from None
         raise explain_failure(error, url.origin, proxy, sources.stall_seconds) from None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
 
-from aks_flex_node.agent.http.client import make_pool
+from aks_flex_node.agent.http.connections import make_pool, unverified_tls_context
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.http.download_options import DownloadOptions
@@ -39,10 +39,7 @@ class CertificateProbePool(HTTPSConnectionPool):
 
 def presented_certificates(origin: str, sources: DownloadOptions, proxy: str | None) -> tuple[bytes, ...]:
     """All certificates that the server presents, in DER, its own first; none when they cannot be had."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    pool = make_pool(sources, proxy, context)
+    pool = make_pool(sources, proxy, unverified_tls_context())
     pool.pool_classes_by_scheme = {**pool.pool_classes_by_scheme, "https": CertificateProbePool}
     try:
         pool.request("GET", f"{origin}/", redirect=False, retries=False)

@@ -1,93 +1,30 @@
-"""HTTP client of the agent, on urllib3: verified TLS, proxies, redirects, streamed responses, Retry-After; and the
-translation of connection errors into sentences that an operator understands. urllib3 is imported on first use.
+"""HTTP client of the agent, on urllib3: streamed responses, redirects, statuses, Retry-After. urllib3 is imported on
+first use.
 """
 
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import unquote, urljoin, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
 
+from aks_flex_node.agent.http.connections import explain_failure, make_pool, url_credentials
 from aks_flex_node.agent.http.download_options import DownloadOptions, DownloadUrl, redact_url
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import AttemptFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from urllib3 import BaseHTTPResponse, PoolManager
-    from urllib3.exceptions import HTTPError
-
-
-def explain_failure(error: HTTPError | OSError, url: str, proxy: str | None, stall: float) -> AttemptFailed:
-    """The first cause, down the chain of exceptions, that says something to a person."""
-    from urllib3.exceptions import ProxyError
-
-    chain = list(exception_chain(error))
-    through_proxy = proxy is not None and any(isinstance(each, ProxyError) for each in chain)
-    who = f"the proxy {url_host(proxy)}" if proxy is not None and through_proxy else url_host(url)
-    for each in reversed(chain):
-        found = translate_error(each, who, stall)
-        if found:
-            return found
-    return AttemptFailed(f"the connection to {who} failed ({type(chain[-1]).__name__})")
-
-
-def translate_error(error: BaseException, caller: str, stall: float) -> AttemptFailed | None:
-    """One exception's meaning, if it has one."""
-    if "Tunnel connection failed" in str(error):
-        return AttemptFailed(f"{caller} refused to connect us ({error})", again="failed: 4" not in str(error))
-    for kinds, sentence, again in error_meanings():
-        if isinstance(error, kinds):
-            return AttemptFailed(
-                sentence.format(who=caller, name=caller.rpartition(":")[0] or caller, error=error, stall=stall),
-                again=again,
-            )
-    if isinstance(error, OSError) and error.strerror:
-        return AttemptFailed(f"{caller} cannot be reached ({error.strerror})")
-    return None
-
-
-ExceptionTypes: TypeAlias = tuple[type[BaseException], ...]
-
-
-def error_meanings() -> Iterator[tuple[ExceptionTypes, str, bool]]:
-    """Kinds of exceptions, what each says in plain words, and whether trying again may help."""
-    from urllib3 import exceptions as urllib3
-
-    untrusted = "the TLS certificate of {who} is not trusted ({error.verify_message})"
-    yield (ssl.SSLCertVerificationError,), untrusted, False
-    yield (urllib3.NameResolutionError, socket.gaierror), "the name {name} cannot be looked up (DNS)", True
-    yield (urllib3.ConnectTimeoutError,), "{who} did not answer in time (timed out while connecting)", True
-    yield (urllib3.ReadTimeoutError, TimeoutError), "{who} went silent for {stall:g} s (timed out)", True
-    yield (ConnectionRefusedError,), "{who} refused the connection", True
-    cut = (urllib3.IncompleteRead, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
-    yield cut, "the connection to {who} was cut", True
-    yield (ssl.SSLError,), "TLS with {who} failed ({error.reason})", True
-
-
-def exception_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, what it was raised from or during, and the exceptions it holds, outermost first."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        held = next((each for each in error.args if isinstance(each, BaseException)), None)
-        error = getattr(error, "original_error", None) or error.__cause__ or held or error.__context__
-
-
-def url_host(url: str) -> str:
-    return redact_url(url).partition("://")[2].partition("/")[0]
 
 
 MAX_REDIRECTS = 5
 REDIRECT_STATUSES = {301, 302, 303, 307, 308}
 RETRYABLE_STATUSES = {408, 425, 429}  # of the client errors, those that time heals
-CONNECT_SECONDS = 15.0
 
 
 class HttpResponse:
@@ -138,14 +75,12 @@ class HttpClient:
         url, sent = location.url, {**basic_auth_header(location.url), **(headers or {})}
         for _ in range(MAX_REDIRECTS + 1):
             response = self._ask(url, {"Accept-Encoding": "identity", **sent})
-            if response.status not in REDIRECT_STATUSES or not response.headers.get("Location"):
+            target = redirect_target(url, response.status, response.headers)
+            if target is None:
                 return self._judge(response, location)
-            target = urljoin(url, response.headers["Location"])
             self.discard(response)
-            url, sent = (
-                check_redirect(url, target, location),
-                sent if same_host(url, target) else without_authorization(sent),
-            )
+            sent = redirected_headers(sent, url, target)
+            url = check_redirect(url, target, location)
         raise ArtifactError(
             "redirect-refused",
             f"{location} redirects more than {MAX_REDIRECTS} times.",
@@ -218,51 +153,42 @@ def parse_retry_after(text: str) -> float | None:
     """Seconds until a Retry-After, which is a number or a date."""
     if text.isascii() and text.isdigit():
         return float(text)
+    date = parse_http_date(text)
+    return None if date is None else max(0.0, date - time.time())
+
+
+def parse_http_date(text: str) -> float | None:
+    """Seconds since 1970 of a date in a header; None when it is none."""
     from email.utils import parsedate_to_datetime
 
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+        return parsedate_to_datetime(text).timestamp()
     except (TypeError, ValueError):
         return None
 
 
-def make_pool(sources: DownloadOptions, proxy: str | None, context: ssl.SSLContext | None = None) -> PoolManager:
-    """`context`: whom to trust, when it is another than the configuration says."""
-    from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
-
-    stall, context = sources.stall_seconds, context or tls_context(sources.ca_file)
-    timeout = Timeout(connect=min(CONNECT_SECONDS, stall), read=stall)
-    if proxy is None:
-        return PoolManager(maxsize=sources.parallel, timeout=timeout, ssl_context=context)
-    # The login is sent as a header, so that no exception ever holds a URL with it.
-    login = url_credentials(proxy)
-    headers = make_headers(proxy_basic_auth=login) if login else None
-    return ProxyManager(
-        redact_url(proxy), proxy_headers=headers, maxsize=sources.parallel, timeout=timeout, ssl_context=context
-    )
+def redirect_target(url: str, status: int, headers: Mapping[str, str]) -> str | None:
+    """The full URL that a response redirects to; None when it does not redirect."""
+    target = headers.get("Location")
+    return urljoin(url, target) if status in REDIRECT_STATUSES and target else None
 
 
-def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Trusts the system's authorities and the one of the configuration."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_default_certs()
-    if ca_file is None:
-        return context
-    try:
-        context.load_verify_locations(ca_file)
-    except OSError as error:
-        raise ArtifactError(
-            "ca-file-unusable",
-            f"The CA file {ca_file} cannot be used: {error}.",
-            "`artifacts.caFile` names a file of PEM certificates; see `openssl x509 -in FILE -noout -subject`.",
-        ) from error
-    return context
+def is_redirect_allowed(url: str, target: str) -> bool:
+    """Whether a redirect may be followed: never from TLS to what is not protected, and by HTTP alone."""
+    scheme = urlsplit(target).scheme
+    return scheme == "https" or (scheme == "http" and urlsplit(url).scheme == "http")
+
+
+def redirected_headers(headers: Mapping[str, str], url: str, target: str) -> dict[str, str]:
+    """The headers that are sent after a redirect: credentials stay with the host that they are for."""
+    if urlsplit(url).hostname == urlsplit(target).hostname:
+        return dict(headers)
+    return {name: value for name, value in headers.items() if name.lower() != "authorization"}
 
 
 def check_redirect(url: str, target: str, location: DownloadUrl) -> str:
     """Where a redirect leads, if it may."""
-    scheme = urlsplit(target).scheme
-    if scheme == "https" or (scheme == "http" and urlsplit(url).scheme == "http"):
+    if is_redirect_allowed(url, target):
         return target
     raise ArtifactError(
         "redirect-refused",
@@ -278,22 +204,8 @@ def not_found_error(location: DownloadUrl, status: int) -> ArtifactError:
     return ArtifactError("artifact-missing", f"There is no {location} (status {status}).", hint)
 
 
-def url_credentials(url: str) -> str:
-    """`user:password` of a URL, or nothing."""
-    login, at, _ = urlsplit(url).netloc.rpartition("@")
-    return unquote(login) if at else ""
-
-
 def basic_auth_header(url: str) -> dict[str, str]:
     from urllib3 import make_headers
 
     login = url_credentials(url)
     return dict(make_headers(basic_auth=login)) if login else {}
-
-
-def without_authorization(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() != "authorization"}
-
-
-def same_host(url: str, target: str) -> bool:
-    return urlsplit(url).hostname == urlsplit(target).hostname

@@ -25,6 +25,7 @@ class DownloadOptions:
     parallel: int = 8
     attempts: int = 5
     stall_seconds: float = 30.0
+    connect_seconds: float = 15.0  # at most; never longer than `stall_seconds`
 
     def resolve(self, url: str) -> DownloadUrl:
         """Where a publisher's URL is really asked for."""

@@ -5,10 +5,8 @@ them.
 from __future__ import annotations
 
 import functools
-import ssl
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.http.client import explain_failure, make_pool, tls_context
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.errors import ConfigError, FlexError
@@ -78,9 +76,12 @@ def _discover_authority(manager: str, authorities: str | None, sources: Download
     """What a cloud says of itself; errors are not kept."""
     from urllib3.exceptions import HTTPError
 
+    from aks_flex_node.agent.http.connections import explain_failure, make_pool, tls_context
+
     proxy = sources.proxy_for(manager)
+    given = read_certificate(authorities) if authorities else None
     try:
-        with make_pool(sources, proxy, _tls_context(authorities)) as pool:
+        with make_pool(sources, proxy, tls_context(system=given is None, pem=given)) as pool:
             answer = pool.request(
                 "GET", manager + METADATA_PATH, timeout=METADATA_SECONDS, retries=False, redirect=False
             )
@@ -98,12 +99,3 @@ def _discover_authority(manager: str, authorities: str | None, sources: Download
         "Set azure.authorityHost, or check azure.resourceManager, azure.caCertData and the network.",
         again=True,
     )
-
-
-def _tls_context(authorities: str | None) -> ssl.SSLContext:
-    given = read_certificate(authorities) if authorities else None
-    if given is None:
-        return tls_context(None)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=given.decode("ascii"))
-    return context

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.bundle import BundleManifest
-from aks_flex_node.agent.http.client import url_host
+from aks_flex_node.agent.http.connections import url_host
 from aks_flex_node.agent.http.download_options import url_identity
 from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
 from aks_flex_node.agent.preflight.interfaces import (

@@ -11,21 +11,27 @@ import ssl
 import threading
 import time
 from contextlib import closing
-from email.utils import parsedate_to_datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
-from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, NewConnectionError
 
 from aks_flex_node.agent.http.client import (
+    MAX_REDIRECTS,
     basic_auth_header,
+    is_redirect_allowed,
+    parse_http_date,
+    redirect_target,
+    redirected_headers,
+)
+from aks_flex_node.agent.http.connections import (
     exception_chain,
     explain_failure,
-    url_credentials,
+    make_pool,
+    tls_context,
     url_host,
 )
-from aks_flex_node.agent.http.download_options import redact_url
 from aks_flex_node.agent.preflight.interfaces import (
     BackgroundCall,
     CallTimeout,
@@ -38,13 +44,12 @@ from aks_flex_node.agent.preflight.interfaces import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from urllib3 import BaseHTTPResponse
+    from urllib3 import BaseHTTPResponse, PoolManager
 
     from aks_flex_node.agent.http.download_options import DownloadOptions
 
 LOOKUP_SECONDS, CONNECT_SECONDS, READ_SECONDS = 5.0, 3.0, 4.0
-MAX_REDIRECTS = 5
-REDIRECT_STATUSES = {301, 302, 303, 307, 308}
+PARALLEL = 8
 MAX_BODY_BYTES = 1 << 18
 NO_ANSWER = {socket.EAI_AGAIN, socket.EAI_FAIL}
 PoolKey = tuple[str | None, bytes | None]  # a proxy, and a CA
@@ -52,7 +57,9 @@ PoolKey = tuple[str | None, bytes | None]  # a proxy, and a CA
 
 class SystemNetworkProbe:
     def __init__(self, sources: DownloadOptions) -> None:
-        self._sources = sources
+        self._sources = replace(
+            sources, parallel=PARALLEL, connect_seconds=CONNECT_SECONDS, stall_seconds=READ_SECONDS
+        )
         self._lock = threading.Lock()
         self._pools: dict[PoolKey, PoolManager] = {}
         self._lookups: dict[str, tuple[BackgroundCall[tuple[str, ...]], float]] = {}
@@ -73,12 +80,11 @@ class SystemNetworkProbe:
         sent = {**_headers(request), **({} if request.token else basic_auth_header(url))}
         for _ in range(MAX_REDIRECTS + 1):
             with closing(self._send(request, url, sent)) as raw:
-                target = urljoin(url, raw.headers.get("Location", ""))
+                target = redirect_target(url, raw.status, raw.headers)
                 # A server that we speak to with credentials has no business to send us elsewhere.
-                if raw.status not in REDIRECT_STATUSES or target == url or request.authority:
+                if target is None or target == url or request.authority:
                     return _read_response(raw, request)
-            if urlsplit(target).hostname != urlsplit(url).hostname:
-                sent = {name: value for name, value in sent.items() if name != "authorization"}
+            sent = redirected_headers(sent, url, target)
             url = _followed(url, target)
         raise ProbeFailed(ProbeFailure.SILENCE, f"it redirects more than {MAX_REDIRECTS} times")
 
@@ -99,7 +105,9 @@ class SystemNetworkProbe:
         with self._lock:
             key = (proxy, authority)
             if key not in self._pools:
-                self._pools[key] = make_pool(proxy, tls_context(authority, self._sources.ca_file))
+                self._pools[key] = make_pool(
+                    self._sources, proxy, probe_tls_context(authority, self._sources.ca_file)
+                )
             return self._pools[key]
 
 
@@ -116,30 +124,15 @@ def name_unknown(name: str, why: str) -> ProbeFailed:
     return ProbeFailed(ProbeFailure.NAME, f"the name {name} cannot be looked up: {why}")
 
 
-def make_pool(proxy: str | None, context: ssl.SSLContext) -> PoolManager:
-    timeout = Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
-    if proxy is None:
-        return PoolManager(timeout=timeout, ssl_context=context, maxsize=8)
-    login = url_credentials(proxy)
-    headers = make_headers(proxy_basic_auth=login) if login else None
-    return ProxyManager(redact_url(proxy), proxy_headers=headers, timeout=timeout, ssl_context=context, maxsize=8)
-
-
-def tls_context(authority: bytes | None, ca_file: str | None) -> ssl.SSLContext:
+def probe_tls_context(authority: bytes | None, ca_file: str | None) -> ssl.SSLContext:
     """Trust this CA alone; without one, those of the machine and of the configuration."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         if authority is not None:
-            context.load_verify_locations(cadata=authority.decode())
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an intermediate CA will do, as for a kubelet
-            return context
-        context.load_default_certs()
-        if ca_file:
-            context.load_verify_locations(ca_file)
+            return tls_context(system=False, pem=authority, partial_chain=True)
+        return tls_context(system=True, ca_file=ca_file or None)
     except (OSError, ValueError) as failed:
         what = "node.kubelet.caCertData" if authority is not None else f"the CA file {ca_file}"
         raise ProbeFailed(ProbeFailure.UNTRUSTED, f"{what} cannot be read: {failed}") from failed
-    return context
 
 
 def explain_probe_failure(failed: Exception, url: str, proxy: str | None) -> ProbeFailed:
@@ -173,7 +166,7 @@ def _headers(request: ProbeRequest) -> dict[str, str]:
 
 
 def _followed(url: str, target: str) -> str:
-    if urlsplit(target).scheme != "https" and urlsplit(url).scheme == "https":
+    if not is_redirect_allowed(url, target):
         raise ProbeFailed(ProbeFailure.SILENCE, "it redirects from TLS to what is not protected")
     return target
 
@@ -184,13 +177,6 @@ def _read_response(raw: BaseHTTPResponse, request: ProbeRequest) -> ProbeRespons
     except (HTTPError, OSError) as failed:
         raise explain_probe_failure(failed, request.url, None) from failed
     return ProbeResponse(raw.status, parse_http_date(raw.headers.get("Date", "")), read_document(body))
-
-
-def parse_http_date(text: str) -> float | None:
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError):
-        return None
 
 
 def read_document(body: bytes) -> dict[str, Any]:

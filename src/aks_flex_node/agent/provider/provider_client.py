@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from aks_flex_node.agent.config.resolved import target_cluster
-from aks_flex_node.agent.http.client import exception_chain, explain_failure, make_pool, tls_context
+from aks_flex_node.agent.http.connections import explain_failure, find_certificate_error, make_pool, tls_context
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.agent.provider.poll_result import (
     PollResult,
@@ -138,23 +137,17 @@ class ProviderClient:
     def _pool_manager(self) -> PoolManager:
         if self._pool is None:
             logging.getLogger("urllib3").setLevel(logging.ERROR)
-            sources = proxy_options(self.config)
-            self._pool = make_pool(sources, sources.proxy_for(self.endpoint.origin), self._tls_context())
+            sources, given = proxy_options(self.config), self.endpoint.trust
+            trust = tls_context(system=given is None, pem=given)
+            self._pool = make_pool(sources, sources.proxy_for(self.endpoint.origin), trust)
         return self._pool
-
-    def _tls_context(self) -> ssl.SSLContext:
-        if self.endpoint.trust is None:
-            return tls_context(None)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(cadata=self.endpoint.trust.decode("ascii"))
-        return context
 
     def _unreachable(self, error: Any, seconds: float) -> PollResult:
         proxy = proxy_options(self.config).proxy_for(self.endpoint.origin)
         cause = explain_failure(error, self.endpoint.origin, proxy, seconds).cause
-        wrong = any(isinstance(each, ssl.SSLCertVerificationError) for each in exception_chain(error))
+        untrusted = find_certificate_error(error) is not None
         self.close()
-        return PollResult(ProviderState.UNTRUSTED if wrong else ProviderState.UNREACHABLE, f"No answer: {cause}.")
+        return PollResult(ProviderState.UNTRUSTED if untrusted else ProviderState.UNREACHABLE, f"No answer: {cause}.")
 
 
 def _read_body(answer: BaseHTTPResponse, seconds: float) -> bytes:

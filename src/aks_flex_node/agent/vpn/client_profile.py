@@ -11,14 +11,13 @@ import zipfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.http.client import explain_failure, make_pool, tls_context
+from aks_flex_node.agent.http.connections import explain_failure, make_pool, tls_context
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.azure.operations import ArmSender
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Iterator
 
     from aks_flex_node.agent.config.models import NodeConfig
@@ -225,8 +224,9 @@ def download_profile(config: NodeConfig, url: str) -> bytes:
     sources = proxy_options(config)
     proxy = sources.proxy_for(url)
     place = url.partition("?")[0]
+    private_cloud = read_certificate(config.azure.ca_cert_data) if config.azure.ca_cert_data else None
     try:
-        with make_pool(sources, proxy, _tls_context(config)) as pool:
+        with make_pool(sources, proxy, tls_context(system=True, pem=private_cloud)) as pool:
             answer = pool.request(
                 "GET", url, timeout=DOWNLOAD_SECONDS, retries=False, redirect=False, preload_content=False
             )
@@ -247,12 +247,3 @@ def _unreachable(why: str) -> FlexError:
         "Check that this machine reaches Azure's storage (*.blob.core.windows.net), then run the same command again.",
         again=True,
     )
-
-
-def _tls_context(config: NodeConfig) -> ssl.SSLContext:
-    """The system's authorities, and those of a private cloud."""
-    context = tls_context(None)
-    given = read_certificate(config.azure.ca_cert_data) if config.azure.ca_cert_data else None
-    if given:
-        context.load_verify_locations(cadata=given.decode("ascii"))
-    return context

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from aks_flex_node.agent.artifacts.download import MAX_READ_BYTES, MIN_READ_BYTES, content_range, next_read_size
-from aks_flex_node.agent.http.client import parse_retry_after
+from aks_flex_node.agent.http.client import parse_http_date, parse_retry_after
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
@@ -102,3 +102,8 @@ def test_an_answers_span_is_read_from_its_headers() -> None:
     assert content_range(206, {"Content-Range": "bytes 4-9/10"}) == (4, 10)
     assert content_range(206, {"Content-Range": "bytes 4-9/*"}) == (-1, None)
     assert content_range(206, {}) == (-1, None)
+
+
+def test_a_date_in_a_header_is_read_and_nonsense_is_none() -> None:
+    assert parse_http_date("Sun, 15 Nov 2026 06:14:49 GMT") == 1794723289.0
+    assert parse_http_date("soon") is None

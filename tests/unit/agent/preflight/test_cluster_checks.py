@@ -13,7 +13,7 @@ from urllib3.exceptions import SSLError as HTTPSSLError
 from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
 from aks_flex_node.agent.preflight.cluster_checks import minor
 from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeResponse
-from aks_flex_node.agent.preflight.network import explain_probe_failure, parse_http_date, read_document, tls_context
+from aks_flex_node.agent.preflight.network import explain_probe_failure, probe_tls_context, read_document
 from tests.unit.agent.config.builders import PEM, TOKEN
 from tests.unit.agent.preflight.builders import (
     ANSWERS,
@@ -299,17 +299,15 @@ def test_a_bundle_is_looked_into_and_nobody_is_asked() -> None:
     assert severities(fit(config=settings, host=host({"/bundle": "tar"})), "artifacts") == ["ok"]
 
 
-def test_dates_and_documents_are_read_and_nonsense_is_nothing() -> None:
-    assert parse_http_date("Sun, 15 Nov 2026 06:14:49 GMT") == 1794723289.0
-    assert parse_http_date("soon") is None
+def test_documents_are_read_and_nonsense_is_nothing() -> None:
     assert read_document(b'{"a": 1}') == {"a": 1}
     assert read_document(b"<html>") == read_document(b"[1]") == read_document(b"[" * 100_000) == {}
 
 
 def test_a_ca_that_is_none_is_told_as_such() -> None:
-    assert tls_context(PEM.encode(), None).get_ca_certs()
+    assert probe_tls_context(PEM.encode(), None).get_ca_certs()
     with pytest.raises(ProbeFailed) as caught:
-        tls_context(b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n", None)
+        probe_tls_context(b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n", None)
     assert "node.kubelet.caCertData cannot be read" in caught.value.words
 
 
