@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import tarfile
 import time
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from aks_flex_node.agent import status
 from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.resolved import join_token, log_file
 from aks_flex_node.agent.paths import CLUSTER_FACTS, DAEMON_STATE, FAILED_CONFIG, JOB_RESULT, UPDATE_JOURNAL
+from aks_flex_node.agent.redaction import MASK, redact_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,15 +39,6 @@ COMMANDS = {
     "azure/azcmagent.txt": ("azcmagent", "show"),
     "containers/pods.txt": ("ctr", "--namespace", "k8s.io", "containers", "list"),
 }
-SECRET_SHAPES = (
-    re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),  # bootstrap tokens
-    re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),  # signed tokens
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL),
-    re.compile(r"(?i)(?<=bearer )[\w.~+/-]+=*"),
-    re.compile(r"(?<=://)[^/\s\"']+(?=@)"),  # name and password in an address
-    re.compile(r"(?<=sig=)[^&\s\"\\]+"),  # signatures of storage addresses; some write \\u0026 for &
-    re.compile(r"(?i)\b(?:client[-_]?secret|password|client-key-data|accountkey)[\"']?\s*[:=]\s*[\"']?[^\s\"',;&]+"),
-)
 
 
 def write_bundle(engine: Engine, path: Path) -> None:
@@ -94,7 +85,5 @@ def redact(text: str, engine: Engine) -> str:
     known = [join_token(engine.config), azure.service_principal.client_secret if azure.service_principal else None]
     for secret in known:
         if secret:
-            text = text.replace(secret.reveal(), "***")
-    for shape in SECRET_SHAPES:
-        text = shape.sub("***", text)
-    return text
+            text = text.replace(secret.reveal(), MASK)
+    return redact_output(text)

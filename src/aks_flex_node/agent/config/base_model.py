@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import FieldInfo, fields
 
-from aks_flex_node.agent.config.secret import MASK, Secret, redact
+from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.agent.redaction import MASK, redact
 
 ACRONYMS = frozenset(("url", "ip", "cidr", "sku", "gc", "tls"))
 PATH_PATTERN = r"^/"

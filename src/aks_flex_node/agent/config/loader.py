@@ -14,7 +14,7 @@ from aks_flex_node.agent.config.keys import nearest_above
 from aks_flex_node.agent.config.parser import parse_config
 from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token, kubelet_auth
-from aks_flex_node.agent.config.secret import Secret, printable, redact, redact_values
+from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import (
     ALTERNATIVES,
     ConfigSource,
@@ -25,6 +25,8 @@ from aks_flex_node.agent.config.sources import (
     nest,
 )
 from aks_flex_node.agent.config.validation import check_combinations, check_values
+from aks_flex_node.agent.redaction import redact, redact_values
+from aks_flex_node.agent.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

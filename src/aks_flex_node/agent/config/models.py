@@ -11,7 +11,7 @@ from msgspec import Meta, field
 
 from aks_flex_node.agent.config.azure_models import Azure
 from aks_flex_node.agent.config.base_model import ConfigModel, HttpsURL, Path, ProxyURL, Version
-from aks_flex_node.agent.config.secret import redact
+from aks_flex_node.agent.redaction import redact
 
 
 class Kubernetes(ConfigModel, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.keys import ConfigSection, all_entries, nearest_above
-from aks_flex_node.agent.config.secret import redact
+from aks_flex_node.agent.redaction import redact
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.base_model import ConfigModel, to_document
 from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree, keys
-from aks_flex_node.agent.config.secret import MASK, Secret, redact
+from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.validation import value_at
+from aks_flex_node.agent.redaction import MASK, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

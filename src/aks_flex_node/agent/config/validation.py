@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.config.keys import ConfigKey, keys
 from aks_flex_node.agent.config.problems import ConfigProblem, format_value
 from aks_flex_node.agent.config.resolved import cluster_references
-from aks_flex_node.agent.config.secret import MASK, Secret
+from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.agent.redaction import MASK
 from aks_flex_node.api import kubernetes_rules as kubernetes
 from aks_flex_node.api import value_rules as rules
 

@@ -4,24 +4,19 @@ Prometheus. Pure.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node import __version__
-from aks_flex_node.agent.config.secret import MASK, redact
 from aks_flex_node.agent.jobs.job_result import JobKind, JobResult
 from aks_flex_node.agent.provider.poll_result import ProviderState
+from aks_flex_node.agent.redaction import redact_output
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.node_health import NodeHealth
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
 
 
-TOKEN_PATTERN = re.compile(  # besides what is secret in any text: tokens for Azure, and values that are called so
-    r"(?i)(?<=bearer )\S+|\beyJ[\w-]+\.[\w-]+\.[\w-]*|(?<=://)[^/\s\"']+(?=@)"
-    r"|\b(?:client[-_]?secret|secret|password|client-key-data|accountkey)[\"']?\s*[:=]\s*[\"']?[^\s\"',;&]+"
-)
 MAX_TEXT_LENGTH = 2000
 
 
@@ -142,8 +137,8 @@ def _reason_word(reason: str) -> str:
 
 
 def redact_tokens(text: str) -> str:
-    """Words of other programs, without anything in them that looks like a token."""
-    return (redact(TOKEN_PATTERN.sub(MASK, text)) or "")[:MAX_TEXT_LENGTH]
+    """Words of other programs, without anything in them that looks like a secret, and without queries of URLs."""
+    return redact_output(text, queries=True)[:MAX_TEXT_LENGTH]
 
 
 METRIC_PREFIX = "aks_flex_node"
