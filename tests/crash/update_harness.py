@@ -20,7 +20,7 @@ from tests.unit.agent.jobs.update.fakes import Cluster, pod
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.agent.jobs.job_result import JobResult
+    from aks_flex_node.agent.job_records.job_result import JobResult
     from tests.crash.crash_points import SimulatedHost
 
 BROKEN = "1.34.9"  # a version of the kubelet that does not work

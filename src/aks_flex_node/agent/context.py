@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.bootstrap import cluster_discovery
+from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.config import config_store, files, loader
 from aks_flex_node.agent.config.models import NodeConfig
@@ -156,7 +156,7 @@ def ledger_paths(config: NodeConfig) -> tuple[str, ...]:
 def make_engine(config: NodeConfig, host: Host | None = None) -> Engine:
     """An engine for this machine."""
     host = host or RealHost()
-    config = cluster_discovery.with_facts(config, cluster_discovery.stored_facts(host))
+    config = discovery.with_facts(config, discovery.stored_facts(host))
     events = EventLog(JournalSink(), level=config.agent.log_level)
     return Engine(host, config, read_known_machine(host, config), Ledger(host, ledger_paths(config)), events)
 

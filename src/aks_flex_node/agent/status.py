@@ -5,15 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent import certificates, event_log
+from aks_flex_node.agent import certificates, event_log, self_update
 from aks_flex_node.agent.arc import machine_agent as arc
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
 from aks_flex_node.agent.daemon import daemon_state
-from aks_flex_node.agent.jobs import job_result, self_update
-from aks_flex_node.agent.jobs.job_result import JobKind
-from aks_flex_node.agent.jobs.update import update_journal
+from aks_flex_node.agent.job_records import job_result, update_journal
+from aks_flex_node.agent.job_records.job_result import JobKind
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, state_file
 from aks_flex_node.agent.reconcile import node_state
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.cluster.client import ApiClient
-    from aks_flex_node.agent.jobs.job_result import JobResult
-    from aks_flex_node.agent.jobs.update.update_journal import FailedUpdate
+    from aks_flex_node.agent.job_records.job_result import JobResult
+    from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.host.actions import Action
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
 from aks_flex_node.agent.components.service import COMPONENT, UNIT_NAME
 from aks_flex_node.agent.event_log import EventLog
-from aks_flex_node.agent.jobs import self_update
-from aks_flex_node.agent.jobs.self_update import SelfUpdate
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import CONFIG_VERSION_FILE
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.agent.self_update import SelfUpdate
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import RestartUnit, StartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.jobs.job_result import JobResult
+    from aks_flex_node.agent.job_records.job_result import JobResult
     from aks_flex_node.agent.reconcile.resources import ProgramTree
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import FileEntry, UnitState

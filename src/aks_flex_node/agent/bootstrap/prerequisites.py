@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
-from aks_flex_node.agent.bootstrap import cluster_discovery
 from aks_flex_node.agent.bootstrap.join import PrerequisiteStage, initialize
+from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
 from aks_flex_node.agent.paths import APPLIED_CONFIG, state_file
 from aks_flex_node.agent.progress import ProgressReporter
@@ -22,7 +22,7 @@ from aks_flex_node.host.real import RealHost
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.bootstrap.cluster_discovery import ClusterFacts
+    from aks_flex_node.agent.cluster.discovery import ClusterFacts
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.provider.provider_client import ProviderClient
@@ -41,14 +41,12 @@ def discover_cluster(config: NodeConfig, progress: ProgressReporter) -> tuple[No
     def ask() -> ClusterFacts:
         from aks_flex_node.agent.identity.azure_sign_in import open_arm
 
-        progress.message(f"Asking Azure about {cluster_discovery.cluster_id(config)}.")
+        progress.message(f"Asking Azure about {discovery.cluster_id(config)}.")
         with open_arm(config, operator=True) as azure:
-            return cluster_discovery.discover(config, azure)
+            return discovery.discover(config, azure)
 
-    kept = cluster_discovery.stored_facts(RealHost())
-    return cluster_discovery.complete_from_azure(
-        config, kept, ask, progress.message, joined=Path(APPLIED_CONFIG).exists()
-    )
+    kept = discovery.stored_facts(RealHost())
+    return discovery.complete_from_azure(config, kept, ask, progress.message, joined=Path(APPLIED_CONFIG).exists())
 
 
 def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[PrerequisiteStage]:

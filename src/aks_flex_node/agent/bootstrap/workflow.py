@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import context
-from aks_flex_node.agent.bootstrap import cluster_discovery, prerequisites
+from aks_flex_node.agent import context, self_update
+from aks_flex_node.agent.bootstrap import prerequisites
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
+from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.config import config_store, loader, resolved
 from aks_flex_node.agent.context import DaemonMode
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
-from aks_flex_node.agent.jobs import self_update
-from aks_flex_node.agent.jobs.update import update_journal
+from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.progress import ProgressReporter
@@ -66,7 +66,7 @@ def bootstrap_node(
         run_preflight(engine, progress, skip, components)
         initialize(engine, ProgressReporter())  # the log is in a directory of its own
         if found:
-            cluster_discovery.store_facts(engine.host, found)
+            discovery.store_facts(engine.host, found)
         if bundle and selection.url:
             update_journal.supersede_journal(engine.host)
             config_store.save_fetched(engine.host, bundle, selection.url)  # from here on, the next run needs no URL

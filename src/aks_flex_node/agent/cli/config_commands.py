@@ -17,14 +17,14 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show
 def validate(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Check the configuration, and name everything that is wrong with it at once. Changes nothing."""
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.bootstrap import cluster_discovery
     from aks_flex_node.agent.cli import terminal
+    from aks_flex_node.agent.cluster import discovery
     from aks_flex_node.agent.config.problems import InvalidConfigError
     from aks_flex_node.errors import ConfigError
 
     try:
         loaded = context.load_config(context.ConfigSelection(config, tuple(sets or ())))
-        cluster_discovery.check_join(loaded.config)
+        discovery.check_join(loaded.config)
     except ConfigError as error:
         if json:
             problems = list(error.problems) if isinstance(error, InvalidConfigError) else []

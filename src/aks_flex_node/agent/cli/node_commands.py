@@ -129,7 +129,7 @@ def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None
     """Compare this machine with its configuration: exit 0 when nothing differs, 1 when something does."""
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli import terminal
-    from aks_flex_node.agent.jobs.self_update import compared_components
+    from aks_flex_node.agent.self_update import compared_components
     from aks_flex_node.agent.text import pluralize
 
     context.require_root(context.READ_STATUS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node import __version__
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.redaction import redact_output
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import context
 from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
 from aks_flex_node.agent.daemon.session import FilesChanged, PollEvent, Session, StopRequest, open_session
-from aks_flex_node.agent.jobs import job_result
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult
+from aks_flex_node.agent.job_records import job_result
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import DAEMON_LOCK, JOB_RESULT

@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components import vpn as vpn_component
 from aks_flex_node.agent.drift.detection import detect_drift
 from aks_flex_node.agent.drift.file_watcher import FileWatcher
-from aks_flex_node.agent.jobs import self_update
+from aks_flex_node.agent.job_records import update_journal
+from aks_flex_node.agent.job_records.update_journal import UpdateStage
 from aks_flex_node.agent.jobs.registry import IGNORE_OPTION
-from aks_flex_node.agent.jobs.update import update_journal
-from aks_flex_node.agent.jobs.update.update_journal import UpdateStage
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import is_held
 from aks_flex_node.agent.vpn import local_state

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.config.config_store import JOURNAL_FILE
-from aks_flex_node.agent.jobs import self_update
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import JOBS, Job, SchedulerInput
 from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.paths import UPDATE_JOURNAL, state_file

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from aks_flex_node.agent import self_update
 from aks_flex_node.agent.cluster.node_health import NodeHealth
 from aks_flex_node.agent.daemon import conditions
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
@@ -15,7 +16,6 @@ from aks_flex_node.agent.daemon.daemon_state import DaemonState, StateStore
 from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
 from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_input
-from aks_flex_node.agent.jobs import self_update
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.timestamps import format_utc
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.drift_monitor import Conflicts
     from aks_flex_node.agent.daemon.scheduler import JobHistory
     from aks_flex_node.agent.drift.detection import Drift
-    from aks_flex_node.agent.jobs.job_result import JobKind, JobResult
+    from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
     from aks_flex_node.agent.managed_node import ManagedNode
 
 

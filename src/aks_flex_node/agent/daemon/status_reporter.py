@@ -9,10 +9,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent import self_update
 from aks_flex_node.agent.daemon.conditions import ReportInput
-from aks_flex_node.agent.jobs import self_update
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
-from aks_flex_node.agent.jobs.update import update_journal
+from aks_flex_node.agent.job_records import update_journal
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 
 if TYPE_CHECKING:

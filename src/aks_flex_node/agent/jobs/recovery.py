@@ -18,7 +18,7 @@ from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.agent.identity.token_cache import TOKEN_CACHE_FILE
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node

@@ -10,8 +10,8 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.jobs import job_result
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records import job_result
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.errors import CommandUsageError, FlexError
 
@@ -112,7 +112,7 @@ def _run_update(_words: Sequence[str], progress: ProgressReporter) -> JobResult:
 
 
 def _update_agent(result: JobResult, progress: ProgressReporter) -> JobResult | None:
-    from aks_flex_node.agent.jobs.self_update import run_self_update
+    from aks_flex_node.agent.self_update import run_self_update
 
     return run_self_update(result.version, progress)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import context
+from aks_flex_node.agent import context, self_update
 from aks_flex_node.agent.components import agent, vpn
 from aks_flex_node.agent.drift.detection import detect_drift
-from aks_flex_node.agent.jobs import self_update
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state

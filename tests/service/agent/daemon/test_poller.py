@@ -9,7 +9,7 @@ import pytest
 from aks_flex_node.agent.cluster.node_health import NodeHealth
 from aks_flex_node.agent.context import ledger_paths
 from aks_flex_node.agent.event_log import EventLog
-from aks_flex_node.agent.jobs.job_result import JobStatus
+from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import ProviderState

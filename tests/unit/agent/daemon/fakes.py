@@ -12,7 +12,7 @@ from aks_flex_node.agent.cluster.node_health import NodeHealth
 from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus, write_result
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus, write_result
 from aks_flex_node.agent.managed_node import ManagedNode
 from aks_flex_node.agent.paths import CURRENT_CONFIG, JOB_RESULT, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState

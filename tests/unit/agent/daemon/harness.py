@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.node_health import NodeHealth
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
     from aks_flex_node.agent.daemon.session import ControllerEvent, Session
-    from aks_flex_node.agent.jobs.job_result import JobKind
+    from aks_flex_node.agent.job_records.job_result import JobKind
 
 GOOD = PollResult(ProviderState.FOLLOWING)
 GONE = PollResult(ProviderState.DELETED, "ResourceNotFound: gone (status 404)")

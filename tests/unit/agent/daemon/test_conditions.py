@@ -17,7 +17,7 @@ from aks_flex_node.agent.daemon.conditions import (
     redact_tokens,
 )
 from aks_flex_node.agent.daemon.daemon_state import DaemonState
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from tests.unit.agent.config.builders import TOKEN
 from tests.unit.agent.daemon.fakes import READY, WELL
 

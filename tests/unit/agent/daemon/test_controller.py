@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aks_flex_node.agent.daemon.controller import DRIFT_MIN_SECONDS, HEALTH_SECONDS
 from aks_flex_node.agent.daemon.scheduler import RETRY_SECONDS
 from aks_flex_node.agent.daemon.session import PollEvent
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus, write_result
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus, write_result
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.host.actions import StartUnit, StopUnit

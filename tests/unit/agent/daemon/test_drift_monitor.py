@@ -12,9 +12,9 @@ from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import record_file
 from aks_flex_node.agent.daemon.drift_monitor import Conflicts, DriftMonitor
 from aks_flex_node.agent.daemon.scheduler import scheduler_input
+from aks_flex_node.agent.job_records import update_journal
+from aks_flex_node.agent.job_records.update_journal import UpdateJournal, UpdateStage
 from aks_flex_node.agent.jobs.repair import components_to_repair, store_address
-from aks_flex_node.agent.jobs.update import update_journal
-from aks_flex_node.agent.jobs.update.update_journal import UpdateJournal, UpdateStage
 from aks_flex_node.agent.managed_node import ManagedNode
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn.local_state import settings_fingerprint

@@ -6,7 +6,7 @@ import pytest
 
 from aks_flex_node.agent.daemon import scheduler
 from aks_flex_node.agent.daemon.scheduler import REFUSED_RETRY_SECONDS, RETRY_SECONDS, JobHistory
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import JOBS, SchedulerInput, find_job
 
 

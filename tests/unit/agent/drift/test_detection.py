@@ -11,9 +11,9 @@ from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.catalog import ALL
 from aks_flex_node.agent.drift.detection import MAX_DIFF_LINES, MAX_DIFF_WIDTH, detect_drift, parse_units
 from aks_flex_node.agent.drift.file_watcher import watch_paths
-from aks_flex_node.agent.jobs.job_result import JobStatus
+from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.repair import repair_drift
-from aks_flex_node.agent.jobs.self_update import compared_components
+from aks_flex_node.agent.self_update import compared_components
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.host.actions import (
     DisableUnit,

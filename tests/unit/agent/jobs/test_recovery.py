@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.jobs.job_result import JobStatus
+from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus, write_result
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus, write_result
 from aks_flex_node.agent.jobs.runner import JOB_UNIT, JobRunner, job_command
 from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.host.actions import StartUnit, StopUnit

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from aks_flex_node.agent.config import files, loader, resolved
 from aks_flex_node.agent.config.resolved import kubelet_auth
-from aks_flex_node.agent.jobs.job_result import JobStatus
+from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import MachineError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
-    from aks_flex_node.agent.jobs.update.update_journal import FailedUpdate
+    from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.stored_config import StoredConfig
 
 

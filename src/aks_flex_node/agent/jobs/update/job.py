@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, stored_config
 from aks_flex_node.agent.config import config_store
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
-from aks_flex_node.agent.jobs.update import admission, update_journal
-from aks_flex_node.agent.jobs.update.admission import AdmissionResult
-from aks_flex_node.agent.jobs.update.health_check import ApiServerAwayError, ExpectedHealth
-from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
-from aks_flex_node.agent.jobs.update.update_journal import (
+from aks_flex_node.agent.job_records import update_journal
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.update_journal import (
     FailedUpdate,
     NodeBaseline,
     RollbackCause,
     UpdateJournal,
     UpdateStage,
 )
+from aks_flex_node.agent.jobs.update import admission
+from aks_flex_node.agent.jobs.update.admission import AdmissionResult
+from aks_flex_node.agent.jobs.update.health_check import ApiServerAwayError, ExpectedHealth
+from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import ArtifactError, ClusterError, ConfigError, FlexError

@@ -13,8 +13,8 @@ from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.cluster.readiness import ReadinessEnvironment
 from aks_flex_node.agent.components import agent, kubelet
 from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.job_records.update_journal import NodeBaseline
 from aks_flex_node.agent.jobs.update.health_check import HealthCheck, running_pods
-from aks_flex_node.agent.jobs.update.update_journal import NodeBaseline
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.progress import ProgressReporter

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.jobs.job_result import JobResult
+    from aks_flex_node.agent.job_records.job_result import JobResult
     from aks_flex_node.agent.reconcile.engine import Engine
     from tests.hosts.recorded import RecordedHost
 

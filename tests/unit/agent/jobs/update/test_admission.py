@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent.jobs.job_result import JobStatus
+from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.jobs.update.admission import compare_configs
 from tests.unit.agent.builders import config_of

@@ -11,9 +11,9 @@ from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.cluster.nodes import cordon_for_update
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import parse_bundle
-from aks_flex_node.agent.jobs.job_result import JobKind, JobStatus
-from aks_flex_node.agent.jobs.update import update_journal
-from aks_flex_node.agent.jobs.update.update_journal import UpdateStage
+from aks_flex_node.agent.job_records import update_journal
+from aks_flex_node.agent.job_records.job_result import JobKind, JobStatus
+from aks_flex_node.agent.job_records.update_journal import UpdateStage
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ArtifactError, ClusterError

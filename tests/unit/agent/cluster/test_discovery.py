@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.bootstrap import cluster_discovery
+from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.paths import CLUSTER_FACTS
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
@@ -31,7 +31,7 @@ class Azure:
         self.value = base64.b64encode(json.dumps(kubeconfig).encode()).decode()
 
     def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:  # noqa: ARG002
-        assert path == cluster_discovery.cluster_id(config_of(NAMED, without=LEFT_OUT))
+        assert path == discovery.cluster_id(config_of(NAMED, without=LEFT_OUT))
         network = {"dnsServiceIP": "10.0.0.10"}
         return {"properties": {"currentKubernetesVersion": "1.34.4", "networkProfile": network}}
 
@@ -42,37 +42,34 @@ class Azure:
 
 def test_the_address_and_the_ca_are_taken_and_the_credential_is_dropped() -> None:
     host, config = empty_host(), config_of(NAMED, without=LEFT_OUT)
-    assert cluster_discovery.needs_discovery(config)
+    assert discovery.needs_discovery(config)
     host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
-    cluster_discovery.store_facts(host, cluster_discovery.discover(config, Azure()))
+    discovery.store_facts(host, discovery.discover(config, Azure()))
     assert b"canary" not in (host.read(CLUSTER_FACTS) or b"")
     entry = host.stat(CLUSTER_FACTS)
     assert entry
     assert entry.mode == 0o600
-    complete = cluster_discovery.with_facts(config, cluster_discovery.stored_facts(host))
-    assert not cluster_discovery.needs_discovery(complete)
+    complete = discovery.with_facts(config, discovery.stored_facts(host))
+    assert not discovery.needs_discovery(complete)
     assert complete.node.kubelet.server_url == "https://c.example:443"
     assert (complete.kubernetes.version, complete.node.kubelet.dns_service_ip) == ("1.34.4", "10.0.0.10")
 
 
 def test_what_the_configuration_says_itself_stays() -> None:
     config = config_of({**NAMED, "kubernetes.version": "1.33.13"}, without=LEFT_OUT)
-    assert (
-        cluster_discovery.with_facts(config, cluster_discovery.discover(config, Azure())).kubernetes.version
-        == "1.33.13"
-    )
+    assert discovery.with_facts(config, discovery.discover(config, Azure())).kubernetes.version == "1.33.13"
 
 
 def test_what_was_found_of_another_cluster_is_not_used() -> None:
     config = config_of(NAMED, without=LEFT_OUT)
-    found = cluster_discovery.discover(config, Azure())
+    found = discovery.discover(config, Azure())
     other = config_of({**NAMED, "azure.targetCluster.resourceId": f"{CLUSTER_ID}2"}, without=LEFT_OUT)
-    assert cluster_discovery.with_facts(other, found) == other
+    assert discovery.with_facts(other, found) == other
 
 
 def test_nobody_is_asked_about_a_cluster_that_is_not_named_or_whose_all_is_known() -> None:
-    assert not cluster_discovery.needs_discovery(config_of(without=LEFT_OUT))
-    assert not cluster_discovery.needs_discovery(config_of(NAMED))
+    assert not discovery.needs_discovery(config_of(without=LEFT_OUT))
+    assert not discovery.needs_discovery(config_of(NAMED))
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"cluster": 1}', b"\xff"])
@@ -80,29 +77,27 @@ def test_what_is_kept_and_cannot_be_read_is_not_used(text: bytes) -> None:
     host = empty_host()
     host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
     host.apply(WriteFile(CLUSTER_FACTS, text, 0o600))
-    assert cluster_discovery.stored_facts(host) is None
+    assert discovery.stored_facts(host) is None
 
 
 @pytest.mark.parametrize("kubeconfig", [{}, [], {"clusters": []}, {"clusters": [{"cluster": {"server": "x"}}]}])
 def test_a_credential_without_an_api_server_is_named(kubeconfig: Any) -> None:
     with pytest.raises(ClusterError, match="names no API server"):
-        cluster_discovery.discover(config_of(NAMED, without=LEFT_OUT), Azure(kubeconfig))
+        discovery.discover(config_of(NAMED, without=LEFT_OUT), Azure(kubeconfig))
 
 
-OLD = cluster_discovery.ClusterFacts(CLUSTER_ID, "https://old.example:443", CA, "1.33.1")
+OLD = discovery.ClusterFacts(CLUSTER_ID, "https://old.example:443", CA, "1.33.1")
 
 
-def asked(
-    config: NodeConfig, before: cluster_discovery.ClusterFacts | None, *, joined: bool, azure: Any = None
-) -> str:
+def asked(config: NodeConfig, before: discovery.ClusterFacts | None, *, joined: bool, azure: Any = None) -> str:
     """Which API server it is, in the end."""
 
-    def ask() -> cluster_discovery.ClusterFacts:
+    def ask() -> discovery.ClusterFacts:
         if azure is None:
             raise FlexError("arm-unreachable", "It cannot be reached.", "", again=True)
-        return cluster_discovery.discover(config, azure)
+        return discovery.discover(config, azure)
 
-    found, _ = cluster_discovery.complete_from_azure(config, before, ask, lambda _: None, joined=joined)
+    found, _ = discovery.complete_from_azure(config, before, ask, lambda _: None, joined=joined)
     return found.node.kubelet.server_url or ""
 
 

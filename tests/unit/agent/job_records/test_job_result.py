@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.jobs import job_result
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records import job_result
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from tests.hosts.recorded import RecordedHost
 
 FILE = "/var/lib/aks-flex-node/work.json"

@@ -19,7 +19,7 @@ from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components, ordered_agent_components
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
-from aks_flex_node.agent.jobs.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import CONFIG_VERSION_FILE, CURRENT_CONFIG
 from aks_flex_node.errors import CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile

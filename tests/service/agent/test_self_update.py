@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
 from aks_flex_node.agent.components.service import release
-from aks_flex_node.agent.jobs import self_update
-from aks_flex_node.agent.jobs.job_result import JobStatus
-from aks_flex_node.agent.jobs.self_update import failure_reason, is_due
+from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.program_inventory import unused_versions
+from aks_flex_node.agent.self_update import failure_reason, is_due
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.service.agent.self_update_harness import DEAD, GOOD, MUTE, Bench, Cut, script
