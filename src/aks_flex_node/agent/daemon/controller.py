@@ -49,10 +49,17 @@ def run_daemon() -> None:
             "`systemctl status aks-flex-node` shows it; stop it first to follow in the foreground.",
         )
     with exclusive(DAEMON_LOCK):
-        controller = Controller(lambda on_event: open_session(open_managed_node(), on_event), SystemdNotifier())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: controller.stop())
-        controller.run()
+        run_controller(lambda on_event: open_session(open_managed_node(), on_event), SystemdNotifier())
+
+
+def run_controller(
+    open_session: Callable[[Callable[[ControllerEvent], None]], Session], notifier: SystemdNotifier
+) -> None:
+    """Runs a controller until SIGTERM or SIGINT. One that comes while the first session is opened counts, too."""
+    events: queue.SimpleQueue[ControllerEvent] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: events.put(StopRequest()))
+    Controller(open_session, notifier, events=events).run()
 
 
 @dataclass

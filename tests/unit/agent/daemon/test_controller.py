@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS
+from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, SystemdNotifier, run_controller
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
@@ -22,6 +24,9 @@ from tests.unit.agent.daemon.fakes import OLD, FakeHost, bundle, eventually, put
 from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, NEWS, PORTAL, Life, begun, interval
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_node.agent.daemon.session import ControllerEvent, Session
     from aks_flex_node.host.actions import Action
 
 
@@ -194,3 +199,23 @@ def test_it_ends_when_told() -> None:
     life.controller.stop()
     life.controller.run()
     assert life.provider.closed.is_set()
+
+
+@pytest.fixture
+def _signal_handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signal_handlers")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_during_the_opening_of_the_first_session_stops_the_daemon(life: Life, number: signal.Signals) -> None:
+    def interrupted(on_event: Callable[[ControllerEvent], None]) -> Session:
+        os.kill(os.getpid(), number)
+        return life.open(on_event)
+
+    looks = life.looks
+    run_controller(interrupted, SystemdNotifier(""))
+    assert life.looks == looks
