@@ -18,6 +18,8 @@ from aks_flex_node.agent.redaction import MASK, redact
 ACRONYMS = frozenset(("url", "ip", "cidr", "sku", "gc", "tls"))
 PATH_PATTERN = r"^/"
 VERSION_PATTERN = r"^v?\d+\.\d+(\.\d+)?([-+.][0-9A-Za-z.-]+)?$"
+HTTPS_URL_PATTERN = r"^https://[^\s/?#]+$"
+TIME_OF_DAY_PATTERN = "^([01][0-9]|2[0-3]):[0-5][0-9]$"
 
 
 def camel(attribute: str) -> str:
@@ -38,7 +40,8 @@ class DefaultText(str):
 
 Path = Annotated[str, Meta(pattern=PATH_PATTERN)]
 Version = Annotated[str, Meta(pattern=VERSION_PATTERN)]
-HttpsURL = Annotated[str, Meta(pattern=r"^https://[^\s/?#]+$")]
+HttpsURL = Annotated[str, Meta(pattern=HTTPS_URL_PATTERN)]
+TimeOfDay = Annotated[str, Meta(pattern=TIME_OF_DAY_PATTERN)]
 MAY_HOLD_PASSWORD = Meta(extra={"mayHoldPassword": True})
 ProxyURL = Annotated[str, MAY_HOLD_PASSWORD]
 

@@ -4,17 +4,31 @@ Finds everything that is wrong: what is at fault is taken out, and the rest is c
 
 from __future__ import annotations
 
+import math
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec.structs import fields
 
-from aks_flex_node.agent.config.base_model import PATH_PATTERN, VERSION_PATTERN, FieldType
-from aks_flex_node.agent.config.keys import ConfigKey, find_entry, keys
+from aks_flex_node.agent.config.base_model import (
+    HTTPS_URL_PATTERN,
+    PATH_PATTERN,
+    TIME_OF_DAY_PATTERN,
+    VERSION_PATTERN,
+    FieldType,
+)
+from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, by_path, find_entry, keys
 from aks_flex_node.agent.config.models import NodeConfig, Taint
 from aks_flex_node.agent.config.parser import ConfigDocument
-from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, format_value, invalid_config_error
+from aks_flex_node.agent.config.problems import (
+    ConfigProblem,
+    closest_match,
+    format_value,
+    invalid_config_error,
+    section_expected,
+)
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import from_document, nest
 
@@ -26,6 +40,7 @@ _SWITCHES = {
     **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False),
 }
 _WHOLE_NUMBER = re.compile(r"\s*([-+]?\d+(?:_\d+)*)(\.0*)?\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[-+]?(\d+(_\d+)*(\.(\d+(_\d+)*)?)?|\.\d+(_\d+)*)([eE][-+]?\d+)?\s*", re.ASCII)
 _TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(?P<effect>[^=:]+)")
 
 
@@ -40,7 +55,9 @@ def node_config(document: Mapping[str, Any]) -> NodeConfig:
 
 def convert_settings(settings: Mapping[str, Any]) -> tuple[NodeConfig, list[ConfigProblem]]:
     """Returns the configuration that settings by dotted path make, and all that is wrong with them."""
-    left, problems = dict(settings), list[ConfigProblem]()
+    problems = _check_names(settings)
+    unknown = {problem.path for problem in problems}
+    left = {path: value for path, value in settings.items() if path not in unknown}
     while True:
         values, wrong = _convert_all(left)
         if not wrong:
@@ -48,6 +65,20 @@ def convert_settings(settings: Mapping[str, Any]) -> tuple[NodeConfig, list[Conf
         for path, found in wrong:
             problems += found
             _take_out(left, path)
+
+
+def _check_names(settings: Mapping[str, Any]) -> list[ConfigProblem]:
+    """What is no setting: an unknown path, or a section that has a value of its own."""
+    problems = []
+    for path, value in settings.items():
+        if path in by_path():
+            continue
+        entry, rest = find_entry(path)
+        if not isinstance(entry, ConfigSection) or rest:
+            problems.append(ConfigProblem(path, "is not a setting."))
+        elif value != {}:
+            problems.append(section_expected(entry, ""))
+    return problems
 
 
 def _convert_all(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, list[ConfigProblem]]]]:
@@ -164,9 +195,13 @@ def _whole_number(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
+    if isinstance(value, str) and not _NUMBER.fullmatch(
+        value
+    ):  # float() also takes "nan" and digits of other scripts
+        return value
     try:
         return float(value) if isinstance(value, str | int) else value
-    except (ValueError, OverflowError):
+    except OverflowError:
         return value
 
 
@@ -177,6 +212,12 @@ _TYPE_REASONS = {
     str: "must be a text: put it in quotes.",
     Secret: "must be a text that is not empty, in quotes.",
 }
+_PATTERN_REASONS = {
+    PATH_PATTERN: "must be an absolute path, from / on.",
+    VERSION_PATTERN: "is not a version like 1.34.4.",
+    HTTPS_URL_PATTERN: "must be an https URL without a path, like https://api.example:443.",
+    TIME_OF_DAY_PATTERN: "must be a time of day like 22:30.",
+}
 
 
 def _reason(shape: FieldType, annotation: Any, value: Any, path: str) -> str | None:
@@ -186,13 +227,21 @@ def _reason(shape: FieldType, annotation: Any, value: Any, path: str) -> str | N
     pattern = shape.said("pattern")
     if type(value) is not shape.inner or (pattern and not _is_unicode(value)):
         return _TYPE_REASONS[shape.inner]
+    if pattern:
+        return None if _compile_pattern(pattern).search(value) else _PATTERN_REASONS[pattern]
+    if isinstance(value, float) and not math.isfinite(value):
+        return _TYPE_REASONS[float]
     try:
         msgspec.convert(value, annotation)
     except msgspec.ValidationError:
-        if pattern is None:
-            return f"is out of range: {_range(path)} is allowed."
-        return "must be an absolute path, from / on." if pattern == PATH_PATTERN else "is not a version like 1.34.4."
+        return f"is out of range: {_range(path)} is allowed."
     return None
+
+
+@cache
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compiles a pattern of the JSON schema as ECMAScript reads it: `$` is the very end, and digits are ASCII."""
+    return re.compile(re.sub(r"\$$", r"\\Z", pattern).replace(r"\d", "[0-9]"))
 
 
 def _is_unicode(text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from aks_flex_node.agent.config.azure_models import Azure
-from aks_flex_node.agent.config.base_model import ConfigModel, HttpsURL, Path, ProxyURL, Version
+from aks_flex_node.agent.config.base_model import ConfigModel, HttpsURL, Path, ProxyURL, TimeOfDay, Version
 from aks_flex_node.agent.redaction import redact
 
 
@@ -186,7 +186,8 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
     )
     log_dir: Annotated[Path | None, Meta(description="Another way to say paths.logDir.")] = None
     join_seconds: Annotated[
-        float, Meta(gt=0, description="How long the cluster may take to know the node and to find it Ready.")
+        float,
+        Meta(gt=0, le=86400, description="How long the cluster may take to know the node and to find it Ready."),
     ] = 180.0
     version: Annotated[
         Version | None,
@@ -203,7 +204,11 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
     ] = True
     drift_seconds: Annotated[
         float,
-        Meta(ge=1, description="How often the agent that stays compares all of the machine with its configuration."),
+        Meta(
+            ge=1,
+            le=86400,
+            description="How often the agent that stays compares all of the machine with its configuration.",
+        ),
     ] = 300.0
     metrics_file: Annotated[
         Path | None,
@@ -223,7 +228,7 @@ class Artifacts(ConfigModel, frozen=True, kw_only=True):
         int, Meta(ge=1, le=32, description="Downloads at a time; what a node needs first is fetched first.")
     ] = 4
     attempts: Annotated[int, Meta(ge=1, le=20, description="How often a download is tried.")] = 5
-    stall_seconds: Annotated[float, Meta(gt=0, description="Silence after which it is tried again.")] = 30.0
+    stall_seconds: Annotated[float, Meta(gt=0, le=3600, description="Silence after which it is tried again.")] = 30.0
 
 
 class Proxy(ConfigModel, frozen=True, kw_only=True):
@@ -243,7 +248,7 @@ class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
         Meta(description="Days on which it opens; every day when left out."),
     ] = ()
     start: Annotated[
-        Annotated[str, Meta(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$")] | None,
+        TimeOfDay | None,
         Meta(description="When it opens, `HH:MM`; it is always open when left out."),
     ] = None
     duration_minutes: Annotated[int, Meta(ge=15, le=1440, description="For how long.")] = 60
