@@ -4,7 +4,6 @@ take it out again.
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,8 +22,6 @@ from aks_flex_node.agent.cli.options import (
     Skip,
     Yes,
 )
-from aks_flex_node.agent.reconcile.engine import distinct_actions
-from aks_flex_node.host.actions import WriteFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,7 +90,6 @@ def bootstrap(
     Safe to run again: it does what is missing, restarts only what changed, and nothing when all is well.
     """
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.components import catalog
 
     if steps and json:
@@ -128,7 +124,6 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
 def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Compare this machine with its configuration: exit 0 when nothing differs, 1 when something does."""
     from aks_flex_node.agent import context
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.self_update import compared_components
     from aks_flex_node.agent.text import pluralize
 
@@ -162,7 +157,6 @@ def unbootstrap(
     """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap.unbootstrap import plan_unbootstrap, unbootstrap_node
-    from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
     context.require_root()
@@ -190,8 +184,6 @@ def _agreed() -> bool:
 
 
 def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -> None:
-    from aks_flex_node.agent.cli import terminal
-
     plans = [engine.plan(component) for component in components]
     if json:
         terminal.print_json(plans_as_data(plans))
@@ -223,6 +215,8 @@ def register(app: typer.Typer) -> None:
 
 def print_plans(plans: Iterable[ComponentPlan], host: Host) -> int:
     """Print all plans; how many actions there are."""
+    from aks_flex_node.agent.reconcile.engine import distinct_actions
+
     count, shown = 0, ""
     for plan, action in distinct_actions(plans):
         if plan.component != shown:
@@ -236,6 +230,10 @@ def print_plans(plans: Iterable[ComponentPlan], host: Host) -> int:
 
 def file_diff(action: Action, host: Host) -> list[str]:
     """How a file would change; of a secret one, only that it would."""
+    import difflib
+
+    from aks_flex_node.host.actions import WriteFile
+
     if not isinstance(action, WriteFile):
         return []
     if action.secret:
@@ -247,6 +245,8 @@ def file_diff(action: Action, host: Host) -> list[str]:
 
 
 def plans_as_data(plans: Iterable[ComponentPlan]) -> list[dict[str, Any]]:
+    from aks_flex_node.agent.reconcile.engine import distinct_actions
+
     return [
         {"component": plan.component, "action": type(action).__name__, "what": action.description}
         for plan, action in distinct_actions(plans)
