@@ -17,7 +17,7 @@ sys.argv[0] = "/usr/bin/aks-flex-node"
 
 from aks_flex_node.agent.config.base_model import replace  # noqa: E402 - the machine's own agent, found as above
 from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier  # noqa: E402
-from aks_flex_node.agent.daemon.session import open_session  # noqa: E402
+from aks_flex_node.agent.daemon.session import StopRequest, open_session  # noqa: E402
 from aks_flex_node.agent.managed_node import open_managed_node  # noqa: E402
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class CountedPolls:
         if self.polls % self.every == 0:
             self.seen.append({"polls": self.polls, "kib": memory(), "cpu": time.process_time()})
         if self.polls >= self.wanted:
-            self.follower.stop()
+            self.follower.events.put(StopRequest())
 
 
 def main() -> None:

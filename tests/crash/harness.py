@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aks_flex_node.agent.artifacts.digest import hash_file
 from aks_flex_node.agent.artifacts.model import StagedFile, TreeManifest
-from aks_flex_node.agent.bootstrap.join import NodeJoin, pending_actions
+from aks_flex_node.agent.bootstrap.join import NodeJoin
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.config.loader import load_text
@@ -23,6 +23,7 @@ from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.host.actions import PlaceTree
 from tests.crash.action_trace import RULES
 from tests.crash.simulated_host import STATE
+from tests.unit.agent.builders import pending_actions
 from tests.unit.agent.config.builders import CA, TOKEN, settings
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.bootstrap.join import pending_actions
 from tests.crash import harness
 from tests.crash.crash_points import Crash, CrashingHost, SimulatedHost
 from tests.crash.sweeps import mistakes, points
+from tests.unit.agent.builders import pending_actions
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from aks_flex_node.agent import stored_config
-from aks_flex_node.agent.bootstrap.join import pending_actions
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.jobs.update.job import UpdateJob
@@ -15,6 +14,7 @@ from aks_flex_node.agent.paths import CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.host.actions import Run, WriteFile
 from tests.crash import harness
+from tests.unit.agent.builders import pending_actions
 from tests.unit.agent.config.builders import settings
 from tests.unit.agent.jobs.update.fakes import Cluster, pod
 

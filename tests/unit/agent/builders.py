@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusError
+from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.context import ledger_paths
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.machine import Machine
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.resources import Spec
+    from aks_flex_node.host.actions import Action
 
 JOIN: dict[str, object] = {
     "node.kubelet.serverURL": "https://cluster.example:443",
@@ -135,3 +138,8 @@ class Answers:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def pending_actions(engine: Engine, components: Sequence[Component] = SEQUENCE) -> list[tuple[str, Action]]:
+    """Everything that a run would do now: empty when the machine is as it should be."""
+    return [(component.name, action) for component in components for action in engine.plan(component).actions]

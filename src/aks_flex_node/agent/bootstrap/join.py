@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
-    from aks_flex_node.host.actions import Action
 
 
 KUBELET_UNIT = "kubelet.service"
@@ -177,8 +176,3 @@ def initialize(engine: Engine, progress: ProgressReporter) -> None:
     if not engine.ledger.exists:
         engine.ledger.record_found(pod_cleanup.existing_network_names(engine.host))
     engine.apply(agent.COMPONENT)
-
-
-def pending_actions(engine: Engine, components: Sequence[Component] = SEQUENCE) -> list[tuple[str, Action]]:
-    """Everything that a run would do now: empty when the machine is as it should be."""
-    return [(component.name, action) for component in components for action in engine.plan(component).actions]

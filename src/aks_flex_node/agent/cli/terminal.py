@@ -41,10 +41,6 @@ def warning_text(text: str) -> str:
     return colored("warning: ", YELLOW) + text
 
 
-def print_warning(text: str) -> None:
-    print_message(warning_text(text))
-
-
 def print_error(error: FlexError) -> None:
     first, *rest = error.message.splitlines() or [""]
     print_message(colored("error: ", RED + BOLD) + first)

@@ -98,9 +98,6 @@ class Controller:
         self.notifier.stopping()
         self.session.close()
 
-    def stop(self) -> None:
-        self.events.put(StopRequest())
-
     def _reopen(self) -> None:
         """Goes on as the configuration says that is in effect now."""
         self.session.close()

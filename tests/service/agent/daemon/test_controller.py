@@ -11,7 +11,7 @@ import pytest
 
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
-from aks_flex_node.agent.daemon.session import open_session
+from aks_flex_node.agent.daemon.session import StopRequest, open_session
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
@@ -63,7 +63,7 @@ def living(host: FakeHost, name: str) -> Iterator[Controller]:
     try:
         yield follower
     finally:
-        follower.stop()
+        follower.events.put(StopRequest())
         thread.join(20)
     assert not thread.is_alive(), "it did not end when told"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.bootstrap import pod_cleanup
-from aks_flex_node.agent.bootstrap.join import NodeJoin, PrerequisiteStage, pending_actions
+from aks_flex_node.agent.bootstrap.join import NodeJoin, PrerequisiteStage
 from aks_flex_node.agent.bootstrap.unbootstrap import Unbootstrap
 from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, select_components
@@ -28,7 +28,16 @@ from aks_flex_node.host.actions import (
 )
 from aks_flex_node.host.host import UnitState
 from tests.hosts.recorded import RecordedHost
-from tests.unit.agent.builders import DATA, MACHINE, SYSTEM_FOLDERS, Ready, config_of, empty_host, engine_on
+from tests.unit.agent.builders import (
+    DATA,
+    MACHINE,
+    SYSTEM_FOLDERS,
+    Ready,
+    config_of,
+    empty_host,
+    engine_on,
+    pending_actions,
+)
 from tests.unit.agent.components.test_every_component import CUSTOM
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.bootstrap.join import pending_actions
 from aks_flex_node.host.actions import WriteFile
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.bootstrap.test_join import join, leave, snapshot
-from tests.unit.agent.builders import SYSTEM_FOLDERS
+from tests.unit.agent.builders import SYSTEM_FOLDERS, pending_actions
 
 if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action

@@ -11,6 +11,7 @@ import pytest
 
 from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, SystemdNotifier, run_controller
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
+from aks_flex_node.agent.daemon.session import StopRequest
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
@@ -196,7 +197,7 @@ def test_a_damaged_file_of_its_own_is_no_reason_not_to_follow(content: bytes) ->
 
 def test_it_ends_when_told() -> None:
     life = Life()
-    life.controller.stop()
+    life.controller.events.put(StopRequest())
     life.controller.run()
     assert life.provider.closed.is_set()
 
