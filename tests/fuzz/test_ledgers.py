@@ -32,7 +32,7 @@ def written() -> tuple[RecordedHost, tuple[str, ...]]:
     host.apply(WriteFile("/etc/link", b"it was a file once"))
     engine = engine_on(host)
     engine.apply(THING)
-    return host, engine.ledger.places
+    return host, engine.ledger.paths
 
 
 HOST, PLACES = written()

@@ -108,11 +108,11 @@ def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, Conf
     return loaded, bundle
 
 
-def parse_settings(words: Sequence[str]) -> dict[str, object]:
+def parse_settings(assignments: Sequence[str]) -> dict[str, object]:
     """`key.path=value` words, as a mapping."""
     found: dict[str, object] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
         if not equals:
             raise CommandUsageError("set-malformed", f"--set {key} has no value.", "Write --set node.maxPods=50.")
         found[key] = value

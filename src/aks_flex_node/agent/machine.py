@@ -96,8 +96,8 @@ def own_program(host: Host, install_dir: str, running: str) -> str:
     """
     fetched = f"{install_dir}/agent/"
     texts = (_text(host, UNIT_FILE), _text(host, f"{fetched}launch"))
-    places = (*re.findall(rf"(?m)^{PROGRAM_COMMENT}(.+)$", "\n".join(texts)), running, *PROGRAM_PATHS)
-    fit = (path for path in places if re.fullmatch(PLAIN_PATH, path) and not path.startswith(fetched))
+    candidates = (*re.findall(rf"(?m)^{PROGRAM_COMMENT}(.+)$", "\n".join(texts)), running, *PROGRAM_PATHS)
+    fit = (path for path in candidates if re.fullmatch(PLAIN_PATH, path) and not path.startswith(fetched))
     return next((path for path in fit if host.stat(path)), PROGRAM_PATHS[0])
 
 

@@ -57,11 +57,11 @@ def remove_downloads(config: NodeConfig) -> int:
 def remove_unused(engine: Engine) -> dict[str, int]:
     """Take away every version that nothing leads to; where each was, and how many bytes it had."""
     gone: dict[str, int] = {}
-    for place in unused_versions(engine):
-        gone[place] = _size(engine.host, place)
-        engine.host.apply(RemoveTree(place))
+    for path in unused_versions(engine):
+        gone[path] = _size(engine.host, path)
+        engine.host.apply(RemoveTree(path))
         for owned in engine.ledger.components.values():
-            owned.paths.pop(place, None)
+            owned.paths.pop(path, None)
         engine.ledger.save()
     return gone
 
@@ -74,13 +74,13 @@ def unused_versions(engine: Engine) -> list[str]:
     links = {one.path for spec in specs for one in spec.resources if isinstance(one, Symlink)}
     links |= {path for path, record in records.items() if record.get("kind") == "link"}
     targets = [entry.target for path in links if (entry := engine.host.stat(path))]
-    places = [path for path, record in records.items() if record.get("kind") == "program" and path not in wanted]
-    return [place for place in places if not any(f"{target}/".startswith(f"{place}/") for target in targets)]
+    paths = [path for path, record in records.items() if record.get("kind") == "program" and path not in wanted]
+    return [path for path in paths if not any(f"{target}/".startswith(f"{path}/") for target in targets)]
 
 
-def _size(host: Host, place: str) -> int:
+def _size(host: Host, path: str) -> int:
     try:
-        files = json.loads(host.read(f"{place}/{MANIFEST}") or b"{}")["files"]
+        files = json.loads(host.read(f"{path}/{MANIFEST}") or b"{}")["files"]
         return sum(int(file["size"]) for file in files.values())
     except (ValueError, KeyError, TypeError, AttributeError):
         return 0

@@ -169,9 +169,9 @@ class SelfUpdate:
             f"{release.release_path(config)}/bin/aks-flex-node",
             plain_version(config.agent.version or ""),
         )
-        said = self._run_program(program, "version")
-        if not said.ok or said.out.strip() != version:
-            self._refuse(f"asked for its version, it says: {said.out.strip() if said.ok else said.last_line}")
+        answer = self._run_program(program, "version")
+        if not answer.ok or answer.out.strip() != version:
+            self._refuse(f"asked for its version, it says: {answer.out.strip() if answer.ok else answer.last_line}")
         if host.stat(CURRENT_CONFIG):
             judged = self._run_program(program, "config", "validate", "--config", CURRENT_CONFIG)
             if not judged.ok:

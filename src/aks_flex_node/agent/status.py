@@ -161,7 +161,7 @@ def drift_lines(plans: Sequence[ComponentPlan]) -> list[str]:
 
 def damage_lines(plans: Sequence[ComponentPlan]) -> list[str]:
     """What of the drift keeps programs from running, or lets others run: in sentences."""
-    return [said for plan in plans for action in plan.actions if (said := _describe_damage(plan, action))]
+    return [line for plan in plans for action in plan.actions if (line := _describe_damage(plan, action))]
 
 
 def _describe_damage(plan: ComponentPlan, action: Action) -> str:

@@ -67,9 +67,9 @@ def bundle_entries(engine: Engine) -> Iterator[tuple[str, str]]:
     for unit in UNITS:
         yield f"units/{unit}.txt", host.query("systemctl", "status", "--no-pager", "--full", unit).out
         # The agent speaks to the journal by its own name, from whatever unit or terminal it was started.
-        words = ("-t" if unit == "aks-flex-node" else "--unit", unit)
+        arguments = ("-t" if unit == "aks-flex-node" else "--unit", unit)
         shape = ("--lines", "2000", "--no-pager", "--output", "short-iso")
-        yield f"journals/{unit}.txt", host.query("journalctl", *words, *shape, seconds=20).out
+        yield f"journals/{unit}.txt", host.query("journalctl", *arguments, *shape, seconds=20).out
     for name, argv in COMMANDS.items():
         answer = host.query(*argv)
         yield name, answer.out or answer.err

@@ -184,39 +184,41 @@ def _node_config(before: Document, options: NodeOptions) -> Document:
     return node
 
 
-def _labels(before: dict[str, str], words: Sequence[str]) -> dict[str, str]:
+def _labels(before: dict[str, str], changes: Sequence[str]) -> dict[str, str]:
     """Applies words as kubectl does: KEY=VALUE sets, KEY- removes."""
     labels = dict(before)
-    for word in words:
-        key, equals, value = word.partition("=")
+    for change in changes:
+        key, equals, value = change.partition("=")
         if equals and key:
             labels[key] = value
-        elif word.endswith("-") and word != "-":
-            labels.pop(word.removesuffix("-"), None)
+        elif change.endswith("-") and change != "-":
+            labels.pop(change.removesuffix("-"), None)
         else:
             hint = "Write KEY=VALUE, or KEY- to remove one."
-            raise NodeChangeError("labels", word, "is no label", hint)
+            raise NodeChangeError("labels", change, "is no label", hint)
     return labels
 
 
-def _taints(before: list[Document], words: Sequence[str]) -> list[Document]:
+def _taints(before: list[Document], changes: Sequence[str]) -> list[Document]:
     """Applies words as kubectl does: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- or KEY- removes."""
     taints = {(each.get("key"), each.get("effect")): each for each in before}
-    for word in words:
-        name, _, effect = word.removesuffix("-").partition(":")
+    for change in changes:
+        name, _, effect = change.removesuffix("-").partition(":")
         key, equals, value = name.partition("=")
-        if word.endswith("-"):
-            taints = {place: each for place, each in taints.items() if not _matches_taint(place, key, effect)}
+        if change.endswith("-"):
+            taints = {
+                identity: each for identity, each in taints.items() if not _matches_taint(identity, key, effect)
+            }
         elif key and effect:
             taints[key, effect] = {"key": key, **({"value": value} if equals else {}), "effect": effect}
         else:
             hint = "Write KEY=VALUE:NoSchedule (or PreferNoSchedule, NoExecute); KEY:EFFECT- removes one."
-            raise NodeChangeError("taints", word, "is no taint", hint)
+            raise NodeChangeError("taints", change, "is no taint", hint)
     return list(taints.values())
 
 
-def _matches_taint(place: tuple[Any, Any], key: str, effect: str) -> bool:
-    return place[0] == key and effect in {"", place[1]}
+def _matches_taint(identity: tuple[Any, Any], key: str, effect: str) -> bool:
+    return identity[0] == key and effect in {"", identity[1]}
 
 
 def conflicting_paths(first: Document, second: Document, options: NodeOptions) -> list[str]:

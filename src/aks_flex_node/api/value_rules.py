@@ -89,11 +89,11 @@ def template(text: str) -> str | None:
 
 def kubernetes_template(text: str) -> str | None:
     named = re.sub(r"\{(?:version|arch|name)\}", "%s", text)
-    places = named.count("%s")
-    if places == 3 or (places == 2 and named.endswith(".tar.gz")) or named != text:
+    placeholders = named.count("%s")
+    if placeholders == 3 or (placeholders == 2 and named.endswith(".tar.gz")) or named != text:
         return template(named)
     return (
-        f"has {places} times %s. It takes three (version, architecture, program), "
+        f"has {placeholders} times %s. It takes three (version, architecture, program), "
         "or two (version, architecture) when it names a kubernetes-node tarball that ends in .tar.gz."
     )
 

@@ -173,8 +173,8 @@ HINTS = {
 def refused_error(status: int, text: str, headers: Mapping[str, str] | None = None) -> AzureCallError:
     """ARM's refusal, in ARM's words where it has any. `headers` have names in lower case."""
     heard = headers or {}
-    said = _object(text).get("error")
-    error: dict[str, Any] = said if isinstance(said, dict) else {}
+    content = _object(text).get("error")
+    error: dict[str, Any] = content if isinstance(content, dict) else {}
     code = str(error.get("code") or f"HTTP {status}")
     message = str(error.get("message") or "it gave no reason").rstrip(".")
     correlation = heard.get("x-ms-correlation-request-id") or heard.get("x-ms-request-id") or ""

@@ -52,13 +52,13 @@ class CliUser:
         shell = {name: environment[name] for name in PASSED_VARIABLES if environment.get(name)}
         return cls(found.pw_name, home, found.pw_uid != own.pw_uid, {**shell, "PATH": path})
 
-    def command(self, *words: str) -> tuple[str, ...]:
+    def command(self, *argv: str) -> tuple[str, ...]:
         """A command as this person: as root it would leave files of root's in their home."""
         if not self.is_other:
-            return words
+            return argv
         # Their own places of programs count once it is them: what root runs until then is the system's.
         theirs = f"PATH={self.shell.get('PATH', '')}"
-        return ("runuser", "-u", self.name, "--", "env", f"--chdir={self.home}", theirs, *words)
+        return ("runuser", "-u", self.name, "--", "env", f"--chdir={self.home}", theirs, *argv)
 
     def environment(self) -> dict[str, str]:
         shell = {name: value for name, value in self.shell.items() if name != "PATH" or not self.is_other}
@@ -84,16 +84,16 @@ class CliCredential:
 
     def _ask(self, scope: str) -> CommandResult:
         tenant = ("--tenant", self._tenant) if self._tenant else ()
-        words = ("az", "account", "get-access-token", "--scope", scope, "--output", "json", *tenant)
-        told = {"AZURE_CORE_COLLECT_TELEMETRY": "false", "AZURE_CORE_NO_COLOR": "true"}
+        argv = ("az", "account", "get-access-token", "--scope", scope, "--output", "json", *tenant)
+        variables = {"AZURE_CORE_COLLECT_TELEMETRY": "false", "AZURE_CORE_NO_COLOR": "true"}
         if self._authority.is_private:
-            told["AZURE_CORE_INSTANCE_DISCOVERY"] = "false"
+            variables["AZURE_CORE_INSTANCE_DISCOVERY"] = "false"
         if self._authority.proxy:
-            told["HTTPS_PROXY"] = self._authority.proxy
+            variables["HTTPS_PROXY"] = self._authority.proxy
         with _readable_ca_file(self._private_ca) as bundle:
             trust = {"REQUESTS_CA_BUNDLE": bundle} if bundle else {}
-            env = {**trust, **self._person.environment(), **told}
-            return processes.run(self._person.command(*words), seconds=CLI_SECONDS, env=env)
+            env = {**trust, **self._person.environment(), **variables}
+            return processes.run(self._person.command(*argv), seconds=CLI_SECONDS, env=env)
 
 
 @contextmanager
@@ -112,10 +112,10 @@ def _readable_ca_file(content: bytes) -> Iterator[str]:
 def parse_token(text: str) -> tuple[str, int]:
     """A token and its end, of what az printed."""
     try:
-        told = json.loads(text)
-        token = str(told["accessToken"])
+        document = json.loads(text)
+        token = str(document["accessToken"])
         # Older ones tell the end as a time of day at this place only.
-        end = told.get("expires_on") or datetime.fromisoformat(str(told["expiresOn"])).timestamp()
+        end = document.get("expires_on") or datetime.fromisoformat(str(document["expiresOn"])).timestamp()
         return token, int(end)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _failed("it printed something that is no token", "Try `az account get-access-token` by hand.") from None
@@ -123,7 +123,7 @@ def parse_token(text: str) -> tuple[str, int]:
 
 def explain_cli_error(person: CliUser, answer: CommandResult) -> AzureCallError:
     """Why az gave no token."""
-    words = answer.err.strip()
+    output = answer.err.strip()
     if answer.code == MISSING_PROGRAM:
         return AzureCallError(
             "azure-cli-missing",
@@ -132,8 +132,8 @@ def explain_cli_error(person: CliUser, answer: CommandResult) -> AzureCallError:
             again=False,
         )
     who = f"`az login` as {person.name}"
-    if "az login" in words or "AADSTS" in words:
-        refusal = error_messages.parse_sign_in_error(words) if "AADSTS" in words else None
+    if "az login" in output or "AADSTS" in output:
+        refusal = error_messages.parse_sign_in_error(output) if "AADSTS" in output else None
         cause = f" ({refusal.message})" if refusal else ""
         return AzureCallError(
             "azure-cli-signed-out",
@@ -143,11 +143,11 @@ def explain_cli_error(person: CliUser, answer: CommandResult) -> AzureCallError:
             status=401,
             code=refusal.code if refusal else "",
         )
-    lines = [line for line in words.splitlines() if line.strip()]
+    lines = [line for line in output.splitlines() if line.strip()]
     return _failed(
         lines[-1].removeprefix("ERROR: ").strip(" .")[:300] if lines else "it gave no reason", f"Try {who}."
     )
 
 
-def _failed(words: str, hint: str) -> AzureCallError:
-    return AzureCallError("azure-cli-failed", f"The Azure CLI gave us no token: {words}.", hint, again=True)
+def _failed(reason: str, hint: str) -> AzureCallError:
+    return AzureCallError("azure-cli-failed", f"The Azure CLI gave us no token: {reason}.", hint, again=True)

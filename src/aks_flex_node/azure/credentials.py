@@ -41,12 +41,12 @@ class TokenAuthority:
 
     def options(self) -> dict[str, Any]:
         """What azure-identity has to be told about it."""
-        told: dict[str, Any] = {"authority": self.host}
+        options: dict[str, Any] = {"authority": self.host}
         if self.is_private:
-            told["disable_instance_discovery"] = True
+            options["disable_instance_discovery"] = True
         if self.proxy:
-            told["proxies"] = {"https": self.proxy}
-        return {**told, **self.trust()}
+            options["proxies"] = {"https": self.proxy}
+        return {**options, **self.trust()}
 
     def trust(self) -> dict[str, Any]:
         return {"connection_verify": self.ca_file} if self.ca_file else {}
@@ -106,9 +106,9 @@ def default_credential(authority: TokenAuthority | None = None) -> TokenCredenti
     """Whatever this service was given: environment variables, workload identity, managed identity, or `az login`."""
     from azure.identity import DefaultAzureCredential  # noqa: PLC0415
 
-    told = authority.options() if authority else {}  # without one, AZURE_AUTHORITY_HOST decides
+    options = authority.options() if authority else {}  # without one, AZURE_AUTHORITY_HOST decides
     return DefaultAzureCredential(
-        **told, exclude_interactive_browser_credential=True, exclude_powershell_credential=True
+        **options, exclude_interactive_browser_credential=True, exclude_powershell_credential=True
     )
 
 
@@ -136,5 +136,5 @@ class FirstWorkingCredential:
 
 
 def _first_words(error: Exception) -> str:
-    words = (str(error).splitlines() or [""])[0].partition(". ")[0]
-    return words.strip(" .") or "it is not understood"
+    sentence = (str(error).splitlines() or [""])[0].partition(". ")[0]
+    return sentence.strip(" .") or "it is not understood"

@@ -105,14 +105,14 @@ class SignInRefusal:
         return f"Entra ID gave us no token: {self.message}{about}."
 
 
-def parse_sign_in_error(said: str) -> SignInRefusal:
+def parse_sign_in_error(message: str) -> SignInRefusal:
     """What a library says of Entra's refusal, in which Entra's own words are somewhere."""
-    if _NO_TENANT in said:
+    if _NO_TENANT in message:
         return SignInRefusal("AADSTS90002", "AADSTS90002: there is no such tenant", remedy=REMEDIES[90002])
-    number = _AADSTS_CODE.search(said)
-    correlation = _CORRELATION.search(said)
+    number = _AADSTS_CODE.search(message)
+    correlation = _CORRELATION.search(message)
     start = number.start() if number else 0
-    lines = _TRACE_ID.sub("", said[start:]).strip().splitlines()
+    lines = _TRACE_ID.sub("", message[start:]).strip().splitlines()
     return SignInRefusal(
         number[0] if number else "",
         lines[0].strip().rstrip(".") if lines else "it gave no reason",

@@ -94,8 +94,8 @@ def parse_himds_endpoint(text: str) -> str:
 def service_message(message: str) -> str:
     """What the machine's own service said, without what the library adds."""
     found = _SAID.search(message)
-    words = (found[1] if found else message).strip().splitlines()
-    return words[0].strip(" .")[:300] if words and words[0].strip() else "it gave no reason"
+    lines = (found[1] if found else message).strip().splitlines()
+    return lines[0].strip(" .")[:300] if lines and lines[0].strip() else "it gave no reason"
 
 
 def _unreached(where: str) -> str:
@@ -131,11 +131,11 @@ def _absent(where: str, cause: str) -> AzureCallError:
     )
 
 
-def _unknown(client_id: str | None, words: str) -> AzureCallError:
+def _unknown(client_id: str | None, reason: str) -> AzureCallError:
     which = f"the identity {client_id}" if client_id else "an identity of its own"
     return AzureCallError(
         "managed-identity-unknown",
-        f"This VM does not have {which}: {words}.",
+        f"This VM does not have {which}: {reason}.",
         "Give it one with `az vm identity assign`, and check azure.managedIdentity.clientId.",
         again=False,
         status=401,
@@ -161,10 +161,10 @@ def _arc_key_unreadable(file: str) -> AzureCallError:
     )
 
 
-def _arc_refused(words: str) -> AzureCallError:
+def _arc_refused(reason: str) -> AzureCallError:
     return AzureCallError(
         "arc-identity-refused",
-        f"The agent of Azure Arc gave us no token: {words.strip(' .')}.",
+        f"The agent of Azure Arc gave us no token: {reason.strip(' .')}.",
         "Look with `azcmagent show` whether the machine is connected, and with `azcmagent check` what it can reach.",
         again=True,
         status=401,

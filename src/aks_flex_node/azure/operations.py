@@ -100,7 +100,7 @@ def wait_for_operation(
     sender: OperationSender, operation: AzureOperation, timeout: OperationTimeout, note: NoteProgress
 ) -> Any:
     """Wait until it is done; what it made or said. Trouble on the way is no end while there is time."""
-    told, start = "", timeout.clock()  # who takes up the work of another process has patience of its own
+    last_message, start = "", timeout.clock()  # who takes up the work of another process has patience of its own
     while True:
         try:
             state, result, pause = _poll(sender, operation)
@@ -114,18 +114,18 @@ def wait_for_operation(
             raise operation_failed_error(operation, state, result)
         if timeout.clock() - start > timeout.seconds:
             raise operation_late_error(operation, timeout.seconds)
-        told = _report_progress(operation, timeout.now() - operation.began, told, note)
+        last_message = _report_progress(operation, timeout.now() - operation.began, last_message, note)
         timeout.sleep(pause)
 
 
-def _report_progress(operation: AzureOperation, passed: float, told: str, note: NoteProgress) -> str:
+def _report_progress(operation: AzureOperation, passed: float, last_message: str, note: NoteProgress) -> str:
     """Once a minute, in words."""
     minutes = max(0, int(passed // 60))
     since = f", {minutes} min so far" if minutes else ""
-    words = f"Azure is at work on {operation.what}{since}"
-    if words != told:
-        note(words)
-    return words
+    message = f"Azure is at work on {operation.what}{since}"
+    if message != last_message:
+        note(message)
+    return message
 
 
 def _poll(sender: OperationSender, operation: AzureOperation) -> tuple[str, Any, float]:
@@ -153,13 +153,13 @@ def _known(sender: OperationSender, url: str) -> OperationReply | None:
 
 
 def _by_status(sender: OperationSender, operation: AzureOperation, reply: OperationReply) -> tuple[str, Any, float]:
-    said = reply.body if isinstance(reply.body, dict) else {}
-    state = str(said.get("status") or "InProgress")
+    body = reply.body if isinstance(reply.body, dict) else {}
+    state = str(body.get("status") or "InProgress")
     if state.lower() == DONE:
         url = operation.result_url
         result = sender.send("GET", url) if url else sender.send("GET", operation.resource, operation.api_version)
         return state, result.body, reply.pause
-    return state, said, reply.pause
+    return state, body, reply.pause
 
 
 def provisioning_state(body: Any) -> str:
@@ -168,8 +168,8 @@ def provisioning_state(body: Any) -> str:
     return str((properties or {}).get("provisioningState") or "Succeeded")
 
 
-def operation_failed_error(operation: AzureOperation, state: str, said: Any) -> AzureCallError:
-    error = said.get("error") if isinstance(said, dict) else None
+def operation_failed_error(operation: AzureOperation, state: str, body: Any) -> AzureCallError:
+    error = body.get("error") if isinstance(body, dict) else None
     code, message = (
         (str(error.get(key) or "") for key in ("code", "message")) if isinstance(error, dict) else ("", "")
     )

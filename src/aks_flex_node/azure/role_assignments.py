@@ -80,10 +80,10 @@ def assign(
     subscription = "/".join(scope.split("/")[:3])
     definition = f"{subscription}/providers/Microsoft.Authorization/roleDefinitions/{role.id}"
     # With the kind of the principal told, Azure does not insist on finding it in its directory first.
-    told = {"roleDefinitionId": definition, "principalId": principal, "principalType": "ServicePrincipal"}
+    properties = {"roleDefinitionId": definition, "principalId": principal, "principalType": "ServicePrincipal"}
     while True:
         try:
-            arm.put(assignment_id(scope, role, principal), ROLE_API_VERSION, {"properties": told})
+            arm.put(assignment_id(scope, role, principal), ROLE_API_VERSION, {"properties": properties})
         except AzureCallError as error:
             if error.code == "RoleAssignmentExists":
                 return False

@@ -44,30 +44,30 @@ class HostDisk:
         """Where a path of the machine is for us: links on the way are followed inside it, the last is not."""
         if self.root == ROOT_PATH:
             return Path(path)
-        root = place = str(self.root)
+        root = resolved = str(self.root)
         parts, links = [part for part in path.split("/") if part], 0
         while parts:
             part = parts.pop(0)
             if part == "..":
-                place = place.rpartition("/")[0] if place != root else place
-            elif parts and (target := _target(f"{place}/{part}")):
+                resolved = resolved.rpartition("/")[0] if resolved != root else resolved
+            elif parts and (target := _target(f"{resolved}/{part}")):
                 links += 1
                 if links > MAX_SYMLINKS:
                     raise OSError(errno.ELOOP, "Too many links", path)
-                place = root if target.startswith("/") else place
+                resolved = root if target.startswith("/") else resolved
                 parts = [*(word for word in target.split("/") if word and word != "."), *parts]
             elif part != ".":
-                place = f"{place}/{part}"
-        return Path(place)
+                resolved = f"{resolved}/{part}"
+        return Path(resolved)
 
     def _followed(self, path: str) -> Path:
-        place = self.at(path)
+        current = self.at(path)
         for _ in range(MAX_SYMLINKS):
-            if self.root == ROOT_PATH or not place.is_symlink():
-                return place
-            target = str(place.readlink())
-            inside = "/" + str(place.parent.relative_to(self.root))
-            place = self.at(target if target.startswith("/") else f"{inside}/{target}")
+            if self.root == ROOT_PATH or not current.is_symlink():
+                return current
+            target = str(current.readlink())
+            inside = "/" + str(current.parent.relative_to(self.root))
+            current = self.at(target if target.startswith("/") else f"{inside}/{target}")
         raise OSError(errno.ELOOP, "Too many links", path)
 
     def read(self, path: str) -> bytes | None:
@@ -97,10 +97,10 @@ class HostDisk:
 
     def look(self, path: str) -> FileEntry | None:
         # A daemon looks at hundreds of paths, again and again: plain text costs less than objects made of it.
-        place = path if self.root == ROOT_PATH else str(self.at(path))
+        real_path = path if self.root == ROOT_PATH else str(self.at(path))
         try:
-            found = os.lstat(place)
-            target = _target(place) if stat.S_ISLNK(found.st_mode) else ""
+            found = os.lstat(real_path)
+            target = _target(real_path) if stat.S_ISLNK(found.st_mode) else ""
         except (FileNotFoundError, NotADirectoryError):
             return None
         kind = next((kind for test, kind in KINDS if test(found.st_mode)), EntryKind.OTHER)
@@ -158,39 +158,39 @@ class HostDisk:
         new.replace(path)
 
     def _remove(self, path: str) -> None:
-        place = self.at(path)
+        target = self.at(path)
         with contextlib.suppress(NotADirectoryError):
-            temporary_path(place).unlink(missing_ok=True)
-        if place.is_dir() and not place.is_symlink():
-            if not mounts.mounts_below(mounts.current_mounts(), str(place)):
+            temporary_path(target).unlink(missing_ok=True)
+        if target.is_dir() and not target.is_symlink():
+            if not mounts.mounts_below(mounts.current_mounts(), str(target)):
                 with contextlib.suppress(FileNotFoundError):
-                    _remove_if_empty(place)
+                    _remove_if_empty(target)
             return
         with contextlib.suppress(NotADirectoryError):
-            place.unlink(missing_ok=True)
+            target.unlink(missing_ok=True)
 
     def _remove_tree(self, path: str) -> None:
-        place = self.at(path)
-        if place.is_symlink() or not place.is_dir():
+        target = self.at(path)
+        if target.is_symlink() or not target.is_dir():
             return self._remove(path)
-        if mounted := mounts.mounts_below(mounts.current_mounts(), str(place)):
+        if mounted := mounts.mounts_below(mounts.current_mounts(), str(target)):
             raise MachineError(
                 "mounted-below",
                 f"{path} was not removed: {', '.join(mounted[:3])} is still mounted there.",
                 "Unmount it, then run the same command again.",
             )
-        shutil.rmtree(place)
+        shutil.rmtree(target)
         return None
 
     def _place(self, source: Path, path: str) -> None:
-        place = self.at(path)
-        old = backup_path(place)
+        target = self.at(path)
+        old = backup_path(target)
         if source.exists():
-            if place.exists():
+            if target.exists():
                 if old.exists():
                     shutil.rmtree(old)
-                place.rename(old)
-            source.rename(place)
+                target.rename(old)
+            source.rename(target)
         if old.exists():
             shutil.rmtree(old)
 

@@ -167,15 +167,15 @@ class DryHost:
 
     def _followed(self, path: str, links: int = 40) -> str:
         """Where a path leads when the links that exist only here are followed."""
-        place = ""
+        resolved = ""
         parts = [part for part in path.split("/") if part]
         for index, part in enumerate(parts):
             if part in {".", ".."}:
-                place = place.rpartition("/")[0] if part == ".." else place
+                resolved = resolved.rpartition("/")[0] if part == ".." else resolved
                 continue
-            place = f"{place}/{part}"
-            entry = self._entries.get(place)
+            resolved = f"{resolved}/{part}"
+            entry = self._entries.get(resolved)
             if entry and entry.kind is EntryKind.LINK and links:
-                start = "" if entry.target.startswith("/") else place.rpartition("/")[0] + "/"
+                start = "" if entry.target.startswith("/") else resolved.rpartition("/")[0] + "/"
                 return self._followed("/".join([start + entry.target, *parts[index + 1 :]]), links - 1)
-        return place or "/"
+        return resolved or "/"

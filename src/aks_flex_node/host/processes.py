@@ -43,6 +43,6 @@ def run(
     except OSError as error:  # not ours to start, or made for another machine
         return CommandResult(126, err=str(error))
     except subprocess.TimeoutExpired as late:
-        said = (late.stderr or b"").decode(errors="replace")
-        return CommandResult(TIMED_OUT, err=f"{said}\n{argv[0]} did not end within {seconds:g} s")
+        output = (late.stderr or b"").decode(errors="replace")
+        return CommandResult(TIMED_OUT, err=f"{output}\n{argv[0]} did not end within {seconds:g} s")
     return CommandResult(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))

@@ -110,8 +110,8 @@ def command(action: Action) -> tuple[tuple[str, ...], bytes, float]:
             verb = "start" if isinstance(action, StartUnit) else "restart"
             return ("systemctl", verb, *(() if wait else ("--no-block",)), "--", name), b"", UNIT_SECONDS
         case SwapOn(device, priority):
-            place = ("--priority", str(priority)) if priority >= 0 else ()
-            return ("swapon", *place, "--", device), b"", UNIT_SECONDS
+            options = ("--priority", str(priority)) if priority >= 0 else ()
+            return ("swapon", *options, "--", device), b"", UNIT_SECONDS
         case LoadModule(name) | EnableUnit(name) | DisableUnit(name) | StopUnit(name):
             return (*COMMANDS[type(action)], name), b"", UNIT_SECONDS
         case SwapOff(device):
@@ -138,19 +138,19 @@ def _look_at(action: Action) -> str:
 
 def parse_unit(name: str, text: str) -> UnitState:
     """What `systemctl show` says of a unit."""
-    said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     return UnitState(
         name,
-        exists=said.get("LoadState") not in {None, "not-found", "masked"},
-        enabled=said.get("UnitFileState") in {"enabled", "enabled-runtime"},
-        active=said.get("ActiveState", "inactive"),
-        sub=said.get("SubState", "dead"),
-        needs_reload=said.get("NeedDaemonReload") == "yes",
-        restarts=int(said.get("NRestarts") or 0),
-        pid=int(said.get("MainPID") or 0),
-        result=said.get("Result", "success"),
-        invocation=said.get("InvocationID", ""),
-        started=int(said.get("ActiveEnterTimestampMonotonic") or 0) / 1e6,
+        exists=properties.get("LoadState") not in {None, "not-found", "masked"},
+        enabled=properties.get("UnitFileState") in {"enabled", "enabled-runtime"},
+        active=properties.get("ActiveState", "inactive"),
+        sub=properties.get("SubState", "dead"),
+        needs_reload=properties.get("NeedDaemonReload") == "yes",
+        restarts=int(properties.get("NRestarts") or 0),
+        pid=int(properties.get("MainPID") or 0),
+        result=properties.get("Result", "success"),
+        invocation=properties.get("InvocationID", ""),
+        started=int(properties.get("ActiveEnterTimestampMonotonic") or 0) / 1e6,
     )
 
 
@@ -182,11 +182,11 @@ def _groups(path: str) -> Iterator[Path]:
     roots = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else sorted(CGROUPS.glob("*/"))
     seen: set[Path] = set()
     for root in roots:
-        place = Path(f"{root}/{path.lstrip('/')}")
+        directory = Path(f"{root}/{path.lstrip('/')}")
         # Two names may stand for one hierarchy (cpu and cpu,cpuacct).
-        if place.is_dir() and place.resolve() not in seen:
-            seen.add(place.resolve())
-            yield place
+        if directory.is_dir() and directory.resolve() not in seen:
+            seen.add(directory.resolve())
+            yield directory
 
 
 def _tree(group: Path) -> list[Path]:
@@ -197,9 +197,9 @@ def _tree(group: Path) -> list[Path]:
 def _pids(groups: list[Path]) -> set[int]:
     found: set[int] = set()
     for group in groups:
-        for place in _tree(group):
+        for directory in _tree(group):
             with contextlib.suppress(OSError):
-                found |= {int(line) for line in (place / "cgroup.procs").read_text().split()}
+                found |= {int(line) for line in (directory / "cgroup.procs").read_text().split()}
     return found - {0, os.getpid()}
 
 
@@ -213,6 +213,6 @@ def kill_group(path: str, seconds: float) -> None:
         while _pids(groups) and time.monotonic() < end:
             time.sleep(0.02)
     for group in groups:
-        for place in _tree(group):
+        for directory in _tree(group):
             with contextlib.suppress(OSError):
-                place.rmdir()
+                directory.rmdir()

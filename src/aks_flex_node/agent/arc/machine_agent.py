@@ -63,16 +63,16 @@ def run_show(host: Host, azcmagent: str) -> CommandResult:
 def parse_show(text: str) -> AzcmagentStatus | None:
     """What `azcmagent show -j` says; None when that is nothing to go by."""
     try:
-        told = json.loads(text)
-        names = [str(told.get(key) or "") for key in ("subscriptionId", "resourceGroup", "resourceName")]
+        document = json.loads(text)
+        names = [str(document.get(key) or "") for key in ("subscriptionId", "resourceGroup", "resourceName")]
     except (ValueError, AttributeError):
         return None
     return AzcmagentStatus(
-        str(told.get("status") or ""),
-        str(told.get("resourceId") or "") or (machine_id(*names) if all(names) else ""),
-        str(told.get("location") or ""),
-        str(told.get("agentVersion") or ""),
-        str(told.get("lastHeartbeat") or told.get("agentLastHeartbeat") or ""),
+        str(document.get("status") or ""),
+        str(document.get("resourceId") or "") or (machine_id(*names) if all(names) else ""),
+        str(document.get("location") or ""),
+        str(document.get("agentVersion") or ""),
+        str(document.get("lastHeartbeat") or document.get("agentLastHeartbeat") or ""),
     )
 
 
@@ -93,10 +93,10 @@ def _program_of(unit: str) -> str:
     parser = configparser.RawConfigParser(strict=False, allow_no_value=True, delimiters=("=",))
     try:
         parser.read_string(unit)
-        words = (parser.get("Service", "ExecStart", fallback="") or "").split()
+        argv = (parser.get("Service", "ExecStart", fallback="") or "").split()
     except configparser.Error:
         return ""
-    return words[0].lstrip("-+!@:") if words else ""
+    return argv[0].lstrip("-+!@:") if argv else ""
 
 
 def metadata_service(host: Host) -> str | None:
@@ -115,19 +115,19 @@ def status(host: Host, config: NodeConfig) -> dict[str, Any]:
     if azcmagent is None:
         return {"status": _registering_status(host, config)}
     answer = run_show(host, azcmagent)
-    told = parse_show(answer.out) if answer.ok else None
-    if told is None:
+    shown = parse_show(answer.out) if answer.ok else None
+    if shown is None:
         return {"status": "unknown", "message": f"azcmagent says: {answer.last_line}", **_services(host)}
-    if not told.is_registered:
-        return {"status": _registering_status(host, config), "agentVersion": told.version, **_services(host)}
+    if not shown.is_registered:
+        return {"status": _registering_status(host, config), "agentVersion": shown.version, **_services(host)}
     return {
-        "status": told.status if told.status in STATUSES else "unknown",
-        "machine": told.id.rpartition("/")[2],
-        "resourceId": told.id,
-        "location": told.location,
+        "status": shown.status if shown.status in STATUSES else "unknown",
+        "machine": shown.id.rpartition("/")[2],
+        "resourceId": shown.id,
+        "location": shown.location,
         "principalId": ArcRecordStore(host, config).read().principal,
-        "agentVersion": told.version,
-        "lastHeartbeat": told.heartbeat,
+        "agentVersion": shown.version,
+        "lastHeartbeat": shown.heartbeat,
         **_services(host),
     }
 
@@ -152,15 +152,15 @@ class Azcmagent:
 
     def status(self) -> AzcmagentStatus:
         answer = run_show(self.host, self.program)
-        told = parse_show(answer.out) if answer.ok else None
-        if told is None:
+        shown = parse_show(answer.out) if answer.ok else None
+        if shown is None:
             raise MachineError(
                 "azcmagent-silent",
                 f"azcmagent does not say how it is: {answer.last_line.rstrip('.')}.",
                 f"Run `{self.program} show` to see more; `{self.program} check` looks at its network.",
                 again=True,
             )
-        return told
+        return shown
 
     def connect(self, wanted: ArcMachineSpec, token: str) -> None:
         settings = {
@@ -214,9 +214,9 @@ class Azcmagent:
             ) from error
 
 
-def is_plain_tag(words: str) -> bool:
+def is_plain_tag(text: str) -> bool:
     """Whether azcmagent can be told of a tag: it takes all of them as one word. The others Azure is told by us."""
-    return not set(words) & set(",='\"")
+    return not set(text) & set(",='\"")
 
 
 def remove_settings_file(host: Host) -> None:

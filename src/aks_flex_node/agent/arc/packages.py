@@ -96,8 +96,8 @@ def _new_format_packet(data: bytes, at: int) -> tuple[int, int, int]:
 def _fingerprint(body: bytes) -> str:
     if body[0] != 4:
         raise ValueError("of another version")
-    told = b"\x99" + len(body).to_bytes(2, "big") + body
-    return hashlib.sha1(told, usedforsecurity=False).hexdigest().upper()
+    content = b"\x99" + len(body).to_bytes(2, "big") + body
+    return hashlib.sha1(content, usedforsecurity=False).hexdigest().upper()
 
 
 PACKAGE = "azcmagent"
@@ -127,12 +127,12 @@ class AptRepository:
 def repository(config: NodeConfig, release: str) -> AptRepository:
     """As configured; what is left out is Microsoft's for this release (the text of /etc/os-release)."""
     package = config.azure.arc.package
-    told = dict(line.split("=", 1) for line in release.splitlines() if "=" in line)
-    name, version, suite = (told.get(key, "").strip('"') for key in ("ID", "VERSION_ID", "VERSION_CODENAME"))
+    fields = dict(line.split("=", 1) for line in release.splitlines() if "=" in line)
+    name, version, suite = (fields.get(key, "").strip('"') for key in ("ID", "VERSION_ID", "VERSION_CODENAME"))
     if name not in NEW_KEY_SINCE and not (package.repository and package.suite and package.key_url):
         raise MachineError(
             "azcmagent-missing",
-            f"azcmagent is not installed, and for {told.get('PRETTY_NAME', 'this system').strip(chr(34))} no "
+            f"azcmagent is not installed, and for {fields.get('PRETTY_NAME', 'this system').strip(chr(34))} no "
             "repository is known.",
             "Install it as Azure's documents say, or set azure.arc.package.repository, suite and keyURL.",
         )
@@ -163,8 +163,8 @@ class AzcmagentPackage:
         with self._apt(self._line(source), key) as conf:
             self._finish_interrupted_dpkg()
             self._run((*APT, "-c", conf, "update"), f"read the package list of {source.url}", UPDATE_SECONDS)
-            words = ("install", "--yes", "--no-install-recommends", PACKAGE)
-            self._run((*APT, "-c", conf, *words), f"install {PACKAGE}", INSTALL_SECONDS)
+            arguments = ("install", "--yes", "--no-install-recommends", PACKAGE)
+            self._run((*APT, "-c", conf, *arguments), f"install {PACKAGE}", INSTALL_SECONDS)
 
     def purge(self, found: tuple[str, ...]) -> None:
         """Take the package away, and what it made that was not found before it."""
@@ -229,15 +229,15 @@ class AzcmagentPackage:
         return f"deb [signed-by={self.apt_directory}/key.gpg] {url} {source.suite} main\n"
 
     def _conf(self) -> str:
-        room, ways = self.apt_directory, artifact_sources(self.config)
+        directory, ways = self.apt_directory, artifact_sources(self.config)
         settings = {
-            "Dir::Etc::sourcelist": f"{room}/sources.list",
-            "Dir::Etc::sourceparts": f"{room}/empty",
-            "Dir::State::lists": f"{room}/lists",
-            "Dir::State::extended_states": f"{room}/extended_states",
-            "Dir::Cache": f"{room}/cache",
-            "Dir::Log": f"{room}/log",
-            "DPkg::Options::": f"--log={room}/log/dpkg.log",
+            "Dir::Etc::sourcelist": f"{directory}/sources.list",
+            "Dir::Etc::sourceparts": f"{directory}/empty",
+            "Dir::State::lists": f"{directory}/lists",
+            "Dir::State::extended_states": f"{directory}/extended_states",
+            "Dir::Cache": f"{directory}/cache",
+            "Dir::Log": f"{directory}/log",
+            "DPkg::Options::": f"--log={directory}/log/dpkg.log",
             "DPkg::Lock::Timeout": str(LOCK_SECONDS),
             "APT::Update::Error-Mode": "any",
             "Acquire::AllowInsecureRepositories": "false",
@@ -254,8 +254,8 @@ class AzcmagentPackage:
     def _finish_interrupted_dpkg(self) -> None:
         """apt does nothing before what a cut off dpkg left is brought to its end."""
         if self.host.list_dir(INTERRUPTED):
-            words = (*APT[:2], "dpkg", f"--log={self.apt_directory}/log/dpkg.log", "--configure", "-a")
-            self._run(words, "finish what an interrupted dpkg left", INSTALL_SECONDS)
+            argv = (*APT[:2], "dpkg", f"--log={self.apt_directory}/log/dpkg.log", "--configure", "-a")
+            self._run(argv, "finish what an interrupted dpkg left", INSTALL_SECONDS)
 
     def _run(self, argv: tuple[str, ...], why: str, seconds: float) -> None:
         try:

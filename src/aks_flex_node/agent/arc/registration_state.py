@@ -128,8 +128,8 @@ class ArcRecordStore:
     def read(self) -> ArcRecord:
         """What was written; a record that cannot be read says that nothing is ours, and nothing is taken away."""
         try:
-            told: dict[str, Any] = json.loads(self._host.read(self.path) or b"{}")
-            known = {key: value for key, value in told.items() if key in ArcRecord.__dataclass_fields__}
+            document: dict[str, Any] = json.loads(self._host.read(self.path) or b"{}")
+            known = {key: value for key, value in document.items() if key in ArcRecord.__dataclass_fields__}
             lists = {key: tuple(known.get(key) or ()) for key in ("found", "assignments")}
             return ArcRecord(**{**known, **lists})
         except (ValueError, AttributeError, TypeError):

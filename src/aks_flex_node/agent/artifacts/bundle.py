@@ -89,10 +89,10 @@ class OfflineBundle(ABC):
 
     @staticmethod
     def at(path: str, cache: ArtifactCache) -> OfflineBundle:
-        place = Path(path)
-        if place.is_dir():
-            return DirectoryBundle(place)
-        return CompressedBundle(place, cache) if is_gzip(place) else TarBundle(place)
+        bundle_path = Path(path)
+        if bundle_path.is_dir():
+            return DirectoryBundle(bundle_path)
+        return CompressedBundle(bundle_path, cache) if is_gzip(bundle_path) else TarBundle(bundle_path)
 
     def find(self, artifact: Artifact) -> VerifiedFile:
         """The artifact, verified against the bundle's manifest."""

@@ -187,8 +187,8 @@ def content_range(status: int, headers: Mapping[str, str]) -> tuple[int, int | N
     if status == 206:
         match = CONTENT_RANGE.match(headers.get("Content-Range", ""))
         return (int(match[1]), int(match[2])) if match else (-1, None)
-    told = headers.get("Content-Length", "")
-    return 0, int(told) if told.isdigit() else None
+    length = headers.get("Content-Length", "")
+    return 0, int(length) if length.isdigit() else None
 
 
 def write_all(descriptor: int, piece: bytes | memoryview) -> None:

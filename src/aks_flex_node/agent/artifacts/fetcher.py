@@ -53,8 +53,8 @@ class ArtifactFetcher:
 
     def _download(self, artifact: Artifact, digest: Digest, folder: Path, progress: TransferProgress) -> VerifiedFile:
         partial, path = folder / f"{artifact.name}{PARTIAL_SUFFIX}", folder / artifact.name
-        place = self._sources.resolve(artifact.url)
-        hashes = Download(self._network, place, digest, partial, progress).run(self._persistence)
+        source = self._sources.resolve(artifact.url)
+        hashes = Download(self._network, source, digest, partial, progress).run(self._persistence)
         partial.chmod(0o644)
         partial.replace(path)
         return VerifiedFile(path, path.stat().st_size, digest, hashes.sha256, linkable=True)

@@ -42,9 +42,9 @@ class ArtifactStore:
         self._stopped = threading.Event()
         self._network = HttpClient(sources)
         retrier = Retrier(sources.attempts, backoff or RetryBackoff(), self._stopped)
-        kept = ArtifactCache(cache)
-        bundle = OfflineBundle.at(sources.bundle, kept) if sources.bundle else None
-        self._fetching = ArtifactFetcher(kept, sources, self._network, retrier, bundle)
+        artifact_cache = ArtifactCache(cache)
+        bundle = OfflineBundle.at(sources.bundle, artifact_cache) if sources.bundle else None
+        self._fetching = ArtifactFetcher(artifact_cache, sources, self._network, retrier, bundle)
         self._lock = threading.Lock()
         self._jobs: dict[ArtifactTree, TreeBuild] = {}
         self._queue: deque[tuple[TreeBuild, Artifact]] = deque()

@@ -60,8 +60,8 @@ def _processes(host: Host) -> Iterator[Action]:
         yield KillGroup("/kubepods.slice")
         yield StopUnit("kubepods.slice")
     for path, name in GROUPS.items():
-        places = [f"/sys/fs/cgroup{root}{path}" for root in ("", "/systemd", "/pids", "/memory")]
-        if not _is_foreign(host, name) and any(host.stat(place) for place in places):
+        directories = [f"/sys/fs/cgroup{root}{path}" for root in ("", "/systemd", "/pids", "/memory")]
+        if not _is_foreign(host, name) and any(host.stat(directory) for directory in directories):
             yield KillGroup(path)
 
 
@@ -122,9 +122,9 @@ def chain_removal_script(saved: str, found: Sequence[str] = ()) -> str:
 
 def _jumps_to(rule: str, chains: list[str]) -> bool:
     """Whether a rule of somebody else's chain leads to one of ours."""
-    words = rule.split()
-    target = next((words[at + 1] for at, word in enumerate(words[:-1]) if word in {"-j", "-g"}), "")
-    return target in chains and words[1] not in chains
+    arguments = rule.split()
+    target = next((arguments[at + 1] for at, word in enumerate(arguments[:-1]) if word in {"-j", "-g"}), "")
+    return target in chains and arguments[1] not in chains
 
 
 def link_names(text: str) -> list[str]:

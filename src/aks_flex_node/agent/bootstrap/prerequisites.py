@@ -45,8 +45,8 @@ def discover_cluster(config: NodeConfig, progress: ProgressReporter) -> tuple[No
         with open_arm(config, operator=True) as azure:
             return discovery.discover(config, azure)
 
-    kept = discovery.stored_facts(RealHost())
-    return discovery.complete_from_azure(config, kept, ask, progress.message, joined=Path(APPLIED_CONFIG).exists())
+    stored = discovery.stored_facts(RealHost())
+    return discovery.complete_from_azure(config, stored, ask, progress.message, joined=Path(APPLIED_CONFIG).exists())
 
 
 def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[PrerequisiteStage]:

@@ -161,20 +161,20 @@ class Unbootstrap:
         if not self.keep_artifacts:
             yield RemoveTree(f"{data_dir}/artifacts")
         yield Remove(paths.state_file(data_dir))
-        yield from (Remove(path) for path in AGENT_FILES)
+        yield from (Remove(owned_path) for owned_path in AGENT_FILES)
         log = log_file(self.engine.config)
-        yield from (Remove(path) for path in (log, f"{log}.1"))
+        yield from (Remove(owned_path) for owned_path in (log, f"{log}.1"))
         if self._was_node:
             yield Remove(log_dir)
         ledger = self.engine.ledger
-        kept = dict(ledger.owned("agent").paths)
-        for place in ledger.places:
-            yield from self._last_of(place, kept.get(place.rpartition("/")[0], {}))
-        yield from (Remove(path) for path, record in reversed(kept.items()) if came_with_us(record))
+        records = dict(ledger.owned("agent").paths)
+        for path in ledger.paths:
+            yield from self._last_of(path, records.get(path.rpartition("/")[0], {}))
+        yield from (Remove(owned_path) for owned_path, record in reversed(records.items()) if came_with_us(record))
 
-    def _last_of(self, place: str, record: LedgerRecord) -> Iterator[Action]:
+    def _last_of(self, path: str, record: LedgerRecord) -> Iterator[Action]:
         """A directory goes in one instant with the ledger in it, so that none stays of which nobody knows."""
-        host, (folder, _, name) = self.engine.host, place.rpartition("/")
+        host, (folder, _, name) = self.engine.host, path.rpartition("/")
         yield RemoveTree(staging_dir(folder))
         if came_with_us(record) and host.list_dir(folder) == (name,):
             yield PlaceTree(folder, staging_dir(folder))
@@ -183,7 +183,7 @@ class Unbootstrap:
         entry, mode = host.stat(folder), (record.get("original") or {}).get("mode")
         if entry and mode is not None and entry.mode != mode:
             yield MakeDirectory(folder, mode)
-        yield Remove(place)
+        yield Remove(path)
 
     def _shared_folders(self) -> frozenset[str]:
         specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]
@@ -193,13 +193,13 @@ class Unbootstrap:
     def left_on_purpose(self) -> list[str]:
         """What stays although it came with us: somebody else's things, or what was asked for."""
         host, paths = self.engine.host, self.engine.config.paths
-        kept = [f"{paths.data_dir}/artifacts, as asked"] if self.keep_artifacts else []
-        kept += [
+        remaining = [f"{paths.data_dir}/artifacts, as asked"] if self.keep_artifacts else []
+        remaining += [
             f"{path}: {', '.join(host.list_dir(path)[:5])}, which we did not put there"
             for path in sorted(self._shared_dirs)
             if host.list_dir(path)
         ]
-        return kept
+        return remaining
 
     def remains(self) -> list[str]:
         """What observation still finds of us: nothing, when all went well."""
@@ -259,7 +259,7 @@ def plan_unbootstrap(config: NodeConfig) -> list[str]:
     host = DryHost(real.host)
     engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
     Unbootstrap(engine, None, ProgressReporter()).run()
-    name, own = context.node_name(real), {*engine.ledger.places, state_file(config.paths.data_dir)}
+    name, own = context.node_name(real), {*engine.ledger.paths, state_file(config.paths.data_dir)}
     leaves = _node_removal(real.config, name, 0) is not None
     shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.subject in own)]
     return [

@@ -217,9 +217,9 @@ def set_up_daemon(
     ):
         progress.warning(unexpected)
     if stays is DaemonMode.SERVICE:
-        told = self_update.install_service(engine)
-        if not told.is_done:
-            progress.warning(told.message)
+        installed = self_update.install_service(engine)
+        if not installed.is_done:
+            progress.warning(installed.message)
 
 
 def stored_daemon_config() -> NodeConfig | None:

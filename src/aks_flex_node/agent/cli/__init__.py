@@ -7,27 +7,27 @@ import sys
 
 
 def main() -> None:
-    words = sys.argv[1:]
-    if words in (["version"], ["--version"]):
+    arguments = sys.argv[1:]
+    if arguments in (["version"], ["--version"]):
         from aks_flex_node import __version__
 
         print(__version__)
         return
-    if words[:1] == ["token"]:
+    if arguments[:1] == ["token"]:
         from aks_flex_node.agent.cli.exec_credential import main as hand_token
 
-        if hand_token(words):
+        if hand_token(arguments):
             return
     if "_AKS_FLEX_NODE_COMPLETE" not in os.environ:
         from aks_flex_node.agent.cli.help_pages import find_page
 
-        text = find_page(words)
+        text = find_page(arguments)
         if text is not None:
             print(text)
             return
     from aks_flex_node.agent.cli.internal_commands import main as stay
 
-    if stay(words):
+    if stay(arguments):
         return
     from aks_flex_node.agent.cli.app import run
 

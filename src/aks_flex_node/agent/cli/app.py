@@ -80,9 +80,9 @@ def _end(error: FlexError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def run(words: typer.Typer = app) -> None:
+def run(application: typer.Typer = app) -> None:
     try:
-        words()
+        application()
     except FlexError as error:
         _end(error)
     except PermissionError as error:  # commands that only look may be tried by anybody

@@ -100,6 +100,6 @@ def clean(
     if json:
         terminal.print_json({"bytes": freed, "versions": list(gone)})
     else:
-        for place in gone:
-            terminal.print_line(f"removed {place}")
+        for path in gone:
+            terminal.print_line(f"removed {path}")
         terminal.print_line(f"{freed / 1e6:.0f} MB freed.")

@@ -23,11 +23,11 @@ def print_azure_token() -> None:
         print("This is for the agent itself: it prints a token, which belongs into no terminal.", file=sys.stderr)
         sys.exit(2)
     try:
-        said: Mapping[str, Any] = _sign_in(sys.stdin.read())
+        document: Mapping[str, Any] = _sign_in(sys.stdin.read())
     except FlexError as error:
         about = {"name": error.name, "message": error.message, "hint": error.hint, "again": error.again}
-        said = {"error": about}
-    print(json.dumps(said))
+        document = {"error": about}
+    print(json.dumps(document))
 
 
 def _sign_in(bundle: str) -> dict[str, Any]:

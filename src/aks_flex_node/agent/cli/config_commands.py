@@ -28,8 +28,8 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
     except ConfigError as error:
         if json:
             problems = list(error.problems) if isinstance(error, InvalidConfigError) else []
-            told = [_problem(one) for one in problems] or [{"reason": error.message}]
-            terminal.print_json({"valid": False, "error": error.name, "problems": told})
+            listed = [_problem(one) for one in problems] or [{"reason": error.message}]
+            terminal.print_json({"valid": False, "error": error.name, "problems": listed})
             raise typer.Exit(error.exit_code) from error
         raise
     if json:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 IDENTITY_FILE = f"/var/lib/kubelet/{token_cache.IDENTITY_FILE}"
 
 
-def main(words: Sequence[str]) -> bool:
+def main(arguments: Sequence[str]) -> bool:
     """Whether these are the words that a kubelet uses; if so, they are answered."""
-    if list(words[:3]) != ["token", "kubernetes", "--identity"] or len(words) != 4:
+    if list(arguments[:3]) != ["token", "kubernetes", "--identity"] or len(arguments) != 4:
         return False
     try:
-        print_credential(Path(words[3]))
+        print_credential(Path(arguments[3]))
     except FlexError as error:
         print(f"{error.name}: {error.message} {error.hint}".strip(), file=sys.stderr)  # for the kubelet's journal
         sys.exit(error.exit_code)

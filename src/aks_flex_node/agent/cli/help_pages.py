@@ -14,12 +14,12 @@ HELP_FLAGS = {"--help", "-h"}
 WIDTH = 100
 
 
-def find_page(words: list[str]) -> str | None:
+def find_page(arguments: list[str]) -> str | None:
     """The page that these words ask for, if they ask for one."""
-    asks = not words or words[-1] in HELP_FLAGS
+    asks = not arguments or arguments[-1] in HELP_FLAGS
     if not asks or not PAGES.exists():
         return None
-    name = " ".join(words[:-1])
+    name = " ".join(arguments[:-1])
     found = json.loads(PAGES.read_text()).get(name)
     return None if found is None else str(found)
 

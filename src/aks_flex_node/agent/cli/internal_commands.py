@@ -37,17 +37,17 @@ def run_job_command(word: str, rest: Sequence[str] = ()) -> None:
     registry.run_job(job, rest, TerminalProgress())
 
 
-def main(words: Sequence[str]) -> bool:
+def main(arguments: Sequence[str]) -> bool:
     """Runs the internal command that these words name; returns whether they name one."""
     commands: dict[str, Callable[[], None]] = {
         "follow": run_daemon_command,
         "azure-token": azure_token,
-        "work": lambda: run_job_command(words[1] if len(words) > 1 else "", words[2:]),
+        "work": lambda: run_job_command(arguments[1] if len(arguments) > 1 else "", arguments[2:]),
     }
-    if not words or words[0] not in commands:
+    if not arguments or arguments[0] not in commands:
         return False
     try:
-        commands[words[0]]()
+        commands[arguments[0]]()
     except FlexError as error:
         from aks_flex_node.agent.cli.terminal import print_error
 

@@ -91,16 +91,16 @@ class ApiClient:
         with contextlib.suppress(ValueError):
             document = json.loads(answer.data or b"{}")
         if answer.status >= 400:
-            said = document if isinstance(document, dict) else {}
-            raise ApiStatusError(answer.status, said.get("reason", ""), _message(said, answer.status))
+            api_status = document if isinstance(document, dict) else {}
+            raise ApiStatusError(answer.status, api_status.get("reason", ""), _message(api_status, answer.status))
         return document
 
 
-def _message(said: dict[str, Any], status: int) -> str:
+def _message(api_status: dict[str, Any], status: int) -> str:
     """The server's words. Which budget keeps a pod where it is, it says apart from the rest."""
-    causes = (said.get("details") or {}).get("causes") or []
+    causes = (api_status.get("details") or {}).get("causes") or []
     budgets = [str(one.get("message", "")) for one in causes if one.get("reason") == "DisruptionBudget"]
-    return " ".join([str(said.get("message", f"HTTP {status}")), *budgets])
+    return " ".join([str(api_status.get("message", f"HTTP {status}")), *budgets])
 
 
 def explain_connection_error(server: str, error: Exception) -> ClusterError:
@@ -118,7 +118,7 @@ def explain_connection_error(server: str, error: Exception) -> ClusterError:
             f"{server} does not show a certificate that the cluster's CA has signed.",
             "Compare node.kubelet.caCertData with the certificate-authority-data of a kubeconfig that works.",
         )
-    if any(words in cause for words in ("Name or service not known", "name resolution", "NameResolutionError")):
+    if any(phrase in cause for phrase in ("Name or service not known", "name resolution", "NameResolutionError")):
         return ClusterError(
             "api-server-unknown",
             f"The name in {server} cannot be resolved.",
@@ -135,9 +135,9 @@ def explain_connection_error(server: str, error: Exception) -> ClusterError:
 
 def short_cause(cause: str) -> str:
     """The last words of a long error."""
-    for words in ("Connection refused", "timed out", "No route to host", "Network is unreachable", "reset by peer"):
-        if words.lower() in cause.lower():
-            return words[0].lower() + words[1:]
+    for phrase in ("Connection refused", "timed out", "No route to host", "Network is unreachable", "reset by peer"):
+        if phrase.lower() in cause.lower():
+            return phrase[0].lower() + phrase[1:]
     return cause.rsplit(":", 1)[-1].strip(" ()'\"") or "unknown cause"
 
 
@@ -146,10 +146,10 @@ SIGN_IN_SECONDS = 40.0  # for whoever signs us in; well below what the watchdog 
 
 
 def node_api(config: NodeConfig) -> ApiClient:
-    places, server = config.paths.kubernetes, config.node.kubelet.server_url or ""
-    authority, proxy = f"{places.certs_dir}/ca.crt", proxy_for_server(config, server)
+    paths, server = config.paths.kubernetes, config.node.kubelet.server_url or ""
+    authority, proxy = f"{paths.certs_dir}/ca.crt", proxy_for_server(config, server)
     if kubelet_auth(config) == "exec":
-        return ApiClient(server, authority, proxy=proxy, token=lambda: azure_token(places.kubelet_dir))
+        return ApiClient(server, authority, proxy=proxy, token=lambda: azure_token(paths.kubelet_dir))
     return ApiClient(server, authority, kubelet_credential_file(config), proxy=proxy)
 
 
@@ -168,10 +168,10 @@ def azure_token(folder: str) -> str:
     except (ValueError, KeyError, TypeError):
         if known and known.is_valid(time.time()):
             return known.value
-        words = answer.err.strip().splitlines()
+        lines = answer.err.strip().splitlines()
         raise ClusterError(
             "azure-token-missing",
-            f"There is no token to show the API server: {words[-1][:300] if words else 'nobody said why'}",
+            f"There is no token to show the API server: {lines[-1][:300] if lines else 'nobody said why'}",
             "Try `aks-flex-node token kubernetes`; it says what is wrong.",
             again=True,
         ) from None

@@ -26,9 +26,9 @@ KLOG_PREFIX = re.compile(r"^[A-Z]\d{4} [\d:.]+\s+\d+ \S+\] ?")
 
 def read_journal(host: Host, unit: UnitState, since: float = 0.0, lines: int = 400) -> list[str]:
     """The last words of a unit since a moment, without the journal's own columns."""
-    words = ("--unit", unit.name, "--lines", str(lines), "--output", "cat", "--no-pager")
-    said = host.query("journalctl", *words, *((f"--since=@{since:.0f}",) if since else ()))
-    return [line for line in said.out.splitlines() if line.strip()]
+    arguments = ("--unit", unit.name, "--lines", str(lines), "--output", "cat", "--no-pager")
+    answer = host.query("journalctl", *arguments, *((f"--since=@{since:.0f}",) if since else ()))
+    return [line for line in answer.out.splitlines() if line.strip()]
 
 
 def find_fatal_cause(
@@ -85,10 +85,10 @@ def _refused_identity(text: str, role: str) -> FlexError | None:
             f"--clusterrole={role} --user={found[1]}`.",
         )
     if re.search(r"getting credentials: exec:", text):
-        said = [line for line in text.splitlines() if re.match(r"[a-z]+(-[a-z0-9]+)+: ", line)]
+        errors = [line for line in text.splitlines() if re.match(r"[a-z]+(-[a-z0-9]+)+: ", line)]
         return ClusterError(
             "azure-token-missing",
-            f"The kubelet gets no token of this node's Azure identity: {said[-1] if said else 'nobody said why'}",
+            f"The kubelet gets no token of this node's Azure identity: {errors[-1] if errors else 'nobody said why'}",
             "Try `aks-flex-node token kubernetes`; it says what is wrong.",
             again=True,
         )

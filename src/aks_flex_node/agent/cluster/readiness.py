@@ -173,8 +173,8 @@ class LiveNodeReadiness:
             ("kubelet.service", self._environment.healthy, "the kubelet does not answer"),
         ):
             if not is_well():
-                words = diagnosis.read_journal(self._host, self._host.unit(unit), self._began)
-                return self._cause(unit) or diagnosis.timeout_cause(unit, words, otherwise, None)
+                journal = diagnosis.read_journal(self._host, self._host.unit(unit), self._began)
+                return self._cause(unit) or diagnosis.timeout_cause(unit, journal, otherwise, None)
         return None
 
     def _is_steady(self) -> bool:
@@ -191,8 +191,8 @@ class LiveNodeReadiness:
             return  # its resource provider may change taints, and does
         for taint in self._config.node.taints:
             if (taint.key, taint.value, taint.effect) not in node.taints:
-                words = f"{taint.key}={taint.value}:{taint.effect}"
-                self._say(f"a node takes taints only when it joins; type kubectl taint nodes {self._node} {words}")
+                argument = f"{taint.key}={taint.value}:{taint.effect}"
+                self._say(f"a node takes taints only when it joins; type kubectl taint nodes {self._node} {argument}")
 
     def _readmit(self) -> None:
         try:
@@ -287,8 +287,8 @@ class LiveNodeReadiness:
 
     def _timed_out(self, unit: str, seconds: float, otherwise: str) -> FlexError:
         state = self._host.unit(unit)
-        words = diagnosis.read_journal(self._host, state)
+        journal = diagnosis.read_journal(self._host, state)
         if unreachable := self._unreachable():
             return unreachable
         node = self._find() if self._has_certificate() else None
-        return diagnosis.timeout_cause(unit, words, f"{otherwise}, after {seconds:.0f} s", node)
+        return diagnosis.timeout_cause(unit, journal, f"{otherwise}, after {seconds:.0f} s", node)

@@ -27,10 +27,10 @@ def fill_named_url(template: str, version: str, arch: str, name: str = "") -> st
     return template
 
 
-def fill_url(template: str, *words: str) -> str:
+def fill_url(template: str, *values: str) -> str:
     """A template with its `%s` filled in, as many as it has."""
-    rest = list(words)
-    return re.sub(r"%s", lambda _: rest.pop(0) if rest else words[-1], template)
+    rest = list(values)
+    return re.sub(r"%s", lambda _: rest.pop(0) if rest else values[-1], template)
 
 
 def artifact(
@@ -41,8 +41,8 @@ def artifact(
     folder, _, name = address.rpartition("/")
     pinned = hashes.get(name, "")
     program = name.split(".", 1)[0]
-    places = (f"{address}.sha256", f"{address}.sha256sum", f"{folder}/{program}.sha256sum", f"{address}.sha512")
-    checksums = tuple(f"{place}{mark}{query}" for place in places)
+    bases = (f"{address}.sha256", f"{address}.sha256sum", f"{folder}/{program}.sha256sum", f"{address}.sha512")
+    checksums = tuple(f"{base}{mark}{query}" for base in bases)
     return Artifact(
         component, version, url, files, f"sha256:{pinned}" if pinned else "", _order_checksums(name, checksums)
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # A kubelet registers for a second or so: what it does not need is fetched and placed meanwhile, and comes last.
 SEQUENCE: tuple[Component, ...] = (
-    *(room.COMPONENT for room in (vpn, system, runc, containerd, kubernetes, cni, credentials, kubelet, npd)),
+    *(module.COMPONENT for module in (vpn, system, runc, containerd, kubernetes, cni, credentials, kubelet, npd)),
     kubernetes.TOOLS_COMPONENT,
 )
 AGENT_COMPONENTS: tuple[Component, ...] = (

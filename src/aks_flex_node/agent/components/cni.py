@@ -29,7 +29,7 @@ PLUGINS = (
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.cni.version), config.paths
-    place = f"{paths.install_dir}/cni/{version}"
+    directory = f"{paths.install_dir}/cni/{version}"
     url = fill_url(config.cni.url, version, machine.arch, version)
     wanted = tuple(ArtifactFile(name, f"bin/{name}") for name in PLUGINS)
     networks = (File(f"{paths.cni.conf_dir}/{NETWORK}", network(machine.pod_cidr)),)
@@ -38,9 +38,9 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             Directory(f"{paths.install_dir}/cni", ours=True),
             Directory(paths.cni.bin_dir),
             RuntimePath(paths.cni.lib_dir),
-            ProgramTree(place, "cni", version, (artifact("cni", version, url, wanted, config.cni.sha256),)),
+            ProgramTree(directory, "cni", version, (artifact("cni", version, url, wanted, config.cni.sha256),)),
             # Links one by one: the cluster's own network plugin puts programs into the same directory.
-            *(Symlink(f"{paths.cni.bin_dir}/{name}", f"{place}/bin/{name}") for name in PLUGINS),
+            *(Symlink(f"{paths.cni.bin_dir}/{name}", f"{directory}/bin/{name}") for name in PLUGINS),
             *(networks if config.cni.bridge and machine.pod_cidr else ()),
         )
     )

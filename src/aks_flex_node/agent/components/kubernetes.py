@@ -30,12 +30,12 @@ def desired_tools(config: NodeConfig, machine: Machine) -> Spec:
 
 def spec(config: NodeConfig, machine: Machine, home: str, programs: tuple[str, ...]) -> Spec:
     version, paths = plain_version(config.kubernetes.version or ""), config.paths
-    place = f"{paths.install_dir}/{home}/{version}"
+    directory = f"{paths.install_dir}/{home}/{version}"
     return Spec(
         (
             Directory(f"{paths.install_dir}/{home}", ours=True),
-            ProgramTree(place, "kubernetes", version, releases(config, machine, version, programs)),
-            *(Symlink(f"{paths.bin_dir}/{name}", f"{place}/bin/{name}") for name in programs),
+            ProgramTree(directory, "kubernetes", version, releases(config, machine, version, programs)),
+            *(Symlink(f"{paths.bin_dir}/{name}", f"{directory}/bin/{name}") for name in programs),
         )
     )
 
@@ -68,8 +68,8 @@ def releases(config: NodeConfig, machine: Machine, version: str, programs: tuple
 def _single(template: str, version: str, arch: str, name: str) -> str:
     """The program comes last; before it the version, and before that the architecture, as far as there is room."""
     template = fill_named_url(template, version, arch, name)
-    words = {1: (name,), 2: (version, name)}.get(template.count("%s"), (version, arch, name))
-    return fill_url(template, *words)
+    values = {1: (name,), 2: (version, name)}.get(template.count("%s"), (version, arch, name))
+    return fill_url(template, *values)
 
 
 COMPONENT = Component("kubernetes", "the kubelet's program", desired)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.runc.version), config.paths
-    place = f"{paths.install_dir}/runc/{version}"
+    directory = f"{paths.install_dir}/runc/{version}"
     url = fill_url(config.runc.url, version, machine.arch)
     file = artifact("runc", version, url, (ArtifactFile("", "bin/runc"),), config.runc.sha256)
     return Spec(
         (
             Directory(f"{paths.install_dir}/runc", ours=True),
-            ProgramTree(place, "runc", version, (file,)),
-            Symlink(f"{paths.sbin_dir}/runc", f"{place}/bin/runc"),
+            ProgramTree(directory, "runc", version, (file,)),
+            Symlink(f"{paths.sbin_dir}/runc", f"{directory}/bin/runc"),
         )
     )
 

@@ -60,15 +60,15 @@ class FieldType:
     @classmethod
     def of(cls, annotation: Any) -> FieldType:
         if get_origin(annotation) is Annotated:
-            first, *said = get_args(annotation)
+            first, *metadata = get_args(annotation)
             below = cls.of(first)
-            return cls(below.inner, (*said, *below.metadata), below.optional)
+            return cls(below.inner, (*metadata, *below.metadata), below.optional)
         if get_origin(annotation) in (Union, types.UnionType):
             below = cls.of(next(each for each in get_args(annotation) if each is not type(None)))
             return cls(below.inner, below.metadata, optional=True)
         return cls(annotation, (), optional=False)
 
-    def said(self, name: str) -> Any:
+    def metadata_value(self, name: str) -> Any:
         """A constraint or a description, such as `ge` or `pattern`; None when nothing is said about it."""
         return next((value for each in self.metadata if (value := getattr(each, name)) is not None), None)
 

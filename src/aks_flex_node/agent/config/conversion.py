@@ -117,7 +117,11 @@ def _convert(annotation: Any, value: Any, path: str, problems: list[ConfigProble
     converted = _coerce(shape.inner, value)
     if reason := _reason(shape, annotation, converted, path):
         problems.append(ConfigProblem(path, reason, format_value(value, path)))
-    return converted.removeprefix("v") if shape.said("pattern") == VERSION_PATTERN and not reason else converted
+    return (
+        converted.removeprefix("v")
+        if shape.metadata_value("pattern") == VERSION_PATTERN and not reason
+        else converted
+    )
 
 
 def _convert_list(of: Any, value: Any, path: str, problems: list[ConfigProblem]) -> Any:
@@ -224,7 +228,7 @@ def _reason(shape: FieldType, annotation: Any, value: Any, path: str) -> str | N
     """What is wrong with one plain value; None when nothing is."""
     if get_origin(shape.inner) is Literal:
         return _not_a_choice(get_args(shape.inner), value)
-    pattern = shape.said("pattern")
+    pattern = shape.metadata_value("pattern")
     if type(value) is not shape.inner or (pattern and not _is_unicode(value)):
         return _TYPE_REASONS[shape.inner]
     if pattern:
@@ -261,5 +265,5 @@ def _not_a_choice(allowed: tuple[str, ...], value: object) -> str | None:
 
 
 def _range(path: str) -> str:
-    place, _ = find_entry(path)
-    return f"a {place.type}" if isinstance(place, ConfigKey) else "less"
+    entry, _ = find_entry(path)
+    return f"a {entry.type}" if isinstance(entry, ConfigKey) else "less"

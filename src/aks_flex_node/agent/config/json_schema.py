@@ -66,13 +66,13 @@ def _object(model: type[ConfigModel], aliases: Mapping[str, tuple[str, ...]]) ->
 
 def _property(info: FieldInfo) -> Schema:
     shape, default = FieldType.of(info.type), default_of(info)
-    said: Schema = {"description": shape.said("description")}
+    schema: Schema = {"description": shape.metadata_value("description")}
     if not is_model(shape.inner):
-        said["title"] = info.encode_name.title()
+        schema["title"] = info.encode_name.title()
     if default is not NODEFAULT and not isinstance(default, ConfigModel):
-        said["default"] = list(default) if isinstance(default, tuple) else default
+        schema["default"] = list(default) if isinstance(default, tuple) else default
     typed = _typed(shape)
-    return _sorted({**said, "anyOf": [typed, {"type": "null"}]} if shape.optional else {**said, **typed})
+    return _sorted({**schema, "anyOf": [typed, {"type": "null"}]} if shape.optional else {**schema, **typed})
 
 
 def _typed(shape: FieldType) -> Schema:
@@ -88,7 +88,11 @@ def _typed(shape: FieldType) -> Schema:
     if origin is dict:
         of = get_args(inner)[1]
         return {"additionalProperties": True if of is object else _typed(FieldType.of(of)), "type": "object"}
-    bounds = {word: shape.said(name) for name, word in _CONSTRAINTS.items() if shape.said(name) is not None}
+    bounds = {
+        word: shape.metadata_value(name)
+        for name, word in _CONSTRAINTS.items()
+        if shape.metadata_value(name) is not None
+    }
     return _sorted({**_PLAIN_TYPES[inner], **bounds})
 
 

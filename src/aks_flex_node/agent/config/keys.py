@@ -121,14 +121,14 @@ def by_path() -> dict[str, ConfigKey]:
 
 def find_entry(path: str) -> tuple[ConfigSection | ConfigKey | None, str]:
     """What a dotted path leads to, and what is left of the path: the name of an entry when it is a map."""
-    place: ConfigSection | ConfigKey | None = key_tree()
+    entry: ConfigSection | ConfigKey | None = key_tree()
     rest = path
-    while rest and isinstance(place, ConfigSection):
+    while rest and isinstance(entry, ConfigSection):
         name, _, rest = rest.partition(".")
-        place = place.member(name)
-    if isinstance(place, ConfigKey) and rest and place.kind != "map":
+        entry = entry.member(name)
+    if isinstance(entry, ConfigKey) and rest and entry.kind != "map":
         return None, rest
-    return place, rest
+    return entry, rest
 
 
 def nearest_above(path: str) -> ConfigKey | None:
@@ -155,7 +155,7 @@ def _section(
 
 def _member(info: FieldInfo, path: str, attributes: tuple[str, ...]) -> ConfigSection | ConfigKey:
     shape = FieldType.of(info.type)
-    meaning = shape.said("description") or ""
+    meaning = shape.metadata_value("description") or ""
     if is_model(shape.inner):
         return _section(shape.inner, path, attributes, meaning, optional=shape.optional)
     default = default_of(info)
@@ -191,10 +191,10 @@ def _holds_text(inner: Any) -> bool:
 def _type(shape: FieldType, kind: ValueKind) -> str:
     if kind == "choice":
         return ", ".join(f"`{choice}`" for choice in get_args(shape.inner))
-    least, above, most = shape.said("ge"), shape.said("gt"), shape.said("le")
-    is_path = shape.said("pattern") == PATH_PATTERN
-    words = ["path" if is_path else "true or false" if kind == "switch" else str(kind)]
-    words += [f"from {least}"] if least is not None else []
-    words += [f"above {above:g}"] if above is not None else []
-    words += [f"to {most}"] if most is not None else []
-    return " ".join(words)
+    least, above, most = shape.metadata_value("ge"), shape.metadata_value("gt"), shape.metadata_value("le")
+    is_path = shape.metadata_value("pattern") == PATH_PATTERN
+    parts = ["path" if is_path else "true or false" if kind == "switch" else str(kind)]
+    parts += [f"from {least}"] if least is not None else []
+    parts += [f"above {above:g}"] if above is not None else []
+    parts += [f"to {most}"] if most is not None else []
+    return " ".join(parts)

@@ -130,9 +130,9 @@ def _complete(weaker_first: list[ConfigSource], name: str, file: Path | None) ->
     return LoadedConfig(config, merged.origins, merged.warnings, file, dict(merged.settings))
 
 
-def _unless_told(problems: list[ConfigProblem], told: list[ConfigProblem]) -> list[ConfigProblem]:
+def _unless_told(problems: list[ConfigProblem], known: list[ConfigProblem]) -> list[ConfigProblem]:
     """What is wrong by itself is not held against its neighbours as well."""
-    wrong = {problem.path for problem in told if problem.path}
+    wrong = {problem.path for problem in known if problem.path}
     return [each for each in problems if not any(path in f"{each.path} {each.reason}" for path in wrong)]
 
 

@@ -143,7 +143,7 @@ def _unquoted(message: str) -> str:
 def _prepare(
     node: yaml.Node,
     key_path: KeyPath,
-    place: ConfigSection | ConfigKey | None,
+    entry: ConfigSection | ConfigKey | None,
     document: ConfigDocument,
     seen: set[int],
 ) -> None:
@@ -156,21 +156,21 @@ def _prepare(
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.tag.endswith(":merge"):
-                _prepare(value, key_path, place, document, seen)
+                _prepare(value, key_path, entry, document, seen)
                 continue
             if isinstance(key, yaml.ScalarNode):
                 key.tag = "tag:yaml.org,2002:str"
             inner = (*key_path, str(key.value))
             document.record_key(inner, key.start_mark.line + 1)
-            _prepare(value, inner, _step(place, str(key.value), top=not key_path), document, seen)
+            _prepare(value, inner, _step(entry, str(key.value), top=not key_path), document, seen)
     elif isinstance(node, yaml.SequenceNode):
         for index, each in enumerate(node.value):
-            _prepare(each, (*key_path, index), place, document, seen)
-    elif isinstance(place, ConfigKey) and place.holds_text and not node.tag.endswith(":null"):
+            _prepare(each, (*key_path, index), entry, document, seen)
+    elif isinstance(entry, ConfigKey) and entry.holds_text and not node.tag.endswith(":null"):
         node.tag = "tag:yaml.org,2002:str"
 
 
-def _step(place: ConfigSection | ConfigKey | None, name: str, *, top: bool) -> ConfigSection | ConfigKey | None:
-    if isinstance(place, ConfigSection):
-        return key_tree() if top and name == "config" else place.member(name)
-    return place
+def _step(entry: ConfigSection | ConfigKey | None, name: str, *, top: bool) -> ConfigSection | ConfigKey | None:
+    if isinstance(entry, ConfigSection):
+        return key_tree() if top and name == "config" else entry.member(name)
+    return entry

@@ -159,8 +159,8 @@ def parse_bundle(content: bytes, origin: str) -> ConfigBundle:
     version = str(data.get("configVersion") or "")
     if version and not (version.isascii() and version.isdigit()):
         raise _invalid(origin, "its `configVersion` is not a number")
-    kept = {"config": config, **({"configVersion": version} if version else {})}
-    return ConfigBundle(json.dumps(kept, indent=1) + "\n", version)
+    stored = {"config": config, **({"configVersion": version} if version else {})}
+    return ConfigBundle(json.dumps(stored, indent=1) + "\n", version)
 
 
 def _invalid(origin: str, why: str) -> ConfigError:
@@ -194,8 +194,8 @@ def select_config_url(
     plain: bool = False,
 ) -> ConfigUrl | None:
     """None when a file is meant instead. What the command says is stronger than the environment."""
-    said = {"--config": config, "--config-url": url, "--config-url-file": file}
-    _one_of([name for name, value in said.items() if value is not None])
+    given = {"--config": config, "--config-url": url, "--config-url-file": file}
+    _one_of([name for name, value in given.items() if value is not None])
     if file is not None:
         return config_urls.parse(_read_url_file(file, stdin or sys.stdin), plain=plain)
     if url is not None:

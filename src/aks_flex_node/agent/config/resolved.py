@@ -57,9 +57,9 @@ def log_file(config: NodeConfig) -> str:
 
 def kubelet_auth(config: NodeConfig) -> KubeletAuth:
     """How the kubelet shows the API server who it is."""
-    azure, said = config.azure, config.node.kubelet.auth
-    if said:
-        return said
+    azure, method = config.azure, config.node.kubelet.auth
+    if method:
+        return method
     if azure.bootstrap_token or config.continuous_monitoring or config.provider.url:
         return "bootstrapToken"  # a provider that wants anything else says so
     identities = (azure.service_principal, azure.managed_identity, azure.workload_identity)

@@ -96,16 +96,16 @@ def from_environment(environment: Mapping[str, str]) -> ConfigSource:
 def from_flags(flags: Mapping[str, object]) -> ConfigSource:
     source = ConfigSource()
     for path, value in flags.items():
-        place, rest = find_entry(path)
-        origin = f"flag --set {place.path if isinstance(place, ConfigKey) else path}"
-        if place is None:
+        entry, rest = find_entry(path)
+        origin = f"flag --set {entry.path if isinstance(entry, ConfigKey) else path}"
+        if entry is None:
             source.problems.append(_unknown_flag(path))
-        elif isinstance(place, ConfigKey) and rest:
-            entry = _read_json(value) if not place.holds_text or place.path == "registryMirrors" else value
-            source.entries.setdefault(place.path, {})[rest] = entry
-            source.origins[f"{place.path}.{rest}"] = f"{origin}.{rest}"
+        elif isinstance(entry, ConfigKey) and rest:
+            entry_value = _read_json(value) if not entry.holds_text or entry.path == "registryMirrors" else value
+            source.entries.setdefault(entry.path, {})[rest] = entry_value
+            source.origins[f"{entry.path}.{rest}"] = f"{origin}.{rest}"
         else:
-            _put_text(source, place, value, origin)
+            _put_text(source, entry, value, origin)
     for secret, file in ALTERNATIVES:
         if isinstance(source.settings.get(secret), Secret):
             who = "where every user of this machine can read it"
@@ -122,21 +122,21 @@ def _unknown_flag(path: str) -> ConfigProblem:
     return ConfigProblem(path, "is not a setting." + (f" Did you mean {near}?" if near else ""), origin="flag --set")
 
 
-def _put_text(source: ConfigSource, place: ConfigKey | ConfigSection, value: object, origin: str) -> None:
+def _put_text(source: ConfigSource, entry: ConfigKey | ConfigSection, value: object, origin: str) -> None:
     """A text from outside of a file: lists, maps and sections are JSON, the rest is as it is."""
-    if isinstance(place, ConfigKey) and place.kind not in ("list", "map"):
-        source.put(place, value, origin)
+    if isinstance(entry, ConfigKey) and entry.kind not in ("list", "map"):
+        source.put(entry, value, origin)
         return
     read = _read_json(value)
     if isinstance(read, str):
-        example = '["a", "b"]' if isinstance(place, ConfigKey) and place.kind == "list" else '{"name": "value"}'
-        source.problems.append(ConfigProblem(place.path, f"must be JSON here, like {example}.", origin=origin))
-    elif isinstance(place, ConfigKey):
-        source.put(place, read, origin)
+        example = '["a", "b"]' if isinstance(entry, ConfigKey) and entry.kind == "list" else '{"name": "value"}'
+        source.problems.append(ConfigProblem(entry.path, f"must be JSON here, like {example}.", origin=origin))
+    elif isinstance(entry, ConfigKey):
+        source.put(entry, read, origin)
     elif isinstance(read, dict):
-        _flatten(read, place, (), source, lambda _: origin)
+        _flatten(read, entry, (), source, lambda _: origin)
     else:
-        source.problems.append(section_expected(place, origin))
+        source.problems.append(section_expected(entry, origin))
 
 
 def _read_json(value: object) -> object:
@@ -224,8 +224,8 @@ def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for path, value in settings.items():
         *way, name = path.split(".")
-        place = nested
+        section = nested
         for each in way:
-            place = place.setdefault(each, {})
-        place[name] = place.get(name, {}) if value == {} else value
+            section = section.setdefault(each, {})
+        section[name] = section.get(name, {}) if value == {} else value
     return nested

@@ -86,10 +86,10 @@ MAP_RULES: dict[str, tuple[tuple[Rule, ...], Rule]] = {
 
 def value_at(config: NodeConfig, key: ConfigKey) -> object:
     """The value of a key; None when a section on the way is left out."""
-    place: object = config
+    value: object = config
     for attribute in key.attributes:
-        place = getattr(place, attribute, None)
-    return place
+        value = getattr(value, attribute, None)
+    return value
 
 
 def check_values(config: NodeConfig) -> Iterator[ConfigProblem]:

@@ -36,17 +36,17 @@ class ReportInput:
 
 def build_report(report_input: ReportInput) -> dict[str, Any]:
     notes = report_input.state
-    told: dict[str, Any] = {"conditions": build_conditions(report_input), "agentVersion": __version__}
+    report: dict[str, Any] = {"conditions": build_conditions(report_input), "agentVersion": __version__}
     if report_input.current_version:
-        told["appliedConfigVersion"] = report_input.current_version
+        report["appliedConfigVersion"] = report_input.current_version
     if notes.applied:
-        told["lastConfigApplied"] = notes.applied
+        report["lastConfigApplied"] = notes.applied
     if report_input.health.node and report_input.health.node.version:
-        told["kubeletVersion"] = report_input.health.node.version
-    told["driftCount"] = notes.drifts
+        report["kubeletVersion"] = report_input.health.node.version
+    report["driftCount"] = notes.drifts
     if notes.drifted:
-        told["lastDriftDetected"] = notes.drifted
-    return told
+        report["lastDriftDetected"] = notes.drifted
+    return report
 
 
 def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
@@ -73,10 +73,10 @@ def _ready(health: NodeHealth) -> dict[str, str]:
     if health.lost_reason:
         return _condition("Ready", False, "CredentialsLost", f"This node is being recovered: {health.lost_reason}.")
     if health.failed_services:
-        words = "; ".join(
+        message = "; ".join(
             f"{name.removesuffix('.service')} does not run: {why}" for name, why in health.failed_services
         )
-        return _condition("Ready", False, "ServiceFailed", words)
+        return _condition("Ready", False, "ServiceFailed", message)
     if health.node is None:
         why = health.api_error or "the cluster was not asked yet"
         return _condition("Ready", None, "ApiServerUnreachable", f"The services run, but {why}")
@@ -102,8 +102,8 @@ def _config_applied(report_input: ReportInput) -> dict[str, str]:
 def _drifted(report_input: ReportInput) -> dict[str, str]:
     if report_input.conflicts:
         subjects = ", ".join(report_input.conflicts)
-        words = f"Something else changes these again and again, so they are left alone: {subjects}."
-        return _condition("Drifted", True, "Fighting", words)
+        message = f"Something else changes these again and again, so they are left alone: {subjects}."
+        return _condition("Drifted", True, "Fighting", message)
     if report_input.state.drift:
         return _condition("Drifted", True, "DriftFound", "; ".join(report_input.state.drift))
     return _condition("Drifted", False, "NoDrift", "The machine is as its configuration wants it.")
@@ -113,8 +113,8 @@ def _certificate_expiring(health: NodeHealth) -> dict[str, str]:
     days = health.certificate_seconds / 86400
     if not health.has_certificate or health.certificate_seconds <= 0:
         return _condition("CertificateExpiring", True, "Expired", "The kubelet has no valid certificate.")
-    words = f"The kubelet's certificate is valid for {days:.0f} more days."
-    return _condition("CertificateExpiring", health.expiring, "NotRenewed" if health.expiring else "Valid", words)
+    message = f"The kubelet's certificate is valid for {days:.0f} more days."
+    return _condition("CertificateExpiring", health.expiring, "NotRenewed" if health.expiring else "Valid", message)
 
 
 def _cause(result: JobResult | None, otherwise: str) -> tuple[str, str]:
@@ -126,9 +126,9 @@ def _result_text(result: JobResult) -> str:
 
 
 def _condition(kind: str, status: bool | None, reason: str, message: str) -> dict[str, str]:
-    words = {True: "True", False: "False", None: "Unknown"}
-    said = {"type": kind, "status": words[status], "reason": _reason_word(reason)}
-    return {**said, "message": redact_tokens(message)} if message else said
+    statuses = {True: "True", False: "False", None: "Unknown"}
+    condition = {"type": kind, "status": statuses[status], "reason": _reason_word(reason)}
+    return {**condition, "message": redact_tokens(message)} if message else condition
 
 
 def _reason_word(reason: str) -> str:

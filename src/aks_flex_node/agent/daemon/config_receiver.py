@@ -124,9 +124,9 @@ class ConfigReceiver:
         """What the provider has for this node, if it is not what the node has."""
         if not stored_config.client_id_in(config):
             return ""
-        told = self.provider.post_action("listCredentials").get("servicePrincipal")
-        told = told if isinstance(told, dict) else {}
-        secret, client = str(told.get("clientSecret") or ""), str(told.get("clientId") or "")
+        principal = self.provider.post_action("listCredentials").get("servicePrincipal")
+        principal = principal if isinstance(principal, dict) else {}
+        secret, client = str(principal.get("clientSecret") or ""), str(principal.get("clientId") or "")
         return "" if secret == stored_config.client_secret_in(self._current_config(), client) else secret
 
     def _check_secret(self, config: Mapping[str, Any], version: str, secret: str) -> bool:

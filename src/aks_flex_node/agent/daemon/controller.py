@@ -204,8 +204,8 @@ class Controller:
         job = next_job(wants, self.history, self.clock())
         if job is None:
             return
-        words = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
-        if self.runner.start(job.kind, words):
+        arguments = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
+        if self.runner.start(job.kind, arguments):
             session.node.log_event("work-begins", job.start_message, kind=str(job.kind))
 
     def _report_status(self) -> None:
@@ -233,8 +233,8 @@ class SystemdNotifier:
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
-    def _send(self, words: str) -> None:
+    def _send(self, message: str) -> None:
         if not self._address:
             return
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            channel.sendto(words.encode(), self._address)
+            channel.sendto(message.encode(), self._address)

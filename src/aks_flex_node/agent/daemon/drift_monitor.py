@@ -47,7 +47,7 @@ class DriftMonitor:
         node = self.node
         if is_held() or self._is_update_in_progress():
             return ()  # what is seen now is half of something
-        node.engine.ledger = Ledger(node.host, node.engine.ledger.places)
+        node.engine.ledger = Ledger(node.host, node.engine.ledger.paths)
         self._check_vpn()
         known = {(one.subject, one.description) for one in self.found}
         self.found = detect_drift(node.engine, self_update.compared_components(node.engine))

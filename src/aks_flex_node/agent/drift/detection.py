@@ -46,8 +46,8 @@ DEV_NULL = "/dev/null"
 
 def describe(action: Action, facts: Facts) -> str:
     """What is wrong with the subject of an action."""
-    said = (about(action, facts) for about in (_describe_path, _describe_kernel, _describe_unit))
-    return next((words for words in said if words), f"is not as it should be: {action}")
+    descriptions = (about(action, facts) for about in (_describe_path, _describe_kernel, _describe_unit))
+    return next((description for description in descriptions if description), f"is not as it should be: {action}")
 
 
 def _describe_path(action: Action, facts: Facts) -> str:
@@ -226,8 +226,8 @@ def _diff(action: Action, host: Host) -> str:
     except UnicodeDecodeError:
         return ""
     lines = list(difflib.unified_diff(wanted.splitlines(), found.splitlines(), "wanted", "found", "", "", 1, ""))
-    kept = [line[:MAX_DIFF_WIDTH] for line in lines[:MAX_DIFF_LINES]]
-    return "\n".join([*kept, *(["…"] if len(lines) > MAX_DIFF_LINES else [])])
+    shown = [line[:MAX_DIFF_WIDTH] for line in lines[:MAX_DIFF_LINES]]
+    return "\n".join([*shown, *(["…"] if len(lines) > MAX_DIFF_LINES else [])])
 
 
 def _foreign_dropins(engine: Engine, plans: Sequence[ComponentPlan], host: Host) -> Iterator[Drift]:
@@ -235,7 +235,7 @@ def _foreign_dropins(engine: Engine, plans: Sequence[ComponentPlan], host: Host)
     ours = {path for plan in plans for path in plan.spec.paths}
     for plan in plans:
         for unit in (one.name for one in plan.spec.resources if isinstance(one, Service)):
-            for folder in (f"{place}/{unit}.d" for place in UNIT_DIRS):
+            for folder in (f"{directory}/{unit}.d" for directory in UNIT_DIRS):
                 paths = [f"{folder}/{name}" for name in host.list_dir(folder) if name.endswith(".conf")]
                 for path in (one for one in paths if one not in ours and one not in engine.ignored_paths):
                     yield Drift(plan.component, path, f"{path} changes {unit} and is not ours", foreign=True)

@@ -187,8 +187,8 @@ class PathWatcher:
     def _forget_directory(self, folder: str) -> set[str]:
         """A directory has come, has gone, or another has taken its place: it is watched anew, with all in it."""
         start = f"{folder.rstrip('/')}/"
-        for place in [one for one in self._watches if one == folder or one.startswith(start)]:
-            remove_watch(self._inotify, self._watches.pop(place))
+        for path in [one for one in self._watches if one == folder or one.startswith(start)]:
+            remove_watch(self._inotify, self._watches.pop(path))
         return {path for path in self._paths if path == folder or path.startswith(start)}
 
     def _watch(self) -> set[str]:
@@ -231,7 +231,7 @@ def _paths(resource: Resource, host: Host) -> Iterator[str]:
             yield from _program_paths(resource, host)
         case Service(name):
             yield f"{WANTS_DIR}/{name}"
-            yield from (f"{place}/{name}.d/" for place in UNIT_DIRS)
+            yield from (f"{directory}/{name}.d/" for directory in UNIT_DIRS)
 
 
 def _program_paths(program: ProgramTree, host: Host) -> Iterator[str]:

@@ -180,10 +180,10 @@ def ca_bundle(config: NodeConfig) -> Iterator[str | None]:
 
 
 def sign_in_unreachable_error(config: NodeConfig, cause: str) -> FlexError:
-    words = cause.rsplit(": ", 1)[-1].strip(" ()'\".") or "unknown cause"
+    reason = cause.rsplit(": ", 1)[-1].strip(" ()'\".") or "unknown cause"
     return FlexError(
         "sign-in-unreachable",
-        f"{authority_host(config)} cannot be asked for a token: {words}.",
+        f"{authority_host(config)} cannot be asked for a token: {reason}.",
         "Check the network, the proxy (proxy.https) and the clock of this machine; the agent tries again by itself.",
         again=True,
     )

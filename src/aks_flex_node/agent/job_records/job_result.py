@@ -66,8 +66,8 @@ def read_result(host: Host, path: str) -> JobResult | None:
     try:
         document = json.loads(host.read(path) or b"")
         known = {key: value for key, value in document.items() if key in JobResult.__dataclass_fields__}
-        words = [value for key, value in known.items() if key != "again"]
-        if not all(isinstance(word, str) for word in words) or not isinstance(known.get("again", False), bool):
+        texts = [value for key, value in known.items() if key != "again"]
+        if not all(isinstance(text, str) for text in texts) or not isinstance(known.get("again", False), bool):
             return None
         return JobResult(**{**known, "kind": JobKind(known["kind"]), "result": JobStatus(known["result"])})
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -61,13 +61,13 @@ def find_job(word: str) -> Job:
     return known[word]
 
 
-def run_job(job: Job, words: Sequence[str], progress: ProgressReporter) -> None:
+def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> None:
     """Runs one job in this process, and stores its result for the daemon that started it."""
     from aks_flex_node.host.real import RealHost
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        outcome = job.run(words, progress)
+        outcome = job.run(arguments, progress)
     except FlexError as error:
         outcome = JobResult(job.kind, JobStatus.FAILED, error.name, error.message, error.hint, again=True)
     if outcome is None:
@@ -82,7 +82,7 @@ def _leave_wanted(wants: SchedulerInput, _last: JobResult | None) -> bool:
     return wants.unbootstrapping or (wants.deleted and wants.may_unbootstrap)
 
 
-def _run_leave(_words: Sequence[str], progress: ProgressReporter) -> None:
+def _run_leave(_arguments: Sequence[str], progress: ProgressReporter) -> None:
     """The same as `unbootstrap --yes`: the agent's own service goes first, and this process is not part of it."""
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap.unbootstrap import unbootstrap_node
@@ -105,7 +105,7 @@ def _update_wanted(wants: SchedulerInput, last: JobResult | None) -> bool:
     return may_again.get(last.result, False)
 
 
-def _run_update(_words: Sequence[str], progress: ProgressReporter) -> JobResult:
+def _run_update(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
     from aks_flex_node.agent.jobs.update.job import run_update
 
     return run_update(progress)
@@ -117,19 +117,21 @@ def _update_agent(result: JobResult, progress: ProgressReporter) -> JobResult | 
     return run_self_update(result.version, progress)
 
 
-def _run_recovery(_words: Sequence[str], progress: ProgressReporter) -> JobResult:
+def _run_recovery(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
     from aks_flex_node.agent.jobs.recovery import run_recovery
 
     return run_recovery(progress)
 
 
-def _run_repair(words: Sequence[str], _progress: ProgressReporter) -> JobResult:
+def _run_repair(arguments: Sequence[str], _progress: ProgressReporter) -> JobResult:
     from aks_flex_node.agent.jobs.repair import run_repair
 
-    return run_repair([word.removeprefix(IGNORE_OPTION) for word in words if word.startswith(IGNORE_OPTION)])
+    return run_repair(
+        [argument.removeprefix(IGNORE_OPTION) for argument in arguments if argument.startswith(IGNORE_OPTION)]
+    )
 
 
-def _run_vpn_renewal(_words: Sequence[str], progress: ProgressReporter) -> JobResult:
+def _run_vpn_renewal(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
     """Have the tunnel that the configuration means, with a certificate that lasts."""
     from aks_flex_node.agent import context
     from aks_flex_node.agent.vpn.connection import VpnConnection

@@ -96,5 +96,5 @@ def _repaired(found: Sequence[Drift]) -> JobResult:
 
 
 def summarize(found: Sequence[Drift]) -> str:
-    words = [drift.description for drift in found[:MAX_LISTED]]
-    return "; ".join([*words, *([f"and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else [])])
+    descriptions = [drift.description for drift in found[:MAX_LISTED]]
+    return "; ".join([*descriptions, *([f"and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else [])])

@@ -31,12 +31,12 @@ class JobRunner:
     now: Callable[[], float] = time.time
     running: JobKind | None = None  # what is under way; None only when its outcome was heard
 
-    def start(self, kind: JobKind, words: Sequence[str] = ()) -> bool:
+    def start(self, kind: JobKind, arguments: Sequence[str] = ()) -> bool:
         """Begin one, unless another is under way."""
         if self.running:
             return False
         self.running = kind
-        threading.Thread(target=self._run, args=(kind, tuple(words)), name=f"work {kind}", daemon=True).start()
+        threading.Thread(target=self._run, args=(kind, tuple(arguments)), name=f"work {kind}", daemon=True).start()
         return True
 
     def adopt_running(self) -> bool:
@@ -60,17 +60,17 @@ class JobRunner:
             result = _no_result(JobKind.ADOPTED, str(error))
         self.on_result(result or _no_result(JobKind.ADOPTED))
 
-    def _run(self, kind: JobKind, words: tuple[str, ...]) -> None:
+    def _run(self, kind: JobKind, arguments: tuple[str, ...]) -> None:
         """Whatever happens, there is an outcome: nothing else is begun before."""
         try:
-            outcome = self._run_unit(kind, words)
+            outcome = self._run_unit(kind, arguments)
         except OSError as error:  # there may be no memory left for another process
             outcome = _no_result(kind, str(error))
         self.on_result(outcome)
 
-    def _run_unit(self, kind: JobKind, words: tuple[str, ...]) -> JobResult:
+    def _run_unit(self, kind: JobKind, arguments: tuple[str, ...]) -> JobResult:
         before, begun = self.host.read(JOB_RESULT), self.now()
-        answer = self.host.query(*job_command(self.program, kind, words), seconds=MAX_JOB_SECONDS)
+        answer = self.host.query(*job_command(self.program, kind, arguments), seconds=MAX_JOB_SECONDS)
         outcome = job_result.read_result(self.host, JOB_RESULT) if self.host.read(JOB_RESULT) != before else None
         if outcome:
             return outcome
@@ -78,7 +78,7 @@ class JobRunner:
         return _no_result(kind, diagnosis.most_telling_line(lines) if lines else answer.err)
 
 
-def job_command(program: str, kind: JobKind, words: Sequence[str]) -> tuple[str, ...]:
+def job_command(program: str, kind: JobKind, arguments: Sequence[str]) -> tuple[str, ...]:
     about = f"--description=AKS Flex Node: {kind}"
     return (
         "systemd-run",
@@ -90,16 +90,16 @@ def job_command(program: str, kind: JobKind, words: Sequence[str]) -> tuple[str,
         program,
         "work",
         kind.value,
-        *words,
+        *arguments,
     )
 
 
-def _no_result(kind: JobKind, said: str = "") -> JobResult:
+def _no_result(kind: JobKind, output: str = "") -> JobResult:
     return JobResult(
         kind,
         JobStatus.FAILED,
         "WorkEnded",
-        f"The {kind} ended without a word: {said.strip() or 'it said nothing'}",
+        f"The {kind} ended without a word: {output.strip() or 'it said nothing'}",
         f"Look at `journalctl -u {JOB_UNIT} -n 50`. It is tried again.",
         again=True,
     )

@@ -110,15 +110,15 @@ def _reachable(context: PreflightContext, needed: list[Artifact]) -> Iterator[Ch
 
 def _trouble(context: PreflightContext, artifact: Artifact) -> CheckFinding | None:
     """What would go wrong with fetching it."""
-    place = context_options(context).resolve(artifact.url)
+    source = context_options(context).resolve(artifact.url)
     try:
-        status = ask_with_retry(context.network, ProbeRequest(place.url, first_byte=True)).status
+        status = ask_with_retry(context.network, ProbeRequest(source.url, first_byte=True)).status
         if status not in SUCCESS_STATUSES:
-            return _refused(place, artifact, status)
-        return None if _has_checksum(context, artifact) else _unverified(place, artifact)
+            return _refused(source, artifact, status)
+        return None if _has_checksum(context, artifact) else _unverified(source, artifact)
     except ProbeFailed as silence:
-        host = url_host(place.url)
-        return error(f"Nothing can be fetched from {host}: {silence.words}.", REMEDIES[silence.cause])
+        host = url_host(source.url)
+        return error(f"Nothing can be fetched from {host}: {silence.reason}.", REMEDIES[silence.cause])
 
 
 def _refused(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFinding:

@@ -62,16 +62,16 @@ def check_dns(context: PreflightContext) -> Iterator[CheckFinding]:
             call.wait(end)
             found.append(name)
         except ProbeFailed as silence:
-            yield _unknown(name, silence.words)
+            yield _unknown(name, silence.reason)
         except CallTimeout:
             yield _unknown(name, f"the name {name} cannot be looked up: no name server answered in time")
     if len(found) == len(names):
         yield ok(", ".join(found) or "no names to look up")
 
 
-def _unknown(name: str, words: str) -> CheckFinding:
+def _unknown(name: str, reason: str) -> CheckFinding:
     return error(
-        f"{words[0].upper()}{words[1:]}.",
+        f"{reason[0].upper()}{reason[1:]}.",
         f"Try `getent ahosts {name}`. Check the name in the configuration, and the name servers in /etc/resolv.conf.",
     )
 
@@ -141,28 +141,28 @@ def check_api_server(context: PreflightContext) -> Iterator[CheckFinding]:
 def _unheard(server: str, silence: ProbeFailed) -> CheckFinding:
     name = urlsplit(server).hostname
     if silence.cause is ProbeFailure.UNTRUSTED:
-        return _untrusted(name or server, silence.words)
+        return _untrusted(name or server, silence.reason)
     if silence.cause is ProbeFailure.NAME:
-        return error(f"The API server cannot be asked: {silence.words}.", "See what the check dns says.")
+        return error(f"The API server cannot be asked: {silence.reason}.", "See what the check dns says.")
     return error(
-        f"The API server cannot be reached: {silence.words}.",
+        f"The API server cannot be reached: {silence.reason}.",
         f"Try `curl -kv {server}/version`. Check node.kubelet.serverURL, routes, firewalls and the proxy on the way.",
     )
 
 
-def _untrusted(name: str, words: str) -> CheckFinding:
-    if "mismatch" in words:
+def _untrusted(name: str, reason: str) -> CheckFinding:
+    if "mismatch" in reason:
         return error(
-            f"The certificate that {name} shows is for another name ({words}).",
+            f"The certificate that {name} shows is for another name ({reason}).",
             "Compare node.kubelet.serverURL with the server of a kubeconfig that works.",
         )
-    if "expired" in words or "not yet valid" in words:
+    if "expired" in reason or "not yet valid" in reason:
         return error(
-            f"The certificate that {name} shows is not valid now ({words}).",
+            f"The certificate that {name} shows is not valid now ({reason}).",
             "Look at the clock with `date`. If it is right, the cluster's certificates have to be renewed.",
         )
     return error(
-        f"The certificate that {name} shows was not signed by the cluster's CA ({words}).",
+        f"The certificate that {name} shows was not signed by the cluster's CA ({reason}).",
         "Compare node.kubelet.caCertData with the certificate-authority-data of a kubeconfig that works, and"
         " node.kubelet.serverURL with its server. A proxy that opens TLS has to leave this name alone.",
     )
@@ -185,10 +185,10 @@ def _skew(ours: str, theirs: str) -> Iterator[CheckFinding]:
 
 
 def minor(version: str) -> tuple[int, int] | None:
-    words = version.removeprefix("v").split(".")
-    if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):
+    parts = version.removeprefix("v").split(".")
+    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
         return None
-    return int(words[0]), int(words[1])
+    return int(parts[0]), int(parts[1])
 
 
 def check_clock(context: PreflightContext) -> Iterator[CheckFinding]:
@@ -202,11 +202,11 @@ def check_clock(context: PreflightContext) -> Iterator[CheckFinding]:
         yield ok(f"{_date(now)}; it could not be compared with the API server's")
         return
     skew = now - theirs
-    words = f"The clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the API server's"
+    message = f"The clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the API server's"
     if abs(skew) > MOST_SKEW:
-        yield error(f"{words}, so certificates and tokens will be refused.", right)
+        yield error(f"{message}, so certificates and tokens will be refused.", right)
     elif abs(skew) > GOOD_SKEW:
-        yield warning(f"{words}.", right)
+        yield warning(f"{message}.", right)
     else:
         yield ok(f"{_date(now)}, as at the API server")
 

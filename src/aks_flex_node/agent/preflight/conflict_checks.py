@@ -206,12 +206,12 @@ def _static_pods(context: PreflightContext) -> Iterator[CheckFinding]:
 
 def _kept_data(context: PreflightContext) -> Iterator[CheckFinding]:
     paths = context.config.paths
-    kept = {
+    directories = {
         paths.containerd_dir: "images and containers of an earlier containerd; reset removes them with ours",
         paths.cni.lib_dir: "addresses that an earlier network gave to pods",
         "/var/lib/etcd": "the data of a control plane",
     }
-    for folder, what in kept.items():
+    for folder, what in directories.items():
         names = context.names(folder)
         if names and not context.owns(folder):
             yield warning(
@@ -245,8 +245,8 @@ def _kernel(context: PreflightContext) -> Iterator[CheckFinding]:
     if links:
         typed = " && ".join(f"sudo ip link delete {name}" for name in links)
         yield warning(f"Pod networks of an earlier node are up: {', '.join(links)}.", f"`{typed}`, or reboot.")
-    places = [f"{folder}/{name}" for folder in CGROUP_ROOTS for name in POD_CGROUPS]
-    groups = [place for place in places if context.exists(place)]
+    paths = [f"{folder}/{name}" for folder in CGROUP_ROOTS for name in POD_CGROUPS]
+    groups = [path for path in paths if context.exists(path)]
     if groups:
         yield warning(f"There are control groups of an earlier node's pods: {groups[0]}.", "Reboot the machine.")
 

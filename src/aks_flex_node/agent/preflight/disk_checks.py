@@ -86,32 +86,34 @@ def nearest_file_system(context: PreflightContext, path: str) -> FileSystemInfo 
 
 
 def _judge(context: PreflightContext, volume: Volume) -> Iterator[CheckFinding]:
-    room, title = volume.file_system, volume.title
-    if room.read_only:
+    file_system, title = volume.file_system, volume.title
+    if file_system.read_only:
         yield error(f"The file system of {title} is read-only.", "Mount it writable: `sudo mount -o remount,rw DIR`.")
         return
     least, good = (sum(getattr(need, name) for need in volume.needs) for name in ("least", "good"))
     more = f"Make room on that file system, or put the directory elsewhere by `paths` in the configuration ({title})."
-    if room.free < least and not context.joined:
-        yield error(f"{_size(room.free)} is free for {title}; the node needs {_size(least)}.", more)
-    elif room.free < good and not context.joined:
-        yield warning(f"{_size(room.free)} is free for {title}; {_size(good)} is a good start.", more)
-    if room.inodes and room.inodes_free < MIN_INODES:
-        yield error(f"Only {room.inodes_free} more files fit on the file system of {title}.", "Remove small files.")
+    if file_system.free < least and not context.joined:
+        yield error(f"{_size(file_system.free)} is free for {title}; the node needs {_size(least)}.", more)
+    elif file_system.free < good and not context.joined:
+        yield warning(f"{_size(file_system.free)} is free for {title}; {_size(good)} is a good start.", more)
+    if file_system.inodes and file_system.inodes_free < MIN_INODES:
+        yield error(
+            f"Only {file_system.inodes_free} more files fit on the file system of {title}.", "Remove small files."
+        )
     for signal in eviction_signals(volume, context.config.node.kubelet.eviction_hard):
         yield warning(
-            f"The file system of {title} is so full ({_share(room)} free) that the node would be under disk pressure"
-            f" from the start ({signal}).",
+            f"The file system of {title} is so full ({_share(file_system)} free) that the node would be under disk"
+            f" pressure from the start ({signal}).",
             "Make room on it, or change node.kubelet.evictionHard.",
         )
 
 
 def eviction_signals(volume: Volume, thresholds: Mapping[str, str]) -> list[str]:
     """The eviction signals that would fire at once."""
-    room, signals = volume.file_system, {need.signal for need in volume.needs}
-    limits = {f"{signal}.available": (room.free, room.size) for signal in sorted(signals)}
+    file_system, signals = volume.file_system, {need.signal for need in volume.needs}
+    limits = {f"{signal}.available": (file_system.free, file_system.size) for signal in sorted(signals)}
     if "nodefs" in signals:
-        limits["nodefs.inodesFree"] = (room.inodes_free, room.inodes)
+        limits["nodefs.inodesFree"] = (file_system.inodes_free, file_system.inodes)
     return [
         f"{signal} < {thresholds[signal]}"
         for signal, (free, whole) in limits.items()
@@ -154,9 +156,9 @@ def file_system_type(mountinfo: str, path: str) -> str:
     best, kind = "", ""
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
-        words = left.split(" ")
-        if len(words) > 4 and (f"{path}/").startswith(f"{words[4].rstrip('/')}/") and len(words[4]) >= len(best):
-            best, kind = words[4], right.split(" ")[0]
+        fields = left.split(" ")
+        if len(fields) > 4 and (f"{path}/").startswith(f"{fields[4].rstrip('/')}/") and len(fields[4]) >= len(best):
+            best, kind = fields[4], right.split(" ")[0]
     return kind
 
 

@@ -27,10 +27,10 @@ class ProbeFailure(Enum):
 class ProbeFailed(Exception):  # noqa: N818 - it is what a check asks for, and often expected
     """Nobody answered, or nobody we believe."""
 
-    def __init__(self, cause: ProbeFailure, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, cause: ProbeFailure, reason: str) -> None:
+        super().__init__(reason)
         self.cause = cause
-        self.words = words  # the cause as a clause: "the name x cannot be looked up"
+        self.reason = reason  # the cause as a clause: "the name x cannot be looked up"
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,8 @@ def check_cgroups(context: PreflightContext) -> Iterator[CheckFinding]:
 def mounted_controllers(context: PreflightContext) -> set[str]:
     """The controllers of version 1: each, or several together, has a directory."""
     enabled = enabled_controllers(context.text("/proc/cgroups"))
-    places = {word for name in context.names("/sys/fs/cgroup") for word in name.split(",")}
-    return enabled & places
+    found = {word for name in context.names("/sys/fs/cgroup") for word in name.split(",")}
+    return enabled & found
 
 
 def enabled_controllers(text: str) -> set[str]:
@@ -137,12 +137,12 @@ def check_sysctl(context: PreflightContext) -> Iterator[CheckFinding]:
 
 def _overriding_files(context: PreflightContext) -> list[str]:
     """The files that have their way over ours."""
-    places: dict[str, str] = {}
+    found: dict[str, str] = {}
     for folder in SYSCTL_DIRECTORIES:
         for name in context.names(folder):
-            places.setdefault(name, f"{folder}/{name}")
+            found.setdefault(name, f"{folder}/{name}")
     return [
-        *(places[name] for name in sorted(places) if name > OWN_SYSCTL_FILE and name.endswith(".conf")),
+        *(found[name] for name in sorted(found) if name > OWN_SYSCTL_FILE and name.endswith(".conf")),
         SYSCTL_CONF,
     ]
 

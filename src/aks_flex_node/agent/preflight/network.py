@@ -148,9 +148,9 @@ def explain_probe_failure(failed: Exception, url: str, proxy: str | None) -> Pro
                 ProbeFailure.SILENCE, f"{who} does not answer: no connection within {CONNECT_SECONDS:g} s"
             )
     known = failed if isinstance(failed, HTTPError | OSError) else OSError(str(failed))
-    words = explain_failure(known, url, proxy, READ_SECONDS).cause
+    reason = explain_failure(known, url, proxy, READ_SECONDS).cause
     by_name = any(isinstance(each, NameResolutionError | socket.gaierror) for each in chain)
-    return ProbeFailed(ProbeFailure.NAME if by_name else ProbeFailure.SILENCE, words)
+    return ProbeFailed(ProbeFailure.NAME if by_name else ProbeFailure.SILENCE, reason)
 
 
 def _headers(request: ProbeRequest) -> dict[str, str]:

@@ -85,12 +85,12 @@ def all_checks() -> tuple[Check, ...]:
     return CHECKS
 
 
-def refuse_unknown(words: Iterable[str], names: Sequence[str]) -> None:
-    for word in sorted(words):
-        if word not in names:
-            near = difflib.get_close_matches(word, names, 1)
+def refuse_unknown(given: Iterable[str], names: Sequence[str]) -> None:
+    for name in sorted(given):
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
             hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
-            raise CommandUsageError("check-unknown", f"There is no check {word!r}.", hint)
+            raise CommandUsageError("check-unknown", f"There is no check {name!r}.", hint)
 
 
 def _collect(

@@ -70,9 +70,9 @@ class ProviderClient:
     def post_action(self, action: str, body: Any = None) -> dict[str, Any]:
         """Do one of the actions that a node may; Unanswered when the provider does not, or says no."""
         status, headers, content = self._request("POST", action, {}, body if body is not None else {}, self.grace)
-        told = parse_object(content)
-        if status == 200 and told and not parse_arm_error(content)[0]:
-            return told
+        document = parse_object(content)
+        if status == 200 and document and not parse_arm_error(content)[0]:
+            return document
         result = classify(status, headers, content)
         raise ProviderRequestError(
             result if not result.is_ok else PollResult(ProviderState.NOT_THE_PROVIDER, "An odd answer.")

@@ -75,14 +75,14 @@ class ProviderTokens:
         begun = self.clock()
         answer = processes.run((self.program, "azure-token"), seconds=SIGN_IN_SECONDS, text=bundle.encode())
         try:
-            told = json.loads(answer.out)
-            if refusal := told.get("error"):
+            document = json.loads(answer.out)
+            if refusal := document.get("error"):
                 raise SignInError(FlexError(**refusal))
-            lasts = float(told["seconds"])
-            return ProviderToken(str(told["token"]), begun + max(lasts - EXPIRY_MARGIN, lasts / 2))
+            lasts = float(document["seconds"])
+            return ProviderToken(str(document["token"]), begun + max(lasts - EXPIRY_MARGIN, lasts / 2))
         except (ValueError, KeyError, TypeError, AttributeError):
-            words = answer.err.strip().splitlines()
-            raise _sign_in_failed(words[-1][:300] if words else "the sign-in gave no reason") from None
+            lines = answer.err.strip().splitlines()
+            raise _sign_in_failed(lines[-1][:300] if lines else "the sign-in gave no reason") from None
 
 
 def _read(source: Callable[[], str]) -> str:

@@ -158,7 +158,7 @@ class Engine:
         """Let all that was written reach the disk, and remember that it did."""
         if self.host.live and any(isinstance(action, PlaceTree) for action in self.applied_actions):
             self.sync()
-        self.ledger.record_synced(lambda place: file_change_times(self.host, place))
+        self.ledger.record_synced(lambda path: file_change_times(self.host, path))
 
     def remove(self, component: Component, report: Callable[[str], None]) -> tuple[Action, ...]:
         """Take away what the component owns. What cannot be taken away now is reported, and the rest goes on."""

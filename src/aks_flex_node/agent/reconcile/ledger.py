@@ -111,22 +111,22 @@ class OwnedResources:
 
 
 class Ledger:
-    def __init__(self, host: Host, places: tuple[str, ...]) -> None:
+    def __init__(self, host: Host, paths: tuple[str, ...]) -> None:
         """Read it from the first of its places that can be read."""
         self._host = host
-        self.places = places
+        self.paths = paths
         self.damaged: tuple[str, ...] = ()
         self.components: dict[str, OwnedResources] = {}
         self.found: dict[str, list[str]] = {}  # what was there before us and is named like things of ours
-        contents = {place: host.read(place) for place in places}
+        contents = {path: host.read(path) for path in paths}
         self._uneven = len(set(contents.values())) > 1  # a crash came between the one and the other
-        for place, content in contents.items():
+        for path, content in contents.items():
             try:
                 if content is not None:
                     self.components, self.found = _parse_ledger(content)
                     return
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                self.damaged += (place,)
+                self.damaged += (path,)
 
     @property
     def exists(self) -> bool:
@@ -178,7 +178,7 @@ class Ledger:
     def _ours(self, path: str, entry: FileEntry) -> bool:
         """Whether it is our own work of another day, of which the record is lost: that is nothing to come back to."""
         if entry.kind is EntryKind.LINK:
-            return any(entry.target.startswith(f"{place.rpartition('/')[0]}/") for place in self.places)
+            return any(entry.target.startswith(f"{ledger_path.rpartition('/')[0]}/") for ledger_path in self.paths)
         return (
             entry.kind is EntryKind.FILE
             and entry.size < 1 << 20
@@ -186,16 +186,16 @@ class Ledger:
         )
 
     def _kept(self, path: str, entry: FileEntry, originals: str) -> LedgerRecord:
-        kept: LedgerRecord = {"kind": entry.kind.value, "mode": entry.mode}
+        record: LedgerRecord = {"kind": entry.kind.value, "mode": entry.mode}
         if entry.kind in {EntryKind.DIRECTORY, EntryKind.LINK}:  # a link may lead to a directory with things in it
-            kept["names"] = list(self._host.list_dir(path))
+            record["names"] = list(self._host.list_dir(path))
         if entry.kind is EntryKind.LINK:
-            kept["target"] = entry.target
+            record["target"] = entry.target
         elif entry.kind is EntryKind.FILE:
-            kept["copy"] = f"{originals}/{self._host.digest(path)}"
+            record["copy"] = f"{originals}/{self._host.digest(path)}"
             self._host.apply(MakeDirectory(originals, 0o700))
-            self._host.apply(WriteFile(kept["copy"], self._host.read(path) or b"", 0o600))
-        return kept
+            self._host.apply(WriteFile(record["copy"], self._host.read(path) or b"", 0o600))
+        return record
 
     def record_found(self, names: dict[str, list[str]]) -> None:
         """What was there before us, noted once, when we know of nothing yet."""
@@ -240,10 +240,10 @@ class Ledger:
             self.save()
 
     def save(self) -> None:
-        for place in self.places:
-            folder, _, name = place.rpartition("/")
+        for path in self.paths:
+            folder, _, name = path.rpartition("/")
             if self._host.stat(folder) is not None:
-                self._host.apply(WriteFile(place, self._text(), 0o600))
+                self._host.apply(WriteFile(path, self._text(), 0o600))
                 continue
             # The directory comes to be with the ledger in it: one that is found without was there before us.
             self._make_parent(folder)
@@ -252,8 +252,8 @@ class Ledger:
             self._host.apply(PlaceTree(staging_dir(folder), folder))
         self._uneven = False
 
-    def _make_parent(self, place: str) -> None:
-        parts = place.split("/")
+    def _make_parent(self, path: str) -> None:
+        parts = path.split("/")
         for count in range(2, len(parts)):
             folder = "/".join(parts[:count])
             if self._host.stat(folder) is None:
@@ -261,19 +261,19 @@ class Ledger:
 
     def _text(self) -> bytes:
         """One line for each component: it is made often, and indenting it would take most of the time."""
-        kept = {
+        document = {
             name: {kind: getattr(owned, kind) for kind in RESOURCE_KINDS if getattr(owned, kind)}
             for name, owned in self.components.items()
             if not owned.empty
         }
-        body = ",\n".join(f"{json.dumps(name)}: {json.dumps(kinds)}" for name, kinds in kept.items())
+        body = ",\n".join(f"{json.dumps(name)}: {json.dumps(kinds)}" for name, kinds in document.items())
         found = json.dumps(self.found)
         return f'{{"format": {FORMAT}, "found": {found}, "components": {{\n{body}\n}}}}\n'.encode()
 
     def copy(self, host: Host) -> Ledger:
         """The same knowledge about another host, for trying things out."""
         other = Ledger.__new__(Ledger)
-        other._host, other.places, other.damaged, other._uneven = host, self.places, self.damaged, self._uneven
+        other._host, other.paths, other.damaged, other._uneven = host, self.paths, self.damaged, self._uneven
         other.components, other.found = copy.deepcopy(self.components), copy.deepcopy(self.found)
         return other
 

@@ -77,7 +77,7 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
 def _unfinished(host: Host, spec: Spec, owned: OwnedResources) -> Iterator[str]:
     """Where a file was being written, or where a tree that another has replaced is still there."""
     programs = {one.path for one in spec.programs}
-    yield from (place for place in programs if host.stat(str(backup_path(Path(place)))))
+    yield from (path for path in programs if host.stat(str(backup_path(Path(path)))))
     yield from (path for path in owned.paths if path not in programs and host.stat(str(temporary_path(Path(path)))))
 
 
@@ -118,12 +118,17 @@ def _missing_files(program: ProgramTree, files: Iterable[str]) -> Iterator[str]:
     yield from (f"{path} is missing" for path in wanted if path not in files)
 
 
-def _unsafe_dirs(host: Host, place: str, files: Iterable[str]) -> Iterator[str]:
+def _unsafe_dirs(host: Host, directory: str, files: Iterable[str]) -> Iterator[str]:
     """The directories that lead to a tree's files and are not root's alone to write to, the tree itself first."""
-    inside = {folder for name in files for folder in parent_dirs(f"{place}/{name}") if folder.startswith(f"{place}/")}
-    for folder in (place, *sorted(inside)):
+    inside = {
+        folder
+        for name in files
+        for folder in parent_dirs(f"{directory}/{name}")
+        if folder.startswith(f"{directory}/")
+    }
+    for folder in (directory, *sorted(inside)):
         if wrong := _permission_problem(host.stat(folder)):
-            yield f"{folder.removeprefix(f'{place}/')} {wrong}"
+            yield f"{folder.removeprefix(f'{directory}/')} {wrong}"
 
 
 def _permission_problem(entry: FileEntry | None) -> str:
@@ -151,14 +156,14 @@ def _file_damage(host: Host, path: str, expected: dict[str, object], seen: int |
     return ""
 
 
-def file_change_times(host: Host, place: str) -> dict[str, int]:
+def file_change_times(host: Host, directory: str) -> dict[str, int]:
     """When each installed file was last changed: as long as that stays, so does its content."""
-    text = host.read(f"{place}/{MANIFEST}")
+    text = host.read(f"{directory}/{MANIFEST}")
     try:
         names = list(json.loads(text or b"{}").get("files", {}))
     except (ValueError, TypeError, AttributeError):
         return {}
-    entries = {name: host.stat(f"{place}/{name}") for name in names}
+    entries = {name: host.stat(f"{directory}/{name}") for name in names}
     return {name: entry.changed for name, entry in entries.items() if entry}
 
 

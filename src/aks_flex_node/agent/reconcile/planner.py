@@ -104,11 +104,11 @@ def _plan_path(resource: Directory | File | Symlink | ProgramTree, facts: Facts)
             entry = facts.entries[path]
             if entry is None or entry.target != target:
                 yield MakeLink(path, target)
-        case ProgramTree(place):
-            if facts.damage[place]:
-                yield PlaceTree(resource.staging_path, place)
-            elif place in facts.unfinished:
-                yield RemoveTree(str(backup_path(Path(place))))
+        case ProgramTree(path):
+            if facts.damage[path]:
+                yield PlaceTree(resource.staging_path, path)
+            elif path in facts.unfinished:
+                yield RemoveTree(str(backup_path(Path(path))))
 
 
 def _plan_line(line: FileLine, facts: Facts) -> Iterator[Action]:

@@ -158,14 +158,14 @@ def _input_content(one: File | FileLine | Symlink) -> bytes:
 
 
 def make_service(
-    name: str, inputs: tuple[File | FileLine | Symlink, ...], *words: str, needs: str = "", wait: bool = True
+    name: str, inputs: tuple[File | FileLine | Symlink, ...], *values: str, needs: str = "", wait: bool = True
 ) -> Service:
     """A service with the fingerprint of its inputs, and of words that stand for what is installed elsewhere."""
     total = hashlib.sha256()
     for one in inputs:
         content = _input_content(one)
         total.update(f"{one.path}\0{len(content)}\0".encode() + content)
-    total.update("\0".join(words).encode())
+    total.update("\0".join(values).encode())
     return Service(name, tuple(one.path for one in inputs), total.hexdigest(), needs, wait)
 
 

@@ -79,18 +79,18 @@ def unpack_profile(archive: bytes) -> str:
 def parse_profile(text: str) -> ClientProfile:
     plain, blocks = _split(text)
     read = _Reader()
-    for directive, words in plain:
+    for directive, arguments in plain:
         if directive in DANGEROUS:
             raise profile_unfit_error(
                 f"it has the directive {directive!r}, by which a gateway has nothing to say here"
             )
-        if not read.take(directive, words) and directive not in OWN_OPTIONS:
+        if not read.take(directive, arguments) and directive not in OWN_OPTIONS:
             read.dropped.append(directive)
     if not (read.remotes and read.server[0] and "ca" in blocks):
         raise profile_unfit_error("it does not say where the gateway is, or how to know it")
-    places = tuple((host, port or read.port) for host, port in read.remotes)
+    endpoints = tuple((host, port or read.port) for host, port in read.remotes)
     return ClientProfile(
-        places, read.protocol, read.server, read.words, blocks, tuple(read.servers), tuple(read.dropped)
+        endpoints, read.protocol, read.server, read.options, blocks, tuple(read.servers), tuple(read.dropped)
     )
 
 
@@ -100,12 +100,12 @@ class _Reader:
     def __init__(self) -> None:
         self.remotes: list[tuple[str, int]] = []
         self.protocol, self.port, self.server = "udp", 1194, ("", "")
-        self.words: dict[str, str] = {}
+        self.options: dict[str, str] = {}
         self.servers: list[str] = []
         self.dropped: list[str] = []
 
-    def take(self, directive: str, words: list[str]) -> bool:
-        match directive, words:
+    def take(self, directive: str, arguments: list[str]) -> bool:
+        match directive, arguments:
             case ("remote", [host, *more]):
                 self.remotes.append((_named(host), _port(more[0]) if more else 0))
                 self.protocol = _protocol(more[1]) if len(more) > 1 else self.protocol
@@ -118,7 +118,7 @@ class _Reader:
             case ("dhcp-option", ["DNS", address]) if ADDRESS.fullmatch(address):
                 self.servers.append(address)
             case (name, [value]) if name in ALLOWED_OPTIONS:
-                self.words[name] = _word(name, value)
+                self.options[name] = _word(name, value)
             case _:
                 return False
         return True
@@ -196,9 +196,9 @@ def profile_unfit_error(why: str) -> FlexError:
     )
 
 
-def download_link(said: Any) -> str:
+def download_link(body: Any) -> str:
     """Where the profile can be fetched, as the operation's result says it."""
-    url = said.get("properties", {}).get("output", "") if isinstance(said, dict) else said
+    url = body.get("properties", {}).get("output", "") if isinstance(body, dict) else body
     if not (isinstance(url, str) and url.startswith("https://")):
         raise profile_unfit_error("Azure does not say where it can be fetched")
     return url
@@ -223,7 +223,7 @@ def download_profile(config: NodeConfig, url: str) -> bytes:
 
     sources = proxy_options(config)
     proxy = sources.proxy_for(url)
-    place = url.partition("?")[0]
+    address = url.partition("?")[0]
     private_cloud = read_certificate(config.azure.ca_cert_data) if config.azure.ca_cert_data else None
     try:
         with make_pool(sources, proxy, tls_context(system=True, pem=private_cloud)) as pool:
@@ -232,7 +232,7 @@ def download_profile(config: NodeConfig, url: str) -> bytes:
             )
             content = answer.read(MAX_ARCHIVE_BYTES + 1)
     except (HTTPError, OSError) as error:
-        raise _unreachable(explain_failure(error, place, proxy, DOWNLOAD_SECONDS).cause) from None
+        raise _unreachable(explain_failure(error, address, proxy, DOWNLOAD_SECONDS).cause) from None
     if answer.status != 200:
         raise _unreachable(f"the answer has status {answer.status}")
     if len(content) > MAX_ARCHIVE_BYTES:

@@ -113,17 +113,17 @@ class VpnConnection:
         self.engine.apply(COMPONENT)
 
     def _establish(self, sender: OperationSender) -> None:
-        place = virtual_network.find_virtual_network(sender, self.config)
-        place = self._check(place)
-        gateway = self._gateway(sender, place)
-        self._switch_gateway(gateway.id, place.id)
+        network = virtual_network.find_virtual_network(sender, self.config)
+        network = self._check(network)
+        gateway = self._gateway(sender, network)
+        self._switch_gateway(gateway.id, network.id)
         pair = self._certificate()
-        GatewayProvisioner(gateway, self.config, place).ensure(pair, make=self.make, adopt=self.adopt)
+        GatewayProvisioner(gateway, self.config, network).ensure(pair, make=self.make, adopt=self.adopt)
         profile = self._profile(sender, gateway)
-        text = self._configuration(profile, pair, place)
+        text = self._configuration(profile, pair, network)
         self._connect(pair, text)
         self._remove_up_script(text)
-        reaching = ApiServerReachability(self.host, self.config, self.world, place)
+        reaching = ApiServerReachability(self.host, self.config, self.world, network)
         reaching.update_hosts(sender, self.book.current.name_servers)
         reaching.check()
         gateway.remove_own_roots(tuple(each for each in self.book.current.roots if each != pair.name))
@@ -140,14 +140,14 @@ class VpnConnection:
         here = virtual_network.host_ranges(
             self.host.query("ip", "-j", "addr").out, self.host.query("ip", "-j", "route").out, ours
         )
-        kept = tuple(
+        reachable = tuple(
             each
             for each in network.address_ranges
             if each in network.own_ranges or not virtual_network.is_taken(each, here)
         )
-        if left := [each for each in network.address_ranges if each not in kept]:
+        if left := [each for each in network.address_ranges if each not in reachable]:
             self.note(f"not through the VPN, because this machine has these addresses, too: {', '.join(left)}")
-        network = replace(network, address_ranges=kept)
+        network = replace(network, address_ranges=reachable)
         virtual_network.check_overlaps(
             pool, network.routed_ranges, virtual_network.cluster_ranges(network.cluster), here
         )

@@ -70,8 +70,8 @@ def encode_query(number: int, name: str) -> bytes:
 def decode_answer(number: int, packet: bytes) -> str:
     """The first address in an answer; aliases are passed over, because their addresses come with them."""
     try:
-        told, flags, questions, answers = struct.unpack_from(">4H", packet)
-        if told != number or flags & 0x800F != 0x8000:
+        answered, flags, questions, answers = struct.unpack_from(">4H", packet)
+        if answered != number or flags & 0x800F != 0x8000:
             return ""
         at = 12
         for _ in range(questions):

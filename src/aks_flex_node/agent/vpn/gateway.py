@@ -70,9 +70,9 @@ class VpnGateway:
     def remove_roots(self, names: tuple[str, ...]) -> None:
         def drop(document: Document) -> bool:
             roots = gateway_spec.root_certificates(document)
-            kept = [each for each in roots if each["name"] not in names]
-            gateway_spec.set_root_certificates(document, kept)
-            return len(kept) < len(roots)
+            remaining = [each for each in roots if each["name"] not in names]
+            gateway_spec.set_root_certificates(document, remaining)
+            return len(remaining) < len(roots)
 
         if names:
             self.change(drop, "root certificates that are no longer used")
@@ -133,8 +133,8 @@ class VpnGateway:
 
     def wait_until_settled(self, resource: str, what: str) -> Document | None:
         """A resource, once Azure is not at work on it; None when there is none."""
-        found, kept = self.get(resource), self.records.current.operation
-        ours = kept if kept and kept.resource == resource else None
+        found, recorded = self.get(resource), self.records.current.operation
+        ours = recorded if recorded and recorded.resource == resource else None
         if found is None or provisioning_state(found).lower() in {"succeeded", "failed", "canceled"}:
             if ours:
                 self.records.update(operation=None)  # it ended when nobody looked
@@ -143,12 +143,12 @@ class VpnGateway:
 
     def get(self, resource: str) -> Document | None:
         try:
-            told = self.sender.send("GET", resource, NETWORK_API).body
+            body = self.sender.send("GET", resource, NETWORK_API).body
         except AzureCallError as error:
             if error.status == 404:
                 return None
             raise
-        return told if isinstance(told, dict) else {}
+        return body if isinstance(body, dict) else {}
 
 
 @dataclass(frozen=True)

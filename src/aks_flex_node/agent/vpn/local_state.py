@@ -50,8 +50,8 @@ class VpnRecord:
 def read_record(host: Host, config: NodeConfig) -> VpnRecord:
     """One that is lost or damaged knows of nothing; what it was about is found again by name."""
     try:
-        told = json.loads(host.read(record_file(config)) or b"{}")
-        known = {key: value for key, value in told.items() if key in VpnRecord.__dataclass_fields__}
+        document = json.loads(host.read(record_file(config)) or b"{}")
+        known = {key: value for key, value in document.items() if key in VpnRecord.__dataclass_fields__}
         for key in ("made", "roots", "name_servers"):
             known[key] = tuple(str(each) for each in known.get(key, ()))
         known["former"] = tuple((str(gateway), str(name)) for gateway, name in known.get("former", ()))
@@ -60,9 +60,9 @@ def read_record(host: Host, config: NodeConfig) -> VpnRecord:
         return VpnRecord()
 
 
-def _operation(told: dict[str, Any] | None) -> AzureOperation | None:
+def _operation(document: dict[str, Any] | None) -> AzureOperation | None:
     """Another release may have written more of it than we know."""
-    known = {key: value for key, value in (told or {}).items() if key in AzureOperation.__dataclass_fields__}
+    known = {key: value for key, value in (document or {}).items() if key in AzureOperation.__dataclass_fields__}
     return AzureOperation(**known) if known else None
 
 
@@ -162,8 +162,8 @@ def settings_fingerprint(config: NodeConfig) -> str:
     """Changes when another gateway or another network is meant; not when a release brings another setting."""
     ignored = ("auto_provision", "adopt", "renew_days")
     settings = {name: value for name, value in non_default_values(config.azure.vpn).items() if name not in ignored}
-    told = [settings, resolved.target_cluster(config), config.node.kubelet.server_url]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    inputs = [settings, resolved.target_cluster(config), config.node.kubelet.server_url]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def with_stable_address(host: Host, config: NodeConfig, machine: Machine) -> Machine:

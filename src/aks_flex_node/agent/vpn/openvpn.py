@@ -50,12 +50,12 @@ def read_state(path: str = MANAGEMENT) -> TunnelState | None:
         line.settimeout(MANAGEMENT_SECONDS)
         line.connect(path)
         line.sendall(b"state\n")
-        told = b""
+        received = b""
         while chunk := line.recv(4096):
-            told += chunk
-            if b"END" in told:
+            received += chunk
+            if b"END" in received:
                 break
-        return parse_state(told.decode(errors="replace"))
+        return parse_state(received.decode(errors="replace"))
     return None
 
 
@@ -166,9 +166,9 @@ def up_script(servers: Sequence[str], domains: Sequence[str]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def diagnose(said: str) -> FlexError:
+def diagnose(output: str) -> FlexError:
     """The first meaning that fits, with OpenVPN's own words."""
-    lines = [line.strip() for line in said.splitlines() if line.strip() and "MANAGEMENT: " not in line]
+    lines = [line.strip() for line in output.splitlines() if line.strip() and "MANAGEMENT: " not in line]
     for pattern, error in LOG_PATTERNS:
         if found := next((line for line in reversed(lines) if re.search(pattern, line)), ""):
             return error(_short(found))
@@ -180,45 +180,45 @@ def _short(line: str) -> str:
     return re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", "", line).rstrip(".")[:200]
 
 
-def refused_error(words: str) -> FlexError:
+def refused_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-refused",
-        f"The VPN does not come up: the gateway does not let this machine in ({words}).",
+        f"The VPN does not come up: the gateway does not let this machine in ({reason}).",
         "Run `aks-flex-node bootstrap-vpn` again: it sees to it that the gateway knows this machine's certificate.",
         again=True,
     )
 
 
-def gateway_untrusted_error(words: str) -> FlexError:
+def gateway_untrusted_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-gateway-untrusted",
-        f"The VPN does not come up: the gateway shows another certificate than its profile promises ({words}).",
+        f"The VPN does not come up: the gateway shows another certificate than its profile promises ({reason}).",
         "Look at `date`: a clock that is wrong is the usual cause. Else run `aks-flex-node bootstrap-vpn` again.",
         again=True,
     )
 
 
-def no_tunnel_device_error(words: str) -> FlexError:
+def no_tunnel_device_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-no-tunnel-device",
-        f"The VPN does not come up: this machine gives OpenVPN no tunnel device ({words}).",
+        f"The VPN does not come up: this machine gives OpenVPN no tunnel device ({reason}).",
         "Load it with `modprobe tun`; in a container, its host must give it /dev/net/tun.",
     )
 
 
-def gateway_unreachable_error(words: str) -> FlexError:
+def gateway_unreachable_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-gateway-unreachable",
-        f"The VPN does not come up: the gateway cannot be reached ({words}).",
+        f"The VPN does not come up: the gateway cannot be reached ({reason}).",
         "Check that this machine can reach the gateway's public address at TCP 443: no firewall may be in between.",
         again=True,
     )
 
 
-def not_connected_error(words: str) -> FlexError:
+def not_connected_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-not-connected",
-        f"The VPN does not come up: {words}.",
+        f"The VPN does not come up: {reason}.",
         f"Look at `journalctl -u {NAME} -n 50`.",
         again=True,
     )

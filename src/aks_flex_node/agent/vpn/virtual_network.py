@@ -77,10 +77,10 @@ def host_ranges(addresses: str, routes: str, besides: frozenset[str]) -> list[Us
 
 def _json_list(text: str) -> list[dict[str, Any]]:
     try:
-        told = json.loads(text or "[]")
+        document = json.loads(text or "[]")
     except ValueError:
         return []
-    return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    return [each for each in document if isinstance(each, dict)] if isinstance(document, list) else []
 
 
 def check_overlaps(
@@ -218,9 +218,9 @@ def _peers(properties: Mapping[str, Any]) -> list[str]:
     """Networks that are reached by way of this one."""
     found: list[str] = []
     for each in properties.get("virtualNetworkPeerings") or ():
-        told = each.get("properties") or {}
-        if told.get("peeringState") == "Connected":
-            found += (told.get("remoteAddressSpace") or {}).get("addressPrefixes") or ()
+        peering = each.get("properties") or {}
+        if peering.get("peeringState") == "Connected":
+            found += (peering.get("remoteAddressSpace") or {}).get("addressPrefixes") or ()
     return found
 
 
@@ -244,8 +244,8 @@ def target_cluster_id(config: NodeConfig) -> str:
 
 
 def _cluster(sender: OperationSender, config: NodeConfig) -> Mapping[str, Any]:
-    told = sender.send("GET", target_cluster_id(config), CLUSTER_API).body
-    return told if isinstance(told, dict) else {}
+    body = sender.send("GET", target_cluster_id(config), CLUSTER_API).body
+    return body if isinstance(body, dict) else {}
 
 
 def _cluster_network(sender: OperationSender, config: NodeConfig, properties: Mapping[str, Any]) -> str:
@@ -256,10 +256,10 @@ def _cluster_network(sender: OperationSender, config: NodeConfig, properties: Ma
     group = properties.get("nodeResourceGroup")
     subscription = "/".join(target_cluster_id(config).split("/")[:3])
     path = f"{subscription}/resourceGroups/{group}/providers/Microsoft.Network/virtualNetworks"
-    told = (sender.send("GET", path, NETWORK_API).body or {}).get("value") or [] if group else []
-    if len(told) != 1:
+    networks = (sender.send("GET", path, NETWORK_API).body or {}).get("value") or [] if group else []
+    if len(networks) != 1:
         raise network_missing_error("the cluster does not say which it has")
-    return str(told[0]["id"])
+    return str(networks[0]["id"])
 
 
 def network_missing_error(why: str) -> FlexError:
@@ -289,8 +289,8 @@ def private_zone_address(sender: OperationSender, config: NodeConfig, cluster: M
     group = f"{'/'.join(target_cluster_id(config).split('/')[:3])}/resourceGroups/{cluster.get('nodeResourceGroup')}"
     path = given if given.startswith("/") else f"{group}/providers/Microsoft.Network/privateDnsZones/{zone}"
     try:
-        told = sender.send("GET", f"{path}/A/{label}", ZONE_API).body or {}
+        record_set = sender.send("GET", f"{path}/A/{label}", ZONE_API).body or {}
     except AzureCallError:
         return ""
-    records = (told.get("properties") or {}).get("aRecords") or ()
+    records = (record_set.get("properties") or {}).get("aRecords") or ()
     return next((str(each["ipv4Address"]) for each in records if each.get("ipv4Address")), "")

@@ -308,7 +308,7 @@ def test_a_ca_that_is_none_is_told_as_such() -> None:
     assert probe_tls_context(PEM.encode(), None).get_ca_certs()
     with pytest.raises(ProbeFailed) as caught:
         probe_tls_context(b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n", None)
-    assert "node.kubelet.caCertData cannot be read" in caught.value.words
+    assert "node.kubelet.caCertData cannot be read" in caught.value.reason
 
 
 def test_a_failure_is_told_in_plain_words() -> None:
@@ -318,11 +318,12 @@ def test_a_failure_is_told_in_plain_words() -> None:
     untrusted = ssl.SSLCertVerificationError(1, "certificate verify failed")
     untrusted.verify_message = "self-signed certificate"
 
-    assert explain_probe_failure(refused, SERVER, None).words == "api.example:443 refused the connection"
+    assert explain_probe_failure(refused, SERVER, None).reason == "api.example:443 refused the connection"
     assert (
-        explain_probe_failure(late, SERVER, None).words == "api.example:443 does not answer: no connection within 3 s"
+        explain_probe_failure(late, SERVER, None).reason
+        == "api.example:443 does not answer: no connection within 3 s"
     )
     assert (
-        "the proxy p.example:3128" in explain_probe_failure(late, SERVER, "http://user:secret@p.example:3128").words
+        "the proxy p.example:3128" in explain_probe_failure(late, SERVER, "http://user:secret@p.example:3128").reason
     )
     assert explain_probe_failure(HTTPSSLError(untrusted), SERVER, None).cause is ProbeFailure.UNTRUSTED

@@ -51,8 +51,8 @@ LIMITS = "LimitNPROC=infinity\nLimitCORE=infinity\nLimitNOFILE=1048576\nOOMScore
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.containerd.version), config.paths
     programs = PROGRAMS if generation(version) >= (2, 0) else PROGRAMS + OLDER_PROGRAMS
-    place = f"{paths.install_dir}/containerd/{version}"
-    links = tuple(Symlink(f"{paths.bin_dir}/{name}", f"{place}/bin/{name}") for name in programs)
+    directory = f"{paths.install_dir}/containerd/{version}"
+    links = tuple(Symlink(f"{paths.bin_dir}/{name}", f"{directory}/bin/{name}") for name in programs)
     inputs: tuple[File | Symlink, ...] = (
         File(CONFIG, config_toml(config, machine)),
         File(UNIT, template(__name__, "containerd.service", **unit_values(config, machine))),
@@ -75,7 +75,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             Directory(paths.cni.conf_dir),
             Directory(REGISTRIES),
             *(Directory(f"{REGISTRIES}/{registry}") for registry in sorted(config.registry_mirrors)),
-            ProgramTree(place, "containerd", version, (release(config, machine, version, programs),)),
+            ProgramTree(directory, "containerd", version, (release(config, machine, version, programs),)),
             *registries,
             *inputs,
             make_service("containerd.service", inputs, f"runc {plain_version(config.runc.version)}", wait=False),

@@ -27,14 +27,14 @@ FILES = (("clientSecretFile", "clientSecret"), ("clientCertificateFile", "client
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
-    places, auth = config.paths.kubernetes, kubelet_auth(config)
+    paths, auth = config.paths.kubernetes, kubelet_auth(config)
     files = [] if auth == "bootstrapToken" else list(by_identity(config, machine))
     return Spec(
         (
-            Directory(places.config_dir),
-            Directory(places.certs_dir),
-            Directory(places.kubelet_dir, 0o755, ours=True),
-            File(f"{places.certs_dir}/ca.crt", ca_certificate(config) or b""),
+            Directory(paths.config_dir),
+            Directory(paths.certs_dir),
+            Directory(paths.kubelet_dir, 0o755, ours=True),
+            File(f"{paths.certs_dir}/ca.crt", ca_certificate(config) or b""),
             *files,
             *bootstrap(config),
         )
@@ -74,8 +74,8 @@ def identity_text(config: NodeConfig) -> bytes:
     what an operator signs in with is not the node's."""
     own = identity_kind(config)
     parts = CLOUD | (OWN & {own})
-    told = to_document(config.azure, "nulls", reveal=True)
-    azure = {name: value for name, value in told.items() if name in parts}
+    settings = to_document(config.azure, "nulls", reveal=True)
+    azure = {name: value for name, value in settings.items() if name in parts}
     principal = azure.get("servicePrincipal", {})
     for file, content in FILES:
         if file in principal:

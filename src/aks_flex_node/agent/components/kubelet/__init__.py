@@ -44,7 +44,7 @@ def kubelet_configuration(config: NodeConfig, machine: Machine) -> bytes:
 
 
 def kubelet_settings(config: NodeConfig, machine: Machine) -> dict[str, Any]:
-    kubelet, places = config.node.kubelet, config.paths.kubernetes
+    kubelet, paths = config.node.kubelet, config.paths.kubernetes
     chosen: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -61,8 +61,8 @@ def kubelet_settings(config: NodeConfig, machine: Machine) -> dict[str, Any]:
         "nodeStatusUpdateFrequency": kubelet.node_status_update_frequency,
         "resolvConf": machine.resolv_conf,
         "runtimeRequestTimeout": "15m",
-        "staticPodPath": places.manifests_dir,
-        "volumePluginDir": places.volume_plugin_dir,
+        "staticPodPath": paths.manifests_dir,
+        "volumePluginDir": paths.volume_plugin_dir,
     }
     if machine.cgroups == 1:
         chosen["failCgroupV1"] = False
@@ -107,10 +107,10 @@ DEFAULT_DIRECTORY = "/var/lib/kubelet"
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
-    places = config.paths.kubernetes
+    kubernetes_paths = config.paths.kubernetes
     values = unit_values(config, machine)
     inputs: tuple[File | FileLine, ...] = (
-        File(f"{places.kubelet_dir}/config.yaml", kubelet_configuration(config, machine), 0o600),
+        File(f"{kubernetes_paths.kubelet_dir}/config.yaml", kubelet_configuration(config, machine), 0o600),
         # The proxies in it may hold a password.
         File(DEFAULTS, render_template(__name__, "defaults", **values), 0o600, secret=bool(values["environment"])),
         File(UNIT, render_template(__name__, "kubelet.service", **values), 0o600),
@@ -120,11 +120,11 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     )
     return Spec(
         (
-            Directory(places.manifests_dir),
-            Directory(places.volume_plugin_dir),
-            Directory(f"{places.kubelet_dir}/pods", 0o750),
+            Directory(kubernetes_paths.manifests_dir),
+            Directory(kubernetes_paths.volume_plugin_dir),
+            Directory(f"{kubernetes_paths.kubelet_dir}/pods", 0o750),
             # The kubelet puts the sockets of device plugins there, wherever the rest of it is.
-            *([RuntimePath(DEFAULT_DIRECTORY)] if places.kubelet_dir != DEFAULT_DIRECTORY else []),
+            *([RuntimePath(DEFAULT_DIRECTORY)] if kubernetes_paths.kubelet_dir != DEFAULT_DIRECTORY else []),
             RuntimePath("/var/log/pods"),
             RuntimePath("/var/log/containers"),
             Directory(DROPINS),
@@ -177,8 +177,8 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
 
 def registered_taints(config: NodeConfig) -> str:
     """As a flag, because all of the configuration file is an input that a kubelet is restarted for."""
-    words = [f"{taint.key}={taint.value}:{taint.effect}" for taint in config.node.taints]
-    return f"--register-with-taints={','.join(words)}" if words else ""
+    taints = [f"{taint.key}={taint.value}:{taint.effect}" for taint in config.node.taints]
+    return f"--register-with-taints={','.join(taints)}" if taints else ""
 
 
 def flags(config: NodeConfig, machine: Machine) -> list[str]:

@@ -24,7 +24,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     if not config.npd.enabled:
         return Spec()
     version, paths = plain_version(config.npd.version), config.paths
-    place = f"{paths.install_dir}/npd/{version}"
+    directory = f"{paths.install_dir}/npd/{version}"
     url = address(config.npd.url, version, version, machine.arch)
     wanted = (
         ArtifactFile("bin/node-problem-detector", "bin/node-problem-detector"),
@@ -32,13 +32,13 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     )
     kubeconfig = f"{paths.kubernetes.kubelet_dir}/kubeconfig"
     unit = File(
-        UNIT, render_template(__name__, "node-problem-detector.service", **unit_values(config, machine, place))
+        UNIT, render_template(__name__, "node-problem-detector.service", **unit_values(config, machine, directory))
     )
-    link = Symlink(f"{paths.bin_dir}/node-problem-detector", f"{place}/bin/node-problem-detector")
+    link = Symlink(f"{paths.bin_dir}/node-problem-detector", f"{directory}/bin/node-problem-detector")
     return Spec(
         (
             Directory(f"{paths.install_dir}/npd", ours=True),
-            ProgramTree(place, "npd", version, (artifact("npd", version, url, wanted, config.npd.sha256),)),
+            ProgramTree(directory, "npd", version, (artifact("npd", version, url, wanted, config.npd.sha256),)),
             link,
             unit,
             # It speaks with the node's own certificate, so it waits until there is one.
@@ -47,7 +47,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     )
 
 
-def unit_values(config: NodeConfig, machine: Machine, place: str) -> dict[str, str]:
+def unit_values(config: NodeConfig, machine: Machine, directory: str) -> dict[str, str]:
     server = config.node.kubelet.server_url or ""
     kubeconfig = f"{config.paths.kubernetes.kubelet_dir}/kubeconfig"
     return {
@@ -55,7 +55,7 @@ def unit_values(config: NodeConfig, machine: Machine, place: str) -> dict[str, s
         "node": machine.node_name(config),
         # A percent sign in a unit is the start of one of systemd's own names.
         "server": f"{server}?inClusterConfig=false&auth={quote(kubeconfig)}".replace("%", "%%"),
-        "monitors": ",".join(f"{place}/{name}" for name in MONITORS),
+        "monitors": ",".join(f"{directory}/{name}" for name in MONITORS),
         "kubeconfig": kubeconfig,
     }
 

@@ -74,9 +74,9 @@ def removal(facts: Facts) -> Iterator[Action]:
 def _forget_names(facts: Facts) -> Iterator[Action]:
     """Lines that bear our mark go, whether or not anybody remembers that we wrote them."""
     text = facts.contents.get(HOSTS) or b""
-    kept = without_managed_lines(text)
-    if kept != text:
-        yield EditFile(HOSTS, kept) if kept else Remove(HOSTS)
+    content = without_managed_lines(text)
+    if content != text:
+        yield EditFile(HOSTS, content) if content else Remove(HOSTS)
 
 
 def without_managed_lines(text: bytes) -> bytes:

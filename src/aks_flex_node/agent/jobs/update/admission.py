@@ -165,11 +165,11 @@ def check_same_node(current: NodeConfig, desired: NodeConfig, name: str, wanted_
     elsewhere = bool(here and there and [one.lower() for one in here] != [one.lower() for one in there])
     if name == wanted_name and not elsewhere:
         return None
-    place, other = ("/".join(each) if each else "its cluster" for each in (here, there))
+    cluster, other = ("/".join(each) if each else "its cluster" for each in (here, there))
     return AdmissionResult(
         JobStatus.REFUSED,
         "ForAnotherNode",
-        f"This machine is node {name} of {place}, and the configuration is for node {wanted_name} of {other}.",
+        f"This machine is node {name} of {cluster}, and the configuration is for node {wanted_name} of {other}.",
         "Correct the resource; or take the node apart and join anew: `aks-flex-node unbootstrap`.",
     )
 
@@ -191,8 +191,8 @@ def check_complete(desired: NodeConfig) -> AdmissionResult | None:
     problems = [one for one in loader.missing_for_join(desired) if one.path != files.TOKEN_FILE]
     if not problems:
         return None
-    words = " ".join(f"{one.path} {one.reason}" for one in problems)
-    return AdmissionResult(JobStatus.REFUSED, "ConfigIncomplete", f"The configuration is not whole: {words}")
+    reasons = " ".join(f"{one.path} {one.reason}" for one in problems)
+    return AdmissionResult(JobStatus.REFUSED, "ConfigIncomplete", f"The configuration is not whole: {reasons}")
 
 
 def check_not_failed_before(stored: StoredConfig, failure: FailedUpdate | None) -> AdmissionResult | None:
@@ -216,11 +216,11 @@ def check_not_paused(desired: NodeConfig) -> AdmissionResult | None:
 def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> AdmissionResult | None:
     if not changes.downgrades or desired.update_policy.allow_downgrade:
         return None
-    words = ", ".join(str(one) for one in changes.downgrades)
+    downgrades = ", ".join(str(one) for one in changes.downgrades)
     return AdmissionResult(
         JobStatus.REFUSED,
         "DowngradeRefused",
-        f"This would go back to older versions: {words}.",
+        f"This would go back to older versions: {downgrades}.",
         "If that is meant, update the node with allowDowngrade=true.",
     )
 
@@ -256,7 +256,7 @@ def check_maintenance_window(changes: ConfigChanges, desired: NodeConfig, now: d
     opens = next_opening(window, now)
     if opens is None:
         return None
-    words = ", ".join(str(one) for one in changes.upgrades)
+    upgrades = ", ".join(str(one) for one in changes.upgrades)
     when = f"{opens:%A %Y-%m-%d} at {opens:%H:%M} ({window.time_zone})"
-    message = f"The maintenance window is closed; it opens on {when}. Until then this waits: {words}."
+    message = f"The maintenance window is closed; it opens on {when}. Until then this waits: {upgrades}."
     return AdmissionResult(JobStatus.DEFERRED, "MaintenanceWindowClosed", message, again=True)

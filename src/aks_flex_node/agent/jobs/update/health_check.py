@@ -36,9 +36,9 @@ def run_container_smoke_test(host: Host, config: NodeConfig, say: Callable[[str]
         return
     _remove_container(host, config)  # what a crash may have left
     runc = f"{config.paths.sbin_dir}/runc"
-    words = ("run", "--detach", "--runc-binary", runc, "--cgroup", f"/{CONTAINER_NAME}", image, CONTAINER_NAME)
+    arguments = ("run", "--detach", "--runc-binary", runc, "--cgroup", f"/{CONTAINER_NAME}", image, CONTAINER_NAME)
     try:
-        host.apply(Run(_ctr_command(config, *words), "start a container to try", seconds=CTR_SECONDS))
+        host.apply(Run(_ctr_command(config, *arguments), "start a container to try", seconds=CTR_SECONDS))
     except MachineError as error:
         raise MachineError(
             "container-does-not-start",
@@ -59,12 +59,12 @@ def _remove_container(host: Host, config: NodeConfig) -> None:
         host.apply(Run(_ctr_command(config, "containers", "delete", CONTAINER_NAME), why, seconds=CTR_SECONDS))
 
 
-def _run_ctr(host: Host, config: NodeConfig, *words: str) -> list[str]:
-    return host.query(*_ctr_command(config, *words), seconds=CTR_SECONDS).out.split()
+def _run_ctr(host: Host, config: NodeConfig, *arguments: str) -> list[str]:
+    return host.query(*_ctr_command(config, *arguments), seconds=CTR_SECONDS).out.split()
 
 
-def _ctr_command(config: NodeConfig, *words: str) -> tuple[str, ...]:
-    return (f"{config.paths.bin_dir}/ctr", "--namespace", "k8s.io", *words)
+def _ctr_command(config: NodeConfig, *arguments: str) -> tuple[str, ...]:
+    return (f"{config.paths.bin_dir}/ctr", "--namespace", "k8s.io", *arguments)
 
 
 AWAY_ERRORS = frozenset(("api-server-unreachable", "api-server-unknown"))
@@ -136,8 +136,8 @@ class HealthCheck:
         for name in names:
             unit = self.host.unit(name)
             if unit.active != "active":
-                words, short = diagnosis.read_journal(self.host, unit), name.removesuffix(".service")
-                message = f"{short} does not stay up: {diagnosis.most_telling_line(words)}"
+                journal, short = diagnosis.read_journal(self.host, unit), name.removesuffix(".service")
+                message = f"{short} does not stay up: {diagnosis.most_telling_line(journal)}"
                 return MachineError("service-failed", message, f"Look at `journalctl -u {short} -n 50`.")
         return None
 

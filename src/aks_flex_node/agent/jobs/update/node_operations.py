@@ -112,10 +112,10 @@ class NodeOperations:
             world = self.environment
             stayed = nodes.drain_pods(api, name, seconds, self.progress.note, clock=world.clock, sleep=world.sleep)
             if stayed:
-                words = "; ".join(f"{pod}: {why}" if why else pod for pod, why in stayed.items())
+                remaining = "; ".join(f"{pod}: {why}" if why else pod for pod, why in stayed.items())
                 raise ClusterError(
                     "drain-timed-out",
-                    f"These pods did not go within {seconds:.0f} s, so nothing was changed. {words}",
+                    f"These pods did not go within {seconds:.0f} s, so nothing was changed. {remaining}",
                     "Give them more room or time: a budget that lets one go, updatePolicy.drainTimeoutSeconds, or "
                     "updatePolicy.drain: false.",
                     again=True,
