@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
-CLOUD = {"tenantId", "cloud", "resourceManager", "authorityHost", "caCertData"}
-OWN = {"servicePrincipal", "managedIdentity", "workloadIdentity"}  # identities that have a section of their own
-FILES = (("clientSecretFile", "clientSecret"), ("clientCertificateFile", "clientCertificate"))
+CLOUD_SETTINGS = {"tenantId", "cloud", "resourceManager", "authorityHost", "caCertData"}
+IDENTITY_SECTIONS = {"servicePrincipal", "managedIdentity", "workloadIdentity"}
+SECRET_FILE_SETTINGS = (("clientSecretFile", "clientSecret"), ("clientCertificateFile", "clientCertificate"))
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
@@ -72,15 +72,15 @@ def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:
 def identity_text(config: NodeConfig) -> bytes:
     """Who this node is to Azure, and the way there: the part of its configuration that signing in takes, and no more:
     what an operator signs in with is not the node's."""
-    own = identity_kind(config)
-    parts = CLOUD | (OWN & {own})
+    kind = identity_kind(config)
+    parts = CLOUD_SETTINGS | (IDENTITY_SECTIONS & {kind})
     settings = to_document(config.azure, "nulls", reveal=True)
     azure = {name: value for name, value in settings.items() if name in parts}
     principal = azure.get("servicePrincipal", {})
-    for file, content in FILES:
+    for file, content in SECRET_FILE_SETTINGS:
         if file in principal:
             principal.pop(content, None)  # it is read from there each time, so that a new one is noticed
-    if own == "arc":
+    if kind == "arc":
         azure["arc"] = {"enabled": True}
     proxy = config.proxy
     proxies = {"http": proxy.http, "https": proxy.https, "noProxy": list(proxy.no_proxy)}

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 STATE_DIR = "/var/lib/aks-flex-node"  # where the agent keeps its files wherever the rest of its data is
 UNIT_NAME = UNIT_FILE.rpartition("/")[2]
-STEPS_SINCE = 254  # of systemd; an older one says at every reload that it does not know them
-BACK_OFF = "RestartSec=1\nRestartSteps=8\nRestartMaxDelaySec=120"
-ALWAYS_THE_SAME = "RestartSec=5"
+RESTART_STEPS_SYSTEMD_VERSION = 254  # an older one says at every reload that it does not know RestartSteps
+RESTART_WITH_BACKOFF = "RestartSec=1\nRestartSteps=8\nRestartMaxDelaySec=120"
+RESTART_AT_FIXED_INTERVAL = "RestartSec=5"
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
@@ -41,13 +41,14 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     program = release.launcher_path(config) if config.agent.version else machine.program
     # Outside of what confines the rest: it turns a link in a directory that the agent itself may not write to.
     choose = f"ExecStartPre=-+{program} choose\n" if config.agent.version else ""
+    supports_steps = machine.systemd_version >= RESTART_STEPS_SYSTEMD_VERSION
     values = {
         "home": machine.program,
         "choose": choose,
         "program": program,
-        "patience": BACK_OFF if machine.systemd_version >= STEPS_SINCE else ALWAYS_THE_SAME,
+        "restart_delay": RESTART_WITH_BACKOFF if supports_steps else RESTART_AT_FIXED_INTERVAL,
         "score": "OOMScoreAdjust=-500\n" if machine.can_raise_limits else "",
-        "places": " ".join(writable_paths(config)),
+        "writable_paths": " ".join(writable_paths(config)),
     }
     return {name: value.replace("%", "%%") for name, value in values.items()}
 
