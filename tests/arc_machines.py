@@ -156,7 +156,7 @@ class Azure:
         self._before(f"{method} {path}")
         self.calls.append(f"{method} {path}")
         if self.down:
-            raise AzureCallError("arm-unreachable", "It cannot be reached.", "", again=True)
+            raise AzureCallError("arm-unreachable", "It cannot be reached.", "", retryable=True)
         if self.throttled:
             self.throttled -= 1
             raise refused_error(429, "{}")

@@ -1,7 +1,7 @@
 """What can go wrong, told to a person.
 
     FlexError               the agent cannot do what was asked                                      exit 1
-    ├── WordsError          the words of the command were wrong: nothing was tried                  exit 2
+    ├── CommandUsageError   the options of the command were wrong: nothing was tried                exit 2
     ├── ConfigError         the configuration is wrong: nothing was changed                         exit 3
     ├── MachineError        this machine lacks or refuses something                                 exit 4
     ├── ArtifactError       something could not be fetched, verified or unpacked                    exit 5
@@ -20,12 +20,12 @@ DOCS = "docs/troubleshooting.md"
 class FlexError(Exception):
     exit_code = 1
 
-    def __init__(self, name: str, message: str, hint: str = "", *, again: bool = False) -> None:
+    def __init__(self, name: str, message: str, hint: str = "", *, retryable: bool = False) -> None:
         super().__init__(message)
         self.name = name
         self.message = message
         self.hint = hint
-        self.again = again  # nothing has to be changed first: the same may work in a while
+        self.retryable = retryable  # nothing has to be changed first: the same may work in a while
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()

@@ -23,10 +23,10 @@ AttemptResult = TypeVar("AttemptResult")
 class AttemptFailed(Exception):  # noqa: N818 - it is not yet an error: most often the next attempt works
     """An attempt that failed, with its cause in plain words."""
 
-    def __init__(self, cause: str, *, again: bool = True, after: float | None = None) -> None:
+    def __init__(self, cause: str, *, retryable: bool = True, after: float | None = None) -> None:
         super().__init__(cause)
         self.cause = cause
-        self.again = again
+        self.retryable = retryable
         self.after = after  # seconds that the server asked us to wait
 
 
@@ -64,7 +64,7 @@ class Retrier:
                 self.raise_if_stopped()
                 failures = 1 if reached() > furthest else failures + 1
                 furthest = max(furthest, reached())
-                if not fault.again or failures >= self.attempts:
+                if not fault.retryable or failures >= self.attempts:
                     raise
                 self.stopped.wait(self.backoff.delay(failures, fault.after))
 
@@ -78,7 +78,7 @@ def stopped_error() -> ArtifactError:
         "fetching-stopped",
         "Fetching was stopped before it was complete.",
         "Start again: what was fetched so far is kept.",
-        again=True,
+        retryable=True,
     )
 
 

@@ -43,7 +43,7 @@ class RequestRefused(FlexError):  # noqa: N818 - an answer
             lines[0] = f"{lines[0]} ({target})"
         lines += [f"  {each.get('target') or 'request'}: {each.get('message')}" for each in said.get("details") or ()]
         hint = HINTS.get(str(said.get("code")), f"The service's log has more at request {request_id}.")
-        super().__init__("request-refused", "\n".join(lines), hint, again=status in {409, 429, 503})
+        super().__init__("request-refused", "\n".join(lines), hint, retryable=status in {409, 429, 503})
         self.status = status
         self.code = str(said.get("code", ""))
 
@@ -218,5 +218,5 @@ def _unreachable(url: str, error: HTTPError) -> ServiceUnreachable:
         "service-unreachable",
         f"{url} gives no answer: {str(cause).rpartition(': ')[2]}.",
         "See whether the service runs (`aks-flex-rp serve`), and check --url.",
-        again=True,
+        retryable=True,
     )

@@ -60,7 +60,7 @@ def _refuses(key: str, what: str, refusal: ApiRefused) -> ClusterError:
         "cluster-refuses",
         f"The cluster does not let the service {what}: {refusal.message}.",
         f"Look with `aks-flex-rp cluster check {key}`.",
-        again=refusal.status == 429 or refusal.status >= 500,
+        retryable=refusal.status == 429 or refusal.status >= 500,
     )
 
 
@@ -148,7 +148,7 @@ class ClusterRegistry:
                 "cluster-unreachable",
                 f"{key} did not answer within {GRANT_SECONDS:.0f} s.",
                 "Check that the API server runs, and that no firewall is between it and this service.",
-                again=True,
+                retryable=True,
             ) from None
 
     async def withdraw(self, key: str, node: str) -> bool:
@@ -166,7 +166,7 @@ class ClusterRegistry:
                 "cluster-not-connected",
                 f"The service has no connection to {key} yet.",
                 "Try again in a few seconds; if it stays, look at the service's log.",
-                again=True,
+                retryable=True,
             )
         return found[1]
 

@@ -147,7 +147,7 @@ class SelfUpdate:
             self._check()
         except FlexError as error:
             return JobResult(
-                JobKind.UPDATE, JobStatus.FAILED, error.name, error.message, error.hint, again=error.again
+                JobKind.UPDATE, JobStatus.FAILED, error.name, error.message, error.hint, retryable=error.retryable
             )
         trial = self._begin_trial()
         try:

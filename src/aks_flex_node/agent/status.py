@@ -76,15 +76,15 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
     waits = versions.next
     return {
         "agent": "running" if is_held(DAEMON_LOCK) else unit.active,
-        "standing": known.standing.value,
+        "standing": known.provider_state.value,
         "message": known.message,
         "since": known.since,
-        "lastAnswer": known.asked,
+        "lastAnswer": known.last_answer,
         "configVersion": versions.current,
         "waiting": _pending_update(waits, outcome, failed) if waits else None,
-        "credentials": known.credentials or None,
+        "credentials": known.credentials_problem or None,
         "lastWork": None if outcome is None else outcome.as_document(),
-        "driftFound": known.drifts,
+        "driftFound": known.drift_count,
         "agentUpdate": self_update.failure_reason(host, engine.config) or None,
     }
 

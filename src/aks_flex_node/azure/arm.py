@@ -32,8 +32,10 @@ class ArmReader(Protocol):
 class AzureCallError(FlexError):
     """Azure cannot be asked (status 0), or its answer is no."""
 
-    def __init__(self, name: str, message: str, hint: str, *, again: bool, status: int = 0, code: str = "") -> None:
-        super().__init__(name, message, hint, again=again)
+    def __init__(
+        self, name: str, message: str, hint: str, *, retryable: bool, status: int = 0, code: str = ""
+    ) -> None:
+        super().__init__(name, message, hint, retryable=retryable)
         self.status = status
         self.code = code  # ARM's own
 
@@ -183,7 +185,7 @@ def refused_error(status: int, text: str, headers: Mapping[str, str] | None = No
         "arm-refused",
         f"Azure refused ({code}): {message}{about}.",
         _remedy(status, message, heard.get("retry-after", "")),
-        again=status in {408, 429} or status >= 500,
+        retryable=status in {408, 429} or status >= 500,
         status=status,
         code=code,
     )
@@ -202,14 +204,14 @@ def arm_unreachable_error(endpoint: str, cause: str) -> AzureCallError:
         "arm-unreachable",
         f"{endpoint} cannot be reached: {_plain(cause)}.",
         "Check the network, the proxy, and the CA file of a private cloud.",
-        again=True,
+        retryable=True,
     )
 
 
 def sign_in_failed_error(cause: str) -> AzureCallError:
     refusal = error_messages.parse_sign_in_error(cause)
     return AzureCallError(
-        "azure-sign-in-failed", refusal.sentence(), refusal.remedy, again=False, status=401, code=refusal.code
+        "azure-sign-in-failed", refusal.sentence(), refusal.remedy, retryable=False, status=401, code=refusal.code
     )
 
 

@@ -129,7 +129,7 @@ def explain_cli_error(person: CliUser, answer: CommandResult) -> AzureCallError:
             "azure-cli-missing",
             "The configuration names no service principal for this, and the Azure CLI (`az`) is not installed here.",
             "Install it and type `az login`, or set azure.servicePrincipal.",
-            again=False,
+            retryable=False,
         )
     who = f"`az login` as {person.name}"
     if "az login" in output or "AADSTS" in output:
@@ -139,7 +139,7 @@ def explain_cli_error(person: CliUser, answer: CommandResult) -> AzureCallError:
             "azure-cli-signed-out",
             f"{person.name} is not signed in to Azure{cause}.",
             f"Type {who}; then the same command again. Or set azure.servicePrincipal.",
-            again=False,
+            retryable=False,
             status=401,
             code=refusal.code if refusal else "",
         )
@@ -150,4 +150,4 @@ def explain_cli_error(person: CliUser, answer: CommandResult) -> AzureCallError:
 
 
 def _failed(reason: str, hint: str) -> AzureCallError:
-    return AzureCallError("azure-cli-failed", f"The Azure CLI gave us no token: {reason}.", hint, again=True)
+    return AzureCallError("azure-cli-failed", f"The Azure CLI gave us no token: {reason}.", hint, retryable=True)

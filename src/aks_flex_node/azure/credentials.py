@@ -74,7 +74,7 @@ def service_principal_by_certificate(
             "client-certificate-unusable",
             f"The certificate of the service principal cannot be used: {_first_words(error)}.",
             "It must be PEM: a certificate, and its RSA private key without a password.",
-            again=False,
+            retryable=False,
         ) from None
 
 
@@ -94,7 +94,7 @@ def workload_identity(
             "federated-token-unreadable",
             f"{token_file}, which should hold a federated token, cannot be read: {error.strerror}.",
             "Whatever provides the token on this machine must be running; azure.workloadIdentity.tokenFile names it.",
-            again=True,
+            retryable=True,
         ) from None
     from azure.identity import WorkloadIdentityCredential  # noqa: PLC0415
 
@@ -131,7 +131,7 @@ class FirstWorkingCredential:
                 return token
         first = failed[0]  # there is at least one of them, and it did not sign in
         first.message = " ".join(error.message for error in failed)
-        first.again = any(error.again for error in failed)
+        first.retryable = any(error.retryable for error in failed)
         raise first
 
 

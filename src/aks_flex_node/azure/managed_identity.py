@@ -127,7 +127,7 @@ def _absent(where: str, cause: str) -> AzureCallError:
         "managed-identity-absent",
         f"No managed identity: nobody answers at {where} ({cause}).",
         "Only Azure's own VMs have one. Elsewhere, use azure.servicePrincipal or azure.arc.",
-        again=True,
+        retryable=True,
     )
 
 
@@ -137,7 +137,7 @@ def _unknown(client_id: str | None, reason: str) -> AzureCallError:
         "managed-identity-unknown",
         f"This VM does not have {which}: {reason}.",
         "Give it one with `az vm identity assign`, and check azure.managedIdentity.clientId.",
-        again=False,
+        retryable=False,
         status=401,
     )
 
@@ -148,7 +148,7 @@ def _arc_down(where: str, cause: str) -> AzureCallError:
         f"The agent of Azure Arc does not answer at {where} ({cause}).",
         "Look with `azcmagent show` and `systemctl status himdsd`. A machine that is not registered yet: "
         "`aks-flex-node arc register`.",
-        again=True,
+        retryable=True,
     )
 
 
@@ -157,7 +157,7 @@ def _arc_key_unreadable(file: str) -> AzureCallError:
         "arc-key-unreadable",
         f"{file}, by which the agent of Azure Arc knows who may have the machine's identity, cannot be read.",
         "Run this as root, or as a member of the group himds.",
-        again=False,
+        retryable=False,
     )
 
 
@@ -166,6 +166,6 @@ def _arc_refused(reason: str) -> AzureCallError:
         "arc-identity-refused",
         f"The agent of Azure Arc gave us no token: {reason.strip(' .')}.",
         "Look with `azcmagent show` whether the machine is connected, and with `azcmagent check` what it can reach.",
-        again=True,
+        retryable=True,
         status=401,
     )

@@ -105,7 +105,7 @@ def wait_for_operation(
         try:
             state, result, pause = _poll(sender, operation)
         except AzureCallError as error:
-            if not error.again:
+            if not error.retryable:
                 raise
             state, result, pause = "Unknown", None, DEFAULT_PAUSE_SECONDS
         if state.lower() == DONE:
@@ -179,7 +179,7 @@ def operation_failed_error(operation: AzureOperation, state: str, body: Any) -> 
         f"Azure could not finish {operation.what} ({state}): {cause.rstrip('.')}.",
         f"Look at {operation.resource} in the portal or with `az resource show --ids`, mend what it names, "
         "then run the same command again.",
-        again=False,
+        retryable=False,
         code=code,
     )
 
@@ -189,7 +189,7 @@ def operation_late_error(operation: AzureOperation, seconds: float) -> AzureCall
         "azure-operation-too-slow",
         f"Azure has not finished {operation.what} within {seconds / 60:.0f} min.",
         "It goes on by itself. Run the same command again to wait for it once more.",
-        again=True,
+        retryable=True,
     )
 
 

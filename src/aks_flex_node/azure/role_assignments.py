@@ -89,7 +89,7 @@ def assign(
                 return False
             if error.status == 403:
                 raise assignment_forbidden_error(scope, role, principal, error) from error
-            if not (error.again or error.code == "PrincipalNotFound") or not deadline.pause():
+            if not (error.retryable or error.code == "PrincipalNotFound") or not deadline.pause():
                 raise
             unknown = error.code == "PrincipalNotFound"
             cause = "Azure does not know the machine's identity yet" if unknown else error.message.rstrip(".")

@@ -99,11 +99,15 @@ def json_response(status: int, document: object = None, headers: Mapping[str, st
 def arm_error(error: FlexError, request_id: str) -> ArmError:
     """What could not be done, now or at all, through no fault of the caller."""
     log.log(
-        logging.WARNING if error.again else logging.ERROR, "%s: %s", error.name, error, extra={"request": request_id}
+        logging.WARNING if error.retryable else logging.ERROR,
+        "%s: %s",
+        error.name,
+        error,
+        extra={"request": request_id},
     )
     if error.name == "node-name-taken":
         return errors.ArmError(409, "Conflict", f"{error.message} {error.hint}")
-    if error.again:
+    if error.retryable:
         return errors.ArmError(503, "ServiceUnavailable", error.message, headers={"Retry-After": "2"})
     return errors.ArmError(500, "InternalServerError", f"{error.message} {error.hint}".strip())
 

@@ -42,7 +42,7 @@ class TenantUnreachable(FlexError):  # noqa: N818 - it says what is the case
             "authority-unreachable",
             f"The keys that tokens are signed with cannot be fetched from {address}: {cause}.",
             "Check auth.tenants[].metadataUrl and caFile, and that this machine reaches that address.",
-            again=True,
+            retryable=True,
         )
 
 

@@ -269,7 +269,7 @@ class KubeClient:
                     "cluster-closed",
                     "The connection to this cluster was closed, because the service ends or forgets the cluster.",
                     "Try again in a while.",
-                    again=True,
+                    retryable=True,
                 )
             if self._session is None:
                 self._direct = await self._source.connection()
@@ -336,11 +336,11 @@ def connection_error(server: str, error: Exception) -> ClusterError:
             "cluster-untrusted",
             f"{server} does not show a certificate that the cluster's CA has signed.",
             "If the cluster's CA was replaced, add the cluster again with a fresh kubeconfig.",
-            again=True,
+            retryable=True,
         )
     return ClusterError(
         "cluster-unreachable",
         f"{server} cannot be reached: {cause.strip(' .') or type(error).__name__}.",
         "Check that the API server runs, and that no firewall is between it and this service.",
-        again=True,
+        retryable=True,
     )

@@ -128,7 +128,7 @@ async def _asked(act: Callable[..., T], *words: object) -> T:
             "blob-storage-unavailable",
             f"The storage account does not do it: {str(error.message).splitlines()[0]}",
             "Check that the account is there, and that its key or the service's identity may write blobs.",
-            again=True,
+            retryable=True,
         ) from error
 
 

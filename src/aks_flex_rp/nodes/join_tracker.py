@@ -240,7 +240,7 @@ class JoinTracker:
         return await retry_on_conflict(
             lambda: self.context.store.node(cluster, key),
             write,
-            lambda: FlexError("node-busy", f"Others keep changing {key}.", "It is tried again.", again=True),
+            lambda: FlexError("node-busy", f"Others keep changing {key}.", "It is tried again.", retryable=True),
         )
 
     def _event(self, what: AuditAction, resource: str, said: dict[str, Any]) -> AuditEvent:

@@ -137,7 +137,7 @@ class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, as
     """The database is away, or full, or busy. `executed` says whether a write may have been done nevertheless."""
 
     def __init__(self, message: str, hint: str = "", *, executed: bool = False) -> None:
-        super().__init__("store-unavailable", message, hint, again=True)
+        super().__init__("store-unavailable", message, hint, retryable=True)
         self.executed = executed
 
 

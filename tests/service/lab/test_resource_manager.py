@@ -107,7 +107,7 @@ def test_a_cloud_that_is_not_there_is_told(cloud: Cloud) -> None:
     credential = credentials.service_principal(TENANT_ID, principal.client_id, "right", authority)
     with pytest.raises(AzureCallError) as caught:
         ArmClient(credential, f"https://localhost:{free_port()}", ca_file=cloud.ca).get(CLUSTER, AKS)
-    assert (caught.value.name, caught.value.again) == ("arm-unreachable", True)
+    assert (caught.value.name, caught.value.retryable) == ("arm-unreachable", True)
 
 
 @pytest.mark.parametrize("header", ["", "Basic x", "Bearer", "Bearer x.y.z"])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 )
 def test_a_refusal_has_arms_code_and_words(status: int, text: Any, code: str, words: str, again: bool) -> None:
     error = refused_error(status, json.dumps(text))
-    assert (error.status, error.code, error.again) == (status, code, again)
+    assert (error.status, error.code, error.retryable) == (status, code, again)
     assert error.message.startswith(f"Azure refused ({code}): ")
     assert error.message.endswith(words)
     assert ".." not in error.message

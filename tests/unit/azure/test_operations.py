@@ -93,7 +93,11 @@ def test_a_failure_is_told_with_azures_code_and_words(state: str) -> None:
     said = {"status": state, "error": {"code": "NoRoom", "message": "There is no room."}}
     with pytest.raises(AzureCallError, match=r"could not finish a thing .*NoRoom: There is no room\.") as caught:
         wait_for_operation(Answers({STATUS: [said]}), operation(STATUS), Clock().patience(), print)
-    assert (caught.value.name, caught.value.code, caught.value.again) == ("azure-operation-failed", "NoRoom", False)
+    assert (caught.value.name, caught.value.code, caught.value.retryable) == (
+        "azure-operation-failed",
+        "NoRoom",
+        False,
+    )
 
 
 def test_trouble_on_the_way_is_waited_out() -> None:
@@ -117,7 +121,7 @@ def test_waiting_has_an_end_and_minutes_are_told() -> None:
         wait_for_operation(
             Answers({STATUS: [{"status": "InProgress"}]}), operation(STATUS), clock.patience(150), notes.append
         )
-    assert (caught.value.name, caught.value.again) == ("azure-operation-too-slow", True)
+    assert (caught.value.name, caught.value.retryable) == ("azure-operation-too-slow", True)
     assert notes == ["Azure is at work on a thing", *(f"Azure is at work on a thing, {n} min so far" for n in (1, 2))]
 
 

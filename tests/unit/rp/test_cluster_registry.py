@@ -80,7 +80,7 @@ async def test_no_token_is_made_for_the_name_of_a_node_that_is_not_ours(tmp_path
         for name in ("edge-1", "edge-2"):
             await clusters.mint(KEY, name, time.time())
 
-    assert (caught.value.name, caught.value.again) == ("node-name-taken", False)
+    assert (caught.value.name, caught.value.retryable) == ("node-name-taken", False)
     assert "a Node cloud-1 that is not a flex node" in caught.value.message
     assert len([path for path in api.objects if path.startswith(bootstrap_tokens.SECRETS)]) == 2
 
@@ -94,7 +94,7 @@ async def test_a_cluster_that_cannot_just_now_may_be_asked_again(status: int, ag
         with pytest.raises(ClusterError) as caught:
             await clusters.mint(KEY, "edge-1", time.time())
 
-    assert (caught.value.name, caught.value.again) == ("cluster-refuses", again)
+    assert (caught.value.name, caught.value.retryable) == ("cluster-refuses", again)
 
 
 @in_loop

@@ -161,5 +161,5 @@ def roles_late_error(cluster: str, names: str, seconds: float, error: FlexError 
         f"{names}.{cause}",
         "Run the same command again: it goes on waiting. `az role assignment list --scope` with that id shows "
         "whether the roles are there; azure.arc.waitSeconds says how long to wait.",
-        again=True,
+        retryable=True,
     )

@@ -158,7 +158,7 @@ class Azcmagent:
                 "azcmagent-silent",
                 f"azcmagent does not say how it is: {answer.last_line.rstrip('.')}.",
                 f"Run `{self.program} show` to see more; `{self.program} check` looks at its network.",
-                again=True,
+                retryable=True,
             )
         return shown
 
@@ -210,7 +210,7 @@ class Azcmagent:
                 f"Could not {why}: {error.message.partition(': ')[2] or error.message}",
                 f"`{self.program} check` looks at its network; its own log is /var/opt/azcmagent/log/azcmagent.log. "
                 "A code such as AZCM0042 is explained at https://aka.ms/arc/azcmerror.",
-                again=True,
+                retryable=True,
             ) from error
 
 

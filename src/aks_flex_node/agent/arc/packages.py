@@ -267,7 +267,7 @@ class AzcmagentPackage:
                 "arc-package-failed",
                 f"Could not {why}: {error.message.partition(': ')[2] or error.message}",
                 "Check azure.arc.package, the network and the proxy; or install azcmagent yourself and try again.",
-                again=True,
+                retryable=True,
             ) from error
 
 
@@ -281,7 +281,7 @@ def packages_busy_error() -> BusyError:
         "packages-busy",
         f"Another package manager has been at work on this machine for more than {LOCK_SECONDS} s.",
         "Wait for it (`fuser -v /var/lib/dpkg/lock-frontend` names it), then run the same command again.",
-        again=True,
+        retryable=True,
     )
 
 

@@ -151,7 +151,7 @@ class ArcRegistration:
             try:
                 machine = arm.get(want.id, ARC_API_VERSION)
             except AzureCallError as error:
-                if error.status != 404 and not error.again:
+                if error.status != 404 and not error.retryable:
                     raise
                 if not patience.pause():
                     raise machine_gone_error(want.id) if error.status == 404 else error from error
@@ -183,7 +183,7 @@ class ArcRegistration:
                 "himds-down",
                 f"{unit}, which hands out the machine's identity, does not run: {error.message}",
                 f"Look at `journalctl -u {unit} -n 50`, then run the same command again.",
-                again=True,
+                retryable=True,
             ) from error
 
     def _have_roles(self, want: ArcMachineSpec, roles: MachineRoles) -> bool:
@@ -219,5 +219,5 @@ def machine_gone_error(machine: str) -> FlexError:
         "arc-machine-gone",
         f"azcmagent says that this machine is connected, and Azure has no {machine} with an identity.",
         "If it was deleted in Azure: `azcmagent disconnect --force-local-only`, then run the same command again.",
-        again=True,
+        retryable=True,
     )

@@ -219,7 +219,7 @@ def wrong_digest_error(location: DownloadUrl, expected: Digest, found: Digest) -
         "artifact-wrong-bytes",
         f"{location} is not what it should be: expected {expected}, found {found}.",
         "It was fetched twice. A proxy or a mirror may alter it, or the expected hash is of another file.",
-        again=True,
+        retryable=True,
     )
 
 
@@ -229,7 +229,7 @@ def artifact_unreachable_error(location: DownloadUrl, fault: AttemptFailed) -> A
         f"{location} could not be fetched: {fault.cause}.",
         "Try `curl -v` with this URL on this machine. Behind a firewall, set `proxy`, `artifacts.baseURL` or "
         "`artifacts.bundle`; for a private authority, `artifacts.caFile`.",
-        again=fault.again,
+        retryable=fault.retryable,
     )
 
 

@@ -121,5 +121,5 @@ def late_error(job: TreeBuild, seconds: float) -> ArtifactError:
         "artifact-late",
         f"{tree.component} {tree.version} was not ready within {seconds:g} s ({state}).",
         "The network may be slow. Start again: what was fetched so far is kept.",
-        again=True,
+        retryable=True,
     )

@@ -103,7 +103,7 @@ class NodeJoin:
     def _wait_until_ready(self, components: Sequence[Component]) -> ClusterNode:
         """Wait for the cluster to know the node, give it its network, and wait until it is Ready."""
         assert self.readiness  # noqa: S101 - asked by the caller
-        with self._step("proof", "the node is registered and Ready"):
+        with self._step("readiness", "the node is registered and Ready"):
             self._restart_stuck_kubelet()
             self._apply_pod_network(self.readiness.wait_registered(), components)
             node = self.readiness.wait_ready(lambda node: self._apply_pod_network(node, components))

@@ -213,7 +213,7 @@ def _announce_with_retry(provider: ProviderClient) -> None:
                     "introduction-failed",
                     f"The provider did not let this node in: {verdict.message}",
                     "Look at the resource: `aks-flex-rp node show`. Its azureAuth must name this node's identity.",
-                    again=True,
+                    retryable=True,
                 ) from None
         finally:
             provider.close()

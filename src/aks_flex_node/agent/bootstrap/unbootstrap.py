@@ -238,7 +238,7 @@ def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_art
             "reset-incomplete",
             "\n".join(["These things of the node are still there:", *remains]),
             "Run the same command again: it goes on where it stopped.",
-            again=True,
+            retryable=True,
         )
     progress.message(
         f"This machine is no longer a node, and nothing of it was found ({time.monotonic() - start:.1f} s)."

@@ -123,13 +123,13 @@ def explain_connection_error(server: str, error: Exception) -> ClusterError:
             "api-server-unknown",
             f"The name in {server} cannot be resolved.",
             "Check node.kubelet.serverURL, and the name servers in /etc/resolv.conf.",
-            again=True,
+            retryable=True,
         )
     return ClusterError(
         "api-server-unreachable",
         f"{server} cannot be reached: {short_cause(cause)}.",
         "Check node.kubelet.serverURL, and that no firewall is between this machine and it.",
-        again=True,
+        retryable=True,
     )
 
 
@@ -173,7 +173,7 @@ def azure_token(folder: str) -> str:
             "azure-token-missing",
             f"There is no token to show the API server: {lines[-1][:300] if lines else 'nobody said why'}",
             "Try `aks-flex-node token kubernetes`; it says what is wrong.",
-            again=True,
+            retryable=True,
         ) from None
 
 

@@ -90,7 +90,7 @@ def _refused_identity(text: str, role: str) -> FlexError | None:
             "azure-token-missing",
             f"The kubelet gets no token of this node's Azure identity: {errors[-1] if errors else 'nobody said why'}",
             "Try `aks-flex-node token kubernetes`; it says what is wrong.",
-            again=True,
+            retryable=True,
         )
     if re.search(r"\bUnauthorized\b", text):
         return ClusterError(
@@ -129,20 +129,20 @@ def timeout_cause(unit: str, lines: Sequence[str], otherwise: str, node: Cluster
             "node-not-ready",
             f"Node {node.name} is not Ready: {node.message or node.reason or 'the kubelet has not reported yet'}",
             _ready_hint(node),
-            again=True,
+            retryable=True,
         )
     if "certificate" in otherwise:
         return ClusterError(
             "certificate-not-issued",
             f"The kubelet asked for its certificate, but {otherwise}.",
             "Approve it (`kubectl get csr`, `kubectl certificate approve NAME`), then run the same command again.",
-            again=True,
+            retryable=True,
         )
     return ClusterError(
         "node-not-registered",
         f"{otherwise[0].upper()}{otherwise[1:]}. The last words of {unit}: {most_telling_line(lines)}",
         f"Look at `journalctl -u {unit.removesuffix('.service')} -n 50`; then run the same command again.",
-        again=True,
+        retryable=True,
     )
 
 

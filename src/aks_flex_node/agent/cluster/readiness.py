@@ -67,7 +67,7 @@ def is_kubelet_healthy() -> bool:
 
 @dataclass(frozen=True)
 class ReadinessEnvironment:
-    """What a proof looks at besides the host."""
+    """What the wait for readiness looks at besides the host."""
 
     healthy: Callable[[], bool] = is_kubelet_healthy
     clock: Callable[[], float] = time.monotonic
@@ -230,7 +230,7 @@ class LiveNodeReadiness:
             # itself not well at the moment. Both may pass, and the time that we wait is bounded.
             return None
         except ClusterError as error:
-            if error.again:
+            if error.retryable:
                 return None
             raise
 

@@ -69,7 +69,7 @@ BOOTSTRAP_STEPS = (
     BootstrapStep(9, "Cluster credentials", "credentials", "the cluster's CA and the bootstrap credentials"),
     BootstrapStep(10, "Kubelet configuration", "kubelet", "configuration, unit, started at once"),
     BootstrapStep(
-        11, "Service start", "proof", "containerd runs, the kubelet is well, the Node is registered and Ready"
+        11, "Service start", "readiness", "containerd runs, the kubelet is well, the Node is registered and Ready"
     ),
 )
 

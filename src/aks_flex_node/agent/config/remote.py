@@ -143,7 +143,7 @@ def _body(answer: BaseHTTPResponse, url: ConfigUrl) -> bytes:
         if len(content) > MAX_BUNDLE_BYTES:
             raise _invalid(url.origin, "it is larger than a megabyte")
         if time.monotonic() > end:
-            raise AttemptFailed(f"its answer took longer than {BODY_SECONDS:g} s", again=False)
+            raise AttemptFailed(f"its answer took longer than {BODY_SECONDS:g} s", retryable=False)
     return content
 
 
@@ -177,7 +177,7 @@ def _unreachable(url: ConfigUrl, cause: str) -> ConfigError:
         f"The configuration could not be fetched from {url.origin}: {cause}.",
         "Check that this machine reaches it (`curl -v` to the server alone), then run the same command again. "
         "A proxy is given by `--set proxy.https=http://HOST:PORT`.",
-        again=True,
+        retryable=True,
     )
 
 

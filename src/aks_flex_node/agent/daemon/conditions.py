@@ -35,22 +35,22 @@ class ReportInput:
 
 
 def build_report(report_input: ReportInput) -> dict[str, Any]:
-    notes = report_input.state
+    state = report_input.state
     report: dict[str, Any] = {"conditions": build_conditions(report_input), "agentVersion": __version__}
     if report_input.current_version:
         report["appliedConfigVersion"] = report_input.current_version
-    if notes.applied:
-        report["lastConfigApplied"] = notes.applied
+    if state.last_applied:
+        report["lastConfigApplied"] = state.last_applied
     if report_input.health.node and report_input.health.node.version:
         report["kubeletVersion"] = report_input.health.node.version
-    report["driftCount"] = notes.drifts
-    if notes.drifted:
-        report["lastDriftDetected"] = notes.drifted
+    report["driftCount"] = state.drift_count
+    if state.last_drift:
+        report["lastDriftDetected"] = state.last_drift
     return report
 
 
 def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
-    notes, sight = report_input.state, report_input.health
+    state, sight = report_input.state, report_input.health
     found = [
         _ready(sight),
         _config_applied(report_input),
@@ -60,8 +60,8 @@ def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
             "UpgradeFailed", report_input.failed_update is not None, *_cause(report_input.failed_update, "NoFailure")
         ),
     ]
-    if notes.credentials:
-        found.append(_condition("CredentialsRefused", True, "NotProven", notes.credentials))
+    if state.credentials_problem:
+        found.append(_condition("CredentialsRefused", True, "NotProven", state.credentials_problem))
     if report_input.vpn_failure:
         found.append(_condition("TunnelNotRenewed", True, *_cause(report_input.vpn_failure, "")))
     if report_input.agent_failure:
@@ -153,13 +153,13 @@ def render_metrics(state: DaemonState, health: NodeHealth, report: dict[str, Any
 
     version = report.get("agentVersion", "")
     say("info", "The agent.", {f'{{version="{version}"}}': 1})
-    standings = {f'{{standing="{each.value}"}}': float(each is state.standing) for each in ProviderState}
+    standings = {f'{{standing="{each.value}"}}': float(each is state.provider_state) for each in ProviderState}
     say("standing", "How it stands with the resource provider: 1 for the one that holds.", standings)
     conditions = {f'{{type="{each["type"]}"}}': float(each["status"] == "True") for each in report["conditions"]}
     say("condition", "Conditions of the node: 1 when one holds.", conditions)
     if not health.uses_tokens:
         say("certificate_seconds", "Until the kubelet's certificate ends.", {"": round(health.certificate_seconds)})
-    say("drift_total", "Changes by hand that were found.", {"": state.drifts}, "counter")
+    say("drift_total", "Changes by hand that were found.", {"": state.drift_count}, "counter")
     say("drift", "Things that differ from the configuration now.", {"": len(state.drift)})
     if (applied := report.get("appliedConfigVersion", "")).isdecimal():
         say("applied_config_version", "The configuration in effect.", {"": int(applied)})

@@ -143,7 +143,7 @@ class Controller:
                 self._handle_result(event)
 
     def _handle_poll(self, event: PollEvent) -> None:
-        session, result, before = self.session, event.result, self.session.state.standing
+        session, result, before = self.session, event.result, self.session.state.provider_state
         session.record_poll(event, self.clock())
         if result.state is not before:
             level = "info" if result.is_ok else "warning"
@@ -156,7 +156,7 @@ class Controller:
     def _record_result(self, result: JobResult) -> None:
         self.history.record(result, self.clock())
         if result.kind is JobKind.UPDATE and result.is_done:
-            self.session.state = replace(self.session.state, applied=result.at)
+            self.session.state = replace(self.session.state, last_applied=result.at)
 
     def _handle_result(self, result: JobResult) -> None:
         self.runner.clear()
@@ -214,7 +214,7 @@ class Controller:
         session.save_metrics(report)
         session.reporter.update(report)
         session.save()
-        self.notifier.alive(f"{session.state.standing}{f', {running} under way' if running else ''}")
+        self.notifier.alive(f"{session.state.provider_state}{f', {running} under way' if running else ''}")
 
 
 class SystemdNotifier:

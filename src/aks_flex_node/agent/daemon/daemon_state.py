@@ -20,30 +20,45 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
+# attribute -> key of the state file, where earlier releases chose another name
+STORED_KEYS = {
+    "provider_state": "standing",
+    "last_answer": "asked",
+    "newest_version": "seen",
+    "last_applied": "applied",
+    "credentials_problem": "credentials",
+    "drift_count": "drifts",
+    "last_drift": "drifted",
+    "conflicts": "fights",
+}
+
+
 @dataclass(frozen=True)
 class DaemonState:
-    standing: ProviderState = ProviderState.STARTING
+    provider_state: ProviderState = ProviderState.STARTING
     message: str = ""
-    since: str = ""  # when the standing changed
-    asked: str = ""  # when the provider last answered as it should
-    seen: str = ""  # the newest configVersion that it named
-    applied: str = ""  # when a configuration last came into effect
-    credentials: str = ""  # why new credentials are not used, if there are any
-    drifts: int = 0  # found since the agent first stayed
-    drifted: str = ""  # when the last was found
+    since: str = ""  # when the provider state changed
+    last_answer: str = ""  # when the provider last answered as it should
+    newest_version: str = ""  # the newest configVersion that it named
+    last_applied: str = ""  # when a configuration last came into effect
+    credentials_problem: str = ""  # why new credentials are not used, if there are any
+    drift_count: int = 0  # found since the agent first stayed
+    last_drift: str = ""  # when the last was found
     drift: tuple[str, ...] = ()  # what differs now
-    fights: Conflicts = field(default_factory=Conflicts)
+    conflicts: Conflicts = field(default_factory=Conflicts)
 
     def is_equivalent(self, other: DaemonState) -> bool:
         """Whether it is worth no writing: for the disk's sake, when the provider answered is kept to ten minutes."""
-        return replace(self, asked="") == replace(other, asked="") and self.asked[:15] == other.asked[:15]
+        same = replace(self, last_answer="") == replace(other, last_answer="")
+        return same and self.last_answer[:15] == other.last_answer[:15]
 
-    def with_provider_state(self, standing: ProviderState, message: str) -> DaemonState:
-        since = self.since if standing is self.standing else format_utc()
-        return replace(self, standing=standing, message=message, since=since)
+    def with_provider_state(self, provider_state: ProviderState, message: str) -> DaemonState:
+        since = self.since if provider_state is self.provider_state else format_utc()
+        return replace(self, provider_state=provider_state, message=message, since=since)
 
     def as_document(self) -> dict[str, Any]:
-        return {**asdict(self), "standing": self.standing.value, "fights": self.fights.as_document()}
+        document = {STORED_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        return {**document, "standing": self.provider_state.value, "fights": self.conflicts.as_document()}
 
 
 def read(host: Host, path: str = DAEMON_STATE) -> DaemonState:
@@ -51,10 +66,18 @@ def read(host: Host, path: str = DAEMON_STATE) -> DaemonState:
     try:
         document = json.loads(host.read(path) or b"{}")
         drift = tuple(str(each) for each in document.pop("drift", ()))
-        standing, fights = document.pop("standing", ""), document.pop("fights", {})
-        empty = asdict(DaemonState())
-        known: dict[str, Any] = {key: value for key, value in document.items() if type(value) is type(empty.get(key))}
-        return DaemonState(**known, standing=_provider_state(standing), drift=drift, fights=parse_conflicts(fights))
+        provider_state, conflicts = document.pop("standing", ""), document.pop("fights", {})
+        known: dict[str, Any] = {
+            name: document[key]
+            for name, default in asdict(DaemonState()).items()
+            if type(document.get(key := STORED_KEYS.get(name, name))) is type(default)
+        }
+        return DaemonState(
+            **known,
+            provider_state=_provider_state(provider_state),
+            drift=drift,
+            conflicts=parse_conflicts(conflicts),
+        )
     except (ValueError, TypeError, AttributeError):
         return DaemonState()
 

@@ -83,9 +83,9 @@ class Session:
         result, problem = event.result, event.credentials_problem
         self.state = self.state.with_provider_state(result.state, result.message)
         if problem is not None:
-            self.state = replace(self.state, credentials=problem)
+            self.state = replace(self.state, credentials_problem=problem)
         if result.is_ok:
-            self.state = replace(self.state, asked=format_utc(), seen=self.receiver.newest_version)
+            self.state = replace(self.state, last_answer=format_utc(), newest_version=self.receiver.newest_version)
         self._record_deletion(result, now)
         if not self._agent_confirmed:  # an agent that got as far as to poll is one that runs
             self._agent_confirmed = True
@@ -104,15 +104,15 @@ class Session:
         self.state = replace(
             self.state,
             drift=tuple(one.description for one in self.drift.found),
-            drifts=self.state.drifts + len(fresh),
-            drifted=format_utc() if fresh else self.state.drifted,
+            drift_count=self.state.drift_count + len(fresh),
+            last_drift=format_utc() if fresh else self.state.last_drift,
         )
 
     def report(self, history: JobHistory, running: JobKind | None) -> dict[str, Any]:
         return conditions.build_report(report_input(self.node, self.drift, self.state, self.health, history, running))
 
     def save(self) -> None:
-        self.store.save(replace(self.state, fights=self.drift.conflicts))
+        self.store.save(replace(self.state, conflicts=self.drift.conflicts))
 
     def save_metrics(self, report: dict[str, Any]) -> None:
         if path := self.node.config.agent.metrics_file:
@@ -142,5 +142,5 @@ def open_session(
         receiver.handle,
         lambda result: on_event(PollEvent(result, None)),
     )
-    monitor = make_monitor(node, state.fights.for_configuration(node.versions.current))
+    monitor = make_monitor(node, state.conflicts.for_configuration(node.versions.current))
     return Session(node, monitor, receiver, poller, StatusReporter(node.provider), store, state, on_event)

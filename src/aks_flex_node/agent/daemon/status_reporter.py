@@ -117,19 +117,19 @@ class StatusReporter:
         try:
             self.provider.post_action("reportStatus", report)
         except ProviderRequestError as without:
-            self._schedule_next(report, failed=True, asked=without.result.retry_after or 0.0)
+            self._schedule_next(report, failed=True, retry_after=without.result.retry_after or 0.0)
         except Exception:  # whatever becomes of one report, there is a next; the polls say what is wrong
             self._schedule_next(report, failed=True)
         else:
             self._schedule_next(report, failed=False)
 
-    def _schedule_next(self, report: dict[str, Any], *, failed: bool, asked: float = 0.0) -> None:
+    def _schedule_next(self, report: dict[str, Any], *, failed: bool, retry_after: float = 0.0) -> None:
         """When there is to be another."""
         with self._changed:
             now = self.clock()
             self._soonest = now + MIN_INTERVAL
             if failed:
                 delay = RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
-                self._failures, self._due = self._failures + 1, now + max(delay, min(asked, MAX_RETRY_AFTER))
+                self._failures, self._due = self._failures + 1, now + max(delay, min(retry_after, MAX_RETRY_AFTER))
             else:
                 self._failures, self._due = 0, now + (HEARTBEAT_SECONDS if report == self._latest else MIN_INTERVAL)

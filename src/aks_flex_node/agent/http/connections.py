@@ -136,12 +136,12 @@ def explain_failure(error: HTTPError | OSError, url: str, proxy: str | None, sta
 def translate_error(error: BaseException, who: str, stall: float) -> AttemptFailed | None:
     """One exception's meaning, if it has one."""
     if "Tunnel connection failed" in str(error):
-        return AttemptFailed(f"{who} refused to connect us ({error})", again="failed: 4" not in str(error))
-    for kinds, sentence, again in error_meanings():
+        return AttemptFailed(f"{who} refused to connect us ({error})", retryable="failed: 4" not in str(error))
+    for kinds, sentence, retryable in error_meanings():
         if isinstance(error, kinds):
             return AttemptFailed(
                 sentence.format(who=who, name=who.rpartition(":")[0] or who, error=error, stall=stall),
-                again=again,
+                retryable=retryable,
             )
     if isinstance(error, OSError) and error.strerror:
         return AttemptFailed(f"{who} cannot be reached ({error.strerror})")

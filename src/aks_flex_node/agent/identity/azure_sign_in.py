@@ -185,5 +185,5 @@ def sign_in_unreachable_error(config: NodeConfig, cause: str) -> FlexError:
         "sign-in-unreachable",
         f"{authority_host(config)} cannot be asked for a token: {reason}.",
         "Check the network, the proxy (proxy.https) and the clock of this machine; the agent tries again by itself.",
-        again=True,
+        retryable=True,
     )

@@ -97,5 +97,5 @@ def _discover_authority(manager: str, authorities: str | None, sources: Download
         "cloud-undescribed",
         f"{manager} does not say where its tokens come from: {cause}.",
         "Set azure.authorityHost, or check azure.resourceManager, azure.caCertData and the network.",
-        again=True,
+        retryable=True,
     )

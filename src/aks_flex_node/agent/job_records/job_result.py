@@ -13,6 +13,8 @@ from aks_flex_node.timestamps import format_utc
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
+STORED_KEYS = {"retryable": "again"}  # attribute -> key of the result file, where earlier releases chose another name
+
 
 class JobKind(Enum):
     """What a job does. The values are words of the command `work` and stand in the result file."""
@@ -47,7 +49,7 @@ class JobResult:
     message: str = ""  # the real cause, in a person's words
     hint: str = ""
     version: str = ""  # the configVersion that it was about
-    again: bool = False  # whether the same may work later
+    retryable: bool = False  # whether the same may work later
     at: str = field(default_factory=format_utc)
 
     @property
@@ -55,7 +57,8 @@ class JobResult:
         return self.result is JobStatus.DONE
 
     def as_document(self) -> dict[str, Any]:
-        return {**asdict(self), "kind": self.kind.value, "result": self.result.value}
+        document = {STORED_KEYS.get(key, key): value for key, value in asdict(self).items()}
+        return {**document, "kind": self.kind.value, "result": self.result.value}
 
     def __str__(self) -> str:
         return f"{self.kind} {self.result}: {self.message}".rstrip(": ")
@@ -65,9 +68,9 @@ def read_result(host: Host, path: str) -> JobResult | None:
     """The last outcome; None when there is none that can be read."""
     try:
         document = json.loads(host.read(path) or b"")
-        known = {key: value for key, value in document.items() if key in JobResult.__dataclass_fields__}
-        texts = [value for key, value in known.items() if key != "again"]
-        if not all(isinstance(text, str) for text in texts) or not isinstance(known.get("again", False), bool):
+        stored = {name: STORED_KEYS.get(name, name) for name in JobResult.__dataclass_fields__}
+        known = {name: document[key] for name, key in stored.items() if key in document}
+        if not all(isinstance(value, bool if name == "retryable" else str) for name, value in known.items()):
             return None
         return JobResult(**{**known, "kind": JobKind(known["kind"]), "result": JobStatus(known["result"])})
     except (ValueError, KeyError, TypeError, AttributeError):

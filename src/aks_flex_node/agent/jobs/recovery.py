@@ -65,9 +65,9 @@ class CredentialRecovery:
         except ProviderRequestError as without:
             verdict = without.result
             message = f"The provider gave no new token: {verdict.message}"
-            return JobResult(JobKind.RECOVER, JobStatus.FAILED, verdict.state.value, message, again=True)
+            return JobResult(JobKind.RECOVER, JobStatus.FAILED, verdict.state.value, message, retryable=True)
         except FlexError as error:
-            return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.name, error.message, error.hint, again=True)
+            return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
 
     def _recover(self, health: NodeHealth) -> JobResult:
         host, earlier = self.engine.host, None
@@ -120,7 +120,7 @@ class CredentialRecovery:
                 "token-not-delivered",
                 "The provider's new bundle has no bootstrap token in it.",
                 "Is this node described to join in another way? `aks-flex-rp node show` tells.",
-                again=True,
+                retryable=True,
             )
         document = json.loads(known)
         document["config"].setdefault("azure", {})["bootstrapToken"] = token

@@ -69,7 +69,7 @@ def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> N
     try:
         outcome = job.run(arguments, progress)
     except FlexError as error:
-        outcome = JobResult(job.kind, JobStatus.FAILED, error.name, error.message, error.hint, again=True)
+        outcome = JobResult(job.kind, JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
     if outcome is None:
         return
     job_result.write_result(RealHost(), JOB_RESULT, outcome)
@@ -99,8 +99,8 @@ def _update_wanted(wants: SchedulerInput, last: JobResult | None) -> bool:
         return True
     may_again = {
         JobStatus.DEFERRED: wants.window_open and not wants.paused,
-        JobStatus.FAILED: last.again,
-        JobStatus.REFUSED: last.again,  # the cluster may have become newer
+        JobStatus.FAILED: last.retryable,
+        JobStatus.REFUSED: last.retryable,  # the cluster may have become newer
     }
     return may_again.get(last.result, False)
 

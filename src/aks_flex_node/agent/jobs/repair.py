@@ -72,9 +72,11 @@ def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component
             if not left:
                 return _repaired(found)
     except FlexError as error:
-        return JobResult(JobKind.REPAIR, JobStatus.FAILED, error.name, error.message, error.hint, again=error.again)
+        return JobResult(
+            JobKind.REPAIR, JobStatus.FAILED, error.name, error.message, error.hint, retryable=error.retryable
+        )
     return JobResult(
-        JobKind.REPAIR, JobStatus.FAILED, "DriftRemains", f"After a repair, {summarize(left)}.", again=True
+        JobKind.REPAIR, JobStatus.FAILED, "DriftRemains", f"After a repair, {summarize(left)}.", retryable=True
     )
 
 

@@ -101,5 +101,5 @@ def _no_result(kind: JobKind, output: str = "") -> JobResult:
         "WorkEnded",
         f"The {kind} ended without a word: {output.strip() or 'it said nothing'}",
         f"Look at `journalctl -u {JOB_UNIT} -n 50`. It is tried again.",
-        again=True,
+        retryable=True,
     )

@@ -77,7 +77,8 @@ class ProviderTokens:
         try:
             document = json.loads(answer.out)
             if refusal := document.get("error"):
-                raise SignInError(FlexError(**refusal))
+                retryable = refusal.pop("again", False)
+                raise SignInError(FlexError(**refusal, retryable=retryable))
             lasts = float(document["seconds"])
             return ProviderToken(str(document["token"]), begun + max(lasts - EXPIRY_MARGIN, lasts / 2))
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -94,4 +95,4 @@ def _read(source: Callable[[], str]) -> str:
 
 def _sign_in_failed(why: str) -> SignInError:
     hint = "Look at the journal: `journalctl -u aks-flex-node -n 50`. It is tried again."
-    return SignInError(FlexError("sign-in-failed", f"No token could be had: {why}", hint, again=True))
+    return SignInError(FlexError("sign-in-failed", f"No token could be had: {why}", hint, retryable=True))

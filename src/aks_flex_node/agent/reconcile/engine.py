@@ -131,7 +131,7 @@ class Engine:
                     "step-too-slow",
                     f"{component.title} did not get done within {component.timeout_seconds:.0f} s.",
                     "Run the same command again: it goes on where it stopped.",
-                    again=True,
+                    retryable=True,
                 )
             self._do(action, plan, clock)
             done.append(action)

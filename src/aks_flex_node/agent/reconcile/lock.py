@@ -32,7 +32,7 @@ def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
                 "machine-busy",
                 f"Another aks-flex-node (process {holder or 'unknown'}) is changing this machine right now.",
                 "Wait for it to end, then run the same command again.",
-                again=True,
+                retryable=True,
             ) from error
         # Whoever held it before us has removed the file; a lock on a removed file holds nothing.
         with contextlib.suppress(FileNotFoundError):

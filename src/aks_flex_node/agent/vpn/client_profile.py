@@ -245,5 +245,5 @@ def _unreachable(why: str) -> FlexError:
         "vpn-profile-unreachable",
         f"The profile that Azure made for the VPN cannot be fetched: {why}.",
         "Check that this machine reaches Azure's storage (*.blob.core.windows.net), then run the same command again.",
-        again=True,
+        retryable=True,
     )

@@ -181,5 +181,5 @@ class ApiServerReachability:
                 f"The tunnel is up, and {name}:{port} does not answer through it.",
                 "Check by `getent hosts` that the name has its private address here (else set azure.vpn.dnsServers), "
                 "and that no network security group in Azure stands between the VPN and the API server.",
-                again=True,
+                retryable=True,
             )

@@ -98,7 +98,7 @@ class VpnGateway:
             "vpn-gateway-busy",
             f"Others keep changing the VPN gateway {self.id}, so {what} could not be changed on it.",
             "Run the same command again in a few minutes.",
-            again=True,
+            retryable=True,
         )
 
     def put(self, resource: str, document: Document, what: str, etag: str = "") -> Document:
@@ -125,7 +125,7 @@ class VpnGateway:
         try:
             done = wait_for_operation(self.sender, operation, self.patience, self.note)
         except AzureCallError as error:
-            if not error.again:
+            if not error.retryable:
                 self.records.update(operation=None)  # it has ended: there is nothing to wait for any more
             raise
         self.records.update(operation=None)

@@ -185,7 +185,7 @@ def refused_error(reason: str) -> FlexError:
         "vpn-refused",
         f"The VPN does not come up: the gateway does not let this machine in ({reason}).",
         "Run `aks-flex-node bootstrap-vpn` again: it sees to it that the gateway knows this machine's certificate.",
-        again=True,
+        retryable=True,
     )
 
 
@@ -194,7 +194,7 @@ def gateway_untrusted_error(reason: str) -> FlexError:
         "vpn-gateway-untrusted",
         f"The VPN does not come up: the gateway shows another certificate than its profile promises ({reason}).",
         "Look at `date`: a clock that is wrong is the usual cause. Else run `aks-flex-node bootstrap-vpn` again.",
-        again=True,
+        retryable=True,
     )
 
 
@@ -211,7 +211,7 @@ def gateway_unreachable_error(reason: str) -> FlexError:
         "vpn-gateway-unreachable",
         f"The VPN does not come up: the gateway cannot be reached ({reason}).",
         "Check that this machine can reach the gateway's public address at TCP 443: no firewall may be in between.",
-        again=True,
+        retryable=True,
     )
 
 
@@ -220,7 +220,7 @@ def not_connected_error(reason: str) -> FlexError:
         "vpn-not-connected",
         f"The VPN does not come up: {reason}.",
         f"Look at `journalctl -u {NAME} -n 50`.",
-        again=True,
+        retryable=True,
     )
 
 

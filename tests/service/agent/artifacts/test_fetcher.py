@@ -176,7 +176,7 @@ def test_what_nobody_vouches_for_is_refused(publisher: Publisher) -> None:
 def test_what_is_missing_is_not_asked_for_twice(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url=publisher.url("nothing"), digest="0" * 64)
     error = refusal(publisher.store(), publisher.tree(artifact))
-    assert (error.name, error.again) == ("artifact-missing", False)
+    assert (error.name, error.retryable) == ("artifact-missing", False)
     assert publisher.url("nothing") in error.message
     assert publisher.requests("nothing") == 1
 
@@ -191,7 +191,7 @@ def test_a_server_that_is_away_for_a_while_is_asked_again(publisher: Publisher) 
 def test_a_server_that_stays_away_is_given_up(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StatusFault(503))
     error = refusal(publisher.store(), publisher.tree(publisher.kubelet()))
-    assert (error.name, error.again) == ("artifact-unreachable", True)
+    assert (error.name, error.retryable) == ("artifact-unreachable", True)
     assert "503" in error.message
     assert publisher.requests("kubelet") == 3
 
@@ -204,7 +204,7 @@ def test_a_server_that_refuses_us_is_not_asked_twice(publisher: Publisher) -> No
 
 def test_a_certificate_that_is_not_trusted_is_named(publisher: Publisher) -> None:
     error = refusal(publisher.store(ca_file=None), publisher.tree(publisher.kubelet()))
-    assert (error.name, error.again) == ("artifact-unreachable", False)
+    assert (error.name, error.retryable) == ("artifact-unreachable", False)
     assert "certificate" in error.message
     assert "not trusted" in error.message
 
@@ -251,7 +251,7 @@ def test_whoever_waits_too_short_is_told_how_far_it_is(publisher: Publisher) -> 
     store, tree = publisher.store(), publisher.tree(publisher.kubelet())
     with pytest.raises(ArtifactError) as caught:
         store.wait(tree, 0.05)
-    assert (caught.value.name, caught.value.again) == ("artifact-late", True)
+    assert (caught.value.name, caught.value.retryable) == ("artifact-late", True)
 
 
 def test_a_plain_program_is_shared_with_the_cache(publisher: Publisher) -> None:

@@ -92,7 +92,7 @@ def test_a_proxy_that_refuses_us_is_named_without_the_password(
 ) -> None:
     address, seen = proxied
     error = refusal(publisher.store(https_proxy=f"http://joe:wr0ng@{address}"), publisher.tree(publisher.kubelet()))
-    assert (error.name, error.again) == ("artifact-unreachable", False)
+    assert (error.name, error.retryable) == ("artifact-unreachable", False)
     assert f"the proxy {address}" in error.message
     assert "407" in error.message
     assert "wr0ng" not in f"{error!r} {error} {error.__cause__!r}"

@@ -167,7 +167,7 @@ def test_a_server_that_is_not_there_is_told_to_be_tried_again(server: BundleServ
     url = server.url(PATH).replace(str(server.server_port), "1")
     error = refused(url)
     assert error.name == "config-url-unreachable"
-    assert error.again
+    assert error.retryable
 
 
 class Tunnel(socketserver.StreamRequestHandler):

@@ -86,7 +86,7 @@ def test_the_child_gets_the_configuration_on_a_pipe_and_nowhere_else(tmp_path: P
 
 def test_a_refusal_is_told_in_its_own_words(tmp_path: Path) -> None:
     error = failure(tokens_of(tmp_path, refuses())).error
-    assert (error.name, error.message, error.hint, error.again) == ("sign-in-refused", "No.", "Try.", True)
+    assert (error.name, error.message, error.hint, error.retryable) == ("sign-in-refused", "No.", "Try.", True)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_refusal_is_told_in_its_own_words(tmp_path: Path) -> None:
 )
 def test_whatever_else_the_child_says_is_a_failure_that_may_pass(tmp_path: Path, text: str, said: str) -> None:
     error = failure(tokens_of(tmp_path, f"cat >/dev/null; {text}"))
-    assert (error.error.name, error.error.again) == ("sign-in-failed", True)
+    assert (error.error.name, error.error.retryable) == ("sign-in-failed", True)
     assert said in error.error.message
     assert "canary" not in f"{error!r} {error}"
 

@@ -84,7 +84,7 @@ def test_a_new_secret_is_good_beside_the_old_one(cloud: Cloud, identity: EntraPr
 
 def test_entra_that_is_away_is_told_as_such_and_may_come_back(cloud: Cloud, identity: EntraPrincipal) -> None:
     error = refusal(bundle(cloud, identity, authority=f"https://localhost:{free_port()}"))
-    assert (error.name, error.again) == ("sign-in-unreachable", True)
+    assert (error.name, error.retryable) == ("sign-in-unreachable", True)
     assert "refused" in error.message
 
 

@@ -65,5 +65,5 @@ def test_entra_that_does_not_answer_is_not_called_a_refusal(cloud: Cloud) -> Non
     of = config(cloud, {"authorityHost": f"https://localhost:{free_port()}"})
     with azure_sign_in.open_arm(of) as arm, pytest.raises(AzureCallError) as caught:
         arm.get(NODE, "x")
-    assert (caught.value.name, caught.value.again) == ("arm-unreachable", True)
+    assert (caught.value.name, caught.value.retryable) == ("arm-unreachable", True)
     assert "Entra ID cannot be reached" in caught.value.message

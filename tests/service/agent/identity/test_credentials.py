@@ -108,7 +108,7 @@ def test_a_cloud_that_does_not_describe_itself_is_told(cloud: Cloud, wrong: bool
     azure = {"resourceManager": f"https://localhost:{free_port()}"} if wrong else {"caCertData": None}
     with pytest.raises(FlexError) as caught:
         cloud_endpoints.authority_host(config(cloud, **azure))
-    assert (caught.value.name, caught.value.again) == ("cloud-undescribed", True)
+    assert (caught.value.name, caught.value.retryable) == ("cloud-undescribed", True)
 
 
 def test_a_certificate_is_as_good_as_a_secret(
@@ -242,7 +242,7 @@ def test_where_there_is_no_metadata_service_that_is_told_soon(monkeypatch: pytes
     monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(AzureCallError) as caught:
         credentials.managed_identity().get_token(SCOPE)
-    assert (caught.value.name, caught.value.again) == ("managed-identity-absent", True)
+    assert (caught.value.name, caught.value.retryable) == ("managed-identity-absent", True)
     assert "connection refused" in caught.value.message
 
 

@@ -80,7 +80,7 @@ class FakeClusters:
 
     async def mint(self, key: str, node: str, expires: float) -> MintedToken:
         if self.away:
-            raise ClusterError("cluster-away", f"{key} does not answer.", "Try again.", again=True)
+            raise ClusterError("cluster-away", f"{key} does not answer.", "Try again.", retryable=True)
         token = MintedToken(secrets.token_hex(3), secrets.token_hex(8), datetime.fromtimestamp(expires, timezone.utc))
         self.tokens[token.id] = (node, token)
         return token
@@ -93,7 +93,7 @@ class FakeClusters:
 
     async def grant(self, key: str, node: str, access: ClusterAccess) -> None:
         if self.away:
-            raise ClusterError("cluster-away", f"{key} does not answer.", "Try again.", again=True)
+            raise ClusterError("cluster-away", f"{key} does not answer.", "Try again.", retryable=True)
         self.given[node] = access
 
     async def withdraw(self, key: str, node: str) -> bool:

@@ -127,7 +127,7 @@ async def test_a_server_that_stays_away_is_an_error_that_passes(
         for request in (store.node("/c", "edge-1"), store.put_node(node(), None), store.record(event())):
             with pytest.raises(StoreUnavailable) as caught:
                 await request
-            assert caught.value.again
+            assert caught.value.retryable
             assert not caught.value.executed
         with pytest.raises(StoreUnavailable):
             await PostgresStore(postgres.address, timeout=0.3).start()
@@ -186,4 +186,4 @@ async def test_a_wrong_address_is_explained(postgres: PostgresPlace) -> None:
         with pytest.raises(StoreError) as caught:
             await PostgresStore(wrong, timeout=0.3).start()
         assert caught.value.name == "store-refused"
-        assert not caught.value.again
+        assert not caught.value.retryable

@@ -91,7 +91,7 @@ async def test_a_file_that_another_process_holds_is_an_error_that_passes(tmp_pat
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable) as caught:
         await store.put_node(node(), None)
-    assert caught.value.again
+    assert caught.value.retryable
     assert not caught.value.executed
     other.execute("COMMIT")
     other.close()

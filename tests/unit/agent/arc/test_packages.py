@@ -93,7 +93,7 @@ def test_a_package_manager_that_is_at_work_is_named_as_the_cause(place: Place, w
     place.system.refused = words
     with pytest.raises(BusyError) as caught:
         AzcmagentPackage(place.host, config(), lambda _: KEY).install()
-    assert (caught.value.name, caught.value.again) == ("packages-busy", True)
+    assert (caught.value.name, caught.value.retryable) == ("packages-busy", True)
 
 
 def test_what_apt_says_is_told(place: Place) -> None:

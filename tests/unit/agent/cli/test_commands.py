@@ -214,7 +214,7 @@ def test_a_file_that_is_there_is_not_overwritten(
 )
 def test_every_kind_of_error_has_a_code_of_its_own(kind: type[FlexError], code: int) -> None:
     error = kind("some-name", "It happened.", "Do this.")
-    assert (error.exit_code, str(error), error.again) == (code, "It happened. Do this.", False)
+    assert (error.exit_code, str(error), error.retryable) == (code, "It happened. Do this.", False)
     assert error.more == "docs/troubleshooting.md#some-name"
 
 

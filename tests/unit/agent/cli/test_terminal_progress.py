@@ -18,8 +18,8 @@ def operate(progress: ProgressReporter) -> None:
         progress.step_started("runc", "the container runtime")
         progress.note("fetched")
         progress.step_finished("runc", 2, 0.5)
-        progress.step_started("proof", "the node is Ready")
-        progress.step_failed("proof", FlexError("not-ready", "It is not.", ""))
+        progress.step_started("readiness", "the node is Ready")
+        progress.step_failed("readiness", FlexError("not-ready", "It is not.", ""))
     progress.message("Done.")
 
 

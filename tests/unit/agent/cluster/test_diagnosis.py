@@ -147,7 +147,7 @@ def test_when_time_is_up_the_likeliest_cause_is_told(
     otherwise: str, seen: ClusterNode | None, name: str, words: str
 ) -> None:
     error = diagnosis.timeout_cause(KUBELET, [BAD_FLAG], otherwise, seen)
-    assert (error.name, error.again) == (name, True)
+    assert (error.name, error.retryable) == (name, True)
     assert words in str(error)
 
 

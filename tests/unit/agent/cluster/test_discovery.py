@@ -94,7 +94,7 @@ def asked(config: NodeConfig, before: discovery.ClusterFacts | None, *, joined: 
 
     def ask() -> discovery.ClusterFacts:
         if azure is None:
-            raise FlexError("arm-unreachable", "It cannot be reached.", "", again=True)
+            raise FlexError("arm-unreachable", "It cannot be reached.", "", retryable=True)
         return discovery.discover(config, azure)
 
     found, _ = discovery.complete_from_azure(config, before, ask, lambda _: None, joined=joined)

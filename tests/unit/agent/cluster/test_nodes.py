@@ -27,7 +27,7 @@ DOCUMENT: dict[str, Any] = {
         "nodeInfo": {"kubeletVersion": "v1.34.4"},
     },
 }
-OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", "Check it.", again=True)
+OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", "Check it.", retryable=True)
 BUDGET = ApiStatusError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
 
 
@@ -272,4 +272,4 @@ def test_an_api_server_that_cannot_be_asked_is_explained(cause: str, name: str, 
     error = explain_connection_error("https://c", OSError(cause))
     assert error.name == name
     assert words in str(error)
-    assert error.again is (name != "api-server-untrusted")
+    assert error.retryable is (name != "api-server-untrusted")

@@ -17,7 +17,7 @@ from tests.unit.agent.cluster.test_diagnosis import SWAP, UNAUTHORIZED
 NODE = "/api/v1/nodes/edge-1"
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 ACTIVE = {name: UnitState(name, exists=True, active="active") for name in ("containerd.service", "kubelet.service")}
-OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", again=True)
+OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", retryable=True)
 
 
 def document(status: str = "True", reported: str = "9999-01-01T00:00:00Z") -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_secrets_are_for_root_alone_and_marked_as_such(component: Component) -> 
 def test_the_first_design_names_eleven_steps() -> None:
     assert [step.number for step in BOOTSTRAP_STEPS] == list(range(1, 12))
     homes = {name for step in BOOTSTRAP_STEPS for name in step.home.split(", ")}
-    assert homes - {"arc", "proof", "every component"} <= set(COMPONENT_NAMES)
+    assert homes - {"arc", "readiness", "every component"} <= set(COMPONENT_NAMES)
 
 
 @pytest.mark.parametrize(

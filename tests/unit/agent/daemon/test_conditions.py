@@ -42,7 +42,7 @@ def test_a_node_that_is_well_says_so() -> None:
 
 
 def test_what_is_not_a_condition_is_told_beside_them() -> None:
-    notes = DaemonState(applied="2026-01-02T03:04:05Z", drifts=3, drifted="2026-01-02T03:00:00Z")
+    notes = DaemonState(last_applied="2026-01-02T03:04:05Z", drift_count=3, last_drift="2026-01-02T03:00:00Z")
     found = build_report(replace(QUIET, state=notes))
     found.pop("conditions")
     assert found == {
@@ -175,7 +175,7 @@ def test_a_certificate_that_should_have_been_renewed_is_told(sight: NodeHealth, 
 
 
 def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None:
-    notes = DaemonState(credentials="The new credentials do not work yet.")
+    notes = DaemonState(credentials_problem="The new credentials do not work yet.")
     tunnel = JobResult(JobKind.RENEW_VPN, JobStatus.FAILED, "arm-refused", "Azure refused.", "Give it a role.")
     found = told(replace(QUIET, state=notes, agent_failure="Version 9 did not run.", vpn_failure=tunnel))
     assert found["CredentialsRefused"] == ("True", "NotProven", "The new credentials do not work yet.")
@@ -207,7 +207,7 @@ def test_every_message_is_without_secrets_and_of_bounded_length() -> None:
     words = f"Bearer canary {TOKEN} password=canary " + "x" * 5000
     outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "it-broke", words, words, "8")
     everything = ReportInput(
-        DaemonState(credentials=words, drift=(words,)),
+        DaemonState(credentials_problem=words, drift=(words,)),
         replace(WELL, failed_services=(("kubelet.service", words),)),
         next_version="8",
         last_update=outcome,

@@ -92,7 +92,7 @@ def test_nothing_else_makes_it_leave_or_change_however_often_it_is_said(life: Li
 def test_whoever_holds_it_off_keeps_a_node_that_then_does_nothing_else() -> None:
     life = begun(Life(FakeHost(settings(secret=OLD, agent={"unbootstrapOnDelete": False}))))
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
-    life.controller.history.record(JobResult(JobKind.UPDATE, JobStatus.FAILED, version="2", again=True), life.now)
+    life.controller.history.record(JobResult(JobKind.UPDATE, JobStatus.FAILED, version="2", retryable=True), life.now)
     life.hears(GONE)
     life.hears(GONE, interval(life))
     life.hears(GONE, 1e6)
@@ -122,7 +122,7 @@ def test_each_standing_is_said_once_when_it_comes(life: Life) -> None:
 
 def test_what_was_done_is_reported(life: Life) -> None:
     life.host.outcomes = [
-        JobResult(JobKind.UPDATE, JobStatus.FAILED, "mirror-away", "The mirror is away.", version="2", again=True)
+        JobResult(JobKind.UPDATE, JobStatus.FAILED, "mirror-away", "The mirror is away.", version="2", retryable=True)
     ]
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)

@@ -85,7 +85,9 @@ def test_what_a_work_takes_away_for_a_while_is_not_lost(life: Life) -> None:
 
 
 def test_a_work_that_has_just_ended_is_not_begun_again_before_its_outcome_was_heard(life: Life) -> None:
-    life.host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", version="2", again=True, at="x")]
+    life.host.outcomes = [
+        JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", version="2", retryable=True, at="x")
+    ]
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.controller.events.put(PollEvent(NEWS, ""))
     life.controller.events.put(PollEvent(GOOD, ""))  # stands in the queue before the outcome does
@@ -111,7 +113,7 @@ def test_a_restart_while_a_work_is_under_way_waits_for_that_work() -> None:
     )
     life.host.apply(StopUnit(JOB_UNIT))
     life.ends_work()
-    assert (life.working, life.state.applied) == (None, "2026-01-02T03:04:05Z")
+    assert (life.working, life.state.last_applied) == (None, "2026-01-02T03:04:05Z")
     assert life.session.node.versions.current == "2"
     life.controller.shut_down()
 
@@ -132,7 +134,7 @@ def test_what_became_of_a_work_while_nobody_waited_is_known_after_a_restart() ->
         life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1", at="2026-01-02T03:04:05Z")
     )
     begun(life)
-    assert life.state.applied == "2026-01-02T03:04:05Z"
+    assert life.state.last_applied == "2026-01-02T03:04:05Z"
     life.controller.shut_down()
 
 
@@ -140,7 +142,7 @@ def test_what_failed_in_an_earlier_life_is_not_tried_at_once() -> None:
     life = Life()
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     write_result(
-        life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.FAILED, "mirror-away", version="2", again=True)
+        life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.FAILED, "mirror-away", version="2", retryable=True)
     )
     begun(life)
     assert life.host.works == []
@@ -186,7 +188,7 @@ def test_drift_is_told_with_its_diff_counted_and_repaired(life: Life) -> None:
     eventually(lambda: life.host.works == ["repair"])
     [event] = [each for each in life.said if each["event"] == "drift"]
     assert (event["message"], event["diff"]) == (CHANGED.description, CHANGED.diff)
-    assert (life.state.drifts, life.state.drift) == (1, (CHANGED.description,))
+    assert (life.state.drift_count, life.state.drift) == (1, (CHANGED.description,))
 
 
 def test_drift_that_stays_is_told_once() -> None:
@@ -195,7 +197,7 @@ def test_drift_that_stays_is_told_once() -> None:
     for _ in range(10):
         life.waits(DRIFT_MIN_SECONDS + 1)
         life.waits(1)
-    assert (len(life.events("drift")), life.state.drifts, life.host.works) == (1, 1, [])
+    assert (len(life.events("drift")), life.state.drift_count, life.host.works) == (1, 1, [])
     life.controller.shut_down()
 
 
@@ -232,7 +234,7 @@ def test_how_it_stands_is_kept_for_status_and_over_a_restart(life: Life) -> None
     assert (known["standing"], known["message"]) == ("NotTheProvider", PORTAL.message)
     assert known["asked"]
     again = begun(Life(life.host))
-    assert (again.state.standing.value, again.state.asked) == ("NotTheProvider", known["asked"])
+    assert (again.state.provider_state.value, again.state.last_answer) == ("NotTheProvider", known["asked"])
     again.controller.shut_down()
 
 

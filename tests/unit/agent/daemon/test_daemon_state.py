@@ -29,6 +29,22 @@ def test_what_is_written_is_read_again_and_is_for_root_alone() -> None:
     assert entry.mode == 0o600
 
 
+def test_keys_of_the_file_are_those_of_earlier_releases() -> None:
+    assert FULL.as_document() == {
+        "standing": "Throttled",
+        "message": "wait",
+        "since": "since",
+        "asked": "asked",
+        "seen": "7",
+        "applied": "applied",
+        "credentials": "refused",
+        "drifts": 3,
+        "drifted": "drifted",
+        "drift": ("a", "b"),
+        "fights": FULL.conflicts.as_document(),
+    }
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"drift": 5}', '"text"'])
 def test_a_damaged_file_says_nothing(text: str) -> None:
     assert daemon_state.read(RecordedHost({FILE: text}), FILE) == DaemonState()
@@ -49,12 +65,14 @@ def test_a_damaged_file_says_nothing(text: str) -> None:
 )
 def test_of_a_file_with_odd_values_the_rest_is_good(wrong: dict[str, object]) -> None:
     document = {"seen": "7", "drift": ["a"], **wrong}
-    assert daemon_state.read(RecordedHost({FILE: json.dumps(document)}), FILE) == DaemonState(seen="7", drift=("a",))
+    assert daemon_state.read(RecordedHost({FILE: json.dumps(document)}), FILE) == DaemonState(
+        newest_version="7", drift=("a",)
+    )
 
 
 def test_the_moment_is_of_the_last_change_of_standing() -> None:
-    before = replace(DaemonState(), standing=ProviderState.FOLLOWING, since="2020-01-01T00:00:00Z")
+    before = replace(DaemonState(), provider_state=ProviderState.FOLLOWING, since="2020-01-01T00:00:00Z")
     assert before.with_provider_state(ProviderState.FOLLOWING, "again").since == "2020-01-01T00:00:00Z"
     changed = before.with_provider_state(ProviderState.THROTTLED, "slow down")
-    assert (changed.standing, changed.message) == (ProviderState.THROTTLED, "slow down")
+    assert (changed.provider_state, changed.message) == (ProviderState.THROTTLED, "slow down")
     assert changed.since > "2020-01-01T00:00:00Z"

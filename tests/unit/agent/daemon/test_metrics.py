@@ -12,7 +12,7 @@ from aks_flex_node.agent.daemon.daemon_state import DaemonState
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from tests.unit.agent.daemon.fakes import WELL
 
-NOTES = DaemonState(standing=ProviderState.THROTTLED, drifts=1234567, drift=("a", "b"))
+NOTES = DaemonState(provider_state=ProviderState.THROTTLED, drift_count=1234567, drift=("a", "b"))
 
 
 def values(notes: DaemonState = NOTES, current: str = "1770000123") -> dict[str, str]:

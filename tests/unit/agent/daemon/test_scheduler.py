@@ -29,8 +29,8 @@ def after(*outcomes: JobResult, now: float = 0.0) -> JobHistory:
     return memory
 
 
-def update(result: JobStatus, version: str = "2", *, again: bool = False) -> JobResult:
-    return JobResult(JobKind.UPDATE, result, version=version, again=again)
+def update(result: JobStatus, version: str = "2", *, retryable: bool = False) -> JobResult:
+    return JobResult(JobKind.UPDATE, result, version=version, retryable=retryable)
 
 
 def test_nothing_is_done_when_all_is_well() -> None:
@@ -39,7 +39,7 @@ def test_nothing_is_done_when_all_is_well() -> None:
 
 def test_what_is_being_taken_apart_is_not_repaired_while_its_leave_is_put_off() -> None:
     wants = SchedulerInput(unbootstrapping=True, next_version="2", credentials_lost=True, drifted=True)
-    memory = after(JobResult(JobKind.UNBOOTSTRAP, JobStatus.FAILED, again=True))
+    memory = after(JobResult(JobKind.UNBOOTSTRAP, JobStatus.FAILED, retryable=True))
     assert next_job(wants, memory, RETRY_SECONDS[0] - 1) is None
     assert next_job(wants, memory, RETRY_SECONDS[0]) == JobKind.UNBOOTSTRAP
 
@@ -65,19 +65,19 @@ def test_the_next_version_is(result: JobStatus) -> None:
 
 
 def test_what_may_work_later_is_tried_later() -> None:
-    memory = after(update(JobStatus.FAILED, again=True))
+    memory = after(update(JobStatus.FAILED, retryable=True))
     assert next_job(SchedulerInput(next_version="2"), memory, RETRY_SECONDS[0] - 1) is None
     assert next_job(SchedulerInput(next_version="2"), memory, RETRY_SECONDS[0]) == JobKind.UPDATE
 
 
 def test_and_less_and_less_often() -> None:
-    memory = after(*[update(JobStatus.FAILED, again=True)] * 9)
+    memory = after(*[update(JobStatus.FAILED, retryable=True)] * 9)
     assert next_job(SchedulerInput(next_version="2"), memory, RETRY_SECONDS[-1] - 1) is None
     assert next_job(SchedulerInput(next_version="2"), memory, RETRY_SECONDS[-1]) == JobKind.UPDATE
 
 
 def test_a_skew_that_the_cluster_may_mend_is_looked_at_every_hour() -> None:
-    memory = after(update(JobStatus.REFUSED, again=True))
+    memory = after(update(JobStatus.REFUSED, retryable=True))
     assert next_job(SchedulerInput(next_version="2"), memory, REFUSED_RETRY_SECONDS - 1) is None
     assert next_job(SchedulerInput(next_version="2"), memory, REFUSED_RETRY_SECONDS) == JobKind.UPDATE
 
@@ -104,7 +104,7 @@ def test_unless_it_is_only_to_be_reported(wants: SchedulerInput) -> None:
 
 
 def test_a_repair_that_failed_is_not_repeated_at_once() -> None:
-    memory = after(JobResult(JobKind.REPAIR, JobStatus.FAILED, again=True))
+    memory = after(JobResult(JobKind.REPAIR, JobStatus.FAILED, retryable=True))
     assert next_job(SchedulerInput(drifted=True), memory, RETRY_SECONDS[0] - 1) is None
     assert next_job(SchedulerInput(drifted=True), memory, RETRY_SECONDS[0]) == JobKind.REPAIR
 

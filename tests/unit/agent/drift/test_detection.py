@@ -172,12 +172,12 @@ def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
 
     class Away(Ready):
         def finish(self, program: ProgramTree, seconds: float) -> None:  # noqa: ARG002
-            raise ArtifactError("download-failed", "The mirror is away.", "Wait.", again=True)
+            raise ArtifactError("download-failed", "The mirror is away.", "Wait.", retryable=True)
 
     engine.stager = Away(empty_host())
     engine.host.apply(Remove(f"{KUBELET}/bin/kubelet"))
     outcome = repair_drift(engine, compared_components)
-    assert (outcome.result, outcome.reason, outcome.message, outcome.again) == (
+    assert (outcome.result, outcome.reason, outcome.message, outcome.retryable) == (
         JobStatus.FAILED,
         "download-failed",
         "The mirror is away.",
@@ -189,7 +189,7 @@ def test_a_version_of_the_agent_that_cannot_be_had_keeps_no_repair_from_its_end(
     class WithoutAgent(Ready):
         def finish(self, program: ProgramTree, seconds: float) -> None:
             if program.component == "agent":
-                raise ArtifactError("download-failed", "There is no such agent.", again=True)
+                raise ArtifactError("download-failed", "There is no such agent.", retryable=True)
             super().finish(program, seconds)
 
     engine = settled()

@@ -68,10 +68,10 @@ tls_error.reason = "WRONG_VERSION_NUMBER"
 
 @pytest.mark.parametrize("words", CASES)
 def test_the_cause_is_told_in_plain_words(words: str) -> None:
-    error, again = CASES[words]
+    error, retryable = CASES[words]
     told = explain_failure(error, "https://publisher.example/kubelet", None, 30.0)
     assert words in told.cause
-    assert told.again is again
+    assert told.retryable is retryable
 
 
 def test_a_name_that_cannot_be_looked_up_is_told_without_its_port() -> None:
@@ -89,7 +89,7 @@ def test_a_proxy_is_named_in_its_own_words() -> None:
         30,
     )
     assert told.cause.startswith("the proxy proxy:3128 refused to connect us")
-    assert not told.again
+    assert not told.retryable
 
 
 def test_what_nobody_foresaw_is_named_by_its_kind() -> None:

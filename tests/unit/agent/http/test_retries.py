@@ -21,8 +21,8 @@ def persistence(attempts: int = 3) -> Retrier:
 class Work:
     """Fails as often as it is told, and gets so much further each time."""
 
-    def __init__(self, failures: int, step: int = 0, again: bool = True) -> None:
-        self.left, self.step, self.again = failures, step, again
+    def __init__(self, failures: int, step: int = 0, retryable: bool = True) -> None:
+        self.left, self.step, self.retryable = failures, step, retryable
         self.reached = self.tried = 0
 
     def __call__(self) -> str:
@@ -30,7 +30,7 @@ class Work:
         self.reached += self.step
         if self.left:
             self.left -= 1
-            raise AttemptFailed("it was cut", again=self.again)
+            raise AttemptFailed("it was cut", retryable=self.retryable)
         return "done"
 
 
@@ -53,7 +53,7 @@ def test_what_gets_further_each_time_is_never_given_up() -> None:
 
 
 def test_what_cannot_get_better_is_tried_once() -> None:
-    work = Work(failures=9, again=False)
+    work = Work(failures=9, retryable=False)
     with pytest.raises(AttemptFailed):
         persistence().run(work)
     assert work.tried == 1

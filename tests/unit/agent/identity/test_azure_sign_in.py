@@ -86,7 +86,7 @@ class Somebody:
     def get_token(self, *_: str, **__: Any) -> Any:
         self.asked += 1
         if self.error:
-            raise AzureCallError(self.error, f"Not {self.name}.", "", again=False)
+            raise AzureCallError(self.error, f"Not {self.name}.", "", retryable=False)
         return self.name
 
 

@@ -17,12 +17,20 @@ GOOD: dict[str, Any] = {"kind": "update", "result": "failed"}
 
 def test_an_outcome_is_read_as_it_was_written_and_is_for_root_alone() -> None:
     host = RecordedHost()
-    outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", "Tidy.", "7", again=True)
+    outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", "Tidy.", "7", retryable=True)
     job_result.write_result(host, FILE, outcome)
     assert job_result.read_result(host, FILE) == outcome
     entry = host.stat(FILE)
     assert entry
     assert entry.mode == 0o600
+
+
+def test_whether_a_retry_helps_is_stored_as_again() -> None:
+    result = JobResult(JobKind.UPDATE, JobStatus.FAILED, retryable=True)
+    document = result.as_document()
+    assert list(document) == ["kind", "result", "reason", "message", "hint", "version", "again", "at"]
+    assert document["again"] is True
+    assert job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "again": "yes"})}), FILE) is None
 
 
 def test_each_outcome_has_its_moment() -> None:

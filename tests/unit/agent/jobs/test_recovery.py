@@ -80,7 +80,7 @@ def test_without_a_new_token_nothing_is_touched_and_it_is_tried_again(standing: 
     scene.provider.answers["regenerateToken"] = ProviderRequestError(PollResult(standing, "Not now."))
     before = scene.host.read(CURRENT_CONFIG)
     outcome = scene.recovery().run()
-    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, standing.value, True)
+    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, standing.value, True)
     assert "Not now." in outcome.message
     assert (scene.host.done, scene.host.read(CURRENT_CONFIG)) == ([], before)
 
@@ -90,14 +90,14 @@ def test_an_answer_without_a_good_url_touches_nothing(url: str) -> None:
     scene = Scene(replace(WELL, has_kubeconfig=False))
     scene.provider.answers["regenerateToken"] = {"configUrl": url}
     outcome = scene.recovery().run()
-    assert (outcome.result, outcome.again, scene.host.done) == (JobStatus.FAILED, True, [])
+    assert (outcome.result, outcome.retryable, scene.host.done) == (JobStatus.FAILED, True, [])
 
 
 def test_a_kubelet_that_does_not_come_back_is_told_with_its_cause() -> None:
     scene = Scene(replace(WELL, node_missing=True), proof=FakeProof(ClusterError("node-not-registered", "It hangs.")))
     outcome = scene.recovery().run()
     assert (outcome.result, outcome.reason, outcome.message) == (JobStatus.FAILED, "node-not-registered", "It hangs.")
-    assert outcome.again
+    assert outcome.retryable
 
 
 class WithToken(CredentialRecovery):

@@ -56,7 +56,7 @@ def test_an_old_outcome_is_not_taken_for_a_new_one() -> None:
     works, heard = works_on(host)
     works.start(JobKind.UPDATE)
     outcome = heard.get(timeout=10)
-    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "WorkEnded", True)
+    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "WorkEnded", True)
 
 
 class Refusing(FakeHost):
@@ -88,7 +88,7 @@ def test_a_machine_without_memory_is_an_outcome_too() -> None:
     works, heard = works_on(Exhausted())
     works.start(JobKind.UPDATE)
     outcome = heard.get(timeout=10)
-    assert (outcome.result, outcome.again) == (JobStatus.FAILED, True)
+    assert (outcome.result, outcome.retryable) == (JobStatus.FAILED, True)
     assert "Cannot allocate memory" in outcome.message
 
 

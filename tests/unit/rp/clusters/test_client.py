@@ -170,7 +170,7 @@ async def test_a_cluster_that_cannot_be_asked_is_told_as_such(error: Exception, 
         with pytest.raises(ClusterError) as caught:
             await client.get("/version")
 
-    assert (caught.value.name, caught.value.again) == (name, True)
+    assert (caught.value.name, caught.value.retryable) == (name, True)
     assert "https://api.example.com" in caught.value.message
     assert DIRECT.token not in str(caught.value)
 

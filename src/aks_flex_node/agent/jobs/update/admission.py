@@ -141,7 +141,7 @@ def parse_time_zone(name: str) -> tzinfo:
             f"This machine does not know the time zone {name} of the maintenance window, so it cannot tell when it "
             "is open.",
             "Install the package tzdata, or give the window in UTC.",
-            again=True,
+            retryable=True,
         ) from None
 
 
@@ -156,7 +156,7 @@ class AdmissionResult:
     reason: str
     message: str
     hint: str = ""
-    again: bool = False
+    retryable: bool = False
 
 
 def check_same_node(current: NodeConfig, desired: NodeConfig, name: str, wanted_name: str) -> AdmissionResult | None:
@@ -210,7 +210,7 @@ def check_not_paused(desired: NodeConfig) -> AdmissionResult | None:
     if not desired.update_policy.paused:
         return None
     message = "Updates of this node are paused: the new configuration waits."
-    return AdmissionResult(JobStatus.DEFERRED, "Paused", message, "Set updatePolicy.paused to false.", again=True)
+    return AdmissionResult(JobStatus.DEFERRED, "Paused", message, "Set updatePolicy.paused to false.", retryable=True)
 
 
 def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> AdmissionResult | None:
@@ -240,7 +240,7 @@ def check_version_skew(desired: NodeConfig, server: str) -> AdmissionResult | No
         "SkewViolation",
         f"Kubelet {kubelet} is {what} the API server, which is {server}; it {rule}.",
         "Upgrade the cluster first." if newer else "Choose a newer version of Kubernetes for this node.",
-        again=True,  # a cluster may be upgraded
+        retryable=True,  # a cluster may be upgraded
     )
 
 
@@ -259,4 +259,4 @@ def check_maintenance_window(changes: ConfigChanges, desired: NodeConfig, now: d
     upgrades = ", ".join(str(one) for one in changes.upgrades)
     when = f"{opens:%A %Y-%m-%d} at {opens:%H:%M} ({window.time_zone})"
     message = f"The maintenance window is closed; it opens on {when}. Until then this waits: {upgrades}."
-    return AdmissionResult(JobStatus.DEFERRED, "MaintenanceWindowClosed", message, again=True)
+    return AdmissionResult(JobStatus.DEFERRED, "MaintenanceWindowClosed", message, retryable=True)

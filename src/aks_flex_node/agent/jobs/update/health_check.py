@@ -116,7 +116,7 @@ class HealthCheck:
                 raise
             if unwell := readiness.local_problem():
                 raise unwell from None
-            raise ApiServerAwayError(error.name, error.message, error.hint, again=True) from None
+            raise ApiServerAwayError(error.name, error.message, error.hint, retryable=True) from None
 
     def _find_problem(self, node: ClusterNode, expected: ExpectedHealth) -> FlexError | None:
         for what, shown, wanted in (
@@ -147,7 +147,7 @@ class HealthCheck:
         try:
             there = {one["metadata"]["uid"]: one for one in nodes.pods(self.api, self.node)}
         except (ClusterError, ApiStatusError) as error:
-            return ClusterError("pods-not-running", f"Nobody can tell whether its pods run: {error}", again=True)
+            return ClusterError("pods-not-running", f"Nobody can tell whether its pods run: {error}", retryable=True)
         gone = [
             name
             for uid, name in wanted.items()

@@ -68,7 +68,7 @@ class UpdateJob:
                 return self._finish(current, journal)  # all is in effect; just pods may not come yet
             return self._update(current, journal)
         except FlexError as error:
-            return _result(JobStatus.FAILED, error.name, error.message, error.hint, again=True)
+            return _result(JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
 
     def _update(self, current: StoredConfig, journal: UpdateJournal | None) -> JobResult:
         """Towards what waits, if something does."""
@@ -193,7 +193,7 @@ class UpdateJob:
             self.operations.uncordon(current.config)
         except ClusterError as error:
             message = f"Configuration {journal.version} is in effect, but the node is still cordoned: {error.message}"
-            return _result(JobStatus.FAILED, error.name, message, error.hint, journal.version, again=True)
+            return _result(JobStatus.FAILED, error.name, message, error.hint, journal.version, retryable=True)
         update_journal.remove_failure(self.operations.host)
         update_journal.remove_journal(self.operations.host)
         return _result(
@@ -222,9 +222,14 @@ class UpdateJob:
                 update_journal.remove_journal(self.operations.host)
         except ClusterError as error:  # which is not to wait as long as the verdict may
             message = f"{admission.message} Also, the node is still cordoned: {error.message}"
-            return _result(JobStatus.FAILED, error.name, message, error.hint, version, again=True)
+            return _result(JobStatus.FAILED, error.name, message, error.hint, version, retryable=True)
         return _result(
-            admission.result, admission.reason, admission.message, admission.hint, version, again=admission.again
+            admission.result,
+            admission.reason,
+            admission.message,
+            admission.hint,
+            version,
+            retryable=admission.retryable,
         )
 
     def _roll_back(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
@@ -247,7 +252,9 @@ class UpdateJob:
             return _rollback_unconfirmed(journal, cause, error)
         update_journal.remove_journal(self.operations.host)
         result = JobStatus.FAILED if cause.passing else JobStatus.ROLLED_BACK
-        return _result(result, cause.name, cause.message, _rollback_hint(cause), journal.version, again=cause.passing)
+        return _result(
+            result, cause.name, cause.message, _rollback_hint(cause), journal.version, retryable=cause.passing
+        )
 
 
 def _rollback_hint(cause: RollbackCause) -> str:
@@ -257,7 +264,7 @@ def _rollback_hint(cause: RollbackCause) -> str:
 
 
 def _expected_after_update(stored: StoredConfig, difference: ConfigChanges, journal: UpdateJournal) -> ExpectedHealth:
-    """What the proof of a change looks for: the new versions, where there are any."""
+    """What the health check after a change looks for: the new versions, where there are any."""
     changed, config = difference.components, stored.config
     return ExpectedHealth(
         journal.services,
@@ -269,7 +276,7 @@ def _expected_after_update(stored: StoredConfig, difference: ConfigChanges, jour
 
 
 def _expected_after_rollback(journal: UpdateJournal) -> ExpectedHealth:
-    """What the proof of the way back looks for: all as it was."""
+    """What the health check after a rollback looks for: all as it was."""
     before = journal.before
     return ExpectedHealth(
         journal.services, before.kubelet, before.runtime, before.pods, smoke_test=CONTAINERD_UNIT in journal.services
@@ -279,7 +286,7 @@ def _expected_after_rollback(journal: UpdateJournal) -> ExpectedHealth:
 def _rejected_before_change(error: FlexError) -> AdmissionResult:
     """Something was not there or did not come in time, before anything was touched."""
     reason = CONDITION_REASONS.get(error.name, error.name)
-    return AdmissionResult(JobStatus.FAILED, reason, error.message, error.hint, again=True)
+    return AdmissionResult(JobStatus.FAILED, reason, error.message, error.hint, retryable=True)
 
 
 def _rollback_cause(error: FlexError) -> RollbackCause:
@@ -291,19 +298,25 @@ def _failed_update(journal: UpdateJournal, cause: RollbackCause) -> FailedUpdate
 
 
 def _unconfirmed(stored: StoredConfig, error: FlexError) -> JobResult:
-    """The machine keeps what it has, and the next run goes on with the proof."""
+    """The machine keeps what it has, and the next run goes on with the health check."""
     message = f"The change is made, and not proven yet: {error.message}"
-    return _result(JobStatus.FAILED, error.name, message, error.hint, stored.version, again=True)
+    return _result(JobStatus.FAILED, error.name, message, error.hint, stored.version, retryable=True)
 
 
 def _rollback_unconfirmed(journal: UpdateJournal, cause: RollbackCause, error: FlexError) -> JobResult:
     """The way back did not lead to a node that works, or nobody can tell; it is gone again at the next run."""
     reason = error.name if error.name.startswith("api-server-") else "RollbackFailed"
     message = f"{cause.message} Going back to what was before is not proven either: {error.message}"
-    return _result(JobStatus.FAILED, reason, message, error.hint, journal.version, again=True)
+    return _result(JobStatus.FAILED, reason, message, error.hint, journal.version, retryable=True)
 
 
 def _result(
-    result: JobStatus, reason: str = "", message: str = "", hint: str = "", version: str = "", *, again: bool = False
+    result: JobStatus,
+    reason: str = "",
+    message: str = "",
+    hint: str = "",
+    version: str = "",
+    *,
+    retryable: bool = False,
 ) -> JobResult:
-    return JobResult(JobKind.UPDATE, result, reason, message, hint, version, again)
+    return JobResult(JobKind.UPDATE, result, reason, message, hint, version, retryable)

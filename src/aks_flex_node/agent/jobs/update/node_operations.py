@@ -79,7 +79,7 @@ class NodeOperations:
                 engine.apply(component)
 
     def check_health(self, engine: Engine, expected: ExpectedHealth) -> None:
-        with self.step("proof", "the node works"):
+        with self.step("health-check", "the node works"):
             self._health_check(engine.config).run(expected)
 
     def _health_check(self, config: NodeConfig) -> HealthCheck:
@@ -98,7 +98,7 @@ class NodeOperations:
                 "node-not-registered",
                 f"The cluster does not know node {name}, so nothing can be proven on it.",
                 "The agent brings the Node back by itself; then the update goes on.",
-                again=True,
+                retryable=True,
             )
         return NodeBaseline(node.version, node.runtime, running_pods(pods))
 
@@ -118,7 +118,7 @@ class NodeOperations:
                     f"These pods did not go within {seconds:.0f} s, so nothing was changed. {remaining}",
                     "Give them more room or time: a budget that lets one go, updatePolicy.drainTimeoutSeconds, or "
                     "updatePolicy.drain: false.",
-                    again=True,
+                    retryable=True,
                 )
 
     def uncordon(self, config: NodeConfig) -> None:
@@ -187,5 +187,5 @@ def explain_refusal() -> Iterator[None]:
             "api-server-refuses",
             f"The API server does not let this node do what a node may: {refusal.message} (status {refusal.status}).",
             "It is tried again. If it stays so, look at `aks-flex-node status`: is the node's certificate valid?",
-            again=True,
+            retryable=True,
         ) from refusal

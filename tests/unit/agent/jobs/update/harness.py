@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
     from tests.hosts.recorded import RecordedHost
 
-OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", again=True)
+OFFLINE = ClusterError("api-server-unreachable", "It cannot be reached.", retryable=True)
 NOON = datetime(2025, 3, 5, 12, 0, tzinfo=timezone.utc)  # a Wednesday
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 UPGRADE: dict[str, object] = {"kubernetes.version": "1.34.4"}
 SETTING: dict[str, object] = {"node.maxPods": 50}
-AWAY = ClusterError("api-server-unreachable", "It cannot be reached.", again=True)
+AWAY = ClusterError("api-server-unreachable", "It cannot be reached.", retryable=True)
 
 
 class Broken(Ready):
@@ -115,7 +115,7 @@ def test_pods_that_do_not_go_in_time_keep_the_update_from_beginning() -> None:
     scene.cluster.pods = [pod()]
     scene.cluster.budget = "The disruption budget web needs 1 healthy pods and has 1 currently"
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "DrainTimedOut", True)
+    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "DrainTimedOut", True)
     assert "default/web: The disruption budget web needs 1" in outcome.message
     assert not scene.cluster.cordoned
     assert (scene.restarted, scene.current, scene.waits, scene.under_way) == ([], "1", True, False)
@@ -125,7 +125,7 @@ def test_when_something_cannot_be_fetched_nothing_is_touched() -> None:
     scene = Scene().wants(UPGRADE)
     scene.workshop = Broken
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "artifact-unreachable", True)
+    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "artifact-unreachable", True)
     assert ("PATCH", "/api/v1/nodes/edge-1") not in scene.cluster.asked
     assert version_on(scene.host, "kubelet") == "1.33.13"
     assert (scene.waits, scene.under_way, scene.failed) == (True, False, {})
@@ -135,7 +135,7 @@ def test_a_version_that_does_not_work_is_undone_and_told_with_its_cause() -> Non
     scene = Scene().wants(UPGRADE)
     scene.cluster.broken = frozenset(["1.34.4"])
     outcome = scene.run()
-    assert (outcome.result, outcome.version, outcome.again) == (JobStatus.ROLLED_BACK, "2", False)
+    assert (outcome.result, outcome.version, outcome.retryable) == (JobStatus.ROLLED_BACK, "2", False)
     assert "words of the kubelet" in outcome.message
     assert version_on(scene.host, "kubelet") == "1.33.13"
     assert scene.restarted == ["kubelet.service", "kubelet.service"]
@@ -150,7 +150,7 @@ def test_a_version_that_failed_is_not_tried_again_until_the_configuration_change
     scene.run()
     scene.cluster.broken = frozenset()
     again = scene.run()
-    assert (again.result, again.reason, again.again) == (JobStatus.FAILED, "node-not-ready", False)
+    assert (again.result, again.reason, again.retryable) == (JobStatus.FAILED, "node-not-ready", False)
     assert scene.restarted == []
     assert scene.wants(UPGRADE, "3").run().result == JobStatus.DONE
     assert scene.failed == {}
@@ -168,7 +168,7 @@ def test_when_even_the_way_back_is_not_proven_the_node_stays_cordoned_until_it_i
     scene = Scene().wants(UPGRADE)
     scene.cluster.broken = frozenset(["1.34.4", "1.33.13"])
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "RollbackFailed", True)
+    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "RollbackFailed", True)
     assert (scene.cluster.cordoned, scene.under_way) == (True, True)
     scene.cluster.broken = frozenset(["1.34.4"])
     assert scene.run().result == JobStatus.ROLLED_BACK
@@ -196,7 +196,7 @@ def test_an_api_server_that_is_away_while_the_change_is_proven_is_no_failure_of_
 
     scene.cluster.probed = probed
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "api-server-unreachable", True)
+    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "api-server-unreachable", True)
     assert version_on(scene.host, "kubelet") == "1.34.4"
     assert (scene.current, scene.under_way, scene.failed) == ("1", True, {})
     scene.cluster.probed, scene.cluster.away = (lambda: None), None
@@ -221,7 +221,7 @@ def test_an_api_server_that_is_away_before_leaves_everything_as_it_is() -> None:
     scene = Scene().wants(SETTING)
     scene.cluster.away = AWAY
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, "api-server-unreachable", True)
+    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "api-server-unreachable", True)
     assert scene.restarted == []
 
 
@@ -309,7 +309,7 @@ def test_a_change_that_was_cut_off_is_taken_back_when_it_is_withdrawn() -> None:
     half_way(scene)
     scene.host.apply(Remove(NEXT_CONFIG))
     outcome = scene.run()
-    assert (outcome.result, outcome.again) == (JobStatus.FAILED, True)
+    assert (outcome.result, outcome.retryable) == (JobStatus.FAILED, True)
     assert (scene.current, scene.under_way, scene.failed) == ("1", False, {})
     assert "maxPods: 110" in scene.kubelet_settings
 
@@ -376,7 +376,7 @@ def test_a_node_that_is_still_cordoned_does_not_wait_as_long_as_what_is_refused(
     update_journal.write_journal(scene.host, update_journal.UpdateJournal("2 x", "2"))
     scene.cluster.away = AWAY
     outcome = scene.run()
-    assert (outcome.result, outcome.reason, outcome.again) == (JobStatus.FAILED, AWAY.name, True)
+    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, AWAY.name, True)
     scene.cluster.away = None
     assert scene.run().reason == "DowngradeRefused"
     assert not scene.cluster.cordoned
