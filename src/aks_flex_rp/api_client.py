@@ -37,15 +37,17 @@ class RequestRefused(FlexError):  # noqa: N818 - an answer
 
     exit_code = 5
 
-    def __init__(self, status: int, said: Document, request_id: str) -> None:
-        lines = [f"{said.get('code') or f'HTTP {status}'}: {said.get('message') or 'The service gave no reason.'}"]
-        if target := said.get("target"):
+    def __init__(self, status: int, error: Document, request_id: str) -> None:
+        lines = [f"{error.get('code') or f'HTTP {status}'}: {error.get('message') or 'The service gave no reason.'}"]
+        if target := error.get("target"):
             lines[0] = f"{lines[0]} ({target})"
-        lines += [f"  {each.get('target') or 'request'}: {each.get('message')}" for each in said.get("details") or ()]
-        hint = HINTS.get(str(said.get("code")), f"The service's log has more at request {request_id}.")
+        lines += [
+            f"  {each.get('target') or 'request'}: {each.get('message')}" for each in error.get("details") or ()
+        ]
+        hint = HINTS.get(str(error.get("code")), f"The service's log has more at request {request_id}.")
         super().__init__("request-refused", "\n".join(lines), hint, retryable=status in {409, 429, 503})
         self.status = status
-        self.code = str(said.get("code", ""))
+        self.code = str(error.get("code", ""))
 
 
 HINTS = {
@@ -90,12 +92,12 @@ class ServiceClient:
         self._pool = _pool(connection)
 
     def node(self, cluster: ClusterId, name: str) -> Document:
-        return self._asked("GET", cluster.node(quote(name)))
+        return self._request("GET", cluster.node(quote(name)))
 
     def nodes(self, cluster: ClusterId, filter_text: str = "", page_size: int = PAGE) -> Iterator[Document]:
         """All of them, page by page."""
         query = {"$top": str(page_size), **({"$filter": filter_text} if filter_text else {})}
-        page = self._asked("GET", f"{cluster}/flexNodeConfig", query)
+        page = self._request("GET", f"{cluster}/flexNodeConfig", query)
         while True:
             yield from page["value"]
             if not page.get("nextLink"):
@@ -116,26 +118,26 @@ class ServiceClient:
     ) -> Document:
         """Replaces the node that has this etag; creates it, and only that, when none is given."""
         guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
-        asked = {"configUrl": url, "allowDowngrade": downgrade}
-        query = {name: "true" for name, wanted in asked.items() if wanted}
-        return self._asked("PUT", cluster.node(quote(name)), query, {"properties": properties}, guard)
+        options = {"configUrl": url, "allowDowngrade": downgrade}
+        query = {name: "true" for name, is_set in options.items() if is_set}
+        return self._request("PUT", cluster.node(quote(name)), query, {"properties": properties}, guard)
 
     def delete_node(self, cluster: ClusterId, name: str) -> Document | None:
         """What was ended; None when there was no such node."""
-        return self._asked("DELETE", cluster.node(quote(name))) or None
+        return self._request("DELETE", cluster.node(quote(name))) or None
 
     def regenerate_token(self, cluster: ClusterId, name: str) -> Document:
-        return self._asked("POST", f"{cluster.node(quote(name))}/regenerateToken")
+        return self._request("POST", f"{cluster.node(quote(name))}/regenerateToken")
 
     def credentials(self, cluster: ClusterId, name: str) -> Document:
-        return self._asked("POST", f"{cluster.node(quote(name))}/listCredentials")
+        return self._request("POST", f"{cluster.node(quote(name))}/listCredentials")
 
     def audit(
         self, *, resource: str = "", caller: str = "", what: str = "", page_size: int = EVENTS
     ) -> Iterator[Document]:
         """The newest first; whoever has seen enough stops asking."""
-        wanted = {"resource": resource, "who": caller, "what": what, "limit": str(page_size)}
-        query = {name: value for name, value in wanted.items() if value}
+        filters = {"resource": resource, "who": caller, "what": what, "limit": str(page_size)}
+        query = {name: value for name, value in filters.items() if value}
         while True:
             page = self._sent("GET", f"/audit?{urlencode(query)}")["value"]
             yield from page
@@ -143,7 +145,7 @@ class ServiceClient:
                 return
             query["before"] = str(page[-1]["sequence"])
 
-    def _asked(
+    def _request(
         self,
         method: str,
         path: str,
@@ -193,9 +195,9 @@ def _document(url: str, answer: urllib3.BaseHTTPResponse) -> Document:
     except ValueError:
         document = None
     if answer.status >= 400 and isinstance(document, dict):
-        said = document.get("error")
+        error = document.get("error")
         raise RequestRefused(
-            answer.status, said if isinstance(said, dict) else {}, answer.headers.get("x-ms-request-id", "")
+            answer.status, error if isinstance(error, dict) else {}, answer.headers.get("x-ms-request-id", "")
         )
     if not isinstance(document, dict) or answer.status >= 300:
         raise ServiceUnreachable(

@@ -63,14 +63,14 @@ def create_backup(settings: ServiceSettings, target: Path, *, with_keys: bool = 
     """On the disk and whole when this returns; what was at `target` before is replaced then, and not earlier."""
     refuse_postgres(settings, target)
     raw_database.open_sqlite(settings.sqlite_file).close()
-    with _room(target.absolute().parent) as room:
-        copy = room / DATABASE
+    with _temporary_directory(target.absolute().parent) as directory:
+        copy = directory / DATABASE
         copy_database(settings.sqlite_file, copy)
         check_database(copy)
         files = {DATABASE: copy, **(_keys(settings) if with_keys else {})}
         sums = {name: _sum(file) for name, file in files.items()}
         manifest = BackupManifest(format_utc(time.time()), __version__, *_counts(copy), keys=with_keys, sums=sums)
-        packed = room / "packed"
+        packed = directory / "packed"
         _pack(packed, manifest, files)
         packed.replace(target)
     sync_directory(target.absolute().parent)
@@ -96,17 +96,17 @@ def refuse_postgres(settings: ServiceSettings, target: Path) -> None:
 def restore_backup(settings: ServiceSettings, source: Path) -> RestoreResult:
     """Into a directory that nobody serves from. Nothing is changed before all of the backup has been looked at."""
     refuse_postgres(settings, source)
-    with instance_lock.exclusive(settings.state_dir), _room(settings.state_dir) as room:
-        manifest = _unpack(source, room)
-        check_database(room / DATABASE)
-        _end_sessions(room / DATABASE)
-        places = _places(settings, room)
-        aside = _set_aside(settings, places)
-        for file, place in places.items():
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file.replace(place)
-            encryption.keep_owner(place)
-            sync_directory(place.parent)
+    with instance_lock.exclusive(settings.state_dir), _temporary_directory(settings.state_dir) as directory:
+        manifest = _unpack(source, directory)
+        check_database(directory / DATABASE)
+        _end_sessions(directory / DATABASE)
+        targets = _restore_targets(settings, directory)
+        aside = _set_aside(settings, targets)
+        for file, target in targets.items():
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.replace(target)
+            encryption.keep_owner(target)
+            sync_directory(target.parent)
         return RestoreResult(manifest, aside, _unopenable(settings))
 
 
@@ -151,10 +151,10 @@ def _pack(target: Path, manifest: BackupManifest, files: dict[str, Path]) -> Non
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as opened:
         with tarfile.open(fileobj=opened, mode="w") as archive:
-            said = json.dumps(asdict(manifest)).encode()
+            manifest_json = json.dumps(asdict(manifest)).encode()
             entry = tarfile.TarInfo(MANIFEST)
-            entry.size, entry.mode = len(said), 0o600
-            archive.addfile(entry, io.BytesIO(said))
+            entry.size, entry.mode = len(manifest_json), 0o600
+            archive.addfile(entry, io.BytesIO(manifest_json))
             for name, file in files.items():
                 archive.add(file, name, recursive=False)
         opened.flush()
@@ -166,8 +166,8 @@ def _unpack(source: Path, directory: Path) -> BackupManifest:
     try:
         with tarfile.open(source) as archive:
             entries = {entry.name: entry for entry in archive.getmembers() if entry.isfile()}
-            said = json.loads(_content(archive, entries[MANIFEST]).read())
-            manifest = BackupManifest(**said)
+            document = json.loads(_content(archive, entries[MANIFEST]).read())
+            manifest = BackupManifest(**document)
             for name in filter(_ours, manifest.sums):
                 _write(directory / name, _content(archive, entries[name]))
                 if _sum(directory / name) != manifest.sums[name]:
@@ -210,25 +210,25 @@ def _write(file: Path, content: io.BufferedIOBase) -> None:
         os.fsync(opened.fileno())
 
 
-def _places(settings: ServiceSettings, directory: Path) -> dict[Path, Path]:
+def _restore_targets(settings: ServiceSettings, directory: Path) -> dict[Path, Path]:
     """Where each file of the backup belongs; the database last, since it is what makes the restore true."""
-    places = {directory / KEYS: settings.keys, directory / ADMIN: settings.admin_key_file}
+    targets = {directory / KEYS: settings.keys, directory / ADMIN: settings.admin_key_file}
     tls = directory / "tls"
-    places |= {each: settings.state_dir / "tls" / each.name for each in (tls.iterdir() if tls.is_dir() else ())}
-    places[directory / DATABASE] = settings.sqlite_file
-    return {file: place for file, place in places.items() if file.exists()}
+    targets |= {each: settings.state_dir / "tls" / each.name for each in (tls.iterdir() if tls.is_dir() else ())}
+    targets[directory / DATABASE] = settings.sqlite_file
+    return {file: target for file, target in targets.items() if file.exists()}
 
 
-def _set_aside(settings: ServiceSettings, places: dict[Path, Path]) -> Path | None:
+def _set_aside(settings: ServiceSettings, targets: dict[Path, Path]) -> Path | None:
     """A second name for what is there: it is replaced in one step, and there is no moment without a database."""
-    there = [place for place in places.values() if place.exists()]
+    there = [target for target in targets.values() if target.exists()]
     if not there:
         return None
     stamp = time.strftime("replaced-%Y%m%dT%H%M%SZ-", time.gmtime())
     aside = Path(tempfile.mkdtemp(prefix=stamp, dir=settings.state_dir))
     _fold(settings.sqlite_file, aside)
-    for place in there:
-        os.link(place, aside / place.name)
+    for target in there:
+        os.link(target, aside / target.name)
     sync_directory(aside)
     return aside
 
@@ -258,7 +258,7 @@ def _unopenable(settings: ServiceSettings) -> int:
 
 
 @contextmanager
-def _room(beside: Path) -> Iterator[Path]:
+def _temporary_directory(beside: Path) -> Iterator[Path]:
     """A directory on the same disk, for its owner alone, that nothing is left of."""
     directory = Path(tempfile.mkdtemp(prefix=".aks-flex-rp-", dir=beside))
     try:

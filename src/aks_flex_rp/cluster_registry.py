@@ -50,9 +50,11 @@ def cluster_info(cluster: Cluster) -> ClusterInfo:
     name = parse_cluster_id(cluster.id)
     if name is None:
         raise AssertionError(f"{cluster.id} was checked when it was added.")
-    facts, ways = ClusterFacts.from_document(cluster.facts), cluster.facts.get(ENDPOINTS)
+    facts, endpoints = ClusterFacts.from_document(cluster.facts), cluster.facts.get(ENDPOINTS)
     follow = bool(cluster.facts.get("followVersion"))
-    return ClusterInfo(name, facts, follow, AgentEndpoints.from_document(ways) if ways is not None else None)
+    return ClusterInfo(
+        name, facts, follow, AgentEndpoints.from_document(endpoints) if endpoints is not None else None
+    )
 
 
 def _refuses(key: str, what: str, refusal: ApiRefused) -> ClusterError:

@@ -91,7 +91,7 @@ def find_running(state: Path) -> RunningInstance | None:
 def _read(handle: int) -> RunningInstance | None:
     """None from one that is just beginning."""
     try:
-        said = json.loads(os.pread(handle, 65536, 0))
-        return RunningInstance(**{**said, "keys": tuple(said["keys"])})
+        document = json.loads(os.pread(handle, 65536, 0))
+        return RunningInstance(**{**document, "keys": tuple(document["keys"])})
     except (ValueError, TypeError, KeyError):
         return None

@@ -10,17 +10,14 @@ store during a rolling upgrade, so keys and phases of another release are carrie
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.text_enum import StoredEnum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    AccessMethod = Literal["exec", "certificate"]
     TaintKey = tuple[str, str]  # key and effect: a Node has at most one taint of both
-
-ACCESS_ROLES: Mapping[AccessMethod, str] = {"exec": "system:node", "certificate": "system:node-bootstrapper"}
 
 
 class JoinPhase(StoredEnum):
@@ -31,27 +28,48 @@ class JoinPhase(StoredEnum):
     FAILED = "Failed"
 
 
+class AccessMethod(StoredEnum):
+    """How a node joins with its Azure identity."""
+
+    EXEC = "exec"  # the kubelet always authenticates as that identity
+    CERTIFICATE = "certificate"  # the identity may only request the node's certificate
+
+
+ACCESS_ROLES: Mapping[AccessMethod, str] = {
+    AccessMethod.EXEC: "system:node",
+    AccessMethod.CERTIFICATE: "system:node-bootstrapper",
+}
+
+
 @dataclass(frozen=True)
 class ClusterAccess:
     """The access to the cluster that the Azure identity of a node has, and how it joins with it."""
 
     identity: str  # its object id, which is the user's name in a cluster that accepts Entra ID
-    way: AccessMethod
+    method: AccessMethod
 
     @property
-    def role(self) -> str:
-        return ACCESS_ROLES[self.way]
+    def role(self) -> str | None:
+        """The ClusterRole that goes with the method; None for a method of another release."""
+        return ACCESS_ROLES.get(self.method)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ClusterAccess:
-        return cls(document["identity"], document["way"])
+        return cls(document["identity"], AccessMethod(document["way"]))
 
     def to_document(self) -> dict[str, str]:
-        return {"identity": self.identity, "way": self.way}
+        return {"identity": self.identity, "way": self.method.value}
 
 
 @dataclass(frozen=True)
 class JoinState:
+    """How far a node has come in joining its cluster; immutable, with one method for each transition.
+
+    `from_document` keeps the stored keys that this release does not know in `unknown`, and `to_document` writes them
+    back unchanged. Every transition carries them along, a new attempt included: only the release that wrote a key
+    knows when it ends.
+    """
+
     stored_phase: JoinPhase | None = None  # None where nothing is stored, which counts as Created
     since: float | None = None  # when the current attempt began
     token: str | None = None  # id of the valid bootstrap token
@@ -108,13 +126,13 @@ class JoinState:
     def begin_attempt(self, now: float, *, url_expires: float, token: str | None = None) -> JoinState:
         """With a new config URL, and with a token unless the node joins by its identity. A joined node stays so."""
         phase = JoinPhase.JOINED if self.is_joined else JoinPhase.CREATED
-        return JoinState(phase, now, token, url_expires)
+        return JoinState(phase, now, token, url_expires, unknown=self.unknown)
 
     def end_attempt(self, now: float) -> JoinState:
         """Without a config URL: that of the last attempt and its token are gone, and so is what was granted."""
         if self.is_joined:
             return replace(self, token=None, url_expires=None, access=None)
-        return JoinState(JoinPhase.CREATED, now)
+        return JoinState(JoinPhase.CREATED, now, unknown=self.unknown)
 
     def with_former_taints(self, taints: Sequence[TaintKey]) -> JoinState:
         return replace(self, former_taints=tuple(taints))
@@ -135,7 +153,7 @@ class JoinState:
         granted = self.with_access(access)
         if self.is_joined:
             return granted
-        if access.way == "certificate":  # it still has to ask for that, and then the cluster tells
+        if access.method is AccessMethod.CERTIFICATE:  # it still has to ask for that, and then the cluster tells
             return granted.config_fetched()
         return replace(granted, stored_phase=JoinPhase.BOOTSTRAP_ATTEMPTED, failure=None, url_expires=None)
 

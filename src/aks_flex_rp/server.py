@@ -73,12 +73,12 @@ class Server(uvicorn.Server):
         hanging_up.cancel()
 
     async def _hang_up(self) -> None:
-        said_goodbye: set[object] = set()
+        closed: set[object] = set()
         while True:
             closing = {each for each in self.server_state.connections if each.transport.is_closing()}
-            for connection in closing & said_goodbye:
+            for connection in closing & closed:
                 connection.transport.abort()
-            said_goodbye = {*closing}
+            closed = {*closing}
             await asyncio.sleep(DRAIN_SECONDS)
 
     async def run_service(self, bound: socket.socket, ready: Callable[[Service, int], None]) -> None:
@@ -86,9 +86,9 @@ class Server(uvicorn.Server):
         await self._service.start()
         _collect_rarely()
         try:
-            told = asyncio.create_task(self._tell(bound.getsockname()[1], ready))
+            announcement = asyncio.create_task(self._tell(bound.getsockname()[1], ready))
             await self.serve(sockets=[bound])
-            await told
+            await announcement
         finally:
             await self._service.stop()
 

@@ -92,12 +92,12 @@ def _own_certificate(settings: ServiceSettings) -> str:
 
 
 def _private_cloud(azure: AzureSettings) -> dict[str, str]:
-    told = {
+    options = {
         "resourceManager": azure.resource_manager if azure.resource_manager != PUBLIC_CLOUD.resource_manager else "",
         "authorityHost": azure.authority if azure.authority != PUBLIC_CLOUD.authority else "",
         "caCertData": _encoded(azure.ca_file) if azure.ca_file else "",
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in options.items() if value}
 
 
 def _encoded(file: Path) -> str:
@@ -145,9 +145,12 @@ class Service:
         self.store = open_store(settings)
         self.metrics = metrics = Metrics()
         self.tls = ServerTls(MeasuredCertificates(_certificates(settings), metrics.certificate.set), time.time())
-        told = metrics.notifications
+        count_notification = metrics.notifications
         self._notifying = Notifier(
-            settings.notifications, self.store, SILENT_AFTER, lambda how, number: told.labels(how).inc(number)
+            settings.notifications,
+            self.store,
+            SILENT_AFTER,
+            lambda how, number: count_notification.labels(how).inc(number),
         )
         sealer = open_sealer(settings)
         self.poll_cache = cards = PollCache(self.store)
@@ -157,7 +160,7 @@ class Service:
         self._bundles = BuiltInDelivery(self.store, sealer, settings.origin, lambda: self.tls.pin)
         self.delivery = self._delivery()
         seconds = settings.tokens.hours * 3600
-        self.context = shop = NodeContext(
+        self.context = context = NodeContext(
             self.store,
             sealer,
             self.delivery,
@@ -165,13 +168,13 @@ class Service:
             token_seconds=seconds,
             endpoints=agent_endpoints(settings),
         )
-        follow, notices = ClusterSync(shop).sync, self._notifying.publisher
-        self.join_tracker = JoinTracker(shop, follow, lambda outcome: metrics.joins.labels(outcome).inc(), notices)
+        follow, notices = ClusterSync(context).sync, self._notifying.publisher
+        self.join_tracker = JoinTracker(context, follow, lambda outcome: metrics.joins.labels(outcome).inc(), notices)
         tokens = TokenVerifier(settings.auth, self.admin_key)
-        authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), cards, shop)
-        reporting = StatusReports(shop, AccessGrants(shop), cards.record_seen, notices)
+        authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), cards, context)
+        reporting = StatusReports(context, AccessGrants(context), cards.record_seen, notices)
         arm = ArmRoutes(
-            authorizer, NodeCommands(shop, notices), NodeQueries(shop, cards.last_seen), reporting, metrics
+            authorizer, NodeCommands(context, notices), NodeQueries(context, cards.last_seen), reporting, metrics
         )
         built_in = self._bundles if settings.delivery.method == "builtIn" else None
         own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running)
@@ -248,11 +251,11 @@ class Service:
     async def _keep_mending(self) -> None:
         """First after a while: replicas of another release are replaced after this one has started."""
         await asyncio.sleep(REPAIR_SECONDS)
-        await run_periodically("fleet", self._mend, REPAIR_SECONDS)
+        await run_periodically("fleet", self._repair_fleet, REPAIR_SECONDS)
 
-    async def _mend(self) -> None:
-        if mended := await self.store.mend_fleet():
-            log.info("%d rows of the fleet were made anew: another release has written their nodes.", mended)
+    async def _repair_fleet(self) -> None:
+        if repaired := await self.store.repair_fleet():
+            log.info("%d rows of the fleet were made anew: another release has written their nodes.", repaired)
 
     async def _sweep(self) -> None:
         """Expired URLs go, and old lines of the audit; expired tokens go with their cluster's watch."""

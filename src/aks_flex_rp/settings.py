@@ -228,7 +228,7 @@ def load(file: Path | None, env: Mapping[str, str], **flags: object) -> ServiceS
     if not document.get("stateDir") and not env.get("AKS_FLEX_RP_STATE") and os.geteuid() != 0:
         home = env.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
         document["stateDir"] = str(Path(home) / "aks-flex-rp")
-    said = {
+    values = {
         "stateDir": env.get("AKS_FLEX_RP_STATE"),
         "listen": env.get("AKS_FLEX_RP_LISTEN"),
         "publicUrl": env.get("AKS_FLEX_RP_URL"),
@@ -236,7 +236,7 @@ def load(file: Path | None, env: Mapping[str, str], **flags: object) -> ServiceS
         **flags,
     }
     try:
-        return ServiceSettings.model_validate({**document, **{key: value for key, value in said.items() if value}})
+        return ServiceSettings.model_validate({**document, **{key: value for key, value in values.items() if value}})
     except ValidationError as error:
         raise _invalid(error, named or DEFAULT_CONFIG_FILE) from None
 
@@ -262,8 +262,8 @@ def _read(file: Path, *, needed: bool) -> dict[str, object]:
 def _invalid(error: ValidationError, file: Path) -> ConfigError:
     lines = []
     for each in error.errors(include_url=False, include_input=False):
-        place = ".".join(str(step) for step in each["loc"])
-        lines.append(f"  {place or 'configuration'}: {each['msg'].removeprefix('Input ').rstrip('.')}.")
+        path = ".".join(str(step) for step in each["loc"])
+        lines.append(f"  {path or 'configuration'}: {each['msg'].removeprefix('Input ').rstrip('.')}.")
     message = f"The configuration of the service ({file}, environment, flags) is wrong:\n" + "\n".join(lines)
     return ConfigError(
         "service-config-invalid", message, "Correct what is listed; docs/resource-provider.md has all settings."

@@ -14,7 +14,7 @@ from aks_flex_rp.clusters.access import BINDING_PREFIX, IDENTITY_LABEL
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
 from aks_flex_rp.clusters.prerequisites import BINDINGS, check_permissions
-from aks_flex_rp.join_state import ClusterAccess
+from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from tests.harness import Lines
 from tests.lab.cluster_harness import PACE, watched
 from tests.lab.cluster_harness import until as eventually
@@ -32,7 +32,7 @@ NAME = "identity-1"
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 MANIFESTS = Path(__file__).parents[2] / "packaging" / "kubernetes"
 ADMIN = {
-    **access.access_binding(ClusterAccess(OID, "exec"), "edge-4"),
+    **access.access_binding(OID, "system:node", "edge-4"),
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 }
 BEGINS = {"joinState": "ConfigFetched"}
@@ -138,7 +138,7 @@ async def test_what_differs_from_what_is_noted_is_put_right(lab: Lab) -> None:
     provider = lab.supervisor.process("provider")
     assert provider
     provider.stop()  # it knows nothing of the nodes of this test
-    kept, left = ClusterAccess(OID, "certificate"), ClusterAccess(OTHER, "exec")
+    kept, left = ClusterAccess(OID, AccessMethod.CERTIFICATE), ClusterAccess(OTHER, AccessMethod.EXEC)
     try:
         async with watched(lab, replicas=2, pace=replace(PACE, settle=0.3)) as site:
             site.heard.given["edge-1"] = kept
@@ -153,7 +153,7 @@ async def test_what_differs_from_what_is_noted_is_put_right(lab: Lab) -> None:
             await site.hears("withdrawn", "edge-2")
             await access.withdraw_access(site.client, "edge-1")
             await eventually(as_noted, "what was deleted by hand is given again")
-            await access.grant_access(site.client, "edge-1", ClusterAccess(OID, "exec"))
+            await access.grant_access(site.client, "edge-1", ClusterAccess(OID, AccessMethod.EXEC))
             await eventually(as_noted, "what was changed by hand is changed back")
             site.heard.given.clear()
             for watch in site.watches:
@@ -172,7 +172,7 @@ async def test_the_account_of_the_manifests_is_enough(lab: Lab) -> None:
         direct = load_kubeconfig(lab.admin_kubeconfig)
         async with KubeClient(FixedConnection(replace(direct, certificate="", key="", token=token))) as client:
             assert [one.level for one in await check_permissions(client)] == ["ok"]
-            for way in (ClusterAccess(OID, "exec"), ClusterAccess(OID, "certificate")):
+            for way in (ClusterAccess(OID, AccessMethod.EXEC), ClusterAccess(OID, AccessMethod.CERTIFICATE)):
                 await access.grant_access(client, "edge-3", way)
                 assert await access.identity_nodes(client, OID) == ["edge-3"]
             assert await access.withdraw_access(client, "edge-3")

@@ -130,7 +130,7 @@ class Fleet:
         """As the watch of its cluster tells it."""
         heard = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": f"v{NEW}"}
         seen = {**heard, "lastHeartbeatTime": format_utc(time.time() + 5)}
-        self.running.call(self.running.service.join_tracker.observed(PLANT.key, name, seen))
+        self.running.call(self.running.service.join_tracker.on_node_observed(PLANT.key, name, seen))
 
     def _report(
         self, name: str, conditions: list[dict[str, str]] | None = None, kubelet: str = NEW, **more: Any

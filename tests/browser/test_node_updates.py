@@ -36,11 +36,11 @@ def test_a_node_is_made_and_followed_until_it_is_ready(provider: Provider, open_
     wait_for(page, "Created", "now")
     assert provider.running.admin.fetch(found[1]).status == 200
     wait_for(page, "Configuration fetched", "now")
-    assert provider.running.call(joins.attempted(PLANT.key, name, secret, "csr-1"))
+    assert provider.running.call(joins.on_token_csr(PLANT.key, name, secret, "csr-1"))
     wait_for(page, "Asked to join", "now")
-    provider.running.call(joins.issued(PLANT.key, name, secret, "csr-1"))
+    provider.running.call(joins.on_token_certificate(PLANT.key, name, secret, "csr-1"))
     heard = {**READY, "lastHeartbeatTime": format_utc(time.time() + 5)}
-    provider.running.call(joins.observed(PLANT.key, name, heard))
+    provider.running.call(joins.on_node_observed(PLANT.key, name, heard))
     wait_for(page, "Ready", "done")
     assert page.get_by_text(f"{name} is Ready.").is_visible()
     assert command_on(page) == found[0]

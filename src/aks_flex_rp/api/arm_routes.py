@@ -75,9 +75,9 @@ class ArmRoutes:
             path = incoming.url.path  # of what is ours; any other may be a config URL with something wrong about it
             operation = _operation(incoming.method, where)
             name = operation
-            asked = await self._authorize(incoming, where, operation, request_id)
-            who = asked.request.caller.name
-            response = await self._execute(operation, asked)
+            authorized = await self._authorize(incoming, where, operation, request_id)
+            who = authorized.request.caller.name
+            response = await self._execute(operation, authorized)
         except ArmError as error:
             response = http_messages.error_response(error)
         except FlexError as error:
@@ -85,9 +85,9 @@ class ArmRoutes:
         for header, value in http_messages.request_id_headers(incoming, request_id).items():
             response.headers[header] = value
         self._count(name, response.status_code, time.perf_counter() - began)
-        said = {"request": request_id, "operation": name, "status": response.status_code, "caller": who}
-        said |= {"path": path, "source": http_messages.client_address(incoming)}
-        log.info("%s %s", incoming.method, response.status_code, extra=said)
+        log_fields = {"request": request_id, "operation": name, "status": response.status_code, "caller": who}
+        log_fields |= {"path": path, "source": http_messages.client_address(incoming)}
+        log.info("%s %s", incoming.method, response.status_code, extra=log_fields)
         return response
 
     async def _authorize(
@@ -102,11 +102,11 @@ class ArmRoutes:
         cluster = await self.authorizer.context.clusters.find(where.cluster.key)
         if cluster is None:
             raise errors.cluster_not_found(where.cluster)
-        asked = AuthorizedRequest(incoming, query, where, cluster, request)
-        if operation is Operation.REGENERATE_TOKEN or (operation is Operation.WRITE and asked.flag("configUrl")):
+        authorized = AuthorizedRequest(incoming, query, where, cluster, request)
+        if operation is Operation.REGENERATE_TOKEN or (operation is Operation.WRITE and authorized.flag("configUrl")):
             seeing = await self.authorizer.may_see_secrets(caller, where)
-            return replace(asked, request=replace(request, may_see_secrets=seeing))
-        return asked
+            return replace(authorized, request=replace(request, may_see_secrets=seeing))
+        return authorized
 
     async def _execute(self, operation: Operation, request: AuthorizedRequest) -> Response:
         doing: dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]] = {
@@ -130,8 +130,10 @@ class ArmRoutes:
         return http_messages.json_response(200, shown, {"ETag": found.etag})
 
     async def _list(self, request: AuthorizedRequest) -> Response:
-        wanted = queries.parse_list_query(*(request.query.get(name) for name in ("$filter", "$top", "$skiptoken")))
-        found, after = await self.queries.list(request.cluster, wanted)
+        list_query = queries.parse_list_query(
+            *(request.query.get(name) for name in ("$filter", "$top", "$skiptoken"))
+        )
+        found, after = await self.queries.list(request.cluster, list_query)
         document: dict[str, Any] = {"value": found}
         if after is not None:
             document["nextLink"] = _next_link(request, after)
@@ -162,9 +164,9 @@ class ArmRoutes:
         return http_messages.json_response(200, {"configVersion": str(written.node.version), **url})
 
     async def _report(self, request: AuthorizedRequest) -> Response:
-        said = await http_messages.read_json(request.http_request)
-        told = await self.reports.report(request.cluster, request.target.node, said, request.request)
-        return http_messages.json_response(200, told)
+        document = await http_messages.read_json(request.http_request)
+        result = await self.reports.report(request.cluster, request.target.node, document, request.request)
+        return http_messages.json_response(200, result)
 
     async def _credentials(self, request: AuthorizedRequest) -> Response:
         return http_messages.json_response(
@@ -199,7 +201,9 @@ def _next_link(request: AuthorizedRequest, after: str) -> str:
     """Below the address that the caller used: ARM, which forwards, says it as the Referer."""
     own = str(request.http_request.url)
     referrer = request.http_request.headers.get("referer", "")
-    said = urlsplit(referrer)
-    base = referrer if said.scheme == "https" and said.path.lower() == request.http_request.url.path.lower() else own
+    parts = urlsplit(referrer)
+    base = (
+        referrer if parts.scheme == "https" and parts.path.lower() == request.http_request.url.path.lower() else own
+    )
     query = {name: value for name, value in parse_qsl(request.http_request.url.query) if name.lower() != "$skiptoken"}
     return f"{base.partition('?')[0]}?{urlencode({**query, '$skipToken': after}, safe='$')}"

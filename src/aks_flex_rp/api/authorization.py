@@ -101,15 +101,15 @@ class Authorizer:
         """Whose token speaks for the node: to be read, from memory; for all else, as it is in the store."""
         if not target.node or operation not in NODE_OPERATIONS:
             return ""  # what no node may do is not asked about
-        place = (target.cluster.key, target.node.lower())
+        node_key = (target.cluster.key, target.node.lower())
         if operation is Operation.READ:
-            return (await self.poll_cache.state(place)).identity
-        return (await self.context.store.trace(*place)).identity
+            return (await self.poll_cache.state(node_key)).identity
+        return (await self.context.store.last_known_node(*node_key)).identity
 
     def check_limit(self, caller: Caller, target: ArmTarget, identity: str, operation: Operation) -> None:
         own = caller.is_node(identity)
-        place = (target.cluster.key, target.node.lower()) if own else None
-        if wait := self.retry_after(caller, place, "write" if operation in WRITE_OPERATIONS else "read"):
+        node_key = (target.cluster.key, target.node.lower()) if own else None
+        if wait := self.retry_after(caller, node_key, "write" if operation in WRITE_OPERATIONS else "read"):
             raise errors.too_many_requests(wait)
 
     def retry_after(self, caller: Caller, own: NodeKey | None, kind: RateKind) -> float:

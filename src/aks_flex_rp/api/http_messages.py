@@ -39,10 +39,16 @@ def client_address(incoming: Incoming) -> str:
 def request_id_headers(incoming: Incoming, request_id: str) -> dict[str, str]:
     """Ours always; the client's own when it asks for it."""
     ids = {"x-ms-request-id": request_id}
-    given = incoming.headers.get("x-ms-client-request-id", "")
-    wanted = incoming.headers.get("x-ms-return-client-request-id", "").lower() == "true"
-    if wanted and given and len(given) <= 128 and given.isascii() and given.isprintable():
-        ids["x-ms-client-request-id"] = given
+    client_request_id = incoming.headers.get("x-ms-client-request-id", "")
+    is_requested = incoming.headers.get("x-ms-return-client-request-id", "").lower() == "true"
+    if (
+        is_requested
+        and client_request_id
+        and len(client_request_id) <= 128
+        and client_request_id.isascii()
+        and client_request_id.isprintable()
+    ):
+        ids["x-ms-client-request-id"] = client_request_id
     return ids
 
 

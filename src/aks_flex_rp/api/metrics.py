@@ -47,8 +47,8 @@ class Metrics:
             "When the certificate that the service shows expires.",
             registry=registry,
         )
-        told = ("sent", "failed", "refused", "gone", "dropped", "expired")
-        self.notifications = self._outcomes("notifications", "How tries to send a notification ended.", *told)
+        outcomes = ("sent", "failed", "refused", "gone", "dropped", "expired")
+        self.notifications = self._outcomes("notifications", "How tries to send a notification ended.", *outcomes)
         self._pending = Gauge(
             "aks_flex_rp_notifications_pending", "Notifications that wait to be sent.", registry=registry
         )

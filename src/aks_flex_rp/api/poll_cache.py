@@ -69,15 +69,17 @@ class PollCache:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._due |= {place: heard.moment for place, heard in self._heard.items() if heard.moment > heard.written}
+        self._due |= {
+            node_key: heard.moment for node_key, heard in self._heard.items() if heard.moment > heard.written
+        }
         with suppress(StoreUnavailable):
             await self.flush()
 
     def release_waiters(self) -> None:
         """Let everybody who waits go, and nobody wait from now on."""
         self.closing.set()
-        for place in list(self._waiting):
-            self._wake(place)
+        for node_key in list(self._waiting):
+            self._wake(node_key)
 
     def cached(self, node_key: NodeKey) -> PollState | None:
         return self._cards.get(node_key)
@@ -102,7 +104,7 @@ class PollCache:
         return (
             PollState(node.etag, node.identity, granted_identity(node))
             if node
-            else PollState("", (await self._store.trace(*node_key)).identity)
+            else PollState("", (await self._store.last_known_node(*node_key)).identity)
         )
 
     def _keep(self, node_key: NodeKey, poll_state: PollState) -> None:
@@ -143,13 +145,13 @@ class PollCache:
 
     # what a node's polls tell
     def record_seen(self, cluster: str, node: str, timestamp: float) -> None:
-        place = (cluster, node)
-        known = self._heard.get(place)
+        node_key = (cluster, node)
+        known = self._heard.get(node_key)
         if known is not None and timestamp - known.written < WRITE_SECONDS:
-            self._heard[place] = LastSeen(timestamp, known.written)
+            self._heard[node_key] = LastSeen(timestamp, known.written)
         else:
-            self._heard[place] = LastSeen(timestamp, timestamp)
-            self._due[place] = timestamp
+            self._heard[node_key] = LastSeen(timestamp, timestamp)
+            self._due[node_key] = timestamp
 
     def last_seen(self, cluster: str, node: str) -> float:
         known = self._heard.get((cluster, node))
@@ -158,7 +160,7 @@ class PollCache:
     async def flush(self) -> None:
         """Some at a time: those who poll meanwhile are to notice nothing."""
         due, self._due = self._due, {}
-        moments = [(*place, moment) for place, moment in due.items()]
+        moments = [(*node_key, moment) for node_key, moment in due.items()]
         try:
             for first in range(0, len(moments), NODES_PER_WRITE):
                 await self._store.seen(moments[first : first + NODES_PER_WRITE])
@@ -186,8 +188,8 @@ class PollCache:
     def _forget_all(self) -> None:
         self._cards.clear()
         self._reading.clear()
-        for place in list(self._waiting):
-            self._wake(place)
+        for node_key in list(self._waiting):
+            self._wake(node_key)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -54,8 +54,8 @@ class PollRequest(NamedTuple):
 class PathCache:
     """Whose paths are whose. Those that were answered are remembered: made-up ones must not fill the memory."""
 
-    def __init__(self, room: int = MAX_CACHED_PATHS) -> None:
-        self._room = room
+    def __init__(self, max_size: int = MAX_CACHED_PATHS) -> None:
+        self._max_size = max_size
         self._known: dict[str, NodeKey] = {}
 
     def node_key(self, path: str) -> NodeKey | None:
@@ -68,7 +68,7 @@ class PathCache:
 
     def remember(self, path: str, node_key: NodeKey) -> None:
         if path not in self._known:
-            if len(self._known) >= self._room:
+            if len(self._known) >= self._max_size:
                 del self._known[next(iter(self._known))]
             self._known[path] = node_key
 
@@ -122,17 +122,17 @@ class PollHandler:
             return False
 
     def _admits(self, poll: PollRequest, caller: Caller, poll_state: PollState) -> bool:
-        doors, place = self.authorizer, poll.node_key
+        authorizer, node_key = self.authorizer, poll.node_key
         own = caller.is_node(poll_state.identity)
-        if not own and not self._may_read(caller, place[0]):
+        if not own and not self._may_read(caller, node_key[0]):
             return False
-        if poll_state.etag.encode() != poll.etag or doors.retry_after(caller, place if own else None, "read"):
+        if poll_state.etag.encode() != poll.etag or authorizer.retry_after(caller, node_key if own else None, "read"):
             return False
         if own and poll_state.granted_identity is not None and poll_state.granted_identity != caller.id:
             return False  # it is to be let into its cluster first
         if own:
-            doors.poll_cache.record_seen(*place, time.time())
-        self.paths.remember(poll.path, place)
+            authorizer.poll_cache.record_seen(*node_key, time.time())
+        self.paths.remember(poll.path, node_key)
         return True
 
     def _may_read(self, caller: Caller, key: str) -> bool:
@@ -154,11 +154,11 @@ def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
             client = value
         elif name == b"x-ms-return-client-request-id":
             echo = value
-    place = paths.node_key(scope["path"]) if etag and scope["query_string"] == _VERSION else None
-    if place is None:
+    node_key = paths.node_key(scope["path"]) if etag and scope["query_string"] == _VERSION else None
+    if node_key is None:
         return None
     echoed = client if echo.lower() == b"true" and len(client) <= LONGEST_ID else b""
-    return PollRequest(scope["path"], place, etag, authorization, _seconds(prefer) if prefer else 0.0, echoed)
+    return PollRequest(scope["path"], node_key, etag, authorization, _seconds(prefer) if prefer else 0.0, echoed)
 
 
 def _seconds(prefer: bytes) -> float:

@@ -145,15 +145,15 @@ class ServiceRoutes:
         if self.bundles:
             found = await self.bundles.fetch(incoming.path_params["secret"], time.time())
         self.metrics.bundles.labels("fetched" if found else "refused").inc()
-        said = {"request": request_id, "operation": "bundle", "status": 200 if found else 404, "source": source}
-        request_log.info("GET /configs/***", extra=said)
+        log_fields = {"request": request_id, "operation": "bundle", "status": 200 if found else 404, "source": source}
+        request_log.info("GET /configs/***", extra=log_fields)
         if found is None:
             # Only guesses count: behind one address there may be a whole site of machines that join.
             if wait := self.authorizer.limits.acquire(f"address {source}", "read"):
                 raise errors.too_many_requests(wait)
             message = "This configuration URL is not valid, or no longer. Ask for a new one with regenerateToken."
             raise ArmError(404, "ConfigUrlNotFound", message)
-        await self.join_tracker.fetched(found.cluster, found.node, source, request_id)
+        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id)
         headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
         return Response(found.bundle, 200, headers, media_type="application/json")
 

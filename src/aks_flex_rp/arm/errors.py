@@ -155,16 +155,14 @@ def quoted(value: object) -> str:
     return f"'{text[:_QUOTABLE]}…'" if len(text) > _QUOTABLE else f"'{text}'"
 
 
-def first_violation(
-    place: tuple[str | int, ...], text: str, *rules: Callable[[str], str | None]
-) -> Iterator[Problem]:
+def first_violation(path: tuple[str | int, ...], text: str, *rules: Callable[[str], str | None]) -> Iterator[Problem]:
     """The first rule that the text breaks: more of them would say the same in other words.
 
     `place` are the steps of its path, which is put together only when there is a problem to report.
     """
     for rule in rules:
         if wrong := rule(text):
-            yield Problem(json_path(*place), f"{quoted(text)} {wrong}")
+            yield Problem(json_path(*path), f"{quoted(text)} {wrong}")
             return
 
 
@@ -183,5 +181,5 @@ def problem_from_pydantic(error: ErrorDetails, *above: str) -> Problem:
         case "model_type" | "dict_type" | "model_attributes_type":
             return Problem(location, "The value must be an object.")
         case _:
-            words = error["msg"].removeprefix("Input ").rstrip(".")
-            return Problem(location, f"The value {words}." if words.startswith("should") else f"{words}.")
+            message = error["msg"].removeprefix("Input ").rstrip(".")
+            return Problem(location, f"The value {message}." if message.startswith("should") else f"{message}.")

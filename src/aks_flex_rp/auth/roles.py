@@ -137,12 +137,12 @@ class ArmLister(Protocol):
 @dataclass(frozen=True)
 class CachedRoles:
     roles: frozenset[Role]
-    asked: float  # when Azure last was asked
+    read_at: float  # when Azure was last queried
     answered: float  # when Azure last answered
 
     def is_fresh(self, now: float) -> bool:
-        patience = FRESH_SECONDS if self.asked == self.answered else PATIENCE_SECONDS
-        return now - self.asked < patience
+        patience = FRESH_SECONDS if self.read_at == self.answered else PATIENCE_SECONDS
+        return now - self.read_at < patience
 
 
 class AzureAssignments:
@@ -169,16 +169,16 @@ class AzureAssignments:
         return await asyncio.shield(self._asking[key])
 
     async def _ask(self, caller: Caller, cluster: ClusterId) -> frozenset[Role]:
-        key, asked = (caller.id, cluster.key), self._clock()
+        key, read_at = (caller.id, cluster.key), self._clock()
         who = caller.id.replace("'", "''")
         query = {"$filter": f"assignedTo('{who}')"}
         path = f"{cluster}/providers/Microsoft.Authorization/roleAssignments"
         try:
             found = await asyncio.to_thread(lambda: self._arm.list(path, ASSIGNMENTS_API_VERSION, **query))
-            answer = CachedRoles(effective_roles(found, cluster), asked, asked)
+            answer = CachedRoles(effective_roles(found, cluster), read_at, read_at)
         except FlexError as error:
             log.warning("role assignments on %s cannot be read: %s", cluster, error)
-            answer = self._last_known(key, asked)
+            answer = self._last_known(key, read_at)
         self._remember(key, answer)
         return answer.roles
 
@@ -201,9 +201,9 @@ def effective_roles(assignments: Iterable[Mapping[str, Any]], cluster: ClusterId
     where = segments(cluster.key)
     roles = set()
     for each in assignments:
-        given = each.get("properties") or {}
-        role = DEFINITIONS.get(str(given.get("roleDefinitionId", "")).rpartition("/")[2].lower())
-        scope = str(given.get("scope") or "")
+        properties = each.get("properties") or {}
+        role = DEFINITIONS.get(str(properties.get("roleDefinitionId", "")).rpartition("/")[2].lower())
+        scope = str(properties.get("scope") or "")
         if role and scope and _holds(segments(scope), where):
             roles.add(role)
     return frozenset(roles)

@@ -45,7 +45,7 @@ class TenantKeys:
         self._fetch = fetch
         self._clock = clock
         self._known = TenantMetadata()
-        self._fetched = self._asked = float("-inf")
+        self._fetched = self._requested = float("-inf")
         self._cause = ""
         self._asking: asyncio.Task[None] | None = None
 
@@ -59,7 +59,7 @@ class TenantKeys:
         now = self._clock()
         due = found is None or now - self._fetched > FRESH_SECONDS
         patience = RETRY_SECONDS if self._known.keys else FIRST_RETRY_SECONDS
-        if due and (self._asking or now - self._asked > patience):
+        if due and (self._asking or now - self._requested > patience):
             asking = self._ask()
             if not found:  # who shows a known key need not wait for the newest ones
                 await asyncio.shield(asking)
@@ -71,7 +71,7 @@ class TenantKeys:
     def _ask(self) -> asyncio.Task[None]:
         """One question at a time, whoever wants to know."""
         if self._asking is None:
-            self._asked = self._clock()
+            self._requested = self._clock()
             self._asking = asyncio.get_running_loop().create_task(self._refresh())
         return self._asking
 

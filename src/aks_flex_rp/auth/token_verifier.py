@@ -99,7 +99,7 @@ def token_error(error: jwt.PyJWTError, tenant: TenantSettings) -> Unauthenticate
         return Unauthenticated("InvalidAuthenticationTokenTenant", "The access token is from a wrong issuer.")
     if isinstance(error, jwt.MissingRequiredClaimError):
         return Unauthenticated("InvalidAuthenticationToken", f"The access token has no claim `{error.claim}`.")
-    cause = next((words for kind, words in CAUSES.items() if isinstance(error, kind)), "is not valid.")
+    cause = next((text for kind, text in CAUSES.items() if isinstance(error, kind)), "is not valid.")
     return Unauthenticated("InvalidAuthenticationToken", f"The access token {cause}")
 
 
@@ -133,9 +133,12 @@ def _kind(claims: Mapping[str, Any]) -> CallerKind:
 
 
 def _name(claims: Mapping[str, Any], application: str) -> str:
-    told = ("upn", "preferred_username", "unique_name", "app_displayname")
+    claims_by_preference = ("upn", "preferred_username", "unique_name", "app_displayname")
     mine = str(claims.get("xms_mirid") or "").rpartition("/")[2]
-    return next((str(claims[each]) for each in told if claims.get(each)), mine or application or str(claims["oid"]))
+    return next(
+        (str(claims[each]) for each in claims_by_preference if claims.get(each)),
+        mine or application or str(claims["oid"]),
+    )
 
 
 SKEW_SECONDS = 300.0  # by how much clocks may differ
@@ -162,7 +165,7 @@ class TokenVerifier:
         self._key = key
         self._clock = clock
         self._skew = skew
-        self._room = remembered
+        self._max_cached = remembered
         self._seen: dict[bytes, tuple[float, Caller]] = {}  # by the header's hash: (until when, who)
 
     def cached(self, authorization: str | bytes) -> Caller | None:
@@ -233,7 +236,7 @@ class TokenVerifier:
         now = self._clock()
         while self._seen:
             oldest = next(iter(self._seen))
-            if len(self._seen) < self._room and self._seen[oldest][0] > now:
+            if len(self._seen) < self._max_cached and self._seen[oldest][0] > now:
                 break
             del self._seen[oldest]
         self._seen[digest] = (until, caller)

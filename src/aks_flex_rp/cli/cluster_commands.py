@@ -65,7 +65,7 @@ def add(
 
 
 async def _add(
-    settings: ServiceSettings, name: ClusterId, connection: ClusterConnection, said: dict[str, Any]
+    settings: ServiceSettings, name: ClusterId, connection: ClusterConnection, extra_facts: dict[str, Any]
 ) -> None:
     from aks_flex_rp.cluster_registry import connection_seal_context
     from aks_flex_rp.clusters import connections, prerequisites
@@ -79,13 +79,13 @@ async def _add(
         _client(settings, connection) as client,
         command_context.open_local_store(settings, make=True) as store,
     ):
-        facts = await read_facts(client, FactOverrides(**said["given"]))
+        facts = await read_facts(client, FactOverrides(**extra_facts["given"]))
         await prerequisites.ensure_objects(client)
         before = await store.cluster(name.key)
         sealed = sealer.seal(connections.to_bytes(connection), connection_seal_context(name.key))
         version = before.version + 1 if before else 1
         # What the nodes of a cluster that was there before have may be of the past: the service looks, and renews it.
-        document = {**facts.to_document(), **said, SYNC_PENDING: before is not None}
+        document = {**facts.to_document(), **extra_facts, SYNC_PENDING: before is not None}
         added = Cluster(name.key, str(name), document, sealed, version)
         await store.put_cluster(added, before.version if before else None)
         what = AuditAction.CLUSTER_RENEWED if before else AuditAction.CLUSTER_ADDED
@@ -120,8 +120,8 @@ def show(id: OnlyOne = "", config: ConfigOption = None, state: StateOption = Non
     cluster = command_context.choose_cluster(
         asyncio.run(command_context.list_clusters(command_context.load_settings(config, state))), id
     )
-    told = {name: str(value) for name, value in cluster.facts.items() if name not in HIDDEN}
-    output.print_result(output.format_pairs({"id": cluster.id, **told}), {"id": cluster.id, **cluster.facts}, json)
+    facts = {name: str(value) for name, value in cluster.facts.items() if name not in HIDDEN}
+    output.print_result(output.format_pairs({"id": cluster.id, **facts}), {"id": cluster.id, **cluster.facts}, json)
 
 
 @app.command()

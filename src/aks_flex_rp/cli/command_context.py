@@ -40,8 +40,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 def load_settings(config: Path | None, state: Path | None, **flags: object) -> ServiceSettings:
     """Only what was said: the environment is weaker than a flag, and stronger than one that nobody gave."""
-    said = {**flags, "stateDir": str(state) if state else None}
-    return settings.load(config, os.environ, **{name: value for name, value in said.items() if value is not None})
+    overrides = {**flags, "stateDir": str(state) if state else None}
+    return settings.load(
+        config, os.environ, **{name: value for name, value in overrides.items() if value is not None}
+    )
 
 
 @asynccontextmanager
@@ -78,8 +80,8 @@ def cluster_name(cluster: Cluster) -> str:
 
 def choose_cluster(known: tuple[Cluster, ...], text: str) -> Cluster:
     """By its id or by its name; the only one there is when nothing is said."""
-    wanted = text.lower().rstrip("/")
-    fitting = [each for each in known if wanted in {"", each.key, cluster_name(each).lower()}]
+    key = text.lower().rstrip("/")
+    fitting = [each for each in known if key in {"", each.key, cluster_name(each).lower()}]
     if len(fitting) == 1:
         return fitting[0]
     what = f"There is no cluster {text!r}." if text else "No cluster is named."
@@ -133,22 +135,22 @@ SERVICE_OPTIONS: dict[str, Any] = {
 def with_service(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options by which it finds its service; it takes them as one argument, `reached`."""
     own = inspect.signature(command, eval_str=True)
-    asked = [
+    service_parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in SERVICE_OPTIONS.items()
     ]
-    kept = [
+    command_parameters = [
         each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for each in own.parameters.values()
         if each.name != "reached"
     ]
 
-    def run(**words: Any) -> None:
-        command(reached=ServiceOptions(**{name: words.pop(name) for name in SERVICE_OPTIONS}), **words)
+    def run(**arguments: Any) -> None:
+        command(reached=ServiceOptions(**{name: arguments.pop(name) for name in SERVICE_OPTIONS}), **arguments)
 
     run.__doc__, run.__name__ = command.__doc__, command.__name__
-    run.__annotations__ = {each.name: each.annotation for each in (*kept, *asked)}
-    run.__signature__ = own.replace(parameters=[*kept, *asked])  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in (*command_parameters, *service_parameters)}
+    run.__signature__ = own.replace(parameters=[*command_parameters, *service_parameters])  # type: ignore[attr-defined]
     return run
 
 

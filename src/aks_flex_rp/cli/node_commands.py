@@ -47,11 +47,11 @@ def show_all(
     json: JsonOption = False,
 ) -> None:
     """List the nodes of a cluster."""
-    wanted = [filter] if filter else []
+    filters = [filter] if filter else []
     for field, value in (("ready", ready), ("version", version), ("joinState", join_state)):
-        wanted += [_equals(field, value)] if value else []
-    wanted += [_equals(f"labels/{key}", value) for key, value in map(_label, label or ())]
-    found = list(reached.client().nodes(reached.cluster(cluster), " and ".join(wanted)))
+        filters += [_equals(field, value)] if value else []
+    filters += [_equals(f"labels/{key}", value) for key, value in map(_label, label or ())]
+    found = list(reached.client().nodes(reached.cluster(cluster), " and ".join(filters)))
     output.print_result(output.format_nodes(found), found, json)
 
 

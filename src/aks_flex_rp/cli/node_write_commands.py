@@ -199,11 +199,11 @@ def update_node(
     found = client.node(cluster, name)
     for attempt in range(1, ATTEMPTS + 1):
         first = node_changes.writable_properties(found)
-        wanted = apply_options(first if body is None else body, options)
-        if wanted == first and not (how.url or how.downgrade):
+        desired = apply_options(first if body is None else body, options)
+        if desired == first and not (how.url or how.downgrade):
             return found
         try:
-            return client.put_node(cluster, name, wanted, etag=found["etag"], url=how.url, downgrade=how.downgrade)
+            return client.put_node(cluster, name, desired, etag=found["etag"], url=how.url, downgrade=how.downgrade)
         except RequestRefused as refusal:
             if refusal.status != 412 or attempt == ATTEMPTS:
                 raise

@@ -91,18 +91,18 @@ def format_age(moment: str | None, now: float) -> str:
 def format_node(resource: Document, now: float | None = None) -> str:
     properties = resource["properties"]
     status, settings = properties.get("status", {}), properties.get("nodeConfig", {})
-    wanted = properties.get("config", {}).get("kubernetes", {}).get("version", "-")
+    desired_version = properties.get("config", {}).get("kubernetes", {}).get("version", "-")
     reached = status.get("appliedConfigVersion")
-    told = {
+    rows = {
         "name": resource["name"],
         "id": resource["id"],
         "ready": _because(status),
         "join": ": ".join(filter(None, (status.get("joinState", "-"), status.get("joinFailure")))),
         "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (the node has {reached})" if reached else ""),
-        "kubernetes": " ".join(filter(None, (wanted, _running(status)))),
+        "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
         "azure": properties.get("azureAuth", {}).get("method", "none"),
-        "joins by": _way(properties.get("kubernetesAuth", {})),
+        "joins by": _join_method(properties.get("kubernetesAuth", {})),
         "monitored": "yes" if properties.get("continuousMonitoring") else "no",
         "server": settings.get("kubelet", {}).get("serverURL", ""),
         "vpn": _vpn(settings.get("vpn", {})),
@@ -111,10 +111,10 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "agent": status.get("agentVersion", ""),
         "changed by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
-    return format_pairs(told)
+    return format_pairs(rows)
 
 
-def _way(auth: Document) -> str:
+def _join_method(auth: Document) -> str:
     method = auth.get("method", "exec" if auth.get("useAzureAuth") else "")
     return f"Azure identity ({method})" if method in {"exec", "certificate"} else "token"
 
@@ -143,10 +143,10 @@ def _taint(taint: Document) -> str:
     return f"{taint['key']}{value}:{taint['effect']}"
 
 
-def format_pairs(told: Mapping[str, str]) -> str:
+def format_pairs(pairs: Mapping[str, str]) -> str:
     """One a line, without those that say nothing."""
-    width = max(map(len, told)) + 2
-    return "\n".join(f"{name:<{width}}{value}" for name, value in told.items() if value)
+    width = max(map(len, pairs)) + 2
+    return "\n".join(f"{name:<{width}}{value}" for name, value in pairs.items() if value)
 
 
 def format_events(found: Sequence[Document]) -> str:

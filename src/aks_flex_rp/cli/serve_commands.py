@@ -78,8 +78,8 @@ def serve(
         output.print_note(f"starting from {settings.state_dir} …")
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, _end)
-    with _place(settings) as place, suppress(KeyboardInterrupt):
-        _serve(settings, place, log_format or _usual_format(settings))
+    with _locked(settings) as lock, suppress(KeyboardInterrupt):
+        _serve(settings, lock, log_format or _usual_format(settings))
 
 
 def _end(*_: object) -> None:
@@ -87,13 +87,13 @@ def _end(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _serve(settings: ServiceSettings, place: instance_lock.InstanceLock | None, log_format: LogFormat) -> None:
+def _serve(settings: ServiceSettings, lock: instance_lock.InstanceLock | None, log_format: LogFormat) -> None:
     from aks_flex_rp import log_setup, server
 
     def ready(service: Service, port: int) -> None:
-        if place:
+        if lock:
             keys = tuple(key_ids(settings))
-            place.publish(instance_lock.RunningInstance(settings.origin, settings.host, port, os.getpid(), keys))
+            lock.publish(instance_lock.RunningInstance(settings.origin, settings.host, port, os.getpid(), keys))
         _greet(service, port)
 
     log_setup.configure_logging(settings.log.model_copy(update={"format": log_format}))
@@ -107,11 +107,11 @@ def key_ids(settings: ServiceSettings) -> list[str]:
 
 
 @contextmanager
-def _place(settings: ServiceSettings) -> Iterator[instance_lock.InstanceLock | None]:
+def _locked(settings: ServiceSettings) -> Iterator[instance_lock.InstanceLock | None]:
     """SQLite serves one process. Replicas on PostgreSQL may share a directory; the first is the one that is found."""
     try:
-        with instance_lock.exclusive(settings.state_dir) as place:
-            yield place
+        with instance_lock.exclusive(settings.state_dir) as lock:
+            yield lock
     except BusyError:
         if not settings.database and not settings.database_file:
             raise
@@ -119,8 +119,8 @@ def _place(settings: ServiceSettings) -> Iterator[instance_lock.InstanceLock | N
 
 
 def _usual_format(settings: ServiceSettings) -> LogFormat:
-    said = "format" in settings.log.model_fields_set
-    return "text" if sys.stderr.isatty() and not said else settings.log.format
+    is_set = "format" in settings.log.model_fields_set
+    return "text" if sys.stderr.isatty() and not is_set else settings.log.format
 
 
 def _greet(service: Service, port: int) -> None:

@@ -20,28 +20,27 @@ IDENTITY_LABEL = (
 )
 
 
-def access_binding(access: ClusterAccess, node: str) -> KubeObject:
-    """The ClusterRoleBinding that grants a node's identity its access."""
+def access_binding(identity: str, role: str, node: str) -> KubeObject:
+    """The ClusterRoleBinding that grants the identity of a node its role."""
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {
             "name": f"{BINDING_PREFIX}{node}",
-            "labels": {IDENTITY_LABEL: access.identity, "app.kubernetes.io/managed-by": "aks-flex-rp"},
+            "labels": {IDENTITY_LABEL: identity, "app.kubernetes.io/managed-by": "aks-flex-rp"},
         },
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": access.role},
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": access.identity}],
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": identity}],
     }
 
 
 def read_binding(binding: KubeObject) -> ClusterAccess | None:
     """What a binding gives; None when it is not just as we make them."""
     identity = binding["metadata"].get("labels", {}).get(IDENTITY_LABEL, "")
-    for way in ACCESS_ROLES:
-        access = ClusterAccess(identity, way)
-        made = access_binding(access, binding_node(binding))
+    for method, role in ACCESS_ROLES.items():
+        made = access_binding(identity, role, binding_node(binding))
         if all(binding.get(part) == made[part] for part in ("roleRef", "subjects")):
-            return access
+            return ClusterAccess(identity, method)
     return None
 
 
@@ -52,11 +51,13 @@ def binding_node(binding: KubeObject) -> str:
 
 
 async def grant_access(client: KubeClient, node: str, access: ClusterAccess) -> None:
-    """Make it so. What is there already stays as it is."""
+    """Makes it so. What is there already stays as it is; access by a method of another release is left to that."""
+    if access.role is None:
+        return
     there = await client.find(_path(node))
     if there and there["roleRef"]["name"] != access.role:  # which cannot be changed
         await client.delete(_path(node), {"uid": there["metadata"]["uid"]})
-    await client.apply(_path(node), access_binding(access, node))
+    await client.apply(_path(node), access_binding(access.identity, access.role, node))
 
 
 async def withdraw_access(client: KubeClient, node: str) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.clusters import access
 from aks_flex_rp.clusters.informer import handle_each
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES, is_flex_node
+from aks_flex_rp.join_state import AccessMethod
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
@@ -39,16 +40,16 @@ class AccessController:
         self._gone_after = gone_after
         self._cluster = cluster
         self._client = client
-        self._listener = handler
+        self._handler = handler
         self._settle = settle
         self._there: dict[str, ClusterAccess | None] = {}  # by node; None where a binding is not as we make them
         self._due: dict[str, float] = {}  # by node, since when
 
     async def listed(self, items: list[KubeObject]) -> None:
         self._there = {name: access.read_binding(item) for item in items if (name := access.binding_node(item))}
-        wanted = await self._listener.accesses(self._cluster)
-        for name in {*self._there, *wanted}:
-            if self._there.get(name) != wanted.get(name) or name not in wanted:
+        desired = await self._handler.all_granted_access(self._cluster)
+        for name in {*self._there, *desired}:
+            if self._there.get(name) != desired.get(name) or name not in desired:
                 self.mark_due(name)
 
     async def changed(self, kind: str, item: KubeObject) -> None:
@@ -73,24 +74,29 @@ class AccessController:
         since = self._due[name]
         if time.monotonic() - since < self._settle:
             return
-        wanted = await self._listener.access(self._cluster, name)
-        if wanted is None and name in self._there:
+        desired = await self._handler.granted_access(self._cluster, name)
+        if desired is None and name in self._there:
             if await self._is_leaving(name):
                 self._due[name] = time.monotonic()  # it is looked at again
                 return
             if await access.withdraw_access(self._client, name):
                 log.info("%s: what the identity of %s may do there was taken back.", self._cluster, name)
-                await self._listener.withdrawn(self._cluster, name)
-        elif wanted != self._there.get(name) and wanted:
-            await access.grant_access(self._client, name, wanted)
+                await self._handler.on_access_withdrawn(self._cluster, name)
+        elif desired and desired.role and desired != self._there.get(name):
+            await access.grant_access(self._client, name, desired)
             log.info("%s: what the identity of %s may do there was put right.", self._cluster, name)
         if self._due.get(name) == since:  # else somebody was at it meanwhile, and it is looked at again
             self._due.pop(name)
 
     async def _is_leaving(self, name: str) -> bool:
         """Whether a node that was deleted still has to drain itself and to say that it left, as its identity."""
-        access, deleted = self._there.get(name), await self._listener.deleted(self._cluster, name)
-        if access is None or access.way != "exec" or deleted is None or time.time() - deleted > self._gone_after:
+        access, deleted = self._there.get(name), await self._handler.deletion_time(self._cluster, name)
+        if (
+            access is None
+            or access.method is not AccessMethod.EXEC
+            or deleted is None
+            or time.time() - deleted > self._gone_after
+        ):
             return False
         node = await self._client.find(f"{NODES}/{name}")
         return node is not None and is_flex_node(node)

@@ -54,7 +54,7 @@ class BootstrapCsrHandler:
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = handler
+        self._handler = handler
         self._decisions = decisions
         self._grace = grace
         self._claimed: dict[str, BootstrapToken] = {}  # used, and it is not told yet how that ended
@@ -70,7 +70,7 @@ class BootstrapCsrHandler:
         )
         if token is None or token.claim is None:
             if not request.accepted:
-                await self._decisions.refuse(request, request.asked_for, TOKEN_UNKNOWN)
+                await self._decisions.refuse(request, request.requested_node, TOKEN_UNKNOWN)
         elif token.claim.uid != request.uid:
             why = f"The token was already used by request {token.claim.csr}, and a token is for one request."
             await self._decisions.refuse(request, token.node, why)
@@ -111,7 +111,7 @@ class BootstrapCsrHandler:
         if why := await name_conflict(self._client, token.node):
             return why
         # The last question, because asking it ends the node's config URL.
-        if not await self._listener.attempted(self._cluster, token.node, token.id, request.name):
+        if not await self._handler.on_token_csr(self._cluster, token.node, token.id, request.name):
             return f"Node {token.node} has another token now, or is gone."
         return ""
 
@@ -124,7 +124,7 @@ class BootstrapCsrHandler:
     async def _finish(self, token: BootstrapToken, claim: TokenClaim, request: CertificateRequest | None) -> None:
         """If it has ended."""
         if request and request.issued:
-            await self._listener.issued(self._cluster, token.node, token.id, claim.csr)
+            await self._handler.on_token_certificate(self._cluster, token.node, token.id, claim.csr)
             await self._end(token)
         elif why := self._failure(claim, request):
             await self._failed(token, why)
@@ -150,11 +150,11 @@ class BootstrapCsrHandler:
     async def _failed(self, token: BootstrapToken, why: str) -> None:
         # A node that has another token does not suffer from what became of the old one.
         if await self._expected(token):
-            await self._listener.failed(self._cluster, token.node, token.id, why)
+            await self._handler.on_token_failed(self._cluster, token.node, token.id, why)
         await self._end(token)
 
     async def _expected(self, token: BootstrapToken) -> bool:
-        return await self._listener.expects(self._cluster, token.node, token.id)
+        return await self._handler.is_current_token(self._cluster, token.node, token.id)
 
     async def _end(self, token: BootstrapToken) -> None:
         await bootstrap_tokens.revoke_token(self._client, token.id)
@@ -169,7 +169,7 @@ class CsrDecisions:
     def __init__(self, cluster: str, client: KubeClient, handler: ClusterEventHandler) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = handler
+        self._handler = handler
         self._untold: list[Callable[[], Awaitable[None]]] = []
 
     async def approve(self, request: CertificateRequest, why: str) -> None:
@@ -188,7 +188,9 @@ class CsrDecisions:
             why = ""
         if why:
             log.warning("%s: request %s of %s was refused. %s", self._cluster, request.name, request.user, why)
-            await self._tell(lambda: self._listener.refused(self._cluster, node, request.token_id, request.name, why))
+            await self._tell(
+                lambda: self._handler.on_csr_denied(self._cluster, node, request.token_id, request.name, why)
+            )
         return bool(why)
 
     async def retry_reports(self) -> None:

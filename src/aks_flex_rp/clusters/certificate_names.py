@@ -65,16 +65,16 @@ class ServingExpectation:
     node: str
     names: frozenset[str]
     addresses: frozenset[Address]
-    around: ClusterNames
+    cluster_names: ClusterNames
     identity: str = ""  # as whom its kubelet asks, where that is not the node itself
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], around: ClusterNames, identity: str = "") -> ServingExpectation:
+    def of(cls, document: Mapping[str, Any], cluster_names: ClusterNames, identity: str = "") -> ServingExpectation:
         """By what the Node says of itself, as far as that can be believed."""
         name = _name(document)
-        said = {value.lower() for kind, value in _listed(document) if kind in NAMING}
-        own = {one for one in said if one.startswith(f"{name}.")}
-        return cls(name, frozenset({name, *own}), frozenset(_addresses(document)), around, identity)
+        names = {value.lower() for kind, value in _listed(document) if kind in NAMING}
+        own = {one for one in names if one.startswith(f"{name}.")}
+        return cls(name, frozenset({name, *own}), frozenset(_addresses(document)), cluster_names, identity)
 
     def objections(self, request: CertificateRequest, csr: CsrContents) -> Iterator[str]:
         itself = request.user == NODE_USER_PREFIX + self.node and GROUP in request.groups
@@ -95,9 +95,9 @@ class ServingExpectation:
     def _wrong_name(self, name: str) -> str:
         if not PLAIN.fullmatch(name):
             return "is not the plain name of one host"
-        if name in self.around.servers:
+        if name in self.cluster_names.servers:
             return "is a name of the API server"
-        for domain in ("svc", self.around.domain):
+        for domain in ("svc", self.cluster_names.domain):
             if f".{name}".endswith(f".{domain}"):
                 return f"is under .{domain}, where the cluster's services have their names"
         if name not in self.names:
@@ -111,7 +111,7 @@ class ServingExpectation:
         for kind in SPECIAL_ADDRESSES:
             if getattr(address, kind):
                 return f"is {kind[3:].replace('_', '-')}, which is no node's own"
-        if whose := self.around.addresses.get(address):
+        if whose := self.cluster_names.addresses.get(address):
             return f"belongs to {whose}"
         return "" if address in self.addresses else f"is not one of node {self.node}"
 

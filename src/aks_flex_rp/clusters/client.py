@@ -226,14 +226,14 @@ class KubeClient:
 
     async def watch(self, path: str, version: str, **parameters: str) -> AsyncGenerator[tuple[str, KubeObject], None]:
         """What happens after `version`, as (ADDED | MODIFIED | DELETED | BOOKMARK, object), until the server ends."""
-        asked = {
+        query = {
             **parameters,
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        answer = await self._sent("GET", path, params=asked, timeout=WATCH_TIMEOUT)
+        answer = await self._sent("GET", path, params=query, timeout=WATCH_TIMEOUT)
         async with _finished(answer):
             if answer.status_code >= 400:
                 await answer.aread()
@@ -324,8 +324,8 @@ def _document(answer: httpx2.Response) -> KubeObject:
     return dict(document)
 
 
-def _refused(status: int, said: KubeObject) -> ApiRefused:
-    return ApiRefused(status, said.get("reason", ""), said.get("message") or f"HTTP {status}")
+def _refused(status: int, document: KubeObject) -> ApiRefused:
+    return ApiRefused(status, document.get("reason", ""), document.get("message") or f"HTTP {status}")
 
 
 def connection_error(server: str, error: Exception) -> ClusterError:

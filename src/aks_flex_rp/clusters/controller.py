@@ -57,8 +57,8 @@ class ClusterController:
         """`given` is what a person said of the cluster."""
         self.client = open_client(connection, arm)
         self._cluster = cluster
-        self._listener = handler
-        self._given = overrides
+        self._handler = handler
+        self._overrides = overrides
         self._facts: ClusterFacts | None = None  # as they were last read
         self._pace = intervals or ControllerIntervals()
         self._tainting = TaintController(cluster, self.client, handler)
@@ -67,9 +67,9 @@ class ClusterController:
 
     async def start(self) -> None:
         """Returns at once, whether the cluster answers or not."""
-        approver = CsrApprover(self._cluster, self.client, self._listener, self.facts, self._pace.grace)
-        lost = LostNodeCollector(self._cluster, self.client, self._listener, self._pace.gone_after)
-        nodes = NodeController(self._cluster, self.client, self._listener, self._tainting, lost)
+        approver = CsrApprover(self._cluster, self.client, self._handler, self.facts, self._pace.grace)
+        lost = LostNodeCollector(self._cluster, self.client, self._handler, self._pace.gone_after)
+        nodes = NodeController(self._cluster, self.client, self._handler, self._tainting, lost)
         self._run("certificates", Informer(self.client, REQUESTS, approver).once)
         self._run("nodes", Informer(self.client, NODES, nodes).once)
         self._run("access", Informer(self.client, prerequisites.BINDINGS, self._access, IDENTITY_LABEL).once)
@@ -97,14 +97,14 @@ class ClusterController:
 
     async def refresh(self) -> None:
         """Tell what nodes must know of the cluster, new or not, and put right what the cluster needs."""
-        await self._listener.cluster_changed(self._cluster, await self._read())
+        await self._handler.on_cluster_facts(self._cluster, await self._read())
         try:
             await prerequisites.ensure_objects(self.client)
         except ApiRefused as refusal:  # for a person to grant; trying sooner does not help
             log.warning("%s: what flex nodes need cannot be put right: %s", self._cluster, refusal.message)
 
     async def _read(self) -> ClusterFacts:
-        self._facts = await read_facts(self.client, self._given)
+        self._facts = await read_facts(self.client, self._overrides)
         return self._facts
 
     def _run(self, what: str, once: Callable[[], Awaitable[None]], rest: float = 0.0) -> None:

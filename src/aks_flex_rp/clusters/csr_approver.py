@@ -23,6 +23,7 @@ from aks_flex_rp.clusters.csr_policy import (
 )
 from aks_flex_rp.clusters.informer import handle_each
 from aks_flex_rp.clusters.node_controller import NODES, name_conflict
+from aks_flex_rp.join_state import AccessMethod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -51,7 +52,7 @@ class ServingCsrHandler:
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = handler
+        self._handler = handler
         self._decisions = decisions
         self._facts = facts
         self._grace = grace
@@ -61,7 +62,7 @@ class ServingCsrHandler:
     async def decide(self, request: CertificateRequest, asker: CsrRequester | None = None) -> None:
         """Without `asker` it is the node itself."""
         asker = asker or CsrRequester(request.node)
-        if request.denial or request.approved or not await self._listener.expects_node(self._cluster, asker.node):
+        if request.denial or request.approved or not await self._handler.is_flex_node(self._cluster, asker.node):
             self._waiting.pop(request.name, None)
             return
         document = await self._client.find(f"{NODES}/{asker.node}")
@@ -81,9 +82,9 @@ class ServingCsrHandler:
             self._waiting.pop(name, None)
 
     async def _judge(self, request: CertificateRequest, asker: CsrRequester, node: KubeObject) -> None:
-        servers = await self._listener.servers(self._cluster)
-        around = await read_cluster_names(self._client, await self._facts(), asker.node, servers)
-        decision = check_csr(request.document, ServingExpectation.of(node, around, asker.identity))
+        servers = await self._handler.api_server_urls(self._cluster)
+        cluster_names = await read_cluster_names(self._client, await self._facts(), asker.node, servers)
+        decision = check_csr(request.document, ServingExpectation.of(node, cluster_names, asker.identity))
         if decision.allowed:
             await self._decisions.approve(request, f"Every name in it is one of {asker.node}.")
         else:
@@ -108,7 +109,7 @@ class IdentityCsrHandler:
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = handler
+        self._handler = handler
         self._decisions = decisions
         self._serving = serving
 
@@ -116,15 +117,15 @@ class IdentityCsrHandler:
         """Of users who are nobody's identity here, others decide."""
         if request.denial:
             return
-        node = request.asked_for
-        access = await self._listener.access(self._cluster, node) if node else None
+        node = request.requested_node
+        access = await self._handler.granted_access(self._cluster, node) if node else None
         if access is None or access.identity != request.user:
             await self._refuse_other(request)
-        elif access.way == "exec" and request.signer == SERVING_SIGNER:
+        elif access.method is AccessMethod.EXEC and request.signer == SERVING_SIGNER:
             await self._serving.decide(request, CsrRequester(node, access.identity))
         elif request.accepted:
             if request.issued:
-                await self._listener.certified(self._cluster, node, request.name)
+                await self._handler.on_identity_certificate(self._cluster, node, request.name)
         elif why := await self._objection(request, node, access):
             await self._decisions.refuse(request, node, why)
         elif request.approved:
@@ -134,7 +135,7 @@ class IdentityCsrHandler:
 
     async def _objection(self, request: CertificateRequest, node: str, access: ClusterAccess) -> str:
         # By what it is to be, not by what it was given: that is taken from it only when it has its certificate.
-        if await self._listener.way(self._cluster, node) != "certificate":
+        if await self._handler.access_method(self._cluster, node) is not AccessMethod.CERTIFICATE:
             return f"Node {node} joins as its identity itself, and needs no certificate for that."
         decision = check_csr(request.document, IdentityExpectation(node, access.identity))
         if not decision.allowed:
@@ -142,7 +143,7 @@ class IdentityCsrHandler:
         if why := await name_conflict(self._client, node):
             return why
         # The last question, because asking it ends the node's config URL.
-        if not await self._listener.asked(self._cluster, node, access.identity, request.name):
+        if not await self._handler.on_identity_csr(self._cluster, node, access.identity, request.name):
             return f"Node {node} has another identity now, or is gone."
         return ""
 

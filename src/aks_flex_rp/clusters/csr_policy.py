@@ -143,7 +143,7 @@ class CertificateRequest:
         return self.user[len(BOOTSTRAP_USER_PREFIX) :] if self.user.startswith(BOOTSTRAP_USER_PREFIX) else ""
 
     @property
-    def asked_for(self) -> str:
+    def requested_node(self) -> str:
         """The node that it wants to be, by its own words; empty when it wants to be none."""
         inside = parse_csr(self.pem)
         named = inside.common_names[0] if inside and inside.common_names else ""
@@ -192,10 +192,10 @@ class CsrExpectation(Protocol):
 
 def check_csr(csr: dict[str, Any], expectation: CsrExpectation) -> CsrVerdict:
     request = CertificateRequest.read(csr)
-    asked = parse_csr(request.pem)
-    if asked is None:
+    parsed = parse_csr(request.pem)
+    if parsed is None:
         return CsrVerdict(False, "It cannot be read as a request that is signed with its own key.")
-    why = next(expectation.objections(request, asked), "")
+    why = next(expectation.objections(request, parsed), "")
     return CsrVerdict(not why, why and f"{why[0].upper()}{why[1:]}.")
 
 

@@ -35,17 +35,17 @@ class NodeController:
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = handler
+        self._handler = handler
         self._onlookers = onlookers
         self._names: set[str] = set()
         self._known: dict[str, tuple[Any, ...]] = {}  # of every flex node, what was last told
-        self._told: dict[str, float] = {}  # and when
+        self._reported: dict[str, float] = {}  # and when
 
     async def listed(self, items: list[KubeObject]) -> None:
         names = frozenset(item["metadata"]["name"] for item in items)
         for gone in self._names - names:
             self._forget(gone)
-        await self._listener.present(self._cluster, names)
+        await self._handler.on_nodes_listed(self._cluster, names)
         await handle_each(items, lambda item: self.changed("ADDED", item))
 
     async def changed(self, kind: str, item: KubeObject) -> None:
@@ -67,15 +67,15 @@ class NodeController:
 
     async def _report(self, name: str, ready: dict[str, Any]) -> None:
         news, now = reported_fields(ready), time.monotonic()
-        if self._known.get(name) == news and now - self._told[name] < REPEAT_SECONDS:
+        if self._known.get(name) == news and now - self._reported[name] < REPEAT_SECONDS:
             return
-        if await self._listener.expects_node(self._cluster, name):
-            await self._listener.observed(self._cluster, name, ready)
-            self._known[name], self._told[name] = news, now
+        if await self._handler.is_flex_node(self._cluster, name):
+            await self._handler.on_node_observed(self._cluster, name, ready)
+            self._known[name], self._reported[name] = news, now
 
     async def _gone(self, name: str) -> None:
-        if await self._listener.expects_node(self._cluster, name):
-            await self._listener.observed(self._cluster, name, None)
+        if await self._handler.is_flex_node(self._cluster, name):
+            await self._handler.on_node_observed(self._cluster, name, None)
         self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -83,7 +83,7 @@ class NodeController:
         for onlooker in self._onlookers:
             onlooker.gone(name)
         self._known.pop(name, None)
-        self._told.pop(name, None)
+        self._reported.pop(name, None)
 
 
 def has_left(node: KubeObject) -> bool:
@@ -136,7 +136,7 @@ class LostNodeCollector:
     ) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = handler
+        self._handler = handler
         self._gone_after = gone_after
         self._not_ready: set[str] = set()
 
@@ -155,7 +155,7 @@ class LostNodeCollector:
         await handle_each(list(self._not_ready), self._look)
 
     async def _look(self, name: str) -> None:
-        deleted = await self._listener.deleted(self._cluster, name)
+        deleted = await self._handler.deletion_time(self._cluster, name)
         if deleted is None or time.time() - deleted < self._gone_after:
             return
         node = await self._client.find(f"{NODES}/{name}")
@@ -165,7 +165,7 @@ class LostNodeCollector:
         seen = {key: node["metadata"][key] for key in ("uid", "resourceVersion")}
         if await self._client.delete(f"{NODES}/{name}", seen):
             log.info("%s: the Node %s was deleted: its resource and its machine are gone.", self._cluster, name)
-            await self._listener.removed(self._cluster, name)
+            await self._handler.on_node_removed(self._cluster, name)
 
     def _is_lost(self, node: KubeObject, deleted: float) -> bool:
         """Not for one that came after the deletion, which never was that resource's."""

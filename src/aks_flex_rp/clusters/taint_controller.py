@@ -27,7 +27,7 @@ class TaintController:
     def __init__(self, cluster: str, client: KubeClient, handler: ClusterEventHandler) -> None:
         self._cluster = cluster
         self._client = client
-        self._listener = handler
+        self._handler = handler
         self._seen: dict[str, tuple[str, str | None]] = {}  # of every flex node, which Node it is and its mark
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()
@@ -68,7 +68,7 @@ class TaintController:
     async def _reconcile(self, name: str) -> None:
         if name not in self._seen:
             return  # when it comes into the cluster, the watch tells
-        taints = await self._listener.taints(self._cluster, name)
+        taints = await self._handler.desired_taints(self._cluster, name)
         if taints is None or not self._may_differ(name, taints):
             return
         for _ in range(ATTEMPTS):

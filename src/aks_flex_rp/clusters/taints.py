@@ -41,17 +41,17 @@ def taint_key(taint: KubeObject) -> TaintKey:
 
 def taint_patch(node: KubeObject, taints: DesiredTaints) -> KubeObject | None:
     """What brings a Node's taints in line; None when there is nothing to do."""
-    wanted = taints.by_key()
-    brought, mark = _brought(node), taints_annotation(wanted.values())
+    desired = taints.by_key()
+    brought, mark = _brought(node), taints_annotation(desired.values())
     if applied_taints(node) == mark:
         return None
     # Without a mark it is a new Node, and may have registered with what was wanted earlier.
     removable = taints.former if brought is None else taints.former & brought
     before: list[KubeObject] = node.get("spec", {}).get("taints") or []
-    after = [one for one in before if _stays(one, wanted, removable)]
+    after = [one for one in before if _stays(one, desired, removable)]
     there = {taint_key(one) for one in after}
-    after += [one for where, one in wanted.items() if where not in there]
-    if brought is None and not wanted and after == before:
+    after += [one for where, one in desired.items() if where not in there]
+    if brought is None and not desired and after == before:
         return None
     version = node["metadata"]["resourceVersion"]
     return {
@@ -60,11 +60,11 @@ def taint_patch(node: KubeObject, taints: DesiredTaints) -> KubeObject | None:
     }
 
 
-def _stays(taint: KubeObject, wanted: dict[TaintKey, KubeObject], removable: frozenset[TaintKey]) -> bool:
+def _stays(taint: KubeObject, desired: dict[TaintKey, KubeObject], removable: frozenset[TaintKey]) -> bool:
     """One that is wanted with another value goes, and comes back with it."""
     if taint["key"].startswith(CLUSTER_TAINT_PREFIXES):
         return True
-    new = wanted.get(taint_key(taint))
+    new = desired.get(taint_key(taint))
     return taint_key(taint) not in removable if new is None else new.get("value", "") == taint.get("value", "")
 
 

@@ -86,18 +86,18 @@ def key_id(key: bytes) -> bytes:
 
 def open_sealer_keys(file: Path | None, env: Mapping[str, str]) -> Sealer:
     """The keys of the environment, then those of the file, which is made when there are none at all."""
-    given = _parsed(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE)
-    if file is None and not given:
+    from_environment = _parsed(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE)
+    if file is None and not from_environment:
         raise ConfigError(
             "keys-missing", "There is no key to encrypt secrets with.", f"Name a file for it, or set {KEYS_VARIABLE}."
         )
     if file is None:
-        return Sealer(given, KEYS_VARIABLE)
-    if not given and not file.exists():
+        return Sealer(from_environment, KEYS_VARIABLE)
+    if not from_environment and not file.exists():
         private_files.create(file, _text([_new_key()]))
-    kept = _read(file) if file.exists() else []
-    sources = ([KEYS_VARIABLE] if given else []) + ([str(file)] if kept else [])
-    return Sealer([*given, *kept], " and ".join(sources))
+    from_file = _read(file) if file.exists() else []
+    sources = ([KEYS_VARIABLE] if from_environment else []) + ([str(file)] if from_file else [])
+    return Sealer([*from_environment, *from_file], " and ".join(sources))
 
 
 def prepend_key(file: Path) -> None:
@@ -152,17 +152,17 @@ class KeyInfo:
 
 def list_keys(file: Path, env: Mapping[str, str]) -> list[KeyInfo]:
     """The newest first, as the service itself has them; none is made here."""
-    given = list(_keys(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE))
+    from_environment = list(_keys(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE))
     if file.exists():
-        given += _keys(private_files.read(file).decode(errors="replace"), str(file))
-    return given
+        from_environment += _keys(private_files.read(file).decode(errors="replace"), str(file))
+    return from_environment
 
 
 def _keys(text: str, source: str) -> Iterator[KeyInfo]:
     for line in text.splitlines():
-        kept = line.partition("#")[0].strip()
-        if kept:
-            yield KeyInfo(_id(kept), source, kept)
+        key_text = line.partition("#")[0].strip()
+        if key_text:
+            yield KeyInfo(_id(key_text), source, key_text)
 
 
 def _id(line: str) -> str:
@@ -187,8 +187,8 @@ def create_key(file: Path, env: Mapping[str, str]) -> str:
 
 
 def remove_keys(file: Path, ids: Set[str]) -> None:
-    kept = [each.line for each in list_keys(file, {}) if each.id not in ids]
-    private_files.write(file, (KEY_FILE_HEADER + "".join(f"{line}\n" for line in kept)).encode())
+    remaining = [each.line for each in list_keys(file, {}) if each.id not in ids]
+    private_files.write(file, (KEY_FILE_HEADER + "".join(f"{line}\n" for line in remaining)).encode())
     keep_owner(file)
 
 

@@ -56,7 +56,7 @@ class PrivateCa:
     def current(self, now: float) -> CertificateChain:
         """Authority and certificate, each made when it is not there or not good any more."""
         authority = self._authority(now)
-        server = self._kept()
+        server = self._stored_chain()
         if server is None or not is_current(server, authority, self.names, now):
             server = sign_server_certificate(authority, self.names, now)
             private_files.write(self.server_file, server.pem)
@@ -71,7 +71,7 @@ class PrivateCa:
             private_files.write(self.public_file, public, 0o644)
         return authority
 
-    def _kept(self) -> CertificateChain | None:
+    def _stored_chain(self) -> CertificateChain | None:
         """What a crash or a person left in its place and cannot be read is made anew."""
         with suppress(ConfigError):
             return _read(self.server_file)

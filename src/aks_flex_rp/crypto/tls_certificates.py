@@ -180,17 +180,17 @@ class ServerTls:
 
     async def run(self, seconds: float = RELOAD_SECONDS) -> None:
         """Refresh for ever. What cannot be used is told once, and what was there before goes on."""
-        told = ""
+        reported = ""
         while True:
             await asyncio.sleep(seconds)
             try:
                 if self.refresh(time.time()):
                     log.info("The TLS certificate was renewed.")
-                told = ""
+                reported = ""
             except (FlexError, OSError) as error:
-                if str(error) != told:
+                if str(error) != reported:
                     log.error("The TLS certificate cannot be renewed; the old one stays. %s", error)
-                told = str(error)
+                reported = str(error)
 
 
 def _context() -> ssl.SSLContext:

@@ -111,8 +111,8 @@ class Dashboard:
     def _sign_in_first(self, incoming: Incoming) -> Response:
         if LIVE_HEADER in incoming.headers:  # a script, which takes the whole page there
             return Response(status_code=401, headers=self.pages.headers)
-        asked = incoming.url.path + (f"?{incoming.url.query}" if incoming.url.query else "")
-        back = asked if incoming.method == "GET" else "/"
+        target = incoming.url.path + (f"?{incoming.url.query}" if incoming.url.query else "")
+        back = target if incoming.method == "GET" else "/"
         return page_request.redirect("/ui/sign-in" + (f"?next={quote(back)}" if back != "/" else ""))
 
     def _formed(self, page: Page) -> Answer:
@@ -162,21 +162,21 @@ class Dashboard:
 
 
 def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sealer: Sealer) -> Dashboard:
-    wanted, doors = settings.dashboard, arm.authorizer
+    dashboard_settings, authorizer = settings.dashboard, arm.authorizer
     entra = _entra(settings, sealer)
     pages = PageRenderer([entra.authority] if entra else ())
-    sessions = SessionManager(doors.context.store, wanted, lambda: key.fingerprint)
-    scopes = DashboardScopes(doors)
+    sessions = SessionManager(authorizer.context.store, dashboard_settings, lambda: key.fingerprint)
+    scopes = DashboardScopes(authorizer)
     handing = ConfigUrlCookie(sealer)
-    by_key = key if wanted.admin_key else None
+    by_key = key if dashboard_settings.admin_key else None
     signing_in = SignInPage(
-        pages, sessions, doors.context.store, doors.limits, by_key, str(settings.admin_key_file), entra
+        pages, sessions, authorizer.context.store, authorizer.limits, by_key, str(settings.admin_key_file), entra
     )
     return Dashboard(
         pages,
         sessions,
         signing_in,
-        FleetPage(pages, scopes, FleetCounter(doors.context.store)),
+        FleetPage(pages, scopes, FleetCounter(authorizer.context.store)),
         NodeDetailPage(pages, scopes, arm.queries),
         EditPage(pages, scopes, arm.queries, arm.commands),
         TokenPage(pages, scopes, arm.queries, arm.commands, arm.reports.access_grants, handing),
@@ -188,8 +188,8 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
 
 
 def _entra(settings: ServiceSettings, sealer: Sealer) -> EntraSignIn | None:
-    wanted = settings.dashboard.entra
-    if wanted is None:
+    entra_settings = settings.dashboard.entra
+    if entra_settings is None:
         return None
     ca_file = str(settings.azure.ca_file) if settings.azure.ca_file else None
-    return EntraSignIn(wanted, settings.azure.authority, ca_file, settings.origin, sealer)
+    return EntraSignIn(entra_settings, settings.azure.authority, ca_file, settings.origin, sealer)

@@ -61,9 +61,9 @@ def _lines(rows: Iterable[Iterable[object]]) -> bytes:
 
 
 def _row(event: AuditEvent) -> list[object]:
-    told = event_document(event)
-    told["detail"] = json.dumps(told["detail"], ensure_ascii=False) if told["detail"] else ""
-    return [escape_formula(told[name]) for name in COLUMNS]
+    document = event_document(event)
+    document["detail"] = json.dumps(document["detail"], ensure_ascii=False) if document["detail"] else ""
+    return [escape_formula(document[name]) for name in COLUMNS]
 
 
 def escape_formula(value: object) -> object:
@@ -101,7 +101,7 @@ class AuditRow:
     """An event as the page shows it."""
 
     event: AuditEvent
-    words: str
+    text: str
     name: str  # of what it was done to
     link: str  # to its page; empty where there is none
 
@@ -122,9 +122,9 @@ class AuditPage:
     async def show(self, page_request: PageRequest) -> Response:
         if not _everything(page_request) and not await self.scopes.clusters(page_request.caller, Operation.AUDIT):
             return self.pages.show("audit_nowhere", page_request)
-        clusters, where, wanted = await self._let_in(page_request)
-        found = await audit_query.audit_slice(self.scopes.authorizer.context.store, wanted, SIZE, MOST_LOOKED)
-        kept = {name: page_request.query[name] for name in FILTERS if page_request.query.get(name)}
+        clusters, where, selection = await self._let_in(page_request)
+        found = await audit_query.audit_slice(self.scopes.authorizer.context.store, selection, SIZE, MOST_LOOKED)
+        filters = {name: page_request.query[name] for name in FILTERS if page_request.query.get(name)}
         return self.pages.show(
             "audit",
             page_request,
@@ -132,13 +132,13 @@ class AuditPage:
             everything=_everything(page_request),
             where=where,
             query={name: page_request.query.get(name, "") for name in FILTERS},
-            filtered=bool(set(kept) - {"cluster"}),
+            filtered=bool(set(filters) - {"cluster"}),
             rows=[audit_row(event, clusters) for event in found.events],
-            older=_link("/ui/audit", {**kept, "before": found.next}) if found.next else "",
-            newest=_link("/ui/audit", kept) if wanted.before else "",
+            older=_link("/ui/audit", {**filters, "before": found.next}) if found.next else "",
+            newest=_link("/ui/audit", filters) if selection.before else "",
             cut=found.cut,
-            csv=_link("/ui/audit.csv", kept),
-            json=_link("/ui/audit.json", kept),
+            csv=_link("/ui/audit.csv", filters),
+            json=_link("/ui/audit.json", filters),
             kinds=KINDS,
             most_exported=MOST_EXPORTED,
             most_looked=MOST_LOOKED,
@@ -152,10 +152,10 @@ class AuditPage:
 
     async def _export(self, page_request: PageRequest, file: File, suffix: str, kind: str) -> Response:
         """Written as it is read: no more than a batch of it is ever in memory."""
-        _, _, wanted = await self._let_in(page_request)
+        _, _, selection = await self._let_in(page_request)
         now = format_utc(self.scopes.authorizer.context.now()).replace(":", "")
         headers = {**self.pages.headers, "Content-Disposition": f'attachment; filename="audit-{now}.{suffix}"'}
-        return StreamingResponse(file(self._fitting(wanted)), 200, headers, media_type=kind)
+        return StreamingResponse(file(self._fitting(selection)), 200, headers, media_type=kind)
 
     async def _fitting(self, query: AuditQuery) -> AsyncIterator[list[AuditEvent]]:
         async for batch in audit_query.search_batches(self.scopes.authorizer.context.store, query, MOST_EXPORTED):
@@ -181,14 +181,14 @@ class AuditPage:
 
 def audit_row(event: AuditEvent, clusters: Sequence[ShownCluster]) -> AuditRow:
     denied = DENIED.get(event.what) if event.outcome is AuditOutcome.DENIED else None
-    words = denied or KINDS.get(event.what, event.what)
+    text = denied or KINDS.get(event.what, event.what)
     where = parse_scope({"resource": event.resource})
     shown = next((each for each in clusters if where.cluster and each.id.key == where.cluster.key), None)
     if where.node:
         link = shown.node(where.node) if shown and event.what is not AuditAction.DELETE else ""
-        return AuditRow(event, words, where.node, link)
+        return AuditRow(event, text, where.node, link)
     name = shown.label if shown else where.cluster.name if where.cluster else "the service"
-    return AuditRow(event, words, name, "")
+    return AuditRow(event, text, name, "")
 
 
 def _everything(page_request: PageRequest) -> bool:

@@ -61,8 +61,8 @@ class AuditScope:
 
 def parse_scope(query: Mapping[str, str]) -> AuditScope:
     """From an id, as links have it, or from the fields of the form."""
-    given = query.get("resource", "")[:MAX_TEXT_LENGTH]
-    resource = given.rstrip("/") or given[:1]
+    text = query.get("resource", "")[:MAX_TEXT_LENGTH]
+    resource = text.rstrip("/") or text[:1]
     found = _NODE.fullmatch(resource)
     above = parse_cluster_id(found["cluster"]) if found else None
     if found and above:

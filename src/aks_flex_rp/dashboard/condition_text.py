@@ -21,7 +21,7 @@ ConditionMood = Literal["good", "bad", "unknown"]
 
 @dataclass(frozen=True)
 class Explanation:
-    words: str
+    text: str
     remedy: str = ""
     section: str = ""  # of the troubleshooting page
 
@@ -152,8 +152,8 @@ class ConditionRow:
     since: float
 
 
-def explain_condition(told: Mapping[str, str]) -> ConditionRow:
-    kind, status, reason = told["type"], told["status"], told.get("reason", "")
+def explain_condition(condition: Mapping[str, str]) -> ConditionRow:
+    kind, status, reason = condition["type"], condition["status"], condition.get("reason", "")
     known = REASONS.get(reason, Explanation(""))
     good, passing = (status == "True") is (kind in GOOD), kind == "ConfigApplied" and reason in PASSING
     state: ConditionMood = "unknown" if status == "Unknown" or passing else "good" if good else "bad"
@@ -162,11 +162,11 @@ def explain_condition(told: Mapping[str, str]) -> ConditionRow:
         QUESTIONS.get(kind, kind),
         "Not yet" if passing else {"True": "Yes", "False": "No"}.get(status, "Unknown"),
         state,
-        told.get("message", "") or known.words,
+        condition.get("message", "") or known.text,
         reason,
         "" if state == "good" else known.remedy,
         "" if state == "good" else _section(kind, reason, known),
-        parse_time(told.get("lastTransitionTime", "")),
+        parse_time(condition.get("lastTransitionTime", "")),
     )
 
 
@@ -187,7 +187,7 @@ class NodeSummary:
     """How a node is, on top of its page."""
 
     state: FleetState
-    words: str
+    text: str
     cause: str
     remedy: str
     section: str
@@ -198,12 +198,12 @@ def summarize(status: Document, remedy: str = "") -> NodeSummary:
     state = state_of(status)
     about = explain_condition(_ready(status))
     if state is FleetState.FAILED:
-        return NodeSummary(state, STATE_EXPLANATIONS[state].words, str(status.get("joinFailure", "")), remedy, "")
+        return NodeSummary(state, STATE_EXPLANATIONS[state].text, str(status.get("joinFailure", "")), remedy, "")
     if state in {FleetState.READY, FleetState.JOINING}:
-        return NodeSummary(state, STATE_EXPLANATIONS[state].words, "", "", "")
+        return NodeSummary(state, STATE_EXPLANATIONS[state].text, "", "", "")
     return NodeSummary(
         state,
-        STATE_EXPLANATIONS[state].words,
+        STATE_EXPLANATIONS[state].text,
         about.cause,
         about.remedy or STATE_EXPLANATIONS[state].remedy,
         about.section,
@@ -232,6 +232,6 @@ def _ready(status: Document) -> dict[str, str]:
 def _section(kind: str, reason: str, known: Explanation) -> str:
     """Where the troubleshooting page tells more; the agent turns names of errors into such words."""
     name = known.section
-    if not known.words and kind in BY_OUTCOME and re.fullmatch(r"([A-Z][a-z]+){2,}", reason):
+    if not known.text and kind in BY_OUTCOME and re.fullmatch(r"([A-Z][a-z]+){2,}", reason):
         name = re.sub(r"(?<!^)(?=[A-Z])", "-", reason)
     return f"{DOCS}#{name.lower()}" if name else ""

@@ -66,8 +66,8 @@ class CreatePage:
 
     async def show(self, page_request: PageRequest) -> Response:
         clusters = await self.scopes.clusters(page_request.caller, Operation.WRITE)
-        asked = page_request.query.get("cluster", "").lower()
-        chosen = asked or (clusters[0].id.key if len(clusters) == 1 else "")
+        cluster_key = page_request.query.get("cluster", "").lower()
+        chosen = cluster_key or (clusters[0].id.key if len(clusters) == 1 else "")
         begun = NodeDraft({**DEFAULTS, "cluster": chosen, "name": page_request.query.get("name", "")[:63]})
         return await self._page(page_request, clusters, WizardForm(begun))
 
@@ -90,9 +90,9 @@ class CreatePage:
         self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
     ) -> None:
         """Who names a cluster that the form did not offer is told so as by the API, and noted in the audit."""
-        asked = parse_cluster_id(found["cluster"])
-        if asked and asked.key not in {each.id.key for each in clusters}:
-            await self.scopes.new_node(page_request, asked, found["name"] or "new")
+        cluster_id = parse_cluster_id(found["cluster"])
+        if cluster_id and cluster_id.key not in {each.id.key for each in clusters}:
+            await self.scopes.new_node(page_request, cluster_id, found["name"] or "new")
 
     async def _judged(
         self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
@@ -119,11 +119,11 @@ class CreatePage:
             return [DraftError("cluster", "The service does not reach this cluster at the moment.")]
         if await self._is_there(known, found["name"]):
             troubles.append(name_taken(found))
-        told = {each.field for each in troubles}
+        fields = {each.field for each in troubles}
         judged = [
             each
             for each in locate_draft_errors(found, validate_draft(found, known))
-            if each.field not in {SECRET, *told}
+            if each.field not in {SECRET, *fields}
         ]
         return [*troubles, *judged]
 
@@ -147,8 +147,8 @@ class CreatePage:
                 raise
             return await self._page(visit, clusters, rejected_form(found, error))
         except FlexError as error:
-            said = http_messages.arm_error(error, visit.request_id)
-            return await self._page(visit, clusters, rejected_form(found, said))
+            document = http_messages.arm_error(error, visit.request_id)
+            return await self._page(visit, clusters, rejected_form(found, document))
         answer = page_request.redirect(f"{chosen.node(written.node.name)}/joining")
         if written.url:
             self.handing.give(answer, visit, chosen.id.node(written.node.name), written.url)

@@ -118,12 +118,12 @@ def text_of(value: object) -> str:
 
 
 def applied_properties(
-    wanted: Document, version: int, has: str, events: Iterable[AuditEvent]
+    desired: Document, version: int, has: str, events: Iterable[AuditEvent]
 ) -> AppliedProperties | None:
     """`events` are the newest first. None when they do not reach back to what the machine has."""
     if str(version) == has:
-        return AppliedProperties(wanted)
-    found, renewed = wanted, False
+        return AppliedProperties(desired)
+    found, renewed = desired, False
     for event in events:
         if event.what not in WRITES or event.outcome is not AuditOutcome.OK:
             continue
@@ -137,8 +137,8 @@ def applied_properties(
 
 
 def revert_event(document: Document, event: AuditEvent) -> Document:
-    told: Mapping[str, ValueChange] = event.detail.get("changed", {})
-    return apply_values(document, {change_path(document, name): old for name, (old, _) in told.items()})
+    changes: Mapping[str, ValueChange] = event.detail.get("changed", {})
+    return apply_values(document, {change_path(document, name): old for name, (old, _) in changes.items()})
 
 
 def change_path(document: Document, name: str) -> Path:

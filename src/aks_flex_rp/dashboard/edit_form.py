@@ -41,7 +41,7 @@ DRIFT, LABELS, TAINTS = (*NODE, "driftPolicy"), (*NODE, "labels"), (*NODE, "tain
 WINDOW_DAYS = (*WINDOW, "days")
 REST, SECRET = "rest", "client-secret"
 PRINCIPAL = ("azureAuth", "servicePrincipal")
-PLACES: dict[Path, str] = {
+FIELDS_BY_PATH: dict[Path, str] = {
     **{path: name for name, path in {**TEXTS, **NUMBERS}.items()},
     **{path: name for name, (path, _) in TICKS.items()},
     DRIFT: "drift",
@@ -72,7 +72,7 @@ def form_fields(properties: Document) -> dict[str, str]:
     ticks = {name: _tick(document_diff.value_at(properties, path), usual) for name, (path, usual) in TICKS.items()}
     opened = document_diff.value_at(properties, WINDOW_DAYS) or ()
     labels: Document = document_diff.value_at(properties, LABELS) or {}
-    rest = document_diff.apply_values(properties, dict.fromkeys(PLACES))
+    rest = document_diff.apply_values(properties, dict.fromkeys(FIELDS_BY_PATH))
     return {
         **texts,
         **ticks,
@@ -129,10 +129,10 @@ def _located(problem: Problem, taints: list[str]) -> FieldError:
         return FieldError(SECRET, message)
     if target.startswith("versions.") and "allowDowngrade" in message:
         message = message.partition(" If that is meant")[0] + " If that is meant, tick so below."
-    for path, name in PLACES.items():
-        place = ".".join(path)
-        if target == place or target.startswith((f"{place}.", f"{place}[")):
-            return FieldError(name, _which(target.removeprefix(place), taints) + message)
+    for path, name in FIELDS_BY_PATH.items():
+        dotted_path = ".".join(path)
+        if target == dotted_path or target.startswith((f"{dotted_path}.", f"{dotted_path}[")):
+            return FieldError(name, _which(target.removeprefix(dotted_path), taints) + message)
     return FieldError(
         REST if problem.target.startswith("properties.") else "", f"{target}: {message}".removeprefix(": ")
     )
@@ -196,6 +196,8 @@ def _rest(text: str, wrong: list[FieldError]) -> Document:
         return {}
     if document_diff.value_at(parsed, (*PRINCIPAL, "clientSecret")) is not None:
         wrong.append(FieldError(REST, "A secret has a field of its own, above."))
-    twice = [document_diff.name_of(path) for path in PLACES if document_diff.value_at(parsed, path) is not None]
+    twice = [
+        document_diff.name_of(path) for path in FIELDS_BY_PATH if document_diff.value_at(parsed, path) is not None
+    ]
     wrong += [FieldError(REST, f"{name} has a field of its own, above.") for name in twice]
     return parsed

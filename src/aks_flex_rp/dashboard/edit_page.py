@@ -82,17 +82,17 @@ class EditPage:
         node, _ = await self.reading.get(known, where.node)
         form, downgrade = visit.form, visit.form.get("downgrade") == "yes"
         opened = node.properties if form.get("etag") == node.etag else _opened(form.get("base", ""))
-        said = edit_form.parse_form(form, opened)
+        parsed = edit_form.parse_form(form, opened)
         sheet = EditSheet(
-            edit_form.posted_fields(form), tuple(said.wrong), None, bool(form.get(edit_form.SECRET)), downgrade
+            edit_form.posted_fields(form), tuple(parsed.wrong), None, bool(form.get(edit_form.SECRET)), downgrade
         )
-        if said.wrong:
+        if parsed.wrong:
             return self._form(visit, known, node, sheet, opened)
         if form.get("etag") != node.etag:
-            return self._raced(visit, known, node, sheet, said.properties, opened)
-        if said.properties == node.properties and not downgrade:
+            return self._raced(visit, known, node, sheet, parsed.properties, opened)
+        if parsed.properties == node.properties and not downgrade:
             return page_request.redirect(ShownCluster(known.id, 0, "").node(node.name))
-        return await self._write(visit, known, node, sheet, said.properties, request)
+        return await self._write(visit, known, node, sheet, parsed.properties, request)
 
     async def _write(
         self,
@@ -100,16 +100,16 @@ class EditPage:
         cluster: ClusterInfo,
         node: Node,
         sheet: EditSheet,
-        wanted: Document,
+        desired: Document,
         request: RequestContext,
     ) -> Response:
         preconditions = Preconditions(if_match=node.etag, allow_downgrade=sheet.downgrade)
         try:
-            await self.writing.put(cluster, node.name, {"properties": wanted}, preconditions, request, url=False)
+            await self.writing.put(cluster, node.name, {"properties": desired}, preconditions, request, url=False)
         except ArmError as error:
             if error.status == 412:  # in the very moment between
                 now, _ = await self.reading.get(cluster, node.name)
-                return self._raced(visit, cluster, now, sheet, wanted, node.properties)
+                return self._raced(visit, cluster, now, sheet, desired, node.properties)
             if error.status != 400:
                 raise
             wrong = edit_form.locate_errors(_problems(error), visit.form.get("taints", ""))
@@ -122,11 +122,11 @@ class EditPage:
         cluster: ClusterInfo,
         node: Node,
         sheet: EditSheet,
-        wanted: Document,
+        desired: Document,
         opened: Document,
     ) -> Response:
         """Both changes together, to be looked at: nothing is written before the person has seen the other's."""
-        plain = document_diff.apply_values(wanted, {(*PRINCIPAL, "clientSecret"): None})
+        plain = document_diff.apply_values(desired, {(*PRINCIPAL, "clientSecret"): None})
         both = merge_changes(opened, plain, node.properties)
         shown = replace(sheet, values=edit_form.form_fields(both.properties), theirs=both.theirs)
         return self._form(page_request, cluster, node, shown)
@@ -162,11 +162,11 @@ class EditPage:
         )
 
 
-def merge_changes(opened: Document, wanted: Document, there: Document) -> MergedProperties:
+def merge_changes(opened: Document, desired: Document, there: Document) -> MergedProperties:
     """What there is now, with what the person changed; what both changed is as the person wants it."""
-    mine, others = document_diff.diff(opened, wanted), document_diff.diff(opened, there)
+    mine, others = document_diff.diff(opened, desired), document_diff.diff(opened, there)
     together = document_diff.apply_values(there, {path: new for path, (_, new) in mine.items()})
-    told = tuple(
+    conflicts = tuple(
         OtherChange(
             document_diff.name_of(path),
             _text(old),
@@ -175,7 +175,7 @@ def merge_changes(opened: Document, wanted: Document, there: Document) -> Merged
         )
         for path, (old, new) in others.items()
     )
-    return MergedProperties(together, told)
+    return MergedProperties(together, conflicts)
 
 
 def tested() -> dict[str, list[str]]:

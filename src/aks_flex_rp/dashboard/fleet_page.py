@@ -60,8 +60,8 @@ class FleetPage:
         clusters = await self.scopes.clusters(page_request.caller)
         query = parse_fleet_query(page_request.query, clusters)
         now = self.scopes.authorizer.context.now()
-        counts = _of(await self.counting.counts(), query.places)
-        entries = await self.scopes.authorizer.context.store.fleet(query, now) if query.places else ()
+        counts = _of(await self.counting.counts(), query.cluster_numbers)
+        entries = await self.scopes.authorizer.context.store.fleet(query, now) if query.cluster_numbers else ()
         total = query.offset + len(entries)
         if len(entries) == PAGE or (query.offset and not entries):  # else these are the last ones
             total = await self.counting.length(replace(query, sort="name", descending=False, offset=0, limit=1))
@@ -70,8 +70,8 @@ class FleetPage:
             "fleet",
             page_request,
             clusters=clusters,
-            by_place={each.place: each for each in clusters},
-            asked=query,
+            clusters_by_number={each.cluster_number: each for each in clusters},
+            query=query,
             entries=entries,
             total=total,
             page=page,
@@ -81,7 +81,7 @@ class FleetPage:
             everything=_sum(counts),
             behind=_sum(counts, behind=True),
             trouble=_sum(counts, trouble=True),
-            words=STATE_LABELS,
+            labels=STATE_LABELS,
             link=FleetLinks(page_request.query),
         )
 
@@ -93,9 +93,9 @@ class FleetLinks:
     query: Mapping[str, str]
 
     def __call__(self, **changes: Any) -> str:
-        kept = {name: value for name, value in self.query.items() if name != "page"}
-        words = {name: str(value) for name, value in {**kept, **changes}.items() if value}
-        return f"/?{urlencode(words)}" if words else "/"
+        unchanged = {name: value for name, value in self.query.items() if name != "page"}
+        parameters = {name: str(value) for name, value in {**unchanged, **changes}.items() if value}
+        return f"/?{urlencode(parameters)}" if parameters else "/"
 
     def sort(self, name: str) -> str:
         turned = self.query.get("sort", "name") == name and self.query.get("order") != "desc"
@@ -105,12 +105,14 @@ class FleetLinks:
 def parse_fleet_query(query: Mapping[str, str], clusters: Sequence[ShownCluster]) -> FleetQuery:
     """What an address asks for. What it cannot mean is left out: an old link still leads somewhere."""
     chosen = query.get("cluster", "").lower()
-    places = tuple(each.place for each in clusters if each.place and chosen in {"", each.id.key})
+    cluster_numbers = tuple(
+        each.cluster_number for each in clusters if each.cluster_number and chosen in {"", each.id.key}
+    )
     page = query.get("page", "1")
     number = int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1
     state, sort = query.get("state", ""), query.get("sort", "name")
     return FleetQuery(
-        places,
+        cluster_numbers,
         search=query.get("search", "")[:LONGEST_SEARCH],
         state=FleetState(state) if state in tuple(FleetState) else None,
         version=query.get("version", "")[:64],
@@ -157,12 +159,12 @@ def newest_first(found: Iterable[str]) -> list[str]:
     return sorted(found, key=order, reverse=True)
 
 
-def _of(counts: Iterable[FleetCount], places: Sequence[int]) -> list[FleetCount]:
-    return [each for each in counts if each.place in places]
+def _of(counts: Iterable[FleetCount], cluster_numbers: Sequence[int]) -> list[FleetCount]:
+    return [each for each in counts if each.cluster_number in cluster_numbers]
 
 
-def _sum(counts: Iterable[FleetCount], **wanted: Any) -> int:
-    return sum(each.nodes for each in counts if all(getattr(each, key) == value for key, value in wanted.items()))
+def _sum(counts: Iterable[FleetCount], **attributes: Any) -> int:
+    return sum(each.nodes for each in counts if all(getattr(each, key) == value for key, value in attributes.items()))
 
 
 FRESH_SECONDS = 2.0

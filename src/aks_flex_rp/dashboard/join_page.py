@@ -69,19 +69,23 @@ def join_steps(node: Node, status: dict[str, Any], events: Iterable[AuditEvent] 
     reached = _reached(node, status, events) if failed else status["joinState"]
     if reached == JoinPhase.JOINED and _is_ready(status):
         reached = READY
-    place = ORDER.index(reached) if reached in JOIN_STEPS else 0
+    reached_index = ORDER.index(reached) if reached in JOIN_STEPS else 0
     failure = str(status.get("joinFailure", "")) if failed else ""
-    return tuple(_step(number, place, failed, failure) for number in range(len(ORDER)))
+    return tuple(_step(number, reached_index, failed, failure) for number in range(len(ORDER)))
 
 
-def _step(number: int, place: int, failed: bool, failure: str) -> JoinStep:
+def _step(number: int, reached_index: int, failed: bool, failure: str) -> JoinStep:
     name = ORDER[number]
     word, note = JOIN_STEPS[name]
-    if number < place or name == READY == ORDER[place]:
+    if number < reached_index or name == READY == ORDER[reached_index]:
         return JoinStep(name, word, "done")
-    if number == place:
+    if number == reached_index:
         return JoinStep(name, word, "done" if failed else "now", "" if failed else note)
-    return JoinStep(name, word, "failed", failure) if failed and number == place + 1 else JoinStep(name, word, "next")
+    return (
+        JoinStep(name, word, "failed", failure)
+        if failed and number == reached_index + 1
+        else JoinStep(name, word, "next")
+    )
 
 
 def _reached(node: Node, status: dict[str, Any], events: Iterable[AuditEvent]) -> str:
@@ -122,8 +126,8 @@ class ConfigUrlCookie:
 
     def give(self, answer: Response, visit: PageRequest, node: str, url: ConfigUrl) -> None:
         """`node` is the node's id; only this session can take it, and only for this node."""
-        told = json.dumps([url.url, url.expires, self.clock() + COOKIE_SECONDS]).encode()
-        sealed = self.sealer.seal(told, _context(visit, node))
+        content = json.dumps([url.url, url.expires, self.clock() + COOKIE_SECONDS]).encode()
+        sealed = self.sealer.seal(content, _context(visit, node))
         page_request.set_cookie(answer, CONFIG_URL_COOKIE, base64.urlsafe_b64encode(sealed).decode(), COOKIE_SECONDS)
 
     def take(self, page_request: PageRequest, node: str) -> ConfigUrl | None:

@@ -93,10 +93,10 @@ class NodeDraft:
             "continuousMonitoring": self.monitored,
             "azureAuth": self._azure(secret),
             "kubernetesAuth": {"method": TOKEN if self["method"] == TOKEN else self["kubelet"]},
-            "versions": _said({name: self[name] for name in VERSIONS}),
-            "nodeConfig": _said(node),
+            "versions": _without_empty({name: self[name] for name in VERSIONS}),
+            "nodeConfig": _without_empty(node),
         }
-        return {"properties": _said(properties)}
+        return {"properties": _without_empty(properties)}
 
     def _azure(self, secret: str) -> dict[str, Any]:
         method = self["method"]
@@ -108,7 +108,7 @@ class NodeDraft:
             MANAGED: {"clientId": self["mi-client"], "principalId": self["mi-principal"]},
             ARC: {"principalId": self["arc-principal"]},
         }
-        block = _said(blocks.get(method, {}))
+        block = _without_empty(blocks.get(method, {}))
         return {"method": method, **({method: block} if block or method == PRINCIPAL else {})}
 
 
@@ -145,12 +145,12 @@ def _number(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
-def _said(block: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(block: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in block.items() if value not in ("", {}, [])}
 
 
 IDS = ("sp-client", "mi-client", "mi-principal", "arc-principal")
-PLACES = {
+FIELDS_BY_PATH = {
     "properties.azureAuth.method": "method",
     "properties.azureAuth.servicePrincipal.clientId": "sp-client",
     "properties.azureAuth.servicePrincipal.clientSecret": SECRET,
@@ -183,8 +183,8 @@ def locate_draft_errors(found: NodeDraft, problems: Iterable[Problem]) -> list[D
     """What the API found wrong, where the person wrote it."""
     form_errors: list[DraftError] = []
     for problem in problems:
-        place = _field(found, problem, {each.field for each in form_errors})
-        form_errors.append(DraftError(place, _plain(place, problem.message)))
+        field = _field(found, problem, {each.field for each in form_errors})
+        form_errors.append(DraftError(field, _plain(field, problem.message)))
     return form_errors
 
 
@@ -193,7 +193,7 @@ def _field(found: NodeDraft, problem: Problem, taken: set[str]) -> str:
     if target == "properties.azureAuth.managedIdentity":  # it is only when the node is to be known by it
         return "monitor" if found.monitored else "mi-client"
     row = _label_field(found, problem, taken) or _taint_field(found, target)
-    above = (name for place, name in PLACES.items() if target == place or target.startswith(f"{place}."))
+    above = (name for path, name in FIELDS_BY_PATH.items() if target == path or target.startswith(f"{path}."))
     return row or next(above, "")
 
 
@@ -208,25 +208,25 @@ def _label_field(found: NodeDraft, problem: Problem, taken: set[str]) -> str:
 
 def _taint_field(found: NodeDraft, target: str) -> str:
     sent = [number for number, row in enumerate(found.taints) if row[0]]
-    for place, number in enumerate(sent):
-        above = json_path("properties", "nodeConfig", "taints", place)
+    for index, number in enumerate(sent):
+        above = json_path("properties", "nodeConfig", "taints", index)
         if target == above or target.startswith(f"{above}."):
             part = target.removeprefix(above).removeprefix(".")
             return cell("taint", part if part in ROWS["taint"] else "key", number)
     return ""
 
 
-def _plain(place: str, message: str) -> str:
+def _plain(path: str, message: str) -> str:
     """Patterns and the names of properties are for programs."""
     if message.startswith("This property is needed"):
         return "This is needed."
     if message.startswith("The value does not match the pattern"):
-        if place in IDS:
+        if path in IDS:
             return "This is no id of Entra ID, such as 6dae42f8-4368-4678-94ff-3960e28e3630."
-        return "This is no version, such as 1.34.4." if place in VERSIONS else "This is no name or id of a tenant."
-    if place == SECRET and message.startswith("The secret is needed"):
+        return "This is no version, such as 1.34.4." if path in VERSIONS else "This is no name or id of a tenant."
+    if path == SECRET and message.startswith("The secret is needed"):
         return "The secret is needed. It is kept encrypted, and nobody sees it again."
-    if place == "monitor":
+    if path == "monitor":
         return "For this the service must know the identity: give its client id or object id, a step before."
     return re.sub("`([^`]*)`", r"“\1”", message)
 
@@ -237,8 +237,8 @@ def form_errors(found: NodeDraft, clusters: Collection[str]) -> list[DraftError]
     if found["cluster"] not in clusters:
         troubles.append(DraftError("cluster", "Choose the cluster that the node is to join."))
     if wrong := kubernetes.node_name(found["name"]):
-        given = f"{quoted(found['name'])} {wrong}" if found["name"] else "Give the node a name."
-        troubles.append(DraftError("name", _plain("name", given)))
+        message = f"{quoted(found['name'])} {wrong}" if found["name"] else "Give the node a name."
+        troubles.append(DraftError("name", _plain("name", message)))
     if found["method"] not in METHODS:
         troubles.append(DraftError("method", "Choose how the machine shows who it is."))
     keys = [row[0] for row in found.labels]

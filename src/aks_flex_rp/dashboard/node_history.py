@@ -26,7 +26,7 @@ class HistoryEntry:
     what: str
     who: str
     source: str = ""
-    said: str = ""  # the why, where there is one
+    message: str = ""  # the why, where there is one
     changes: tuple[str, ...] = ()
     bad: bool = False
 
@@ -60,11 +60,11 @@ BAD = frozenset({AuditAction.CERTIFICATE_REFUSED, AuditAction.JOIN_FAILED, Audit
 
 
 def node_history(events: Iterable[AuditEvent], status: Document | None = None) -> list[HistoryEntry]:
-    moments = [*map(_told, events), *(_of_machine(status) if status else ())]
+    moments = [*map(_audit_entry, events), *(_of_machine(status) if status else ())]
     return sorted(moments, key=lambda each: each.at, reverse=True)[:MAX_ENTRIES]
 
 
-def _told(event: AuditEvent) -> HistoryEntry:
+def _audit_entry(event: AuditEvent) -> HistoryEntry:
     denied = event.outcome is AuditOutcome.DENIED
     what = DENIED.get(event.what) if denied else None
     return HistoryEntry(
@@ -111,13 +111,17 @@ def _of_machine(status: Document) -> Iterator[HistoryEntry]:
             at, f"Configuration {status.get('appliedConfigVersion', '')} applied".replace("  ", " "), MACHINE
         )
     if at := parse_time(status.get("lastDriftDetected", "")):
-        yield HistoryEntry(at, "Found changed by hand", MACHINE, said=_message(status, "Drifted"), bad=True)
-    for told in status.get("conditions", ()):
-        at = parse_time(told.get("lastTransitionTime", ""))
-        turn = _TURNS.get((told["type"], told["status"]))
+        yield HistoryEntry(at, "Found changed by hand", MACHINE, message=_message(status, "Drifted"), bad=True)
+    for condition in status.get("conditions", ()):
+        at = parse_time(condition.get("lastTransitionTime", ""))
+        turn = _TURNS.get((condition["type"], condition["status"]))
         if at and turn:
-            why = told.get("message", "") if told["status"] != "True" or told["type"] != "Ready" else ""
-            yield HistoryEntry(at, turn, MACHINE, said=why, bad=(told["type"], told["status"]) != ("Ready", "True"))
+            why = (
+                condition.get("message", "") if condition["status"] != "True" or condition["type"] != "Ready" else ""
+            )
+            yield HistoryEntry(
+                at, turn, MACHINE, message=why, bad=(condition["type"], condition["status"]) != ("Ready", "True")
+            )
 
 
 _TURNS = {

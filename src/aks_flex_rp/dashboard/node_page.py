@@ -55,18 +55,18 @@ JOIN_METHODS = {
 @dataclass(frozen=True)
 class ComponentRow:
     word: str
-    wanted: str
+    desired: str
     chosen: bool  # a person has asked for this version
     running: str  # empty when nobody knows
 
     @property
     def differs(self) -> bool:
-        return bool(self.running) and self.running != self.wanted
+        return bool(self.running) and self.running != self.desired
 
 
 @dataclass(frozen=True)
 class IdentityRow:
-    words: str
+    description: str
     id: str = ""
     proof: str = ""
 
@@ -75,7 +75,7 @@ class IdentityRow:
 class ConfigComparison:
     """What is wanted beside what the machine has."""
 
-    wanted: str
+    desired: str
     applied: str  # its version; empty when it has not said
     at: float
     lines: tuple[DiffLine, ...] | None  # None when the audit does not reach back
@@ -83,7 +83,7 @@ class ConfigComparison:
 
     @property
     def is_same(self) -> bool:
-        return self.wanted == self.applied
+        return self.desired == self.applied
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class NodeDetailPage:
             comparison=compared,
             moments=node_history.node_history(events, status),
             may=may,
-            words=STATE_LABELS,
+            labels=STATE_LABELS,
             **facts(node, shown),
         )
 
@@ -170,13 +170,13 @@ def facts(node: Node, shown: Document) -> Document:
         "node": node,
         "id": shown["id"],
         "properties": properties,
-        "told": status,
+        "node_status": status,
         "conditions": conditions,
         "attention": condition_text.problems_shown(conditions),
         "certificate": next((each for each in conditions if each.kind == "CertificateExpiring"), None),
         "components": components(node, status),
         "identity": identity(node.properties.get("azureAuth", {})),
-        "way": JOIN_METHODS[node.config.get("node", {}).get("kubelet", {}).get("auth")],
+        "join_method": JOIN_METHODS[node.config.get("node", {}).get("kubelet", {}).get("auth")],
         "config": json.dumps(node.config, indent=2, ensure_ascii=False),
         "system": system(node.system),
         "last_seen": condition_text.parse_time(properties.get("lastSeen", "")),
@@ -191,18 +191,18 @@ def was_deleted(events: Sequence[AuditEvent]) -> bool:
 def unbootstraps_on_delete(properties: Document) -> bool:
     """Whether the machine itself leaves the cluster when the node is deleted: an agent that stays does so, unless it
     was told not to."""
-    told = properties.get("nodeConfig", {}).get("unbootstrapOnDelete", True)
-    return bool(properties.get("continuousMonitoring")) and told is not False
+    setting = properties.get("nodeConfig", {}).get("unbootstrapOnDelete", True)
+    return bool(properties.get("continuousMonitoring")) and setting is not False
 
 
 def components(node: Node, status: Document) -> list[ComponentRow]:
     """Of what only the machine could tell, what it has applied is known as long as that is what is wanted."""
-    wanted, asked = config_generator.config_versions(node.config), node.properties.get("versions", {})
+    desired, chosen = config_generator.config_versions(node.config), node.properties.get("versions", {})
     same = str(status.get("appliedConfigVersion", "")) == str(node.version)
-    running = {name: version for name, version in wanted.items() if same}
+    running = {name: version for name, version in desired.items() if same}
     running |= {"kubernetes": status.get("kubeletVersion", ""), "agent": status.get("agentVersion", "")}
     return [
-        ComponentRow(word, wanted.get(name, ""), name in asked, str(running.get(name, "")).removeprefix("v"))
+        ComponentRow(word, desired.get(name, ""), name in chosen, str(running.get(name, "")).removeprefix("v"))
         for name, word in COMPONENTS.items()
     ]
 
@@ -210,18 +210,22 @@ def components(node: Node, status: Document) -> list[ComponentRow]:
 def identity(auth: Document) -> IdentityRow:
     """How the agent signs in to Azure."""
     method = str(auth.get("method", "none"))
-    told = auth.get(method) or {}
-    known = next((str(told[name]) for name in ("clientId", "principalId", "machineName") if told.get(name)), "")
+    settings = auth.get(method) or {}
+    known = next(
+        (str(settings[name]) for name in ("clientId", "principalId", "machineName") if settings.get(name)), ""
+    )
     proof = ""
     if method == "servicePrincipal":
-        proof = "with a certificate on the machine" if told.get("certificateOnMachine") else "with a secret (hidden)"
+        proof = (
+            "with a certificate on the machine" if settings.get("certificateOnMachine") else "with a secret (hidden)"
+        )
     return IdentityRow(METHODS.get(method, method), known, proof)
 
 
-def system(told: Document) -> Document:
+def system(status: Document) -> Document:
     """Who made it and who changed it last, with times to be shown."""
     moments = ("createdAt", "lastModifiedAt")
-    return {**told, **{name: condition_text.parse_time(told.get(name, "")) for name in moments}}
+    return {**status, **{name: condition_text.parse_time(status.get(name, "")) for name in moments}}
 
 
 def _is_deletion(event: AuditEvent) -> bool:

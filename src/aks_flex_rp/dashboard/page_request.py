@@ -113,5 +113,5 @@ def start_token() -> str:
 
 def started_here(incoming: Incoming, token: str) -> bool:
     """Whether a form before anybody is signed in has what its own page put into a cookie."""
-    kept = incoming.cookies.get(START_COOKIE, "")
-    return bool(kept) and hmac.compare_digest(kept.encode(), token.encode("utf-8", "replace"))
+    cookie = incoming.cookies.get(START_COOKIE, "")
+    return bool(cookie) and hmac.compare_digest(cookie.encode(), token.encode("utf-8", "replace"))

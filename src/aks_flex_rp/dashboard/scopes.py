@@ -25,7 +25,7 @@ class ShownCluster:
     """A cluster as a page shows it."""
 
     id: ClusterId
-    place: int  # its number in the fleet; 0 before it has nodes
+    cluster_number: int  # its number in the fleet; 0 before it has nodes
     label: str  # its name, with its group where two have the same
 
     @property
@@ -44,7 +44,7 @@ class DashboardScopes:
     async def clusters(self, caller: Caller, operation: Operation = Operation.LIST) -> tuple[ShownCluster, ...]:
         """Those in which the caller may do this."""
         store = self.authorizer.context.store
-        places = await store.places()
+        numbers = await store.cluster_numbers()
         ids = [found for each in await store.clusters() if (found := parse_cluster_id(each.id))]
         # All at once: where Azure assigns roles, each cluster is a question to it every few minutes.
         verdicts = await asyncio.gather(*(self.authorizer.roles.allows(caller, operation, each) for each in ids))
@@ -53,7 +53,7 @@ class DashboardScopes:
         alone = {each: names.count(each) == 1 for each in names}
         return tuple(
             ShownCluster(
-                each, places.get(each.key, 0), each.name if alone[each.name.lower()] else f"{each.group}/{each.name}"
+                each, numbers.get(each.key, 0), each.name if alone[each.name.lower()] else f"{each.group}/{each.name}"
             )
             for each in allowed
         )

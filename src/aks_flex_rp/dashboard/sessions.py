@@ -59,8 +59,8 @@ class SessionManager:
 
     async def begin(self, caller: Caller) -> SignedInUser:
         secret, now = secrets.token_urlsafe(32), self._clock()
-        kept = UserSession(_hash(secret), _document(caller), self._proof(caller), now + self.seconds, now)
-        await self._store.put_session(kept)
+        session = UserSession(_hash(secret), _document(caller), self._proof(caller), now + self.seconds, now)
+        await self._store.put_session(session)
         return SignedInUser(caller, secret)
 
     async def find(self, secret: str, *, by_hand: bool = True) -> SignedInUser | None:
@@ -105,12 +105,12 @@ def _document(caller: Caller) -> dict[str, Any]:
     }
 
 
-def _caller(kept: dict[str, Any]) -> Caller:
+def _caller(document: dict[str, Any]) -> Caller:
     return Caller(
         **{
-            **kept,
-            "kind": CallerKind(kept["kind"]),
-            "ids": frozenset(kept["ids"]),
-            "own": frozenset(kept["own"]),
+            **document,
+            "kind": CallerKind(document["kind"]),
+            "ids": frozenset(document["ids"]),
+            "own": frozenset(document["own"]),
         }
     )

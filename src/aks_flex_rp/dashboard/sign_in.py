@@ -69,17 +69,17 @@ class EntraSignIn:
         """Where the browser is to go, and what it is to keep meanwhile; `after` is where it was going."""
         flow = await asyncio.to_thread(self._begin)
         where = flow.pop("auth_uri")
-        kept = {
+        state = {
             "flow": flow,
             "after": after if len(after) < MAX_RETURN_PATH else "/",
             "until": time.time() + FLOW_SECONDS,
         }
-        sealed = self._sealer.seal(json.dumps(kept).encode(), FLOW)
+        sealed = self._sealer.seal(json.dumps(state).encode(), FLOW)
         return where, base64.urlsafe_b64encode(sealed).decode()
 
-    async def finish(self, kept: str, answered: Mapping[str, str]) -> tuple[Caller, str]:
+    async def finish(self, sealed: str, answered: Mapping[str, str]) -> tuple[Caller, str]:
         """Who has signed in, and where they were going. The code is worth nothing without what the browser kept."""
-        flow, after = self._opened(kept)
+        flow, after = self._opened(sealed)
         result = await asyncio.to_thread(self._redeem, flow, dict(answered))
         try:
             return await self._tokens.caller(f"Bearer {result['id_token']}"), after
@@ -103,14 +103,14 @@ class EntraSignIn:
         except (ValueError, RuntimeError):  # another state or nonce than we gave: somebody else's answer
             raise _failed("Entra's answer is not to the question that this browser asked.") from None
         if "id_token" not in result:
-            said = str(result.get("error_description") or result.get("error") or "no reason was given")
-            log.warning("Entra refused a sign-in: %s", said.splitlines()[0])
-            raise _failed(f"Entra did not let you in: {said.splitlines()[0][:300]}")
+            reason = str(result.get("error_description") or result.get("error") or "no reason was given")
+            log.warning("Entra refused a sign-in: %s", reason.splitlines()[0])
+            raise _failed(f"Entra did not let you in: {reason.splitlines()[0][:300]}")
         return result
 
-    def _opened(self, kept: str) -> tuple[dict[str, Any], str]:
+    def _opened(self, sealed: str) -> tuple[dict[str, Any], str]:
         try:
-            found = json.loads(self._sealer.open(base64.urlsafe_b64decode(kept), FLOW))
+            found = json.loads(self._sealer.open(base64.urlsafe_b64decode(sealed), FLOW))
         except Exception:  # whatever a stranger has put there
             raise _failed("This browser has not begun to sign in, or it took too long.") from None
         if found["until"] < time.time():
@@ -154,9 +154,9 @@ def _verifying(ca_file: str | None) -> Session:
     from requests import Session  # noqa: PLC0415
 
     class Verifying(Session):
-        def request(self, *words: Any, **more: Any) -> Any:
+        def request(self, *arguments: Any, **more: Any) -> Any:
             more |= {"timeout": ENTRA_TIMEOUT, **({"verify": ca_file} if ca_file else {})}
-            return super().request(*words, **more)
+            return super().request(*arguments, **more)
 
     return Verifying()
 
@@ -211,9 +211,9 @@ class SignInPage:
         if self.entra is None:
             raise errors.unknown_path()
         self._limit(incoming)
-        where, kept = await self.entra.start(local_path(incoming.query_params.get("next", "/")))
+        where, sealed = await self.entra.start(local_path(incoming.query_params.get("next", "/")))
         answer = redirect(where)
-        page_request.set_cookie(answer, FLOW_COOKIE, kept, FLOW_SECONDS)
+        page_request.set_cookie(answer, FLOW_COOKIE, sealed, FLOW_SECONDS)
         return answer
 
     async def end_entra(self, incoming: Incoming) -> Response:

@@ -46,17 +46,17 @@ class AzureBlobDelivery:
 
     async def start(self) -> None:
         """Make the container where there is none; nobody may look into it without a signature."""
-        await _asked(self._make_container)
+        await _in_thread(self._make_container)
 
     async def put(self, cluster_key: str, node_key: str, bundle: bytes, expires: float) -> str:
         """The earlier blob goes when the new one is there: at no moment is there none, nor an end with two."""
-        return await _asked(self._put, folder_of(cluster_key, node_key), bundle, expires)
+        return await _in_thread(self._put, folder_of(cluster_key, node_key), bundle, expires)
 
     async def revoke(self, cluster_key: str, node_key: str) -> bool:
-        return await _asked(self._delete_others, folder_of(cluster_key, node_key)) > 0
+        return await _in_thread(self._delete_others, folder_of(cluster_key, node_key)) > 0
 
     async def sweep(self, now: float) -> int:
-        return await _asked(self._sweep, now)
+        return await _in_thread(self._sweep, now)
 
     def _make_container(self) -> None:
         from azure.core.exceptions import ResourceExistsError  # noqa: PLC0415
@@ -97,8 +97,8 @@ class AzureBlobDelivery:
         until = min(expires, now + KEY_DAYS - CLOCKS)
         return {"user_delegation_key": self._service.get_user_delegation_key(now - CLOCKS, until)}
 
-    def _delete_others(self, folder: str, kept: str = "") -> int:
-        others = [name for name in self._names(folder) if name != kept]
+    def _delete_others(self, folder: str, current: str = "") -> int:
+        others = [name for name in self._names(folder) if name != current]
         return sum(self._delete(name) for name in others)
 
     def _sweep(self, now: float) -> int:
@@ -117,12 +117,12 @@ class AzureBlobDelivery:
         return True
 
 
-async def _asked(act: Callable[..., T], *words: object) -> T:
+async def _in_thread(act: Callable[..., T], *arguments: object) -> T:
     """In a thread, since the SDK blocks; what Azure refuses, or does not answer, is told as ours."""
     from azure.core.exceptions import AzureError  # noqa: PLC0415
 
     try:
-        return await asyncio.to_thread(act, *words)
+        return await asyncio.to_thread(act, *arguments)
     except AzureError as error:
         raise FlexError(
             "blob-storage-unavailable",

@@ -42,21 +42,21 @@ class AccessGrants:
         """
         if join_rules.is_access_obsolete(node) and request.caller.is_node(node.identity):
             return await self._withdraw(cluster, node, request)
-        given = False
+        granted = False
 
         async def grant(found: Node | None) -> Node:
-            nonlocal given
+            nonlocal granted
             if found is None:
                 await self.context.clusters.withdraw(cluster.id.key, node.key)
                 raise errors.node_not_found(cluster.id, node.name)
-            access = _wanted(found, request, introduction=introduction)
+            access = _desired_access(found, request, introduction=introduction)
             if access is None:
-                if given and found.join.access is None:  # it is somebody else now, or joins by a token
+                if granted and found.join.access is None:  # it is somebody else now, or joins by a token
                     await self.context.clusters.withdraw(cluster.id.key, node.key)
                 return found
             if introduction or found.join.access != access:
                 await self.context.clusters.grant(cluster.id.key, node.key, access)
-                given = True
+                granted = True
             join = found.join.introduced(access) if introduction else found.join.with_access(access)
             return found if join == found.join else await self._store_access(cluster, found, join, access, request)
 
@@ -71,8 +71,8 @@ class AccessGrants:
         """What it needs no more; first the note of it, so that the cluster's watch takes what is left."""
         access = node.join.access
         after = replace(node, join=node.join.without_access())
-        said = {"identity": access.identity if access else ""}
-        event = request.event(self.context.now(), AuditAction.ACCESS_WITHDRAWN, cluster.id.node(node.name), **said)
+        detail = {"identity": access.identity if access else ""}
+        event = request.event(self.context.now(), AuditAction.ACCESS_WITHDRAWN, cluster.id.node(node.name), **detail)
         try:
             await self.context.store.put_node(after, node.etag, [event])
         except Conflict:
@@ -92,9 +92,9 @@ class AccessGrants:
     ) -> Node:
         events: list[AuditEvent] = []
         if node.join.access != access:
-            said = {"identity": access.identity, "role": access.role}
+            detail = {"identity": access.identity, "role": access.role}
             events = [
-                request.event(self.context.now(), AuditAction.ACCESS_GRANTED, cluster.id.node(node.name), **said)
+                request.event(self.context.now(), AuditAction.ACCESS_GRANTED, cluster.id.node(node.name), **detail)
             ]
         noted = replace(node, join=join)
         await self.context.store.put_node(noted, node.etag, events)
@@ -103,10 +103,10 @@ class AccessGrants:
         return await self.context.store.node(node.cluster, node.key) or noted
 
 
-def _wanted(node: Node, request: RequestContext, *, introduction: bool) -> ClusterAccess | None:
+def _desired_access(node: Node, request: RequestContext, *, introduction: bool) -> ClusterAccess | None:
     """None for all who are not the node itself. A person's object id is not what a cluster knows that person by."""
     caller = request.caller
-    way = join_rules.next_method(node, caller.id, introduction=introduction)
-    if way is None or caller.kind not in WORKLOADS or not caller.is_node(node.identity):
+    method = join_rules.next_method(node, caller.id, introduction=introduction)
+    if method is None or caller.kind not in WORKLOADS or not caller.is_node(node.identity):
         return None
-    return ClusterAccess(caller.id, way)
+    return ClusterAccess(caller.id, method)

@@ -39,27 +39,33 @@ class ClusterSync:
         cluster, known = await store.cluster(key), await self.context.clusters.find(key)
         if cluster is None or known is None:
             return
-        before, ways = type(facts).from_document(cluster.facts), self._ways(cluster)
-        differs = before != facts or ways != cluster.facts.get(ENDPOINTS)
+        before, known_endpoints = type(facts).from_document(cluster.facts), self._endpoints(cluster)
+        differs = before != facts or known_endpoints != cluster.facts.get(ENDPOINTS)
         if differs:
             try:
-                cluster = await self._note(cluster, {**facts.to_document(), ENDPOINTS: ways, SYNC_PENDING: True})
+                cluster = await self._note(
+                    cluster, {**facts.to_document(), ENDPOINTS: known_endpoints, SYNC_PENDING: True}
+                )
             except Conflict:
                 return  # another replica saw it first, or a person changed the cluster: the next look tells
         self.synced.add(key)
         if before != facts:
-            told = _differences(before, facts)
+            differences = _differences(before, facts)
             await store.record(
-                AuditEvent(self.context.now(), SYNC_ACTOR, AuditAction.CLUSTER_CHANGED, cluster.id, detail=told)
+                AuditEvent(
+                    self.context.now(), SYNC_ACTOR, AuditAction.CLUSTER_CHANGED, cluster.id, detail=differences
+                )
             )
         if not differs and not cluster.facts.get(SYNC_PENDING):
             return
         # A write that was under way with the old facts may come after us: so it is done when there was nothing to do.
-        if not await self._sync_nodes(replace(known, facts=facts, endpoints=AgentEndpoints.from_document(ways))):
+        if not await self._sync_nodes(
+            replace(known, facts=facts, endpoints=AgentEndpoints.from_document(known_endpoints))
+        ):
             with suppress(Conflict):
                 await self._note(cluster, {SYNC_PENDING: False})
 
-    def _ways(self, cluster: Cluster) -> Document:
+    def _endpoints(self, cluster: Cluster) -> Document:
         noted: Document | None = cluster.facts.get(ENDPOINTS)
         return self.context.endpoints.to_document() if noted is None or cluster.key not in self.synced else noted
 

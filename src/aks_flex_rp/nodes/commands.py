@@ -137,13 +137,13 @@ class NodeCommands:
         async def write(node: Node | None) -> WriteResult:
             nonlocal conflict
             preconditions.check(node, name)
-            wanted = self._validate(cluster, name, body, node, preconditions)
+            desired = self._validate(cluster, name, body, node, preconditions)
             # A deleted node of that name rarely has this second's version. The store refuses that one, and a token
             # would have been made in vain.
             look, conflict = url or conflict, True
             newest = await self._last_version(cluster, name) if node is None and look else 0
             return await self._write(
-                cluster, name, wanted, node, request, options=WriteOptions(url=url, newest=newest)
+                cluster, name, desired, node, request, options=WriteOptions(url=url, newest=newest)
             )
 
         written = await self._update(cluster, name, write)
@@ -158,8 +158,8 @@ class NodeCommands:
         async def write(node: Node | None) -> WriteResult:
             if node is None:
                 raise errors.node_not_found(cluster.id, name)
-            kept = Properties.model_validate(node.properties)
-            desired = validation.DesiredNode(kept, config_generator.allows_downgrade(node.config))
+            properties = Properties.model_validate(node.properties)
+            desired = validation.DesiredNode(properties, config_generator.allows_downgrade(node.config))
             options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN)
             return await self._write(cluster, node.name, desired, node, request, options=options)
 
@@ -169,17 +169,21 @@ class NodeCommands:
         self, cluster: ClusterInfo, name: str, preconditions: Preconditions, request: RequestContext
     ) -> dict[str, Any] | None:
         """What was ended; None when there was nothing."""
-        shop, key = self.context, name.lower()
+        context, key = self.context, name.lower()
 
         async def delete(node: Node | None) -> Node | None:
             preconditions.check(node, name)
             # First the URL, which harms nobody when the rest is not done: without the node, nobody would know of it.
-            await shop.delivery.revoke(cluster.id.key, key)
+            await context.delivery.revoke(cluster.id.key, key)
             if node is None:
                 return None
-            event = request.event(shop.now(), AuditAction.DELETE, cluster.id.node(node.name), before=node.properties)
-            messages = self.publisher.messages_for(node, [node_events.deleted_event(request.caller.name)], shop.now())
-            gone = await shop.store.delete_node(cluster.id.key, key, node.etag, [event], messages)
+            event = request.event(
+                context.now(), AuditAction.DELETE, cluster.id.node(node.name), before=node.properties
+            )
+            messages = self.publisher.messages_for(
+                node, [node_events.deleted_event(request.caller.name)], context.now()
+            )
+            gone = await context.store.delete_node(cluster.id.key, key, node.etag, [event], messages)
             return node if gone else None
 
         node = await self._update(cluster, name, delete)
@@ -210,9 +214,9 @@ class NodeCommands:
         """What cannot be taken now is taken by the cluster's watch."""
         done = await self.context.clusters.withdraw(cluster.id.key, node.key)
         if done and (access := node.join.access):
-            said = {"identity": access.identity}
+            detail = {"identity": access.identity}
             event = request.event(
-                self.context.now(), AuditAction.ACCESS_WITHDRAWN, cluster.id.node(node.name), **said
+                self.context.now(), AuditAction.ACCESS_WITHDRAWN, cluster.id.node(node.name), **detail
             )
             await self.context.store.record(event)
         return done
@@ -228,10 +232,10 @@ class NodeCommands:
             stored_secret_client=_client(node),
             allow_downgrade=preconditions.allow_downgrade,
         )
-        wanted = validation.validate_body(body, name, context)
-        if isinstance(wanted, list):
-            raise errors.invalid_request(wanted)
-        return wanted
+        desired = validation.validate_body(body, name, context)
+        if isinstance(desired, list):
+            raise errors.invalid_request(desired)
+        return desired
 
     async def _write(
         self,
@@ -244,17 +248,17 @@ class NodeCommands:
         options: WriteOptions,
     ) -> WriteResult:
         """Conflict when somebody else was faster; nothing is left of the attempt then."""
-        shop, key, url = self.context, name.lower(), options.url
-        now = shop.now()
+        context, key, url = self.context, name.lower(), options.url
+        now = context.now()
         version = max(int(now), (before.version if before else options.newest) + 1)
-        expires = now + shop.token_seconds
+        expires = now + context.token_seconds
         if url and before and before.secrets and desired.secret is None and not request.may_see_secrets:
             raise errors.secret_not_visible(request.caller)
         if not url and before and before.join.url_expires:
-            await shop.delivery.revoke(cluster.id.key, key)  # before it is forgotten that there is one
+            await context.delivery.revoke(cluster.id.key, key)  # before it is forgotten that there is one
         token = None
         if url and not desired.properties.kubernetes_auth.by_identity:
-            token = await shop.clusters.mint(cluster.id.key, key, expires)
+            token = await context.clusters.mint(cluster.id.key, key, expires)
         join = before.join if before else JoinState()
         if url:
             join = join.begin_attempt(now, url_expires=expires, token=token.id if token else None)
@@ -265,31 +269,31 @@ class NodeCommands:
         node = join_rules.keep_access(node, before)
         document = cluster.id.node(name)
         detail = {"configVersion": str(version), "urlIssued": url, "tokenId": token.id if token else ""}
-        told = property_changes(before.properties if before else {}, node.properties)
+        changes = property_changes(before.properties if before else {}, node.properties)
         event = request.event(
             now,
             options.what or (AuditAction.UPDATE if before else AuditAction.CREATE),
             document,
             **detail,
-            changed=told,
+            changed=changes,
             secretWritten=desired.secret is not None,
         )
         try:
-            await shop.store.put_node(node, before.etag if before else None, [event], retire=True)
+            await context.store.put_node(node, before.etag if before else None, [event], retire=True)
         except Conflict:
             if token:
-                await shop.clusters.revoke(cluster.id.key, token.id)
+                await context.clusters.revoke(cluster.id.key, token.id)
             raise
         delivered = await self._deliver(cluster, node, token.reveal() if token else "", expires) if url else None
         if before and (old := before.join.token):
-            await shop.clusters.revoke(cluster.id.key, old)
+            await context.clusters.revoke(cluster.id.key, old)
         if before and before.join.access and not node.join.access:
             await self._withdraw(cluster, before, request)
         return WriteResult(node, before is None, delivered)
 
     async def _last_version(self, cluster: ClusterInfo, name: str) -> int:
         """That a deleted node of this name had."""
-        return (await self.context.store.trace(cluster.id.key, name.lower())).version
+        return (await self.context.store.last_known_node(cluster.id.key, name.lower())).version
 
     async def _deliver(self, cluster: ClusterInfo, node: Node, token: str, expires: float) -> ConfigUrl:
         secrets = replace(self.context.open_secrets(node), bootstrap_token=token)
@@ -307,20 +311,20 @@ class NodeCommands:
         join: JoinState,
         request: RequestContext,
     ) -> Node:
-        shop, key = self.context, name.lower()
+        context, key = self.context, name.lower()
         properties = desired.properties
-        kept = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
+        kept_version = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
         earlier = _versions(before) if before else None
-        chosen = config_generator.effective_versions(properties, kept or cluster.facts.version, earlier)
+        chosen = config_generator.effective_versions(properties, kept_version or cluster.facts.version, earlier)
         principal = properties.azure_auth.service_principal
         sealed = before.secrets if before and principal and not principal.certificate_on_machine else b""
         if desired.secret is not None:
-            sealed = shop.seal_secret(cluster.id.key, key, desired.secret)
-        ways, downgrade = shop.endpoints_for(cluster), desired.allow_downgrade or _is_going_back(before)
+            sealed = context.seal_secret(cluster.id.key, key, desired.secret)
+        agent_endpoints, downgrade = context.endpoints_for(cluster), desired.allow_downgrade or _is_going_back(before)
         config = config_generator.generate_config(
-            properties, cluster.id, cluster.facts, key, chosen, endpoints=ways, downgrade=downgrade
+            properties, cluster.id, cluster.facts, key, chosen, endpoints=agent_endpoints, downgrade=downgrade
         )
-        now = shop.now()
+        now = context.now()
         return Node(
             cluster=cluster.id.key,
             key=key,
@@ -340,10 +344,10 @@ class NodeCommands:
 
 def _versions(node: Node) -> dict[str, str]:
     """What the node has, as far as is known. One that went back from what it was told does not have that."""
-    wanted = config_generator.config_versions(node.config)
+    desired = config_generator.config_versions(node.config)
     conditions = {each["type"]: each["status"] for each in node.status.get("conditions", ())}
     if conditions.get("UpgradeFailed") != "True":
-        return wanted
+        return desired
     kubelet = str(node.status.get("kubeletVersion", "")).removeprefix("v")
     return {"kubernetes": kubelet} if kubelet else {}
 

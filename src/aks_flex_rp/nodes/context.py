@@ -119,9 +119,9 @@ def property_changes(before: Document, after: Document, above: str = "") -> dict
     differences: dict[str, list[object]] = {}
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
-        place = f"{above}.{key}" if above else key
+        path = f"{above}.{key}" if above else key
         if isinstance(old, dict) and isinstance(new, dict):
-            differences |= property_changes(old, new, place)
+            differences |= property_changes(old, new, path)
         elif old != new:
-            differences[place] = [old, new]
+            differences[path] = [old, new]
     return differences

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.clusters.taints import DesiredTaints, taint_key
+from aks_flex_rp.join_state import AccessMethod
 from aks_flex_rp.resource.models import KubernetesAuth
 
 if TYPE_CHECKING:
-    from aks_flex_rp.join_state import AccessMethod
     from aks_flex_rp.store.model import Node
 
 MAX_FORMER_TAINTS = 100  # that are remembered of a node: the latest
@@ -17,29 +17,30 @@ MAX_FORMER_TAINTS = 100  # that are remembered of a node: the latest
 
 def identity_method(node: Node) -> AccessMethod | None:
     """How its identity lets it join; None for one that joins by a token."""
-    return KubernetesAuth.model_validate(node.properties.get("kubernetesAuth", {})).by_identity
+    method = KubernetesAuth.model_validate(node.properties.get("kubernetesAuth", {})).by_identity
+    return AccessMethod(method) if method else None
 
 
 def granted_identity(node: Node) -> str | None:
     """Who was given what the node needs: nobody yet when empty; None for a node that needs nothing."""
-    way, access = identity_method(node), node.join.access
-    if way is None:
+    method, access = identity_method(node), node.join.access
+    if method is None:
         return None
-    return access.identity if access and access.way == way else ""
+    return access.identity if access and access.method == method else ""
 
 
 def needs_access_to_leave(node: Node) -> bool:
     """Whether a node that is deleted needs what it was given once more: to drain itself, and to say that it left."""
     access = node.join.access
-    return access is not None and access.way == "exec" and node.join.is_joined
+    return access is not None and access.method is AccessMethod.EXEC and node.join.is_joined
 
 
 def next_method(node: Node, identity: str, *, introduction: bool) -> AccessMethod | None:
     """What to give a node that calls. It gets more at once; less only when it has what it needs to do with less."""
-    way, access = identity_method(node), node.join.access
-    if way != "certificate" or introduction or access is None or access.identity != identity:
-        return way
-    return way if has_applied_config(node) else access.way
+    method, access = identity_method(node), node.join.access
+    if method is not AccessMethod.CERTIFICATE or introduction or access is None or access.identity != identity:
+        return method
+    return method if has_applied_config(node) else access.method
 
 
 def has_applied_config(node: Node) -> bool:

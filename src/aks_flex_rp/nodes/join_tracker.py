@@ -42,33 +42,33 @@ class JoinTracker:
     count: Callable[[str], None]  # for the metrics
     publisher: EventPublisher = field(default_factory=EventPublisher)
 
-    async def expects(self, cluster: str, node: str, token_id: str) -> bool:
+    async def is_current_token(self, cluster: str, node: str, token_id: str) -> bool:
         found = await self.context.store.node(cluster, node)
         return found is not None and found.join.token == token_id
 
-    async def expects_node(self, cluster: str, node: str) -> bool:
+    async def is_flex_node(self, cluster: str, node: str) -> bool:
         return await self.context.store.node(cluster, node) is not None
 
-    async def access(self, cluster: str, node: str) -> ClusterAccess | None:
+    async def granted_access(self, cluster: str, node: str) -> ClusterAccess | None:
         found = await self.context.store.node(cluster, node)
         return found.join.access if found else None
 
-    async def way(self, cluster: str, node: str) -> AccessMethod | None:
+    async def access_method(self, cluster: str, node: str) -> AccessMethod | None:
         found = await self.context.store.node(cluster, node)
         return join_rules.identity_method(found) if found else None
 
-    async def accesses(self, cluster: str) -> dict[str, ClusterAccess]:
+    async def all_granted_access(self, cluster: str) -> dict[str, ClusterAccess]:
         return {node.key: node.join.access async for node in self._each_node(cluster) if node.join.access}
 
-    async def servers(self, cluster: str) -> frozenset[str]:
+    async def api_server_urls(self, cluster: str) -> frozenset[str]:
         settings = [node.properties.get("nodeConfig", {}) async for node in self._each_node(cluster)]
-        told = (each.get("kubelet", {}).get("serverURL") for each in settings)
-        return frozenset(filter(None, told))
+        urls = (each.get("kubelet", {}).get("serverURL") for each in settings)
+        return frozenset(filter(None, urls))
 
-    async def withdrawn(self, cluster: str, node: str) -> None:
+    async def on_access_withdrawn(self, cluster: str, node: str) -> None:
         await self.context.store.record(self._event(AuditAction.ACCESS_WITHDRAWN, self._resource(cluster, node), {}))
 
-    async def asked(self, cluster: str, node: str, identity: str, csr: str) -> bool:
+    async def on_identity_csr(self, cluster: str, node: str, identity: str, csr: str) -> bool:
         """Then the URL is dead, as with a token."""
 
         def ask(join: JoinState) -> JoinState:
@@ -80,7 +80,7 @@ class JoinTracker:
         await self.context.delivery.revoke(cluster, node)
         return True
 
-    async def certified(self, cluster: str, node: str, csr: str) -> None:
+    async def on_identity_certificate(self, cluster: str, node: str, csr: str) -> None:
         def certify(join: JoinState) -> JoinState:
             after = join.identity_issued(csr)
             if after != join:
@@ -89,28 +89,28 @@ class JoinTracker:
 
         await self._change(cluster, node, certify, AuditAction.CERTIFICATE_ISSUED, csr=csr)
 
-    async def taints(self, cluster: str, node: str) -> DesiredTaints | None:
+    async def desired_taints(self, cluster: str, node: str) -> DesiredTaints | None:
         found = await self.context.store.node(cluster, node)
         return join_rules.desired_taints(found) if found else None
 
-    async def deleted(self, cluster: str, node: str) -> float | None:
+    async def deletion_time(self, cluster: str, node: str) -> float | None:
         """By the audit, which is written with every deletion in one step."""
         store = self.context.store
-        if await self.expects_node(cluster, node) or not (await store.trace(cluster, node)).version:
+        if await self.is_flex_node(cluster, node) or not (await store.last_known_node(cluster, node)).version:
             return None
         events = await store.audit(resource=self._resource(cluster, node), what=AuditAction.DELETE, limit=1)
         return events[0].at if events else None
 
-    async def removed(self, cluster: str, node: str) -> None:
+    async def on_node_removed(self, cluster: str, node: str) -> None:
         await self.context.store.record(self._event(AuditAction.NODE_REMOVED, self._resource(cluster, node), {}))
 
-    async def fetched(self, cluster: str, node: str, source: str, request: str) -> None:
+    async def on_config_fetched(self, cluster: str, node: str, source: str, request: str) -> None:
         fetch = JoinState.config_fetched
         await self._change(
             cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request
         )
 
-    async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
+    async def on_token_csr(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
         """Whether the token is the node's own. Then the URL is dead before anybody is told that it was used."""
 
         def attempt(join: JoinState) -> JoinState:
@@ -122,19 +122,19 @@ class JoinTracker:
         await self.context.delivery.revoke(cluster, node)
         return True
 
-    async def refused(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
+    async def on_csr_denied(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
         self.count("refused")
-        said = {"tokenId": token_id, "csr": csr, "why": why}
+        detail = {"tokenId": token_id, "csr": csr, "why": why}
         if (
             not node
-            or await self._change(cluster, node, _unchanged, AuditAction.CERTIFICATE_REFUSED, always=True, **said)
+            or await self._change(cluster, node, _unchanged, AuditAction.CERTIFICATE_REFUSED, always=True, **detail)
             is None
         ):
             await self.context.store.record(
-                self._event(AuditAction.CERTIFICATE_REFUSED, self._resource(cluster, node), said)
+                self._event(AuditAction.CERTIFICATE_REFUSED, self._resource(cluster, node), detail)
             )
 
-    async def issued(self, cluster: str, node: str, token_id: str, csr: str) -> None:
+    async def on_token_certificate(self, cluster: str, node: str, token_id: str, csr: str) -> None:
         def issue(join: JoinState) -> JoinState:
             after = join.token_issued(token_id, csr)
             if after != join:
@@ -143,7 +143,7 @@ class JoinTracker:
 
         await self._change(cluster, node, issue, AuditAction.CERTIFICATE_ISSUED, tokenId=token_id, csr=csr)
 
-    async def failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
+    async def on_token_failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
         """The token is of no use any more, and the URL with it. A node that is in the cluster stays there."""
 
         def fail(join: JoinState) -> JoinState:
@@ -152,11 +152,11 @@ class JoinTracker:
                 self.count("failed")
             return after
 
-        if await self.expects(cluster, node, token_id):
+        if await self.is_current_token(cluster, node, token_id):
             await self.context.delivery.revoke(cluster, node)
             await self._change(cluster, node, fail, AuditAction.JOIN_FAILED, tokenId=token_id, why=why)
 
-    async def observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
+    async def on_node_observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
         joins = False
 
         def observe(join: JoinState) -> JoinState:
@@ -178,12 +178,12 @@ class JoinTracker:
             await self.context.delivery.revoke(cluster, node)  # it has what it needs, by whichever way it came in
         await self._note_readiness(cluster, node, ready)
 
-    async def present(self, cluster: str, names: frozenset[str]) -> None:
+    async def on_nodes_listed(self, cluster: str, names: frozenset[str]) -> None:
         async for node in self._each_node(cluster):
             if node.key not in names and node.join.is_joined:
-                await self.observed(cluster, node.key, None)
+                await self.on_node_observed(cluster, node.key, None)
 
-    async def cluster_changed(self, cluster: str, facts: ClusterFacts) -> None:
+    async def on_cluster_facts(self, cluster: str, facts: ClusterFacts) -> None:
         await self.on_cluster_changed(cluster, facts)
 
     async def _each_node(self, cluster: str) -> AsyncIterator[Node]:
@@ -219,7 +219,7 @@ class JoinTracker:
         what: AuditAction,
         *,
         always: bool = False,
-        **said: object,
+        **detail: object,
     ) -> JoinState | None:
         """Change how far a node has come, with its audit in one step; how far that is, or None for no such node."""
 
@@ -227,7 +227,7 @@ class JoinTracker:
             if node is None:
                 return None
             join = turn(node.join)
-            event = self._event(what, self._resource(cluster, node.name), dict(said))
+            event = self._event(what, self._resource(cluster, node.name), dict(detail))
             if join == node.join:
                 if always:
                     await self.context.store.record(event)
@@ -243,8 +243,8 @@ class JoinTracker:
             lambda: FlexError("node-busy", f"Others keep changing {key}.", "It is tried again.", retryable=True),
         )
 
-    def _event(self, what: AuditAction, resource: str, said: dict[str, Any]) -> AuditEvent:
-        source, request = str(said.pop("source", "")), str(said.pop("request", ""))
+    def _event(self, what: AuditAction, resource: str, detail: dict[str, Any]) -> AuditEvent:
+        source, request = str(detail.pop("source", "")), str(detail.pop("request", ""))
         outcome = AuditOutcome.DENIED if what is AuditAction.CERTIFICATE_REFUSED else AuditOutcome.OK
         return AuditEvent(
             self.context.now(),
@@ -254,7 +254,7 @@ class JoinTracker:
             source,
             request,
             outcome,
-            said,
+            detail,
         )
 
     @staticmethod
@@ -268,10 +268,10 @@ def _unchanged(join: JoinState) -> JoinState:
 
 
 def _with_readiness(status: Document, ready: dict[str, Any] | None, now: float) -> Document:
-    said = dict(ready) if ready else {"type": "Ready", "status": "Unknown", "reason": "NodeNotInCluster"}
-    version = said.pop("kubeletVersion", None)
+    condition = dict(ready) if ready else {"type": "Ready", "status": "Unknown", "reason": "NodeNotInCluster"}
+    version = condition.pop("kubeletVersion", None)
     names = ("type", "status", "reason", "message", "lastTransitionTime")
-    shown = {name: said[name] for name in names if said.get(name)}
+    shown = {name: condition[name] for name in names if condition.get(name)}
     shown.setdefault("lastTransitionTime", format_utc(now))
     others = [each for each in status.get("conditions", ()) if each["type"] != "Ready"]
     after = {**status, "conditions": [shown, *others]}

@@ -59,20 +59,20 @@ _NAMES = {name.lower(): name for name in (*_PLAIN, "version")}
 
 def parse_filter(text: str) -> list[FilterComparison] | Problem:
     comparisons: list[FilterComparison] = []
-    place = 0
+    position = 0
     while True:
-        found = _COMPARISON.match(text, place)
+        found = _COMPARISON.match(text, position)
         field = _field(found["field"]) if found else None
         if found is None or field is None:
             return _wrong(text)
         comparisons.append(FilterComparison(field, found["value"].replace("''", "'"), found["verb"].lower() == "eq"))
-        place = found.end()
-        if place == len(text):
+        position = found.end()
+        if position == len(text):
             return comparisons
-        joined = _AND.match(text, place)
+        joined = _AND.match(text, position)
         if joined is None:
             return _wrong(text)
-        place = joined.end()
+        position = joined.end()
 
 
 def _field(text: str) -> str | None:

@@ -31,10 +31,10 @@ MOST_CONDITIONS = 64
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 
 
-def _moment(given: object) -> object:
+def _moment(value: object) -> object:
     """A time without a zone is nobody's, and a number may be seconds or milliseconds."""
-    if isinstance(given, str) and _MOMENT.fullmatch(given):
-        return given
+    if isinstance(value, str) and _MOMENT.fullmatch(value):
+        return value
     raise PydanticCustomError("moment", "should be a time with its zone, such as 2026-02-26T15:30:45Z")
 
 
@@ -82,13 +82,13 @@ def merge_report(
 
     Of a node that is not `monitored` the service itself keeps Ready, and only a newer word replaces that.
     """
-    told = report.model_dump(mode="json", exclude_none=True, exclude={"conditions", "join_state", "join_failure"})
+    reported = report.model_dump(mode="json", exclude_none=True, exclude={"conditions", "join_state", "join_failure"})
     if report.conditions is not None:
         before = {each["type"]: each for each in earlier.get("conditions", ())}
         latest = {each.type: _condition(each, before.get(each.type), now) for each in report.conditions}
-        kept = {} if monitored else {kind: each for kind, each in before.items() if kind == "Ready"}
-        told["conditions"] = [*{**kept, **latest}.values()]
-    return {**earlier, **told}
+        known = {} if monitored else {kind: each for kind, each in before.items() if kind == "Ready"}
+        reported["conditions"] = [*{**known, **latest}.values()]
+    return {**earlier, **reported}
 
 
 def _condition(condition: ReportedCondition, before: dict[str, Any] | None, now: float) -> dict[str, Any]:
@@ -159,20 +159,20 @@ class StatusReports:
             return  # it was written anew meanwhile, and begins from there
 
     async def credentials(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
-        shop = self.context
-        node = await shop.store.node(cluster.id.key, name.lower())
+        context = self.context
+        node = await context.store.node(cluster.id.key, name.lower())
         if node is None:
             raise errors.node_not_found(cluster.id, name)
         method = node.properties["azureAuth"]["method"]
         answer: dict[str, Any] = {"configVersion": str(node.version), "method": method}
         if method == "servicePrincipal":
             principal = node.config["azure"]["servicePrincipal"]
-            secret = shop.open_secrets(node).client_secret  # none where the machine has a certificate
+            secret = context.open_secrets(node).client_secret  # none where the machine has a certificate
             answer["servicePrincipal"] = {
                 "clientId": principal["clientId"],
                 **({"clientSecret": secret} if secret else {}),
                 "clientTenant": principal.get("clientTenant", ""),
             }
-        event = request.event(shop.now(), AuditAction.LIST_CREDENTIALS, cluster.id.node(node.name), method=method)
-        await shop.store.record(event)
+        event = request.event(context.now(), AuditAction.LIST_CREDENTIALS, cluster.id.node(node.name), method=method)
+        await context.store.record(event)
         return answer

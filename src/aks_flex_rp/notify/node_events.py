@@ -82,9 +82,9 @@ def _changes(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
         absent = {"status": "Unknown" if kind == "Ready" else "False"}
         old, new = before.get(kind, absent), after.get(kind, absent)
         if old["status"] != new["status"]:
-            words = {name: _short(new[name]) for name in ("reason", "message") if new.get(name)}
+            texts = {name: _short(new[name]) for name in ("reason", "message") if new.get(name)}
             moment = {"since": new["lastTransitionTime"]} if "lastTransitionTime" in new else {}
-            yield {"type": kind, "before": old["status"], "status": new["status"], **words, **moment}
+            yield {"type": kind, "before": old["status"], "status": new["status"], **texts, **moment}
 
 
 def _short(text: str) -> str:

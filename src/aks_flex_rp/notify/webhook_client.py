@@ -100,7 +100,7 @@ class WebhookClient:
         except FlexError as error:
             return SendResult(SendStatus.FAILED, str(error))
         except (HTTPError, OSError) as error:
-            return SendResult(SendStatus.FAILED, _words(error))
+            return SendResult(SendStatus.FAILED, _error_text(error))
         try:
             return classify_response(answer.status, answer.headers.get("Retry-After", ""))
         finally:
@@ -130,7 +130,7 @@ def classify_response(status: int, retry_after: str = "") -> SendResult:
     return SendResult(SendStatus.FAILED, why, min(wait, LONGEST_WAIT))
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Without the address, which an error of urllib3's would quote in full."""
     if isinstance(error, SSLError):
         return "Its certificate cannot be verified, or TLS failed otherwise."

@@ -49,9 +49,9 @@ class AgentEndpoints:
         home = ((principal.client_tenant if principal else None) or tenant).lower()
         # A tenant can be called by a domain, too, and then it is the one that there is.
         audience = self.audiences.get(home) or next(iter(self.audiences.values()), "")
-        told = {"url": self.url, "audience": audience, "caCertData": self.ca_cert_data}
+        fields = {"url": self.url, "audience": audience, "caCertData": self.ca_cert_data}
         pace = {"pollSeconds": self.poll_seconds} if self.poll_seconds != DEFAULT_POLL_SECONDS else {}
-        return {**{name: value for name, value in told.items() if value}, **pace}
+        return {**{name: value for name, value in fields.items() if value}, **pace}
 
 
 COMPONENTS = ("containerd", "runc", "cni", "npd")
@@ -79,12 +79,14 @@ def effective_versions(
 
     To say nothing of a component is no wish to go back behind the version that the node has.
     """
-    asked = {name: text.removeprefix("v") for name, text in properties.versions.model_dump(exclude_none=True).items()}
-    chosen = asked.get("kubernetes") or kubernetes
+    requested = {
+        name: text.removeprefix("v") for name, text in properties.versions.model_dump(exclude_none=True).items()
+    }
+    chosen = requested.get("kubernetes") or kubernetes
     tested = {
         name: _newer(text, (earlier or {}).get(name)) for name, text in versions.tested_components(chosen).items()
     }
-    return {"kubernetes": chosen, **tested, **asked}
+    return {"kubernetes": chosen, **tested, **requested}
 
 
 def _newer(tested: str, earlier: str | None) -> str:
@@ -143,8 +145,8 @@ def build_bundle(config: Mapping[str, Any], version: int, secrets: NodeSecrets) 
 
 
 def _agent(properties: Properties, chosen: Mapping[str, str]) -> dict[str, Any]:
-    told = {"version": chosen.get("agent"), "unbootstrapOnDelete": properties.node_config.unbootstrap_on_delete}
-    return {name: value for name, value in told.items() if value is not None}
+    fields = {"version": chosen.get("agent"), "unbootstrapOnDelete": properties.node_config.unbootstrap_on_delete}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _private_cloud(properties: Properties, endpoints: AgentEndpoints) -> dict[str, str]:
@@ -177,11 +179,11 @@ def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts, node
         client = auth.managed_identity.client_id if auth.managed_identity else None
         azure["managedIdentity"] = {"clientId": client} if client else {}
     if auth.method == "arc":
-        told = auth.arc.model_dump(exclude_none=True, exclude={"principal_id"}) if auth.arc else {}
-        azure["arc"] = {"enabled": True, "machineName": node, **told}  # a machine's own name may be another one
+        arc = auth.arc.model_dump(exclude_none=True, exclude={"principal_id"}) if auth.arc else {}
+        azure["arc"] = {"enabled": True, "machineName": node, **arc}  # a machine's own name may be another one
     vpn = properties.node_config.vpn
-    if vpn and (said := vpn.model_dump(exclude_none=True)):
-        azure["vpn"] = said
+    if vpn and (vpn_fields := vpn.model_dump(exclude_none=True)):
+        azure["vpn"] = vpn_fields
     return azure
 
 
@@ -196,8 +198,8 @@ def _node(properties: Properties, facts: ClusterFacts, node: str) -> dict[str, A
     }
     if facts.dns_service_ip:
         kubelet["dnsServiceIP"] = facts.dns_service_ip
-    if way := properties.kubernetes_auth.by_identity:
-        kubelet["auth"] = way
+    if method := properties.kubernetes_auth.by_identity:
+        kubelet["auth"] = method
     return {
         "name": node,
         "maxPods": settings.max_pods or 110,

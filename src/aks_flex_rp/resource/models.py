@@ -16,8 +16,8 @@ ACRONYMS |= {"p2s_gateway_cidr": "p2sGatewayCIDR", "gateway_subnet_cidr": "gatew
 
 
 def wire_name(attribute: str) -> str:
-    first, *words = attribute.split("_")
-    return ACRONYMS.get(attribute) or first + "".join(word.capitalize() for word in words)
+    first, *rest = attribute.split("_")
+    return ACRONYMS.get(attribute) or first + "".join(word.capitalize() for word in rest)
 
 
 class WireModel(BaseModel):

@@ -56,8 +56,8 @@ def _vpn(vpn: Vpn) -> Iterator[Problem]:
     if vpn.gateway_subnet_cidr is not None:
         yield from first_violation((*VPN, "gatewaySubnetCIDR"), vpn.gateway_subnet_cidr, _network)
     if vpn.virtual_network_id is not None:
-        place = (*VPN, "virtualNetworkId")
-        yield from first_violation(place, vpn.virtual_network_id, values.placeholder, _virtual_network)
+        path = (*VPN, "virtualNetworkId")
+        yield from first_violation(path, vpn.virtual_network_id, values.placeholder, _virtual_network)
     for number, text in enumerate(vpn.dns_servers or ()):
         yield from first_violation((*VPN, "dnsServers", number), text, values.ip, _version_4)
     for number, text in enumerate(vpn.dns_domains or ()):

@@ -116,14 +116,14 @@ def _unfit(text: str) -> str | None:
 
 
 def _arc(arc: Arc) -> Iterator[Problem]:
-    place = (*AUTH, "arc")
+    path = (*AUTH, "arc")
     named = {"machineName": arc.machine_name, "resourceGroup": arc.resource_group}
     for name, text in named.items():
-        yield from first_violation((*place, name), text or "x", values.azure_name)
-    yield from first_violation((*place, "location"), arc.location or "x", values.plain, values.placeholder)
+        yield from first_violation((*path, name), text or "x", values.azure_name)
+    yield from first_violation((*path, "location"), arc.location or "x", values.plain, values.placeholder)
     for key, value in (arc.tags or {}).items():
-        yield from first_violation((*place, "tags", key), key, values.plain)
-        yield from first_violation((*place, "tags", key), value, values.plain)
+        yield from first_violation((*path, "tags", key), key, values.plain)
+        yield from first_violation((*path, "tags", key), value, values.plain)
 
 
 def _known_identity(properties: Properties) -> Iterator[Problem]:
@@ -171,29 +171,29 @@ def _versions(properties: Properties, context: ValidationContext) -> Iterator[Pr
             yield from _downgrade(location, plain, context.current_versions.get(name, ""))
 
 
-def _skew(place: str, text: str, cluster: str) -> Iterator[Problem]:
-    wanted, server = versions.parse_version(text), versions.parse_version(cluster)
-    if wanted is None or server is None:
+def _skew(path: str, text: str, cluster: str) -> Iterator[Problem]:
+    desired, server = versions.parse_version(text), versions.parse_version(cluster)
+    if desired is None or server is None:
         return
-    if wanted > server:
+    if desired > server:
         yield Problem(
-            place,
+            path,
             f"{quoted(text)} is newer than the cluster's API server ({server}), which a node never may be. "
             "Upgrade the cluster first.",
         )
-    elif (wanted.major, wanted.minor) < (server.major, server.minor - versions.MAX_KUBELET_SKEW):
+    elif (desired.major, desired.minor) < (server.major, server.minor - versions.MAX_KUBELET_SKEW):
         oldest = f"{server.major}.{server.minor - versions.MAX_KUBELET_SKEW}"
         yield Problem(
-            place,
+            path,
             f"{quoted(text)} is too old for the cluster's API server ({server}), which works with {oldest} and up.",
         )
 
 
-def _downgrade(place: str, text: str, earlier: str) -> Iterator[Problem]:
-    wanted, now = versions.parse_version(text), versions.parse_version(earlier)
-    if wanted and now and wanted < now:
+def _downgrade(path: str, text: str, earlier: str) -> Iterator[Problem]:
+    desired, now = versions.parse_version(text), versions.parse_version(earlier)
+    if desired and now and desired < now:
         yield Problem(
-            place,
+            path,
             f"{quoted(text)} is older than the node's {now}. If that is meant, say so: --allow-downgrade, or "
             "allowDowngrade=true in the query.",
         )
@@ -201,9 +201,9 @@ def _downgrade(place: str, text: str, earlier: str) -> Iterator[Problem]:
 
 def _node(node: NodeConfigProperties) -> Iterator[Problem]:
     for key, value in (node.labels or {}).items():
-        place = (*NODE, "labels", key)
-        yield from first_violation(place, key, kubernetes.label_key, kubernetes.own_label)
-        yield from first_violation(place, value, kubernetes.label_value)
+        path = (*NODE, "labels", key)
+        yield from first_violation(path, key, kubernetes.label_key, kubernetes.own_label)
+        yield from first_violation(path, value, kubernetes.label_value)
     yield from _taints(node)
     if node.kubelet:
         yield from _kubelet(node.kubelet)
@@ -219,50 +219,50 @@ def _node(node: NodeConfigProperties) -> Iterator[Problem]:
 def _taints(node: NodeConfigProperties) -> Iterator[Problem]:
     seen: set[tuple[str, str]] = set()
     for number, taint in enumerate(node.taints or ()):
-        place = (*NODE, "taints", number)
-        yield from first_violation((*place, "key"), taint.key, kubernetes.label_key)
-        yield from first_violation((*place, "value"), taint.value or "", kubernetes.label_value)
+        path = (*NODE, "taints", number)
+        yield from first_violation((*path, "key"), taint.key, kubernetes.label_key)
+        yield from first_violation((*path, "value"), taint.value or "", kubernetes.label_value)
         if (taint.key, taint.effect) in seen:
-            yield Problem(json_path(*place), f"{quoted(taint.key)} with effect {taint.effect} stands here twice.")
+            yield Problem(json_path(*path), f"{quoted(taint.key)} with effect {taint.effect} stands here twice.")
         seen.add((taint.key, taint.effect))
 
 
 def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
-    place = (*NODE, "kubelet")
+    path = (*NODE, "kubelet")
     for name, reserved in (("kubeReserved", kubelet.kube_reserved), ("systemReserved", kubelet.system_reserved)):
         for key, value in (reserved or {}).items():
-            yield from first_violation((*place, name, key), key, kubernetes.reservable)
-            yield from first_violation((*place, name, key), value, kubernetes.quantity)
+            yield from first_violation((*path, name, key), key, kubernetes.reservable)
+            yield from first_violation((*path, name, key), value, kubernetes.quantity)
     for key, value in (kubelet.eviction_hard or {}).items():
-        yield from first_violation((*place, "evictionHard", key), key, kubernetes.eviction_signal)
-        yield from first_violation((*place, "evictionHard", key), value, kubernetes.eviction_threshold)
+        yield from first_violation((*path, "evictionHard", key), key, kubernetes.eviction_signal)
+        yield from first_violation((*path, "evictionHard", key), value, kubernetes.eviction_threshold)
     high, low = kubelet.image_gc_high_threshold, kubelet.image_gc_low_threshold
     if (85 if high is None else high) <= (80 if low is None else low):
         yield Problem(
-            json_path(*place, "imageGCLowThreshold"),
+            json_path(*path, "imageGCLowThreshold"),
             "The low threshold (default 80) must be below the high one (default 85).",
         )
     if kubelet.cluster_domain:
-        yield from first_violation((*place, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
+        yield from first_violation((*path, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
     for key in GENERATED & set(kubelet.extra_config or ()):
-        yield Problem(json_path(*place, "extraConfig", key), "This is generated, and may not be set here.")
+        yield Problem(json_path(*path, "extraConfig", key), "This is generated, and may not be set here.")
 
 
 def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
     for registry, mirrors in (node.registry_mirrors or {}).items():
-        place = (*NODE, "registryMirrors", registry)
-        yield from first_violation(place, registry, values.registry)
+        path = (*NODE, "registryMirrors", registry)
+        yield from first_violation(path, registry, values.registry)
         if not mirrors:
-            yield Problem(json_path(*place), "There is no mirror in the list. Name one, or leave the registry out.")
+            yield Problem(json_path(*path), "There is no mirror in the list. Name one, or leave the registry out.")
         for number, url in enumerate(mirrors):
-            yield from _url(json_path(*place, number), url)
+            yield from _url(json_path(*path, number), url)
 
 
-def _url(place: str, text: str) -> Iterator[Problem]:
+def _url(path: str, text: str) -> Iterator[Problem]:
     """It is shown to all who may read the node, so it must not carry a password; and a message never repeats it."""
     if wrong := values.url(text):
-        yield Problem(place, f"The value {wrong}")
+        yield Problem(path, f"The value {wrong}")
     elif set(text) & set("?#@"):
         yield Problem(
-            place, "The URL must not have a user, a password, a query or a fragment: it is no place for secrets."
+            path, "The URL must not have a user, a password, a query or a fragment: it is no place for secrets."
         )

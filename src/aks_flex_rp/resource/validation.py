@@ -38,9 +38,9 @@ class DesiredNode:
 
     def document(self) -> dict[str, Any]:
         """As it is kept and shown: what was said, without secrets."""
-        told = self.properties.model_dump(exclude_none=True, exclude_defaults=False, mode="json")
-        (told["azureAuth"].get("servicePrincipal") or {}).pop("clientSecret", None)
-        return {name: value for name, value in told.items() if value != {}}
+        fields = self.properties.model_dump(exclude_none=True, exclude_defaults=False, mode="json")
+        (fields["azureAuth"].get("servicePrincipal") or {}).pop("clientSecret", None)
+        return {name: value for name, value in fields.items() if value != {}}
 
 
 def parse_body(body: bytes) -> dict[str, Any] | Problem:
@@ -61,28 +61,30 @@ def parse_body(body: bytes) -> dict[str, Any] | Problem:
 def validate_body(document: dict[str, Any], name: str, context: ValidationContext) -> DesiredNode | list[Problem]:
     """Shape first; what has the right shape is judged by the rules even when its neighbour has not."""
     problems = list(_envelope(document, name))
-    given = document.get("properties")
-    if given is None:
-        given = {}
-    if not isinstance(given, dict):
+    raw_properties = document.get("properties")
+    if raw_properties is None:
+        raw_properties = {}
+    if not isinstance(raw_properties, dict):
         return [*problems, Problem("properties", "The value must be an object.")]
-    problems += _state(given)
-    given = {key: value for key, value in given.items() if key not in (*READ_ONLY, "provisioningState")}
-    properties, wrong = _shape(_without_nulls(given))
+    problems += _state(raw_properties)
+    raw_properties = {
+        key: value for key, value in raw_properties.items() if key not in (*READ_ONLY, "provisioningState")
+    }
+    properties, wrong = _shape(_without_nulls(raw_properties))
     problems += wrong
     if properties is not None:
-        told = {problem.target for problem in problems}
-        problems += [each for each in rules.check_rules(properties, context) if not _below(each.target, told)]
+        targets = {problem.target for problem in problems}
+        problems += [each for each in rules.check_rules(properties, context) if not _below(each.target, targets)]
     return problems or DesiredNode(properties or Properties(), context.allow_downgrade)
 
 
-def _below(target: str, told: set[str]) -> bool:
+def _below(target: str, targets: set[str]) -> bool:
     """Whether something at this place, or above or below it, was found wrong already."""
-    return any(_covers(each, target) or _covers(target, each) for each in told)
+    return any(_covers(each, target) or _covers(target, each) for each in targets)
 
 
-def _covers(place: str, other: str) -> bool:
-    return other == place or other.startswith((f"{place}.", f"{place}["))
+def _covers(path: str, other: str) -> bool:
+    return other == path or other.startswith((f"{path}.", f"{path}["))
 
 
 def _envelope(document: dict[str, Any], name: str) -> list[Problem]:
@@ -92,40 +94,40 @@ def _envelope(document: dict[str, Any], name: str) -> list[Problem]:
         for key in document
         if key not in known
     ]
-    given = document.get("name")
-    if given is not None and (not isinstance(given, str) or given.lower() != name.lower()):
+    body_name = document.get("name")
+    if body_name is not None and (not isinstance(body_name, str) or body_name.lower() != name.lower()):
         problems.append(Problem("name", "The name differs from the one in the URL. Leave it out, or correct it."))
     return problems
 
 
-def _state(given: dict[str, Any]) -> list[Problem]:
+def _state(properties: dict[str, Any]) -> list[Problem]:
     """It is read-only, and a client that sends another one has misunderstood something."""
-    if given.get("provisioningState") in (None, "Succeeded"):
+    if properties.get("provisioningState") in (None, "Succeeded"):
         return []
     return [Problem("properties.provisioningState", "This property is read-only and is Succeeded. Leave it out.")]
 
 
-def _shape(given: dict[str, Any]) -> tuple[Properties | None, list[Problem]]:
+def _shape(properties: dict[str, Any]) -> tuple[Properties | None, list[Problem]]:
     """Take out what is of the wrong shape and go on with the rest, so that the rest is checked as well."""
     problems: list[Problem] = []
     while True:
         try:
-            return Properties.model_validate(given), problems
+            return Properties.model_validate(properties), problems
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=False)
-        told = {problem.target for problem in problems}  # to be missing once it was taken out is no second problem
+        targets = {problem.target for problem in problems}  # to be missing once it was taken out is no second problem
         found = [problem_from_pydantic(each, "properties") for each in details]
-        problems += [each for each in found if each.target not in told]
-        removed = [_take_out(given, each["loc"], is_missing=each["type"] == "missing") for each in details]
+        problems += [each for each in found if each.target not in targets]
+        removed = [_take_out(properties, each["loc"], is_missing=each["type"] == "missing") for each in details]
         if not any(removed):
             return None, problems
 
 
-def _take_out(given: dict[str, Any], where: tuple[int | str, ...], *, is_missing: bool) -> bool:
+def _take_out(properties: dict[str, Any], where: tuple[int | str, ...], *, is_missing: bool) -> bool:
     steps = [step for step in where if step != "[key]"]
     while steps:
-        *way, last = steps[:-1] if is_missing else steps
-        holder = _at(given, way)
+        *parents, last = steps[:-1] if is_missing else steps
+        holder = _at(properties, parents)
         if isinstance(holder, dict) and last in holder:
             del holder[str(last)]
             return True
@@ -133,13 +135,13 @@ def _take_out(given: dict[str, Any], where: tuple[int | str, ...], *, is_missing
     return False
 
 
-def _at(given: Any, way: list[int | str]) -> Any:
-    for step in way:
+def _at(value: Any, path: list[int | str]) -> Any:
+    for step in path:
         try:
-            given = given[step]
+            value = value[step]
         except (KeyError, IndexError, TypeError):
             return None
-    return given
+    return value
 
 
 def _without_nulls(value: Any) -> Any:

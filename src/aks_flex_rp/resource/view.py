@@ -41,27 +41,27 @@ def node_resource(node: Node, cluster: ClusterId, now: float, *, whole: bool = T
 
 def node_status(node: Node, now: float) -> dict[str, Any]:
     """What the agent said, or the cluster where the agent does not stay, and how far the node came in joining."""
-    told = dict(node.status)
-    ready = next((each for each in told.get("conditions", ()) if each["type"] == "Ready"), None)
+    status = dict(node.status)
+    ready = next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), None)
     if ready is None:
         ready = {
             "type": "Ready",
             "status": "Unknown",
-            "reason": "NotReported" if "conditions" in told else "NeverReported",
+            "reason": "NotReported" if "conditions" in status else "NeverReported",
             "lastTransitionTime": format_utc(node.created),
         }
-        told["conditions"] = [ready, *told.get("conditions", ())]
+        status["conditions"] = [ready, *status.get("conditions", ())]
     silent = now - node.last_seen
     if node.properties.get("continuousMonitoring") and node.last_seen and silent > SILENT_AFTER:
-        told["conditions"] = [_silent(each, node.last_seen) for each in told["conditions"]]
+        status["conditions"] = [_silent(each, node.last_seen) for each in status["conditions"]]
     join = node.join
-    told["joinState"] = join.phase.value
+    status["joinState"] = join.phase.value
     if join.failure:
-        told["joinFailure"] = join.failure
+        status["joinFailure"] = join.failure
     elif join.phase in WAITING_FOR_MACHINE and join.url_expires is not None and join.url_expires < now:
         # whether or not anybody was there to see it
-        told |= {"joinState": JoinPhase.FAILED.value, "joinFailure": URL_EXPIRED}
-    return told
+        status |= {"joinState": JoinPhase.FAILED.value, "joinFailure": URL_EXPIRED}
+    return status
 
 
 def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from aks_flex_rp.store import fleet, outbox, rows, sql, user_sessions
 from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
 from aks_flex_rp.store.fleet_repair import FleetRepair
 from aks_flex_rp.store.heartbeat import SqlHeartbeats
-from aks_flex_rp.store.model import AuditEvent, Cluster, Conflict, Delivery, Document, Node, NodePage, NodeTrace
+from aks_flex_rp.store.model import AuditEvent, Cluster, Conflict, Delivery, Document, LastKnownNode, Node, NodePage
 from aks_flex_rp.store.outbox import SqlOutbox
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     def __init__(self) -> None:
         self._changes = ChangeBroadcast()
-        self._places: dict[str, int] = {}  # once given, a place stays
+        self._cluster_numbers: dict[str, int] = {}  # once given, a number stays
 
     @abstractmethod
     async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
@@ -87,9 +87,9 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         last: Values = (expected, node.revision)
         if expected is None:
             text, last = sql.CREATE_NODE, (rows.to_json(node.status),)
-        place = await self._cluster_number(node.cluster)
+        number = await self._cluster_number(node.cluster)
         more = (*([FORGET_DELIVERY] if retire else ()), *_recorded(events), *outbox.enqueue(messages))
-        follows = (fleet.upsert_row(place, node), *more)
+        follows = (fleet.upsert_row(number, node), *more)
         write, values = sql.compose_write(text, (*rows.node_values(node), *last), *follows)
         if not await self._write(write, values, NodeWritten(node.cluster, node.key, node.version)):
             raise Conflict(f"The node {node.name} is not as it was read.")
@@ -123,9 +123,9 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
             return False
         raise Conflict(f"The node {key} is not as it was read.")
 
-    async def trace(self, cluster: str, key: str) -> NodeTrace:
-        found = await self._read(sql.TRACE, cluster, key)
-        return NodeTrace(int(found[0][0]), str(found[0][1])) if found else NodeTrace()
+    async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
+        found = await self._read(sql.LAST_KNOWN_NODE, cluster, key)
+        return LastKnownNode(int(found[0][0]), str(found[0][1])) if found else LastKnownNode()
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         if moments:  # in one order everywhere, that of the batches, so that two replicas never wait for each other
@@ -145,18 +145,18 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
             fleet.update_row(await self._cluster_number(cluster), key, status, timestamp),
             *outbox.enqueue(messages),
         )
-        said: Values = (cluster, key, rows.to_json(status))
+        values: Values = (cluster, key, rows.to_json(status))
         if before is None:
-            return bool(await self._write(*sql.compose_write(sql.REPORT, said, *follows)))
-        if await self._write(*sql.compose_write(sql.REPORT_AFTER, (*said, rows.to_json(before)), *follows)):
+            return bool(await self._write(*sql.compose_write(sql.REPORT, values, *follows)))
+        if await self._write(*sql.compose_write(sql.REPORT_AFTER, (*values, rows.to_json(before)), *follows)):
             return True
         if await self.node(cluster, key) is None:
             return False
         raise Conflict(f"The node {key} has said something else meanwhile.")
 
     # the fleet
-    async def places(self) -> dict[str, int]:
-        return {cluster: number for number, cluster in await self._read(fleet.PLACES)}
+    async def cluster_numbers(self) -> dict[str, int]:
+        return {cluster: number for number, cluster in await self._read(fleet.SELECT_CLUSTER_NUMBERS)}
 
     async def fleet(self, query: FleetQuery, now: float) -> tuple[FleetEntry, ...]:
         text, values = fleet.page(query, now)
@@ -172,10 +172,12 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def _cluster_number(self, cluster: str) -> int:
         """The number of a cluster. Two who make one at the same moment may both want the same number: one gets none,
         and looks again."""
-        while (known := self._places.get(cluster)) is None:
-            found = await self._read(fleet.PLACE, cluster) or await self._write(fleet.MAKE_PLACE, (cluster,))
+        while (known := self._cluster_numbers.get(cluster)) is None:
+            found = await self._read(fleet.SELECT_CLUSTER_NUMBER, cluster) or await self._write(
+                fleet.INSERT_CLUSTER_NUMBER, (cluster,)
+            )
             if found:
-                self._places[cluster] = int(found[0][0])
+                self._cluster_numbers[cluster] = int(found[0][0])
         return known
 
     # sessions
@@ -215,8 +217,8 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def audit(
         self, *, resource: str = "", caller: str = "", what: str = "", before: int = 0, limit: int = 100
     ) -> tuple[AuditEvent, ...]:
-        asked = {"resource": resource.lower(), "who": caller, "what": what, "before": min(before, LARGEST)}
-        filters = {name: value for name, value in asked.items() if value}
+        conditions = {"resource": resource.lower(), "who": caller, "what": what, "before": min(before, LARGEST)}
+        filters = {name: value for name, value in conditions.items() if value}
         found = await self._read(sql.audit(tuple(filters)), *filters.values(), clamp_limit(limit))
         return tuple(map(rows.event_of, found))
 

@@ -56,13 +56,13 @@ ORDERS: dict[FleetSort, str] = {
 class FleetEntry:
     """A node as a list shows it."""
 
-    place: int
+    cluster_number: int
     key: str
     name: str
     state: FleetState
     cause: str
     trouble: tuple[str, ...]  # types of conditions that want to be looked at, though the node may be Ready
-    wanted: str  # version of Kubernetes
+    desired_version: str  # of Kubernetes
     kubelet: str
     version: int  # configVersion
     applied: int
@@ -75,7 +75,7 @@ class FleetEntry:
 class FleetQuery:
     """Which nodes, in which order, and which part of them."""
 
-    places: tuple[int, ...]
+    cluster_numbers: tuple[int, ...]
     search: str = ""
     state: FleetState | None = None
     version: str = ""  # of the kubelet
@@ -91,7 +91,7 @@ class FleetQuery:
 class FleetCount:
     """So many nodes are alike in this."""
 
-    place: int
+    cluster_number: int
     state: FleetState
     kubelet: str
     behind: bool
@@ -107,8 +107,8 @@ def status_columns(status: Document) -> Values:
     conditions = {str(each["type"]): each for each in status.get("conditions", ())}
     ready = conditions.get("Ready", {})
     unwell = [kind for kind, each in conditions.items() if _wants_attention(kind, str(each["status"]))]
-    told = [ready] if ready.get("status") != "True" else [conditions[kind] for kind in unwell]
-    cause = next((str(each.get("message") or each.get("reason") or "") for each in told), "")
+    explaining = [ready] if ready.get("status") != "True" else [conditions[kind] for kind in unwell]
+    cause = next((str(each.get("message") or each.get("reason") or "") for each in explaining), "")
     applied = str(status.get("appliedConfigVersion", ""))
     return (
         str(ready.get("status", "")),
@@ -142,22 +142,22 @@ def node_columns(node: Node) -> Values:
 
 # Statements --------------------------------------------------------------------------------------------------------
 
-PLACE = "SELECT number FROM places WHERE cluster = $1"
-PLACES = "SELECT number, cluster FROM places"
-MAKE_PLACE = WriteStatement(
+SELECT_CLUSTER_NUMBER = "SELECT number FROM places WHERE cluster = $1"
+SELECT_CLUSTER_NUMBERS = "SELECT number, cluster FROM places"
+INSERT_CLUSTER_NUMBER = WriteStatement(
     "INSERT INTO places (number, cluster) SELECT COALESCE(MAX(number), 0) + 1, CAST($1 AS TEXT) FROM places"
     " WHERE TRUE ON CONFLICT DO NOTHING RETURNING number"
 )
 
-_WANTED = "name, version, created, labels, join_state, failure, url_expires, monitored, wanted"
-_TOLD = "ready, cause, trouble, kubelet, applied"
-_KEPT = ", ".join(f"{name} = excluded.{name}" for name in (*_WANTED.split(", "), "shape"))
+_NODE_COLUMNS = "name, version, created, labels, join_state, failure, url_expires, monitored, wanted"
+_STATUS_COLUMNS = "ready, cause, trouble, kubelet, applied"
+_UPSERT_ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in (*_NODE_COLUMNS.split(", "), "shape"))
 _TYPES = (
     *("BIGINT", "TEXT", "TEXT", "BIGINT", "DOUBLE PRECISION", "TEXT", "TEXT", "TEXT", "DOUBLE PRECISION", "INTEGER"),
     *("TEXT", "TEXT", "TEXT", "TEXT", "TEXT", "BIGINT"),
 )
-_TOLD_TYPES = _TYPES[-5:]
-DERIVED_COLUMNS = (*_WANTED.split(", "), *_TOLD.split(", "))  # that is taken from a node
+_STATUS_TYPES = _TYPES[-5:]
+DERIVED_COLUMNS = (*_NODE_COLUMNS.split(", "), *_STATUS_COLUMNS.split(", "))  # that is taken from a node
 COLUMNS = f"place, key, {', '.join(DERIVED_COLUMNS)}, silent, last_seen, shape"
 
 
@@ -178,19 +178,19 @@ def row_of(node: Node) -> Values:
 def _enlist(first: int) -> str:
     return (
         f"INSERT INTO fleet ({COLUMNS}) SELECT {new_row(first)} WHERE {IF_DECIDED}"
-        f" ON CONFLICT (place, key) DO UPDATE SET {_KEPT}"
+        f" ON CONFLICT (place, key) DO UPDATE SET {_UPSERT_ASSIGNMENTS}"
     )
 
 
-def upsert_row(place: int, node: Node) -> FollowStatement:
+def upsert_row(cluster_number: int, node: Node) -> FollowStatement:
     """With a node that is written. What its agent said last stays as it is."""
-    return FollowStatement(_enlist, (place, node.key, *row_of(node)))
+    return FollowStatement(_enlist, (cluster_number, node.key, *row_of(node)))
 
 
 @cache
 def _hear(first: int) -> str:
-    moment, place, key, *told = (f"${first + number}" for number in range(3 + len(_TOLD_TYPES)))
-    settings = ", ".join(f"{name} = {value}" for name, value in zip(_TOLD.split(", "), told, strict=True))
+    moment, place, key, *values = (f"${first + number}" for number in range(3 + len(_STATUS_TYPES)))
+    settings = ", ".join(f"{name} = {value}" for name, value in zip(_STATUS_COLUMNS.split(", "), values, strict=True))
     latest = f"CASE WHEN last_seen < {moment} THEN {moment} ELSE last_seen END"
     return (
         f"UPDATE fleet SET {settings}, last_seen = {latest}"  # noqa: S608 - names of parameters
@@ -198,9 +198,9 @@ def _hear(first: int) -> str:
     )
 
 
-def update_row(place: int, key: str, status: Document, timestamp: float) -> FollowStatement:
+def update_row(cluster_number: int, key: str, status: Document, timestamp: float) -> FollowStatement:
     """With what an agent says of its node."""
-    return FollowStatement(_hear, (timestamp, place, key, *status_columns(status)))
+    return FollowStatement(_hear, (timestamp, cluster_number, key, *status_columns(status)))
 
 
 @cache
@@ -208,9 +208,9 @@ def _strike(first: int) -> str:
     return f"DELETE FROM fleet WHERE place = ${first} AND key = ${first + 1} AND {IF_DECIDED}"  # noqa: S608
 
 
-def delete_row(place: int, key: str) -> FollowStatement:
+def delete_row(cluster_number: int, key: str) -> FollowStatement:
     """With a node that is deleted."""
-    return FollowStatement(_strike, (place, key))
+    return FollowStatement(_strike, (cluster_number, key))
 
 
 SEEN = "UPDATE fleet SET last_seen = $3 WHERE place = $1 AND key = $2 AND last_seen < $3"
@@ -227,10 +227,24 @@ def count_of(row: Row) -> FleetCount:
 
 
 def entry_of(row: Row) -> FleetEntry:
-    place, key, name, state, ready_cause, failure, trouble, wanted, kubelet, version, applied, monitored, *rest = row
+    (
+        cluster_number,
+        key,
+        name,
+        state,
+        ready_cause,
+        failure,
+        trouble,
+        desired_version,
+        kubelet,
+        version,
+        applied,
+        monitored,
+        *rest,
+    ) = row
     cause = failure if state in NOT_JOINED else ready_cause
-    about = (wanted, kubelet, version, applied, bool(monitored), *rest)
-    return FleetEntry(place, key, name, FleetState(state), cause, tuple(trouble.split()), *about)
+    about = (desired_version, kubelet, version, applied, bool(monitored), *rest)
+    return FleetEntry(cluster_number, key, name, FleetState(state), cause, tuple(trouble.split()), *about)
 
 
 def page(query: FleetQuery, now: float) -> tuple[str, Values]:
@@ -256,9 +270,9 @@ def _where(query: FleetQuery, now: float) -> tuple[str, Values]:
     """`$1` is the moment, in every statement; each wish brings its own parameter."""
     values: list[object] = [now]
     # With the sign, a database does not go through the rows place by place, where another index has their order.
-    ordered = query.sort == "version" or (query.sort == "name" and len(query.places) > 1)
-    place = "+place" if ordered else "place"
-    wishes = ["CAST($1 AS DOUBLE PRECISION) > 0", f"{place} IN ({_each(query.places)})"]
+    ordered = query.sort == "version" or (query.sort == "name" and len(query.cluster_numbers) > 1)
+    column = "+place" if ordered else "place"
+    wishes = ["CAST($1 AS DOUBLE PRECISION) > 0", f"{column} IN ({_each(query.cluster_numbers)})"]
     for word in query.search.lower().split()[:8]:
         values.append(f"%{_literally(word)}%")
         wishes.append(f"(key LIKE ${len(values)} ESCAPE '!' OR labels LIKE ${len(values)} ESCAPE '!')")
@@ -275,9 +289,9 @@ def _where(query: FleetQuery, now: float) -> tuple[str, Values]:
     return " AND ".join(wishes), tuple(values)
 
 
-def _each(places: Sequence[int]) -> str:
+def _each(numbers: Sequence[int]) -> str:
     """As numbers in the text: they are our own, and with them the text stays the same for the same callers."""
-    return ", ".join(str(int(place)) for place in places) or "-1"
+    return ", ".join(str(int(number)) for number in numbers) or "-1"
 
 
 def _literally(word: str) -> str:

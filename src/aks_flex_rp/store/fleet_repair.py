@@ -64,18 +64,18 @@ class FleetRepair(ABC):
     async def _cluster_number(self, cluster: str) -> int: ...
 
     async def refresh_fleet(self) -> int:
-        return await self.mend_fleet() if await self._read(OLD_ROW_VERSION) else 0
+        return await self.repair_fleet() if await self._read(OLD_ROW_VERSION) else 0
 
-    async def mend_fleet(self) -> int:
+    async def repair_fleet(self) -> int:
         nobodys = [tuple(row) for row in await self._read(ORPHANS, AT_ONCE)]
-        mended = await self._repair(DELETE_ORPHAN, nobodys)
+        repaired = await self._repair(DELETE_ORPHAN, nobodys)
         last: tuple[str, str] = ("", "")
         while found := await self._read(BESIDE, *last, AT_ONCE):
             last = (found[-1][0], found[-1][1])
             wrong = [pair for row in found if (pair := await self._wrong(row))]
-            mended += await self._repair(REPLACE_ROW, [values for text, values in wrong if text is REPLACE_ROW])
-            mended += await self._repair(ADD_ROW, [values for text, values in wrong if text is ADD_ROW])
-        return mended
+            repaired += await self._repair(REPLACE_ROW, [values for text, values in wrong if text is REPLACE_ROW])
+            repaired += await self._repair(ADD_ROW, [values for text, values in wrong if text is ADD_ROW])
+        return repaired
 
     async def _wrong(self, row: Row) -> tuple[str, Values] | None:
         """What is to be written so that the row says what its node does; None when it does."""

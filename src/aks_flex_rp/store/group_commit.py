@@ -72,7 +72,7 @@ class GroupCommit:
     async def _settle(self, text: str, jobs: list[PendingWrite]) -> None:
         """All together; one by one when PostgreSQL refuses, so that the fault of one is not its neighbours'."""
         try:
-            found = await self._execute(text, [(*job.values, place) for place, job in enumerate(jobs)])
+            found = await self._execute(text, [(*job.values, index) for index, job in enumerate(jobs)])
         except (asyncpg.PostgresError, ValueError) as error:
             if len(jobs) == 1:
                 complete_write(jobs[0], error)

@@ -114,7 +114,7 @@ class AuditEvent:
 
 
 @dataclass(frozen=True)
-class NodeTrace:
+class LastKnownNode:
     version: int = 0  # the highest configVersion that a node of this name ever had; 0 when there never was one
     identity: str = ""  # whose token spoke for it last
 

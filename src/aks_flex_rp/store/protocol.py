@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.changes import StoreChange
     from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
-    from aks_flex_rp.store.model import AuditEvent, Cluster, Delivery, Document, Node, NodePage, NodeTrace
+    from aks_flex_rp.store.model import AuditEvent, Cluster, Delivery, Document, LastKnownNode, Node, NodePage
     from aks_flex_rp.store.outbox import OutboxMessage
     from aks_flex_rp.store.user_sessions import UserSession
 
@@ -85,7 +85,7 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         """
         ...
 
-    async def trace(self, cluster: str, key: str) -> NodeTrace:
+    async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
         """What is remembered of a node, also of one that was deleted."""
         ...
 
@@ -109,7 +109,7 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         ...
 
     # the fleet
-    async def places(self) -> dict[str, int]:
+    async def cluster_numbers(self) -> dict[str, int]:
         """The number that each cluster has in the fleet."""
         ...
 
@@ -125,7 +125,7 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         """Before anything else: make rows anew that an earlier release, or the step to this one, left; how many."""
         ...
 
-    async def mend_fleet(self) -> int:
+    async def repair_fleet(self) -> int:
         """Make right what a replica of an earlier release has written without its row; how many rows that were."""
         ...
 

@@ -35,13 +35,13 @@ def single_statement(write: WriteStatement, parameters: int) -> str:
     for number, text in enumerate(write.follow):
         only_then = text.replace(IF_DECIDED, "EXISTS (SELECT 1 FROM decided)")
         parts.append(f"follow_{number} AS ({only_then})")
-    place = f"CAST(${parameters + 1} AS BIGINT)"
-    return f"WITH {', '.join(parts)} SELECT {place}, decided.* FROM decided"  # noqa: S608 - put together from texts of this module
+    index = f"CAST(${parameters + 1} AS BIGINT)"
+    return f"WITH {', '.join(parts)} SELECT {index}, decided.* FROM decided"  # noqa: S608 - put together from texts of this module
 
 
 def casts(first: int, types: tuple[str, ...]) -> str:
     """Parameters from that place on, each said to be of its type: in a SELECT nothing else tells PostgreSQL."""
-    return ", ".join(f"CAST(${first + place} AS {kind})" for place, kind in enumerate(types))
+    return ", ".join(f"CAST(${first + index} AS {kind})" for index, kind in enumerate(types))
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ NODES = f"{SELECT_NODE} AND n.key > $2 ORDER BY n.key LIMIT $3"
 
 COUNT_NODES = "SELECT count(*) FROM nodes WHERE gone = 0"
 
-TRACE = "SELECT version, node_identity FROM nodes WHERE cluster = $1 AND key = $2"
+LAST_KNOWN_NODE = "SELECT version, node_identity FROM nodes WHERE cluster = $1 AND key = $2"
 
 CREATE_NODE = (
     "INSERT INTO nodes (cluster, key, name, version, etag, properties, config, secrets, system_data, join_state,"
@@ -184,7 +184,7 @@ AUDIT_FILTERS = {
 @cache
 def audit(filters: tuple[str, ...]) -> str:
     """The newest events first; one parameter for each filter in their order, and the limit."""
-    conditions = [AUDIT_FILTERS[name].format(place) for place, name in enumerate(filters, start=1)]
+    conditions = [AUDIT_FILTERS[name].format(number) for number, name in enumerate(filters, start=1)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     columns = "at, who, what, resource, source, request, outcome, detail, sequence"
     return f"SELECT {columns} FROM audit{where} ORDER BY sequence DESC LIMIT ${len(filters) + 1}"  # noqa: S608 - constants

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from aks_flex_rp.join_state import ClusterAccess, JoinPhase, JoinState
+from aks_flex_rp.join_state import AccessMethod, ClusterAccess, JoinPhase, JoinState
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
-EXEC, CERTIFICATE = ClusterAccess(OID, "exec"), ClusterAccess(OID, "certificate")
+EXEC, CERTIFICATE = ClusterAccess(OID, AccessMethod.EXEC), ClusterAccess(OID, AccessMethod.CERTIFICATE)
 FETCHED = JoinState(JoinPhase.CONFIG_FETCHED, since=5.0, url_expires=9.0)
 JOINED = JoinState(JoinPhase.JOINED, since=5.0)
 
@@ -52,6 +52,22 @@ def test_a_phase_of_another_release_is_shown_as_it_is_and_equals_no_other() -> N
 def test_keys_of_another_release_survive_a_transition() -> None:
     state = JoinState.from_document({"state": "Created", "later": 1})
     assert state.joined().to_document() == {"state": "Joined", "later": 1}
+
+
+def test_keys_of_another_release_survive_a_new_attempt_and_its_end() -> None:
+    state = JoinState.from_document({"state": "Failed", "failure": "No disk.", "later": 1})
+    begun = state.begin_attempt(20.0, url_expires=30.0)
+    assert begun.to_document() == {"state": "Created", "since": 20.0, "urlExpires": 30.0, "later": 1}
+    assert begun.end_attempt(40.0).to_document() == {"state": "Created", "since": 40.0, "later": 1}
+
+
+def test_an_access_method_of_another_release_has_no_role_and_is_stored_as_it_was() -> None:
+    document = {"access": {"identity": OID, "way": "later"}}
+    state = JoinState.from_document(document)
+    assert state.access
+    assert state.access.role is None
+    assert state.to_document() == document
+    assert state.access not in (EXEC, CERTIFICATE)
 
 
 def test_a_new_attempt_begins_from_nothing_and_a_joined_node_stays_joined() -> None:

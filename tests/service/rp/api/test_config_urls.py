@@ -38,7 +38,7 @@ def end_by_deletion(service: Running, name: str) -> None:
 
 def end_by_attempt(service: Running, name: str) -> None:
     [used] = [each for each, (node, _) in service.clusters.tokens.items() if node == name]
-    service.call(service.service.join_tracker.attempted(PLANT.key, name, used, "csr-1"))
+    service.call(service.service.join_tracker.on_token_csr(PLANT.key, name, used, "csr-1"))
 
 
 ENDINGS = [end_by_put, end_by_put_with_url, end_by_regenerating, end_by_deletion, end_by_attempt]

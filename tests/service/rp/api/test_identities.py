@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp.join_state import ClusterAccess
+from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT, SUBSCRIPTION, FakeClusters, known_clusters
@@ -71,7 +71,7 @@ def test_a_node_is_let_in_when_it_says_who_it_is(joining: Joining) -> None:
 
     assert joining.node.report(joining.name, BEGINS).status == 200
 
-    assert joining.given == ClusterAccess(OID, "exec")
+    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
     assert joining.state == "BootstrapAttempted"
     assert joining.admin.fetch(joining.url).status == 404  # it has what was behind it
     [event] = joining.events("access.granted")
@@ -90,13 +90,13 @@ def test_what_it_is_given_is_told_once_and_given_at_every_introduction(joining: 
 
     joining.node.report(joining.name, BEGINS)
 
-    assert joining.given == ClusterAccess(OID, "exec")
+    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
     assert len(joining.events("access.granted")) == 1
 
 
 def test_a_node_gets_its_certificate_by_its_identity_also_a_second_time(certified: Joining) -> None:
     certified.node.report(certified.name, BEGINS)
-    assert certified.given == ClusterAccess(OID, "certificate")
+    assert certified.given == ClusterAccess(OID, AccessMethod.CERTIFICATE)
     assert certified.state == "ConfigFetched"
 
     assert certified.sees("asked", OID, "csr-1")
@@ -115,7 +115,7 @@ def test_a_node_gets_its_certificate_by_its_identity_also_a_second_time(certifie
 
 def test_a_poll_lets_a_node_in_too_and_then_is_as_quick_as_any(joining: Joining) -> None:
     first = joining.node.get(joining.name)
-    assert joining.given == ClusterAccess(OID, "exec")
+    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
     etag = first.headers["etag"]
     joining.service.clusters.given.clear()
 
@@ -127,7 +127,7 @@ def test_a_poll_with_the_newest_version_lets_a_node_in(joining: Joining) -> None
     etag = joining.admin.get(joining.name).headers["etag"]
 
     assert joining.node.get(joining.name, if_none_match=etag).status == 304
-    assert joining.given == ClusterAccess(OID, "exec")
+    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
 
 
 @pytest.mark.parametrize("caller", [callers.OWNER, callers.CONTRIBUTOR, callers.READER, callers.OTHER_NODE])
@@ -171,11 +171,11 @@ def test_an_arc_machine_is_known_by_its_name_alone(service: Running, tenant: Ten
 
     assert_refused(machine(f"{name}-2", callers.STRANGER).report(name, BEGINS), 403, "AuthorizationFailed")
     assert machine(name.upper(), callers.STRANGER).report(name, BEGINS).status == 200
-    assert service.clusters.given[name] == ClusterAccess(callers.STRANGER, "exec")
+    assert service.clusters.given[name] == ClusterAccess(callers.STRANGER, AccessMethod.EXEC)
 
     # Registered with Arc anew, it is somebody else to the cluster.
     assert machine(name, callers.OTHER_NODE).report(name, BEGINS).status == 200
-    assert service.clusters.given[name] == ClusterAccess(callers.OTHER_NODE, "exec")
+    assert service.clusters.given[name] == ClusterAccess(callers.OTHER_NODE, AccessMethod.EXEC)
 
 
 def test_a_cluster_that_is_away_makes_a_node_wait_and_nothing_is_half_done(
@@ -252,11 +252,11 @@ def test_a_node_that_becomes_somebody_else_while_it_is_let_in_has_nothing(racing
 
 
 def test_a_node_that_is_changed_otherwise_while_it_is_let_in_is_let_in(racing: Joining) -> None:
-    fetched = racing.service.service.join_tracker.fetched
+    fetched = racing.service.service.join_tracker.on_config_fetched
     happens(racing, lambda: fetched(PLANT.key, racing.name, "192.0.2.1", "request"))
 
     assert racing.node.report(racing.name, BEGINS).status == 200
-    assert racing.given == racing.sees("access") == ClusterAccess(OID, "exec")
+    assert racing.given == racing.sees("access") == ClusterAccess(OID, AccessMethod.EXEC)
     assert racing.state == "BootstrapAttempted"
 
 
@@ -285,7 +285,7 @@ def test_it_goes_when_the_node_has_come_by_a_token(joining: Joining) -> None:
     joining.node.report(joining.name, BEGINS)
     wanted = joining.admin.put(joining.name, principal(kubernetesAuth={"method": "bootstrapToken"}))
     joining.node.get(joining.name, if_none_match=wanted.headers["etag"])
-    assert joining.given == ClusterAccess(OID, "exec")
+    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
 
     for _ in range(2):  # the second finds what the first has said
         joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
@@ -301,12 +301,12 @@ def test_a_node_that_is_to_join_in_the_other_way_works_on_until_it_has(joining: 
     wanted = joining.admin.put(joining.name, body("certificate"))
     etag = wanted.headers["etag"]
     joining.node.get(joining.name, if_none_match=etag)
-    assert joining.given == ClusterAccess(OID, "exec")
+    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
 
     joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
     joining.node.get(joining.name, if_none_match=etag)
 
-    assert joining.given == ClusterAccess(OID, "certificate")
+    assert joining.given == ClusterAccess(OID, AccessMethod.CERTIFICATE)
     assert [each["detail"]["role"] for each in joining.events("access.granted")] == [
         "system:node-bootstrapper",
         "system:node",
@@ -319,7 +319,7 @@ def test_an_update_of_something_else_leaves_it_alone(joining: Joining) -> None:
     joining.admin.put(joining.name, body(nodeConfig={"maxPods": 50}))
     joining.admin.regenerate(joining.name)
 
-    assert joining.sees("access") == ClusterAccess(OID, "exec")
+    assert joining.sees("access") == ClusterAccess(OID, AccessMethod.EXEC)
     assert joining.events("access.withdrawn") == []
 
 
@@ -330,7 +330,7 @@ def test_a_new_url_has_no_token_in_it_and_asking_for_it_lets_the_node_in(joining
     assert "bootstrapToken" not in bundle["azure"]
     assert bundle["node"]["kubelet"]["auth"] == "exec"
     assert bundle["provider"]["url"]
-    assert joining.given == ClusterAccess(OID, "exec")
+    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
 
 
 def test_many_introductions_at_once_make_one_of_it(joining: Joining) -> None:

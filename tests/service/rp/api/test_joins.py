@@ -100,11 +100,11 @@ def test_a_refused_certificate_is_a_failure_that_says_what_to_do(watch: Watch, a
 def test_a_token_of_the_past_lets_nobody_in_and_leaves_the_new_url_alone(watch: Watch, admin: Api) -> None:
     old, url = watch.token, admin.regenerate(watch.name).json["configUrl"]
 
-    assert watch.service.call(watch.joins.attempted(PLANT.key, watch.name, old, "csr-1")) is False
+    assert watch.service.call(watch.joins.on_token_csr(PLANT.key, watch.name, old, "csr-1")) is False
 
     assert watch.status["joinState"] == "Created"
     assert admin.fetch(url).status == 200
-    assert watch.service.call(watch.joins.attempted(PLANT.key, "nobody", old, "csr-1")) is False
+    assert watch.service.call(watch.joins.on_token_csr(PLANT.key, "nobody", old, "csr-1")) is False
 
 
 def test_a_second_machine_with_the_same_bundle_does_not_disturb_the_first(watch: Watch, admin: Api) -> None:
@@ -140,18 +140,18 @@ def test_what_an_old_token_does_is_not_the_nodes_any_more(watch: Watch, admin: A
 
 def test_only_the_token_that_counts_is_expected(watch: Watch, admin: Api) -> None:
     joins, call = watch.joins, watch.service.call
-    assert call(joins.expects(PLANT.key, watch.name, watch.token))
+    assert call(joins.is_current_token(PLANT.key, watch.name, watch.token))
 
     admin.regenerate(watch.name)
 
-    assert not call(joins.expects(PLANT.key, watch.name, watch.token))
-    assert call(joins.expects_node(PLANT.key, watch.name))
+    assert not call(joins.is_current_token(PLANT.key, watch.name, watch.token))
+    assert call(joins.is_flex_node(PLANT.key, watch.name))
     admin.delete(watch.name)
-    assert not call(joins.expects_node(PLANT.key, watch.name))
+    assert not call(joins.is_flex_node(PLANT.key, watch.name))
 
 
 def test_a_refusal_for_nobodys_node_is_recorded_at_the_cluster(service: Running, admin: Api) -> None:
-    service.call(service.service.join_tracker.refused(PLANT.key, "", "abcdef", "csr-9", "Nobody's token."))
+    service.call(service.service.join_tracker.on_csr_denied(PLANT.key, "", "abcdef", "csr-9", "Nobody's token."))
 
     assert any(each["detail"].get("csr") == "csr-9" for each in admin.audit().json["value"])
 
@@ -200,14 +200,14 @@ def test_of_a_monitored_node_its_agent_says_how_it_is(service: Running, name: st
 
 def test_when_a_node_was_deleted_is_known_until_it_is_made_again(watch: Watch, admin: Api) -> None:
     def deleted() -> float | None:
-        return watch.service.call(watch.joins.deleted(PLANT.key, watch.name))
+        return watch.service.call(watch.joins.deletion_time(PLANT.key, watch.name))
 
     assert deleted() is None
     admin.delete(watch.name)
     assert deleted() == pytest.approx(time.time(), abs=60)
     admin.put(watch.name, token())
     assert deleted() is None
-    assert watch.service.call(watch.joins.deleted(PLANT.key, "never-there")) is None
+    assert watch.service.call(watch.joins.deletion_time(PLANT.key, "never-there")) is None
 
 
 def test_that_the_service_took_a_node_out_of_its_cluster_is_in_the_audit(watch: Watch, admin: Api) -> None:
@@ -219,7 +219,7 @@ def test_that_the_service_took_a_node_out_of_its_cluster_is_in_the_audit(watch: 
 
 def test_the_watch_knows_the_taints_of_a_node_and_its_former_ones(watch: Watch, admin: Api) -> None:
     def taints() -> DesiredTaints | None:
-        return watch.service.call(watch.joins.taints(PLANT.key, watch.name))
+        return watch.service.call(watch.joins.desired_taints(PLANT.key, watch.name))
 
     one, other = ({"key": key, "effect": "NoSchedule"} for key in ("one", "other"))
     admin.put(watch.name, token(taints=[one]))
@@ -233,7 +233,7 @@ def test_the_watch_knows_the_taints_of_a_node_and_its_former_ones(watch: Watch, 
 
 def test_the_watch_knows_where_nodes_find_the_api_server_beside_its_usual_address(watch: Watch, admin: Api) -> None:
     def servers() -> frozenset[str]:
-        return watch.service.call(watch.joins.servers(PLANT.key))
+        return watch.service.call(watch.joins.api_server_urls(PLANT.key))
 
     assert "https://10.77.0.4" not in servers()
     admin.put(watch.name, token(kubelet={"serverURL": "https://10.77.0.4"}))

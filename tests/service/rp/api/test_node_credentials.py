@@ -103,9 +103,9 @@ def test_a_node_that_has_joined_gets_itself_a_new_token_and_stays_joined(
     config = admin.put(name, body(identity, "the old secret"), url=True).properties["config"]
     [first] = [each for each, (node, _) in service.clusters.tokens.items() if node == name]
     joins = service.service.join_tracker
-    service.call(joins.attempted(PLANT.key, name, first, "csr-1"))
-    service.call(joins.issued(PLANT.key, name, first, "csr-1"))
-    service.call(joins.observed(PLANT.key, name, READY))
+    service.call(joins.on_token_csr(PLANT.key, name, first, "csr-1"))
+    service.call(joins.on_token_certificate(PLANT.key, name, first, "csr-1"))
+    service.call(joins.on_node_observed(PLANT.key, name, READY))
     assert state(admin, name) == "Joined"
 
     node = admin.as_somebody(signed_in(config, "the old secret", cloud.ca))
@@ -116,11 +116,11 @@ def test_a_node_that_has_joined_gets_itself_a_new_token_and_stays_joined(
     bundle = admin.fetch(made.json["configUrl"]).json
     assert bundle["configVersion"] == made.json["configVersion"]
     token, _, _ = bundle["config"]["azure"]["bootstrapToken"]["token"].partition(".")
-    assert service.call(joins.expects(PLANT.key, name, token))
+    assert service.call(joins.is_current_token(PLANT.key, name, token))
     assert bundle["config"]["azure"]["servicePrincipal"]["clientSecret"] == "the old secret"
-    service.call(joins.attempted(PLANT.key, name, token, "csr-2"))
-    service.call(joins.issued(PLANT.key, name, token, "csr-2"))
-    service.call(joins.observed(PLANT.key, name, READY))
+    service.call(joins.on_token_csr(PLANT.key, name, token, "csr-2"))
+    service.call(joins.on_token_certificate(PLANT.key, name, token, "csr-2"))
+    service.call(joins.on_node_observed(PLANT.key, name, READY))
     assert state(admin, name) == "Joined"
 
 

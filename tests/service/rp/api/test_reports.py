@@ -68,7 +68,7 @@ def test_what_the_cluster_says_of_a_node_that_is_not_monitored_is_not_the_nodes_
 ) -> None:
     service.admin.put(name, token())
     seen = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": "v1.34.4"}
-    service.call(service.service.join_tracker.observed(PLANT.key, name, seen))
+    service.call(service.service.join_tracker.on_node_observed(PLANT.key, name, seen))
 
     service.admin.report(name, {"conditions": [{"type": "Drifted", "status": "False"}]})
 

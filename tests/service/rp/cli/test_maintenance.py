@@ -290,6 +290,6 @@ async def everything(settings: ServiceSettings) -> object:
     try:
         await store.record(AuditEvent(0.0, "test", AuditAction("looked"), str(PLANT)))
         nodes = await store.nodes(PLANT.key)
-        return await store.clusters(), nodes, await store.trace(PLANT.key, "gone"), await store.audit()
+        return await store.clusters(), nodes, await store.last_known_node(PLANT.key, "gone"), await store.audit()
     finally:
         await store.stop()

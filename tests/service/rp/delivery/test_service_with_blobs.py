@@ -71,6 +71,6 @@ def test_a_url_dies_with_the_first_use_of_its_token(service: Running, azurite: A
     url = admin.put("edge-2", token(), url=True).properties["configUrl"]
     [(used, _)] = [(each, node) for each, (node, _) in service.clusters.tokens.items() if node == "edge-2"]
 
-    assert service.call(service.service.join_tracker.attempted(PLANT.key, "edge-2", used, "csr-1"))
+    assert service.call(service.service.join_tracker.on_token_csr(PLANT.key, "edge-2", used, "csr-1"))
 
     assert status_of(url, azurite)[0] == 404

@@ -15,7 +15,7 @@ from aks_flex_rp.clusters import connections
 from aks_flex_rp.clusters.access import BINDING_PREFIX
 from aks_flex_rp.clusters.prerequisites import BINDINGS
 from aks_flex_rp.crypto.encryption import open_sealer_keys
-from aks_flex_rp.join_state import ClusterAccess
+from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.store.model import Cluster, Node
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, facts
@@ -128,7 +128,7 @@ def refused_with(status: int, _: object) -> httpx2.Response:
 
 def test_a_cluster_that_does_not_let_a_node_in_says_whether_trying_again_helps(tmp_path: Path) -> None:
     sealer, api = open_sealer_keys(tmp_path / "keys", {}), FakeApi()
-    access = ClusterAccess("11111111-2222-3333-4444-555555555555", "exec")
+    access = ClusterAccess("11111111-2222-3333-4444-555555555555", AccessMethod.EXEC)
     binding = f"{BINDINGS}/{BINDING_PREFIX}edge-1"
 
     async def story() -> None:

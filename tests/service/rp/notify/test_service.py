@@ -177,7 +177,9 @@ def test_two_replicas_tell_of_what_both_saw_once(
             one.admin.put(name, token())
         told = [
             asyncio.run_coroutine_threadsafe(
-                each.service.join_tracker.observed(PLANT.key, name, {**READY, "lastHeartbeatTime": heartbeat}),
+                each.service.join_tracker.on_node_observed(
+                    PLANT.key, name, {**READY, "lastHeartbeatTime": heartbeat}
+                ),
                 each.loop,
             )
             for name in names

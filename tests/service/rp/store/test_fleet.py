@@ -33,7 +33,7 @@ def told(ready: str = "True", **more: Any) -> dict[str, Any]:
 
 
 async def asked(store: Store, **wanted: Any) -> tuple[FleetEntry, ...]:
-    places = tuple((await store.places()).values())
+    places = tuple((await store.cluster_numbers()).values())
     return await store.fleet(FleetQuery(places, **wanted), NOW)
 
 
@@ -44,7 +44,7 @@ async def names(store: Store, **wanted: Any) -> list[str]:
 async def test_a_node_is_in_the_fleet_from_its_creation_to_its_deletion(store: Store) -> None:
     await store.put_node(member("edge-1", "Created"), None)
     (found,) = await asked(store)
-    assert (found.name, found.state, found.wanted, found.kubelet) == ("Edge-1", "Joining", "1.34.4", "")
+    assert (found.name, found.state, found.desired_version, found.kubelet) == ("Edge-1", "Joining", "1.34.4", "")
     await store.report("/c", "edge-1", told(), 4990.0)
     (found,) = await asked(store)
     assert (found.state, found.kubelet, found.applied, found.last_seen) == ("Ready", "1.34.4", 1, 4990.0)
@@ -91,7 +91,9 @@ async def test_nodes_are_searched_by_name_and_label_and_nothing_in_a_word_is_a_p
     assert await names(store, search="rome_") == ["rome_2"]
     assert await names(store, search="%") == ["rome-3"]
     assert await names(store, search="' OR 1=1 --") == []
-    assert await store.count_fleet(FleetQuery(tuple((await store.places()).values()), search="rome"), NOW) == 3
+    assert (
+        await store.count_fleet(FleetQuery(tuple((await store.cluster_numbers()).values()), search="rome"), NOW) == 3
+    )
 
 
 async def test_nodes_are_filtered_sorted_and_paged(store: Store) -> None:
@@ -115,9 +117,9 @@ async def test_nodes_are_filtered_sorted_and_paged(store: Store) -> None:
 async def test_only_the_clusters_that_are_asked_for_are_told_of(store: Store) -> None:
     await store.put_node(member("edge-1"), None)
     await store.put_node(member("edge-1", cluster="/d"), None)
-    places = await store.places()
+    places = await store.cluster_numbers()
     found = await store.fleet(FleetQuery((places["/d"],)), NOW)
-    assert [each.place for each in found] == [places["/d"]]
+    assert [each.cluster_number for each in found] == [places["/d"]]
     assert await store.fleet(FleetQuery(()), NOW) == ()
 
 
@@ -126,7 +128,7 @@ async def test_nodes_that_are_alike_are_counted_together(store: Store) -> None:
         await store.put_node(member(f"edge-{number}"), None)
         await store.report("/c", f"edge-{number}", told(), 4990.0)
     await store.put_node(member("edge-9", "Created"), None)
-    place = (await store.places())["/c"]
+    place = (await store.cluster_numbers())["/c"]
     found = sorted(await store.fleet_counts(NOW), key=lambda each: each.nodes)
     joining = FleetCount(place, FleetState.JOINING, "", behind=False, trouble=False, nodes=1)
     assert found == [joining, FleetCount(place, FleetState.READY, "1.34.4", behind=False, trouble=False, nodes=3)]

@@ -52,17 +52,17 @@ async def test_the_version_may_stay_and_may_not_fall(store: Store) -> None:
 
 
 async def test_versions_go_on_after_deletion(store: Store) -> None:
-    assert (await store.trace("/c", "edge-1")).version == 0
+    assert (await store.last_known_node("/c", "edge-1")).version == 0
     await store.put_node(node(version=5), None)
-    assert (await store.trace("/c", "edge-1")).version == 5
+    assert (await store.last_known_node("/c", "edge-1")).version == 5
     assert await store.delete_node("/c", "edge-1", "edge-1-5")
-    assert (await store.trace("/c", "edge-1")).version == 5
+    assert (await store.last_known_node("/c", "edge-1")).version == 5
     for stale in (4, 5):
         with pytest.raises(Conflict):
             await store.put_node(node(version=stale), None)
     await store.put_node(node(version=6), None)
     assert await store.node("/c", "edge-1") == node(version=6)
-    assert (await store.trace("/c", "edge-1")).version == 6
+    assert (await store.last_known_node("/c", "edge-1")).version == 6
 
 
 async def test_a_node_is_deleted_as_it_was_read_or_as_it_is(store: Store) -> None:

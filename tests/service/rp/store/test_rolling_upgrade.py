@@ -64,7 +64,7 @@ async def test_a_store_of_the_release_before_gets_its_fleet(place: Place) -> Non
         assert await store.refresh_fleet() == 0
         (found,) = await asked(store, search="site=oslo")
         assert (found.name, found.state, found.last_seen, found.version) == ("Edge-1", "Ready", 4321.0, 7)
-        assert await store.mend_fleet() == 0
+        assert await store.repair_fleet() == 0
     finally:
         await store.stop()
 
@@ -91,14 +91,14 @@ async def test_what_it_wrote_is_in_the_fleet_before_long(store: Store, place: Pl
         f"UPDATE nodes SET join_state = '{{\"state\":\"Joined\"}}', status = '{READY}' WHERE key = 'edge-1'",  # noqa: S608
         "UPDATE nodes SET gone = 1, etag = '', properties = '', config = '', status = '' WHERE key = 'edge-2'",
     )
-    assert await store.mend_fleet() == 3
+    assert await store.repair_fleet() == 3
     shown = [(each.key, each.state, each.kubelet, each.last_seen) for each in await asked(store)]
     assert shown == [
         ("edge-0", "Ready", "1.34.4", 0.0),
         ("edge-1", "Ready", "1.34.4", 4000.0),
         ("edge-3", "Joining", "", 4000.0),
     ]
-    assert await store.mend_fleet() == 0
+    assert await store.repair_fleet() == 0
 
 
 async def test_a_fleet_that_says_what_its_nodes_do_is_left_alone(store: Store) -> None:
@@ -108,7 +108,7 @@ async def test_a_fleet_that_says_what_its_nodes_do_is_left_alone(store: Store) -
         await store.report(f"/c{number % 3}", key, told("False", message="odd \x00 \ud800 ü"), 4990.0)
     await store.delete_node("/c0", "edge-0", None)
     before = await asked(store, limit=1000)
-    assert await store.mend_fleet() == 0
+    assert await store.repair_fleet() == 0
     assert await asked(store, limit=1000) == before
-    places = tuple((await store.places()).values())
+    places = tuple((await store.cluster_numbers()).values())
     assert await store.count_fleet(FleetQuery(places), NOW) == 249

@@ -11,7 +11,7 @@ import pytest
 from aks_flex_rp.api import poll_cache
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.store.changes import ChangeBroadcast, Disconnected, NodeWritten, Resync
-from aks_flex_rp.store.model import Node, NodeTrace, StoreUnavailable
+from aks_flex_rp.store.model import LastKnownNode, Node, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -48,8 +48,8 @@ class SlowStore:
             await asyncio.sleep(0)
         return found
 
-    async def trace(self, *_: str) -> NodeTrace:
-        return NodeTrace()
+    async def last_known_node(self, *_: str) -> LastKnownNode:
+        return LastKnownNode()
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         if self.away:

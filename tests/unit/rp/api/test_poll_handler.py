@@ -64,7 +64,7 @@ def test_a_remembered_path_stands_for_the_same_node() -> None:
 
 
 def test_no_more_paths_are_remembered_than_there_is_room_for() -> None:
-    paths = PathCache(room=2)
+    paths = PathCache(max_size=2)
     for number in range(3):
         paths.remember(f"not a path {number}", PLACE)
 

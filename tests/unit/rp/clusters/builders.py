@@ -38,7 +38,7 @@ class Heard:
         self.tokens: dict[str, str] = {}
         self.wanted: dict[str, DesiredTaints] = {}
         self.given: dict[str, ClusterAccess] = {}
-        self.ways: dict[str, AccessMethod] = {}  # of those that are to join in another way than they were given
+        self.methods: dict[str, AccessMethod] = {}  # of those that are to join by another method than they were given
         self.urls: set[str] = set()  # by which some nodes know the API server
         self.deletions: dict[str, float] = {}
         self.told: list[tuple[str, ...]] = []
@@ -46,71 +46,71 @@ class Heard:
         self.absent: list[str] = []
         self.deaf = False
 
-    async def expects(self, cluster: str, node: str, token_id: str) -> bool:
+    async def is_current_token(self, cluster: str, node: str, token_id: str) -> bool:
         return self.tokens.get(node) == token_id
 
-    async def expects_node(self, cluster: str, node: str) -> bool:
+    async def is_flex_node(self, cluster: str, node: str) -> bool:
         return node in self.tokens or node in self.given
 
-    async def access(self, cluster: str, node: str) -> ClusterAccess | None:
+    async def granted_access(self, cluster: str, node: str) -> ClusterAccess | None:
         if self.deaf:
             raise ConnectionError("the store is away")
         return self.given.get(node)
 
-    async def way(self, cluster: str, node: str) -> AccessMethod | None:
-        return self.ways.get(node) or (self.given[node].way if node in self.given else None)
+    async def access_method(self, cluster: str, node: str) -> AccessMethod | None:
+        return self.methods.get(node) or (self.given[node].method if node in self.given else None)
 
-    async def accesses(self, cluster: str) -> dict[str, ClusterAccess]:
+    async def all_granted_access(self, cluster: str) -> dict[str, ClusterAccess]:
         return dict(self.given)
 
-    async def servers(self, cluster: str) -> frozenset[str]:
+    async def api_server_urls(self, cluster: str) -> frozenset[str]:
         return frozenset(self.urls)
 
-    async def withdrawn(self, cluster: str, node: str) -> None:
+    async def on_access_withdrawn(self, cluster: str, node: str) -> None:
         self._hear("withdrawn", node)
 
-    async def asked(self, cluster: str, node: str, identity: str, csr: str) -> bool:
+    async def on_identity_csr(self, cluster: str, node: str, identity: str, csr: str) -> bool:
         if node not in self.given or self.given[node].identity != identity:
             return False
         self._hear("asked", node, csr)
         return True
 
-    async def certified(self, cluster: str, node: str, csr: str) -> None:
+    async def on_identity_certificate(self, cluster: str, node: str, csr: str) -> None:
         self._hear("certified", node, csr)
 
-    async def taints(self, cluster: str, node: str) -> DesiredTaints | None:
+    async def desired_taints(self, cluster: str, node: str) -> DesiredTaints | None:
         if self.deaf:
             raise ConnectionError("the store is away")
         return self.wanted.get(node) or (DesiredTaints() if node in self.tokens else None)
 
-    async def deleted(self, cluster: str, node: str) -> float | None:
+    async def deletion_time(self, cluster: str, node: str) -> float | None:
         return None if node in self.tokens else self.deletions.get(node)
 
-    async def removed(self, cluster: str, node: str) -> None:
+    async def on_node_removed(self, cluster: str, node: str) -> None:
         self._hear("removed", node)
 
-    async def attempted(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
-        if not await self.expects(cluster, node, token_id):
+    async def on_token_csr(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
+        if not await self.is_current_token(cluster, node, token_id):
             return False
         self._hear("attempted", node, csr)
         return True
 
-    async def refused(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
+    async def on_csr_denied(self, cluster: str, node: str, token_id: str, csr: str, why: str) -> None:
         self._hear("refused", node, csr, why)
 
-    async def issued(self, cluster: str, node: str, token_id: str, csr: str) -> None:
+    async def on_token_certificate(self, cluster: str, node: str, token_id: str, csr: str) -> None:
         self._hear("issued", node, csr)
 
-    async def failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
+    async def on_token_failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
         self._hear("failed", node, why)
 
-    async def observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
+    async def on_node_observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
         self._hear("observed", node, ready["status"] + ready["kubeletVersion"] if ready else "gone")
 
-    async def present(self, cluster: str, names: frozenset[str]) -> None:
+    async def on_nodes_listed(self, cluster: str, names: frozenset[str]) -> None:
         self.absent = sorted(self.tokens.keys() - names)
 
-    async def cluster_changed(self, cluster: str, facts: ClusterFacts) -> None:
+    async def on_cluster_facts(self, cluster: str, facts: ClusterFacts) -> None:
         self._hear("facts", cluster)
         self.facts.append(facts)
 

@@ -14,12 +14,12 @@ from aks_flex_rp.clusters.access_controller import AccessController
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES
 from aks_flex_rp.clusters.prerequisites import BINDINGS, ROLE_BINDINGS
-from aks_flex_rp.join_state import ClusterAccess
+from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from tests.unit.rp.clusters.builders import Heard, in_loop
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
-EXEC, CERTIFICATE = ClusterAccess(OID, "exec"), ClusterAccess(OID, "certificate")
+EXEC, CERTIFICATE = ClusterAccess(OID, AccessMethod.EXEC), ClusterAccess(OID, AccessMethod.CERTIFICATE)
 NODE = f"{NODES}/edge-1"
 PATH = f"{BINDINGS}/{BINDING_PREFIX}edge-1"
 
@@ -53,7 +53,7 @@ async def test_an_identity_is_given_the_role_that_its_way_to_join_needs() -> Non
     await access.grant_access(scene.client, "edge-1", CERTIFICATE)
     assert scene.gives() == ("system:node-bootstrapper", OID)
 
-    await access.grant_access(scene.client, "edge-1", ClusterAccess(OTHER, "certificate"))
+    await access.grant_access(scene.client, "edge-1", ClusterAccess(OTHER, AccessMethod.CERTIFICATE))
     assert scene.gives() == ("system:node-bootstrapper", OTHER)
 
 
@@ -106,6 +106,18 @@ async def test_what_was_lost_or_changed_by_hand_is_put_right() -> None:
     await scene.keeping.changed("MODIFIED", changed)
     await scene.keeping.tidy()
     assert scene.gives() == ("system:node", OID)
+
+
+@in_loop
+async def test_access_by_a_method_of_another_release_is_left_alone() -> None:
+    scene = Scene()
+    await access.grant_access(scene.client, "edge-1", EXEC)
+    scene.heard.given["edge-1"] = ClusterAccess(OTHER, AccessMethod("later"))
+    await scene.restarted()
+    await scene.keeping.tidy()
+
+    assert scene.gives() == ("system:node", OID)
+    assert scene.heard.told == []
 
 
 @in_loop

@@ -12,12 +12,12 @@ from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.clusters import access
 from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.node_controller import NODES
-from aks_flex_rp.join_state import ClusterAccess
+from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from tests.unit.rp.clusters.builders import in_loop, request_for
 from tests.unit.rp.clusters.harness import Scene
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
-CERTIFICATE, EXEC = ClusterAccess(OID, "certificate"), ClusterAccess(OID, "exec")
+CERTIFICATE, EXEC = ClusterAccess(OID, AccessMethod.CERTIFICATE), ClusterAccess(OID, AccessMethod.EXEC)
 APPROVED, DENIED = [("Approved", "FlexNodeAccepted")], [("Denied", "FlexNodeRefused")]
 
 
@@ -149,7 +149,7 @@ async def test_a_node_that_is_its_identity_needs_no_certificate_to_log_in() -> N
 @in_loop
 async def test_a_node_that_is_to_have_a_certificate_gets_it_before_anything_is_taken_from_it() -> None:
     scene = await scene_with(EXEC)
-    scene.heard.ways["edge-1"] = "certificate"
+    scene.heard.methods["edge-1"] = AccessMethod.CERTIFICATE
     await scene.approver.changed("ADDED", ask(scene))
 
     assert scene.decisions() == APPROVED
@@ -170,8 +170,8 @@ async def test_its_kubelet_gets_the_one_by_which_it_answers_once_its_node_says_w
 async def test_nobody_answers_as_another_node() -> None:
     scene = await scene_with(EXEC)
     has_address(scene)
-    scene.heard.given["edge-2"] = ClusterAccess(OTHER, "exec")
-    await access.grant_access(scene.client, "edge-2", ClusterAccess(OTHER, "exec"))
+    scene.heard.given["edge-2"] = ClusterAccess(OTHER, AccessMethod.EXEC)
+    await access.grant_access(scene.client, "edge-2", ClusterAccess(OTHER, AccessMethod.EXEC))
     await scene.approver.changed("ADDED", serving(scene, user=OTHER))
 
     assert scene.decisions() == DENIED

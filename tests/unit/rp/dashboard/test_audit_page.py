@@ -130,10 +130,10 @@ def test_nobody_looks_behind_the_first_day_that_is_asked_for() -> None:
 def test_events_are_told_in_words_with_a_way_to_their_node() -> None:
     shown = [ShownCluster(PLANT, 1, "Plant")]
     assert audit_row(event(1), shown).link == shown[0].node("press-1")
-    assert audit_row(event(1), shown).words == "Changed"
+    assert audit_row(event(1), shown).text == "Changed"
     assert audit_row(event(1), ()).link == ""
     service = audit_row(AuditEvent(1.0, "somebody", AuditAction.SIGN_IN, "/", outcome=AuditOutcome.DENIED), shown)
-    assert (service.words, service.name, service.denied) == ("Signing in was refused", "the service", True)
+    assert (service.text, service.name, service.denied) == ("Signing in was refused", "the service", True)
     assert audit_row(AuditEvent(1.0, "a", AuditAction.CLUSTER_ADDED, str(PLANT)), shown).name == "Plant"
 
 

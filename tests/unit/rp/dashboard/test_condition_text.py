@@ -50,7 +50,7 @@ def test_some_conditions_are_good_when_they_hold_and_others_when_not(kind: str, 
 
 def test_a_reason_is_explained_where_the_machine_says_nothing() -> None:
     bare = condition_text.explain_condition(told("Ready", "False", "ServiceFailed"))
-    assert bare.cause == REASONS["ServiceFailed"].words
+    assert bare.cause == REASONS["ServiceFailed"].text
     said = condition_text.explain_condition(told("Ready", "False", "ServiceFailed", "containerd does not run"))
     assert said.cause == "containerd does not run"
     assert said.remedy

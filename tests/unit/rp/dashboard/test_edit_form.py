@@ -44,7 +44,7 @@ def test_a_form_that_is_sent_as_it_came_changes_nothing(properties: Document) ->
     assert found.wrong == []
 
 
-@pytest.mark.parametrize("place", edit_form.PLACES, ids=".".join)
+@pytest.mark.parametrize("place", edit_form.FIELDS_BY_PATH, ids=".".join)
 def test_every_field_stands_for_a_setting_that_there_is(place: tuple[str, ...]) -> None:
     schema = Properties.model_json_schema()
     here: Document = schema

@@ -50,7 +50,7 @@ def test_words_that_mean_nothing_are_left_out(words: Mapping[str, str]) -> None:
 
 
 def test_a_cluster_that_one_may_not_see_shows_nothing() -> None:
-    assert parse_fleet_query({"cluster": ROME.id.key}, [OSLO]).places == ()
+    assert parse_fleet_query({"cluster": ROME.id.key}, [OSLO]).cluster_numbers == ()
 
 
 def test_a_link_keeps_what_is_asked_for_and_begins_at_the_first_page() -> None:

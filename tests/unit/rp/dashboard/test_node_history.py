@@ -50,7 +50,7 @@ def test_what_was_refused_is_told_as_that() -> None:
         [event(2, "write", "denied"), event(1, "certificate.refused", "denied", why="no")]
     )
     assert (refused.what, refused.bad) == ("Changing it was refused", True)
-    assert (certificate.what, certificate.said) == ("Was refused a certificate", "no")
+    assert (certificate.what, certificate.message) == ("Was refused a certificate", "no")
 
 
 def test_what_nobody_has_words_for_is_told_as_it_is() -> None:
@@ -75,7 +75,7 @@ def test_drift_upgrade_and_rollback_come_from_the_machine() -> None:
         "lastDriftDetected": "2026-11-15T10:00:02Z",
     }
     found = node_history([], status)
-    assert [(each.what, each.said) for each in found] == [
+    assert [(each.what, each.message) for each in found] == [
         ("A change did not work and was undone", "not Ready"),
         ("Found changed by hand", "a file"),
         ("Configuration 7 applied", ""),

@@ -35,7 +35,7 @@ class SlowRoles:
 
 
 class KnownClusters:
-    async def places(self) -> dict[str, int]:
+    async def cluster_numbers(self) -> dict[str, int]:
         return {IDS[0].lower(): 7}
 
     async def clusters(self) -> tuple[Cluster, ...]:
@@ -46,6 +46,6 @@ def test_all_clusters_are_asked_about_at_once_and_shown_in_their_order() -> None
     async def work() -> list[tuple[str, int]]:
         doors = SimpleNamespace(context=SimpleNamespace(store=KnownClusters()), roles=SlowRoles())
         found = await asyncio.wait_for(DashboardScopes(cast("Authorizer", doors)).clusters(ADMIN_CALLER), 30)
-        return [(each.label, each.place) for each in found]
+        return [(each.label, each.cluster_number) for each in found]
 
     assert asyncio.run(work()) == [("oslo", 7), ("rome", 0)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from aks_flex_rp.join_state import ClusterAccess, JoinPhase, JoinState
+from aks_flex_rp.join_state import AccessMethod, ClusterAccess, JoinPhase, JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.store.model import Node
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
-EXEC, CERTIFICATE = ClusterAccess(OID, "exec"), ClusterAccess(OID, "certificate")
+EXEC, CERTIFICATE = ClusterAccess(OID, AccessMethod.EXEC), ClusterAccess(OID, AccessMethod.CERTIFICATE)
 
 
 def node(access: ClusterAccess | None = None, identity: str = "client@tenant", **auth: Any) -> Node:
