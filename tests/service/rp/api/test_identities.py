@@ -77,7 +77,7 @@ def test_a_node_is_let_in_when_it_says_who_it_is(joining: Joining) -> None:
     [event] = joining.events("access.granted")
     assert event["who"] == f"app {callers.NODE[:8]}"
     assert event["detail"] == {"identity": OID, "role": "system:node"}
-    joining.sees("observed", {**READY, "lastHeartbeatTime": "2099-01-01T00:00:00Z"})
+    joining.sees("on_node_observed", {**READY, "lastHeartbeatTime": "2099-01-01T00:00:00Z"})
     assert joining.state == "Joined"
 
 
@@ -99,16 +99,16 @@ def test_a_node_gets_its_certificate_by_its_identity_also_a_second_time(certifie
     assert certified.given == ClusterAccess(OID, AccessMethod.CERTIFICATE)
     assert certified.state == "ConfigFetched"
 
-    assert certified.sees("asked", OID, "csr-1")
+    assert certified.sees("on_identity_csr", OID, "csr-1")
     assert certified.state == "BootstrapAttempted"
     assert certified.admin.fetch(certified.url).status == 404
-    certified.sees("certified", "csr-1")
-    certified.sees("observed", READY)
+    certified.sees("on_identity_certificate", "csr-1")
+    certified.sees("on_node_observed", READY)
     assert certified.state == "Joined"
 
-    assert certified.sees("asked", OID, "csr-2")
+    assert certified.sees("on_identity_csr", OID, "csr-2")
     assert certified.state == "BootstrapAttempted"
-    assert not certified.sees("asked", callers.STRANGER, "csr-3")
+    assert not certified.sees("on_identity_csr", callers.STRANGER, "csr-3")
     assert [each["detail"]["csr"] for each in certified.events("identity.used")] == ["csr-2", "csr-1"]
     assert len(certified.events("certificate.issued")) == 1
 
@@ -248,7 +248,7 @@ def test_a_node_that_becomes_somebody_else_while_it_is_let_in_has_nothing(racing
     racing.node.report(racing.name, BEGINS)
 
     assert racing.given is None
-    assert racing.sees("access") is None
+    assert racing.sees("granted_access") is None
 
 
 def test_a_node_that_is_changed_otherwise_while_it_is_let_in_is_let_in(racing: Joining) -> None:
@@ -256,7 +256,7 @@ def test_a_node_that_is_changed_otherwise_while_it_is_let_in_is_let_in(racing: J
     happens(racing, lambda: fetched(PLANT.key, racing.name, "192.0.2.1", "request"))
 
     assert racing.node.report(racing.name, BEGINS).status == 200
-    assert racing.given == racing.sees("access") == ClusterAccess(OID, AccessMethod.EXEC)
+    assert racing.given == racing.sees("granted_access") == ClusterAccess(OID, AccessMethod.EXEC)
     assert racing.state == "BootstrapAttempted"
 
 
@@ -278,7 +278,7 @@ def test_it_goes_when_the_node_is_somebody_else(joining: Joining) -> None:
     assert joining.admin.put(joining.name, other).status == 200
 
     assert joining.given is None
-    assert joining.sees("access") is None
+    assert joining.sees("granted_access") is None
 
 
 def test_it_goes_when_the_node_has_come_by_a_token(joining: Joining) -> None:
@@ -291,7 +291,7 @@ def test_it_goes_when_the_node_has_come_by_a_token(joining: Joining) -> None:
         joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
 
     assert joining.given is None
-    assert joining.sees("access") is None
+    assert joining.sees("granted_access") is None
     [event] = joining.events("access.withdrawn")
     assert event["detail"] == {"identity": OID}
 
@@ -319,7 +319,7 @@ def test_an_update_of_something_else_leaves_it_alone(joining: Joining) -> None:
     joining.admin.put(joining.name, body(nodeConfig={"maxPods": 50}))
     joining.admin.regenerate(joining.name)
 
-    assert joining.sees("access") == ClusterAccess(OID, AccessMethod.EXEC)
+    assert joining.sees("granted_access") == ClusterAccess(OID, AccessMethod.EXEC)
     assert joining.events("access.withdrawn") == []
 
 

@@ -35,7 +35,7 @@ class Watch:
         self.service.call(getattr(self.joins, what)(PLANT.key, self.name, *words))
 
     def attempts(self, csr: str = "csr-1") -> None:
-        self.sees("attempted", self.token, csr)
+        self.sees("on_token_csr", self.token, csr)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -57,8 +57,8 @@ def test_a_node_joins_step_by_step(watch: Watch, admin: Api) -> None:
     assert watch.status["joinState"] == "ConfigFetched"
     watch.attempts()
     assert watch.status["joinState"] == "BootstrapAttempted"
-    watch.sees("issued", watch.token, "csr-1")
-    watch.sees("observed", READY)
+    watch.sees("on_token_certificate", watch.token, "csr-1")
+    watch.sees("on_node_observed", READY)
     assert watch.status["joinState"] == "Joined"
 
     joined = ["create", "configUrl.fetched", "token.used", "certificate.issued", "node.joined"]
@@ -69,9 +69,9 @@ def test_what_is_told_twice_counts_once(watch: Watch, admin: Api) -> None:
     for _ in range(2):
         watch.attempts()
     for _ in range(2):
-        watch.sees("issued", watch.token, "csr-1")
+        watch.sees("on_token_certificate", watch.token, "csr-1")
     for _ in range(2):
-        watch.sees("observed", READY)
+        watch.sees("on_node_observed", READY)
 
     assert watch.events(admin) == ["create", "token.used", "certificate.issued", "node.joined"]
 
@@ -80,15 +80,15 @@ def test_no_step_of_joining_changes_the_configuration(watch: Watch, admin: Api) 
     before = admin.get(watch.name)
 
     watch.attempts()
-    watch.sees("issued", watch.token, "csr-1")
-    watch.sees("observed", READY)
+    watch.sees("on_token_certificate", watch.token, "csr-1")
+    watch.sees("on_node_observed", READY)
 
     assert admin.get(watch.name).headers["etag"] == before.headers["etag"]
 
 
 def test_a_refused_certificate_is_a_failure_that_says_what_to_do(watch: Watch, admin: Api) -> None:
-    watch.sees("refused", watch.token, "csr-2", "It is for another node.")
-    watch.sees("failed", watch.token, "It is for another node.")
+    watch.sees("on_csr_denied", watch.token, "csr-2", "It is for another node.")
+    watch.sees("on_token_failed", watch.token, "It is for another node.")
 
     assert watch.status["joinState"] == "Failed"
     assert "It is for another node." in watch.status["joinFailure"]
@@ -110,7 +110,7 @@ def test_a_token_of_the_past_lets_nobody_in_and_leaves_the_new_url_alone(watch: 
 def test_a_second_machine_with_the_same_bundle_does_not_disturb_the_first(watch: Watch, admin: Api) -> None:
     watch.attempts()
 
-    watch.sees("refused", watch.token, "csr-2", "The token was used already.")
+    watch.sees("on_csr_denied", watch.token, "csr-2", "The token was used already.")
 
     assert watch.status["joinState"] == "BootstrapAttempted"
     assert "joinFailure" not in watch.status
@@ -119,7 +119,7 @@ def test_a_second_machine_with_the_same_bundle_does_not_disturb_the_first(watch:
 
 def test_a_join_that_came_to_nothing_is_told_and_a_new_token_begins_anew(watch: Watch, admin: Api) -> None:
     watch.attempts()
-    watch.sees("failed", watch.token, "No certificate was issued in time.")
+    watch.sees("on_token_failed", watch.token, "No certificate was issued in time.")
     assert watch.status["joinState"] == "Failed"
 
     admin.regenerate(watch.name)
@@ -132,8 +132,8 @@ def test_what_an_old_token_does_is_not_the_nodes_any_more(watch: Watch, admin: A
     admin.regenerate(watch.name)
 
     watch.attempts()
-    watch.sees("failed", watch.token, "It expired.")
-    watch.sees("issued", watch.token, "csr-1")
+    watch.sees("on_token_failed", watch.token, "It expired.")
+    watch.sees("on_token_certificate", watch.token, "csr-1")
 
     assert watch.status["joinState"] == "Created"
 
@@ -158,8 +158,8 @@ def test_a_refusal_for_nobodys_node_is_recorded_at_the_cluster(service: Running,
 
 def test_a_node_that_joined_stays_so_when_it_is_changed(watch: Watch, admin: Api) -> None:
     watch.attempts()
-    watch.sees("issued", watch.token, "csr-1")
-    watch.sees("observed", READY)
+    watch.sees("on_token_certificate", watch.token, "csr-1")
+    watch.sees("on_node_observed", READY)
 
     admin.put(watch.name, token(maxPods=9))
 
@@ -168,10 +168,10 @@ def test_a_node_that_joined_stays_so_when_it_is_changed(watch: Watch, admin: Api
 
 def test_a_node_that_left_its_cluster_is_no_longer_joined(watch: Watch) -> None:
     watch.attempts()
-    watch.sees("issued", watch.token, "csr-1")
-    watch.sees("observed", READY)
+    watch.sees("on_token_certificate", watch.token, "csr-1")
+    watch.sees("on_node_observed", READY)
 
-    watch.sees("observed", None)
+    watch.sees("on_node_observed", None)
 
     assert watch.status["joinState"] == "Created"
     [ready] = watch.status["conditions"]
@@ -180,7 +180,7 @@ def test_a_node_that_left_its_cluster_is_no_longer_joined(watch: Watch) -> None:
 
 def test_the_cluster_says_how_a_node_is_that_is_not_monitored(watch: Watch) -> None:
     watch.attempts()
-    watch.sees("observed", READY)
+    watch.sees("on_node_observed", READY)
 
     [ready] = watch.status["conditions"]
     assert (ready["status"], ready["reason"]) == ("True", "KubeletReady")
@@ -192,7 +192,7 @@ def test_of_a_monitored_node_its_agent_says_how_it_is(service: Running, name: st
     service.admin.report(name, {"conditions": [{"type": "Ready", "status": "False"}]})
     watch.attempts()
 
-    watch.sees("observed", {**READY, "lastHeartbeatTime": "2100-01-01T00:00:00Z"})
+    watch.sees("on_node_observed", {**READY, "lastHeartbeatTime": "2100-01-01T00:00:00Z"})
 
     assert watch.status["conditions"][0]["status"] == "False"
     assert watch.status["joinState"] == "Joined"
@@ -212,7 +212,7 @@ def test_when_a_node_was_deleted_is_known_until_it_is_made_again(watch: Watch, a
 
 def test_that_the_service_took_a_node_out_of_its_cluster_is_in_the_audit(watch: Watch, admin: Api) -> None:
     admin.delete(watch.name)
-    watch.sees("removed")
+    watch.sees("on_node_removed")
 
     assert watch.events(admin)[-2:] == ["delete", "node.removed"]
 

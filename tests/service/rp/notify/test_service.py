@@ -87,12 +87,12 @@ def test_what_an_agent_reports_is_told_when_it_is_a_change(service: Running, rec
 def test_a_join_is_told_from_its_failure_to_its_end(service: Running, receiver: Receiver) -> None:
     service.admin.put("edge-1", token(), url=True)
     minted = next(each for each, (node, _) in service.clusters.tokens.items() if node == "edge-1")
-    sees(service, "failed", "edge-1", minted, "The signer gave up.")
+    sees(service, "on_token_failed", "edge-1", minted, "The signer gave up.")
     service.admin.put("edge-1", token(), url=True)
     heartbeat = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
-    sees(service, "observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
-    sees(service, "observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
-    sees(service, "observed", "edge-1", None)
+    sees(service, "on_node_observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
+    sees(service, "on_node_observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
+    sees(service, "on_node_observed", "edge-1", None)
     got = receiver.until(5)
     assert [each.what for each in got] == ["join.failed", "joined", "ready.changed", "left", "ready.changed"]
     assert "The signer gave up." in got[0].event["data"]["cause"]
@@ -125,7 +125,7 @@ def test_no_secret_is_in_what_is_told_nor_an_address_in_the_log(
     service.admin.put("edge-2", token(), url=True)
     minted = {each: pair[1].reveal() for each, pair in service.clusters.tokens.items()}
     service.admin.report("edge-1", conditions(Ready="True"))
-    sees(service, "failed", "edge-2", next(iter(minted)), "The signer gave up.")
+    sees(service, "on_token_failed", "edge-2", next(iter(minted)), "The signer gave up.")
     receiver.until(2)
     everything = b"".join(each.body for each in receiver.received).decode()
     for secret in (CLIENT_SECRET, *minted.values(), *minted):
