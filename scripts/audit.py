@@ -65,10 +65,10 @@ class SecretFinding:
         return hashlib.sha256(f"{self.path}\0{self.what}\0{self.value}".encode()).hexdigest()[:16]
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     texts = dict(sources())
     found = [each for path, text in texts.items() for each in secrets_in(path, text)]
-    if words == ["--fingerprints"]:
+    if arguments == ["--fingerprints"]:
         for each in dict.fromkeys((each.fingerprint, each.path, each.what) for each in found):
             print(*each, sep="  ")
         return 0

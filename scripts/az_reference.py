@@ -48,11 +48,11 @@ def described(folder: Path) -> dict[str, Any]:
 def page(commands: dict[str, Any]) -> str:
     parts = [HEAD]
     for name, command in sorted(commands.items()):
-        said = command["help"]
+        help_text = command["help"]
         options = sorted(command["arguments"].values(), key=order)
-        parts += [f"## {name.removeprefix(f'{OWN} ')}\n", prose(said)]
+        parts += [f"## {name.removeprefix(f'{OWN} ')}\n", prose(help_text)]
         parts += ["| option | |", "|---|---|", *map(row, options), ""]
-        parts += [example(each) for each in said["examples"]]
+        parts += [example(each) for each in help_text["examples"]]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -65,25 +65,25 @@ def longest(option: dict[str, Any]) -> str:
     return str(max(option["options"], key=len))
 
 
-def prose(said: dict[str, Any]) -> str:
-    more = " ".join(str(said.get("long-summary") or "").split())
-    return f"{said['short-summary']} {more}".strip() + "\n"
+def prose(help_text: dict[str, Any]) -> str:
+    more = " ".join(str(help_text.get("long-summary") or "").split())
+    return f"{help_text['short-summary']} {more}".strip() + "\n"
 
 
 def row(option: dict[str, Any]) -> str:
     names = ", ".join(f"`{each}`" for each in sorted(option["options"], key=len, reverse=True))
-    said = " ".join(option["help"].split())
+    text = " ".join(option["help"].split())
     if "true" in option["choices"]:
-        said += " `true` when nothing follows it."
+        text += " `true` when nothing follows it."
     elif option["choices"]:
-        said += f" One of {', '.join(f'`{each}`' for each in option['choices'])}."
+        text += f" One of {', '.join(f'`{each}`' for each in option['choices'])}."
     needed = "**Needed.** " if option["required"] else ""
-    return f"| {names} | {needed}{said.replace('|', ' or ')} |"
+    return f"| {names} | {needed}{text.replace('|', ' or ')} |"
 
 
-def example(said: dict[str, str]) -> str:
-    lines = "\n".join(line.rstrip() for line in said["text"].strip().splitlines())
-    return f"{said['name']}:\n\n```bash\n{lines}\n```\n"
+def example(document: dict[str, str]) -> str:
+    lines = "\n".join(line.rstrip() for line in document["text"].strip().splitlines())
+    return f"{document['name']}:\n\n```bash\n{lines}\n```\n"
 
 
 if __name__ == "__main__":

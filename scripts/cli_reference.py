@@ -38,7 +38,7 @@ def apps() -> dict[str, Any]:
 
 def written() -> str:
     commands = apps()
-    rows = [f"| `{name}` | {what} | {words(commands[name], name)} |" for name, what in PROGRAMS]
+    rows = [f"| `{name}` | {what} | {command_line(commands[name], name)} |" for name, what in PROGRAMS]
     parts = [part for name, _ in PROGRAMS for part in described(commands[name], name, 2)]
     return HEAD + "\n".join(rows) + "\n\n" + "\n\n".join(parts) + "\n"
 
@@ -59,8 +59,8 @@ def described(command: Any, name: str, depth: int) -> list[str]:
 
 
 def usage(command: Any, name: str) -> str:
-    words = [name, *(["[OPTIONS]"] if any(option(each) for each in command.params) else [])]
-    return " ".join([*words, *(argument(each) for each in command.params if each.param_type_name == "argument")])
+    parts = [name, *(["[OPTIONS]"] if any(option(each) for each in command.params) else [])]
+    return " ".join([*parts, *(argument(each) for each in command.params if each.param_type_name == "argument")])
 
 
 def argument(parameter: Any) -> str:
@@ -76,15 +76,15 @@ def option(parameter: Any) -> bool:
 
 def table(command: Any, context: Any) -> str:
     """What `--help` says of each argument and option."""
-    asked = [each for each in command.params if each.param_type_name == "argument" or option(each)]
-    records = [each.get_help_record(context) for each in asked]
+    parameters = [each for each in command.params if each.param_type_name == "argument" or option(each)]
+    records = [each.get_help_record(context) for each in parameters]
     rows = [f"| `{name(record[0])}` | {cell(record[1])} |" for record in records if record and record[1]]
     return "\n".join(["| | |", "|---|---|", *rows]) if rows else ""
 
 
-def name(words: str) -> str:
+def name(option: str) -> str:
     """A bar would end the cell, on some readers even within code."""
-    return re.sub(r"[\[\]*]", "", words).strip().replace("|", " or ")
+    return re.sub(r"[\[\]*]", "", option).strip().replace("|", " or ")
 
 
 def prose(text: str) -> str:
@@ -98,7 +98,7 @@ def cell(text: str | None) -> str:
     return prose(" ".join((text or "").split())).replace("|", "\\|")
 
 
-def words(command: Any, name: str) -> str:
+def command_line(command: Any, name: str) -> str:
     shown = [word for word, each in command.commands.items() if not each.hidden]
     return ", ".join(f"[`{word}`](#{name}-{word})" for word in shown)
 

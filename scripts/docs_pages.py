@@ -55,10 +55,10 @@ def listing(folder: Path, root: Path) -> str:
     return "\n".join([f"# {folder.relative_to(root)}", "", *lines, ""])
 
 
-def gather_pages(root: Path, place: Path) -> None:
-    wanted = pages(root)
-    for target in sorted({each for page in wanted for each in targets(page)} - set(wanted)):
-        there = place / target.relative_to(root)
+def gather_pages(root: Path, directory: Path) -> None:
+    found = pages(root)
+    for target in sorted({each for page in found for each in targets(page)} - set(found)):
+        there = directory / target.relative_to(root)
         if target.is_dir():
             shutil.copytree(target, there, dirs_exist_ok=True)
             if not (target / "README.md").exists():
@@ -66,8 +66,8 @@ def gather_pages(root: Path, place: Path) -> None:
         elif target.exists():
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(target, there)
-    for page in wanted:
-        there = place / page.relative_to(root)
+    for page in found:
+        there = directory / page.relative_to(root)
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_text(with_folder_links(page))
 

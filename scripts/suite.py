@@ -110,10 +110,10 @@ class SuiteRun:
     labs: set[str] = field(default_factory=set)
     stopped: bool = False
 
-    def tests(self, name: str, *words: str, marked: str = "not long", labs: tuple[str, ...] = ()) -> Stage:
+    def tests(self, name: str, *arguments: str, marked: str = "not long", labs: tuple[str, ...] = ()) -> Stage:
         report = self.reports / f"{name}.xml"
         own = (f"--junitxml={report}", "-o", f"cache_dir={self.reports / name}")
-        command = [str(BIN / "pytest"), "-q", "--durations=12", *own, "-m", marked, *words]
+        command = [str(BIN / "pytest"), "-q", "--durations=12", *own, "-m", marked, *arguments]
         return Stage(f"{name} tests", command, labs, report)
 
     def run_alone(self, stage: Stage) -> None:
@@ -146,8 +146,8 @@ class SuiteRun:
         for stage in failed:
             assert stage.report  # noqa: S101 - or none of its tests could have failed
             report = stage.report.with_suffix(".again.xml")
-            words = ("--last-failed", "--last-failed-no-failures=none", f"--junitxml={report}")
-            once_more = Stage(f"{stage.name} again, alone", [*stage.command, *words], stage.labs, report)
+            arguments = ("--last-failed", "--last-failed-no-failures=none", f"--junitxml={report}")
+            once_more = Stage(f"{stage.name} again, alone", [*stage.command, *arguments], stage.labs, report)
             self._show(once_more)
             if not once_more.failed:
                 stage.failed, stage.unsteady = False, _failures(stage)

@@ -27,9 +27,9 @@ def node_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]
     """Those of the cluster that was named before."""
     from azext_aks_flex_node.aaz.latest.aks.flex_node import List  # noqa: PLC0415 - which itself offers this
 
-    said = {name: getattr(namespace, name, None) for name in COMPLETION_OPTIONS}
+    options = {name: getattr(namespace, name, None) for name in COMPLETION_OPTIONS}
     found = List(cli_ctx=cmd.cli_ctx)(
-        command_args={name: AAZUndefined if value is None else value for name, value in said.items()}
+        command_args={name: AAZUndefined if value is None else value for name, value in options.items()}
     )
     return [each["name"] for each in found if each["name"].lower().startswith(prefix.lower())]
 

@@ -52,15 +52,15 @@ class ServiceEndpoint:
     @classmethod
     def of(cls, ctx: FlexNodeContext) -> ServiceEndpoint:
         """From the options, else from az's configuration or its variables."""
-        said = {name: str(ctx.options.get(name) or "") for name in ("rp_endpoint", "rp_ca_file", "rp_key_file")}
+        options = {name: str(ctx.options.get(name) or "") for name in ("rp_endpoint", "rp_ca_file", "rp_key_file")}
         configured = ConfiguredEndpoint.of(ctx)
-        endpoint = (said["rp_endpoint"] or configured.endpoint).rstrip("/")
+        endpoint = (options["rp_endpoint"] or configured.endpoint).rstrip("/")
         if not endpoint:
-            _require_endpoint(said)
+            _require_endpoint(options)
             return cls()
 
         def known(name: str) -> str:
-            return said[name] or configured.value_for(endpoint, name)
+            return options[name] or configured.value_for(endpoint, name)
 
         return cls(_valid_endpoint(endpoint), _valid_ca_file(known("rp_ca_file")), known("rp_key_file"))
 
@@ -81,17 +81,17 @@ class ConfiguredEndpoint:
 
     def value_for(self, endpoint: str, name: str) -> str:
         """Nothing where it stands beside the address of another service: the key of one is not shown to the other."""
-        value, place = self.found.get(name, ("", ""))
+        value, source = self.found.get(name, ("", ""))
         address_in = self.found.get("rp_endpoint", ("", ""))[1]
-        if self.endpoint in {"", endpoint} and (place in os.environ or address_in not in os.environ):
+        if self.endpoint in {"", endpoint} and (source in os.environ or address_in not in os.environ):
             return value
         if value:
-            logger.warning("%s of %s is not used: it is not said to be of %s.", name, place, endpoint)
+            logger.warning("%s of %s is not used: it is not said to be of %s.", name, source, endpoint)
         return ""
 
 
-def _require_endpoint(said: dict[str, str]) -> None:
-    lonely = [f"--{name.replace('_', '-')}" for name, value in said.items() if value]
+def _require_endpoint(options: dict[str, str]) -> None:
+    lonely = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if lonely:
         raise ArgumentUsageError(
             f"{' and '.join(lonely)}: there is no self-hosted service to use it with.",

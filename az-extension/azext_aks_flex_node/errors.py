@@ -63,9 +63,9 @@ def explain_errors(ctx: FlexNodeContext) -> Iterator[None]:
 
 
 def explain(error: HttpResponseError, ctx: FlexNodeContext) -> azclierror.AzCLIError:
-    said = _error_document(error)
-    message = _message(error, said)
-    for kind, advice in _advice(error, said, ctx):
+    document = _error_document(error)
+    message = _message(error, document)
+    for kind, advice in _advice(error, document, ctx):
         return kind(message, advice)
     request = _header(error, "x-ms-request-id")
     more = f"The service's log has more at request {request}." if request else "Try it with --debug to see more."
@@ -88,29 +88,31 @@ def _error_document(error: HttpResponseError) -> Document:
     return found if isinstance(found, dict) else {}
 
 
-def _message(error: HttpResponseError, said: Document) -> str:
-    code = said.get("code") or f"HTTP {error.status_code}"
-    lines = [f"({code}) {_of_option(said)}{said.get('message') or 'The service gave no reason.'}"]
-    return "\n".join([*lines, *(f"  {_of_option(each)}{each.get('message')}" for each in said.get("details") or ())])
+def _message(error: HttpResponseError, document: Document) -> str:
+    code = document.get("code") or f"HTTP {error.status_code}"
+    lines = [f"({code}) {_of_option(document)}{document.get('message') or 'The service gave no reason.'}"]
+    return "\n".join(
+        [*lines, *(f"  {_of_option(each)}{each.get('message')}" for each in document.get("details") or ())]
+    )
 
 
-def _of_option(said: Document) -> str:
-    target = str(said.get("target") or "")
+def _of_option(document: Document) -> str:
+    target = str(document.get("target") or "")
     fits = [path for path in OPTIONS if target == path or target.startswith((f"{path}.", f"{path}["))]
     named = f"{OPTIONS[max(fits, key=len)]}: " if fits else ""
     return f"{named}{target}: " if target else named
 
 
 def _advice(
-    error: HttpResponseError, said: Document, ctx: FlexNodeContext
+    error: HttpResponseError, document: Document, ctx: FlexNodeContext
 ) -> Iterator[tuple[type[azclierror.AzCLIError], str]]:
-    status, code = error.status_code or 0, str(said.get("code") or "")
+    status, code = error.status_code or 0, str(document.get("code") or "")
     if status in REDIRECTS or (status in {400, 404} and code in NOT_SERVED_CODES):
         yield azclierror.ResourceNotFoundError, _not_served_advice(ctx)
     if code in ADVICE_BY_CODE:
         yield azclierror.ResourceNotFoundError, ADVICE_BY_CODE[code](ctx)
     if status == 403:
-        yield azclierror.ForbiddenError, _role_advice(error, said, ctx)
+        yield azclierror.ForbiddenError, _role_advice(error, document, ctx)
     if status == 429:
         yield azclierror.AzureResponseError, _retry_advice(error)
     if status >= 500:
@@ -131,10 +133,10 @@ def _sign_in_advice(ctx: FlexNodeContext) -> str:
     return "Sign in anew with `az login`."
 
 
-def _role_advice(error: HttpResponseError, said: Document, ctx: FlexNodeContext) -> str:
+def _role_advice(error: HttpResponseError, document: Document, ctx: FlexNodeContext) -> str:
     answer: Any = error.response
     reads = answer.request.method == "GET"
-    role = "Owner" if "config URL" in str(said.get("message")) else READER if reads else CONTRIBUTOR
+    role = "Owner" if "config URL" in str(document.get("message")) else READER if reads else CONTRIBUTOR
     assign = f'az role assignment create --role "{role}" --scope {_cluster_id(ctx)} --assignee …'
     own = "a grant in the service's settings (auth.roles) or, where it asks Azure, " if ctx.service.endpoint else ""
     return f"Check the names of the cluster and its resource group, or ask an owner for {own}a role: {assign}"

@@ -80,8 +80,8 @@ class ListNodes(_Operation):
 
     @property
     def query_parameters(self) -> dict[str, str]:
-        wanted = {**super().query_parameters, "$top": str(PAGE)}
-        return {**wanted, **(self.serialize_query_param("$filter", self._filter) if self._filter else {})}
+        parameters = {**super().query_parameters, "$top": str(PAGE)}
+        return {**parameters, **(self.serialize_query_param("$filter", self._filter) if self._filter else {})}
 
 
 class GetNode(_Operation):
@@ -107,11 +107,11 @@ class PutNode(GetNode):
         super().__init__(ctx)
         self._properties = properties
         self._guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
-        self._asked = {"configUrl": url, "allowDowngrade": downgrade}
+        self._flags = {"configUrl": url, "allowDowngrade": downgrade}
 
     @property
     def query_parameters(self) -> dict[str, str]:
-        return {**super().query_parameters, **{name: "true" for name, asked in self._asked.items() if asked}}
+        return {**super().query_parameters, **{name: "true" for name, is_set in self._flags.items() if is_set}}
 
     @property
     def header_parameters(self) -> dict[str, str]:

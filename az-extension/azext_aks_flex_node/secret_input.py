@@ -56,9 +56,9 @@ def _read(file: str, option: str) -> str:
 
 def client_secret() -> str:
     """Of a service principal, where no file was named: from the environment, or from the person at the terminal."""
-    given = os.environ.get(SECRET_VARIABLE, "")
-    if given:
-        return given
+    from_environment = os.environ.get(SECRET_VARIABLE, "")
+    if from_environment:
+        return from_environment
     try:
         with input_lock:
             return _prompt()

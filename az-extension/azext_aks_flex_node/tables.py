@@ -22,7 +22,7 @@ def _row(node: Document) -> Document:
         "Name": node["name"],
         "Ready": _ready(status).get("status", "Unknown"),
         "JoinState": status.get("joinState", "-"),
-        "Wanted": _wanted(properties),
+        "Wanted": _desired_version(properties),
         "Applied": status.get("kubeletVersion") or "-",
         "ConfigApplied": _applied(properties),
         "LastSeen": time_ago(properties.get("lastSeen"), time.time()),
@@ -35,7 +35,7 @@ def _ready(status: Document) -> Document:
     return next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), {})
 
 
-def _wanted(properties: Document) -> str:
+def _desired_version(properties: Document) -> str:
     generated = properties.get("config", {}).get("kubernetes", {}).get("version")
     return str(properties.get("versions", {}).get("kubernetes") or generated or "cluster's")
 
@@ -50,8 +50,8 @@ def cause(status: Document) -> str:
     ready = _ready(status)
     if ready.get("status") == "True":
         return ""
-    said = str(status.get("joinFailure") or ready.get("message") or ready.get("reason") or "")
-    return "".join(each for each in " ".join(said.split()) if each.isprintable())
+    text = str(status.get("joinFailure") or ready.get("message") or ready.get("reason") or "")
+    return "".join(each for each in " ".join(text.split()) if each.isprintable())
 
 
 def time_ago(moment: str | None, now: float) -> str:

@@ -29,14 +29,16 @@ SETTLED = 20.0  # seconds after which all that a start needs is done
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.agent", description=__doc__)
-    words.add_argument("--seconds", type=float, default=120.0, help="for which it is left in peace")
-    words.add_argument("--polls", type=int, default=10_000)
-    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
-    words.add_argument(
+    parser = argparse.ArgumentParser(prog="bench.agent", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120.0, help="for which it is left in peace")
+    parser.add_argument("--polls", type=int, default=10_000)
+    parser.add_argument(
+        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+    )
+    parser.add_argument(
         "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
     )
-    return words.parse_args()
+    return parser.parse_args()
 
 
 def shown(machine: EdgeMachine, name: str) -> str:
@@ -70,8 +72,8 @@ def measure_polls(machine: EdgeMachine, polls: int) -> dict[str, Any]:
     """The follower of the machine's own agent, in its place, in a hurry."""
     machine.run("systemctl", "stop", UNIT)
     machine.run("sh", "-c", "cat >/root/inside.py", input=INSIDE.read_text())
-    said = machine.run("python3", "-I", "/root/inside.py", str(polls), str(polls // 10), timeout=1800).out
-    found = json.loads(said.splitlines()[-1])
+    output = machine.run("python3", "-I", "/root/inside.py", str(polls), str(polls // 10), timeout=1800).out
+    found = json.loads(output.splitlines()[-1])
     first, last = found["seen"][0], found["seen"][-1]
     return {
         "polls": last["polls"],
@@ -84,18 +86,18 @@ def measure_polls(machine: EdgeMachine, polls: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    told = arguments()
-    with running_lab(told.lab) as lab:
+    options = arguments()
+    with running_lab(options.lab) as lab:
         with lab.exclusive():
-            machine = lab.inventory.add("agent-1", DebianRelease(told.os), "bench", TerminalProgress())
+            machine = lab.inventory.add("agent-1", DebianRelease(options.os), "bench", TerminalProgress())
         node = Followed.make(lab, machine)
         node.join()
         until(lambda: node.condition("Ready").get("status") == "True", "the agent reports")
-        steady = measure_idle(machine, told.seconds)
+        steady = measure_idle(machine, options.seconds)
         print(f"in peace: {steady}", flush=True)
-        many = measure_polls(machine, told.polls)
+        many = measure_polls(machine, options.polls)
         node.delete()
-    print(json.dumps({"bench": "agent", "os": told.os, "in_peace": steady, "hurried": many}))
+    print(json.dumps({"bench": "agent", "os": options.os, "in_peace": steady, "hurried": many}))
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ def memory() -> int:
 class CountedPolls:
     """A provider whose answers are counted."""
 
-    def __init__(self, wanted: int, every: int) -> None:
-        self.wanted, self.every = wanted, every
+    def __init__(self, total: int, every: int) -> None:
+        self.total, self.every = total, every
         self.polls = 0
         self.standings: dict[str, int] = {}
         self.seen: list[dict[str, float]] = []
@@ -66,7 +66,7 @@ class CountedPolls:
         self.standings[name] = self.standings.get(name, 0) + 1
         if self.polls % self.every == 0:
             self.seen.append({"polls": self.polls, "kib": memory(), "cpu": time.process_time()})
-        if self.polls >= self.wanted:
+        if self.polls >= self.total:
             self.follower.events.put(StopRequest())
 
 

@@ -58,8 +58,8 @@ def trees(staging: Path, tarball: bool) -> tuple[ArtifactTree, ...]:
 def kubernetes(tarball: bool) -> list[tuple[str, str, tuple[ArtifactFile, ...]]]:
     base = f"dl.k8s.io/v{KUBERNETES}"
     if tarball:
-        wanted = (ArtifactFile("kubernetes/node/bin/", "bin/"),)
-        return [(f"{base}/kubernetes-node-linux-amd64.tar.gz", ".sha256", wanted)]
+        files = (ArtifactFile("kubernetes/node/bin/", "bin/"),)
+        return [(f"{base}/kubernetes-node-linux-amd64.tar.gz", ".sha256", files)]
     names = ("kubelet", "kubeadm", "kubectl")
     return [(f"{base}/bin/linux/amd64/{name}", ".sha256", (ArtifactFile("", f"bin/{name}"),)) for name in names]
 
@@ -68,8 +68,8 @@ def tree(
     staging: Path, component: str, version: str, files: list[tuple[str, str, tuple[ArtifactFile, ...]]]
 ) -> ArtifactTree:
     artifacts = tuple(
-        Artifact(component, version, f"https://{path}", wanted, checksums=(checksum(path, suffix),))
-        for path, suffix, wanted in files
+        Artifact(component, version, f"https://{path}", selected, checksums=(checksum(path, suffix),))
+        for path, suffix, selected in files
     )
     return ArtifactTree(component, version, artifacts, staging / component)
 
@@ -79,17 +79,17 @@ def checksum(path: str, suffix: str) -> str:
 
 
 @contextmanager
-def mirror(room: Path) -> Iterator[tuple[str, Path]]:
+def mirror(directory: Path) -> Iterator[tuple[str, Path]]:
     """The lab's mirror on loopback, as `base_url`, and the certificate of its authority."""
     published = next(iter(sorted(PUBLISHED.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)))
-    shutil.copytree(published, room / "tree" / HOST, copy_function=os.link)
-    authority = CertificateAuthority(room / "pki")
+    shutil.copytree(published, directory / "tree" / HOST, copy_function=os.link)
+    authority = CertificateAuthority(directory / "pki")
     authority.directory.mkdir()
     authority.ensure()
-    pair, port, control = authority.issue("server", "server", names=(HOST,)), free_port(), room / "control"
-    where = ("--root", room / "tree", "--listen", f"127.0.0.1:{port}", "--control", control)
-    words = (sys.executable, "-m", "aks_flex_lab.mirror", *where, "--cert", pair.certificate, "--key", pair.key)
-    process = spawn(words, log=room / "log")
+    pair, port, control = authority.issue("server", "server", names=(HOST,)), free_port(), directory / "control"
+    where = ("--root", directory / "tree", "--listen", f"127.0.0.1:{port}", "--control", control)
+    command = (sys.executable, "-m", "aks_flex_lab.mirror", *where, "--cert", pair.certificate, "--key", pair.key)
+    process = spawn(command, log=directory / "log")
     try:
         while not control.is_socket():
             time.sleep(0.02)
@@ -98,58 +98,61 @@ def mirror(room: Path) -> Iterator[tuple[str, Path]]:
         process.stop()
 
 
-def ours(room: Path, base_url: str, authority: Path, tarball: bool) -> None:
-    store = ArtifactStore(room / "cache", DownloadOptions(base_url=base_url, ca_file=str(authority)))
-    wanted = trees(room / "staged", tarball)
-    store.prepare(wanted)
-    for each in wanted:
+def ours(directory: Path, base_url: str, authority: Path, tarball: bool) -> None:
+    store = ArtifactStore(directory / "cache", DownloadOptions(base_url=base_url, ca_file=str(authority)))
+    wanted_trees = trees(directory / "staged", tarball)
+    store.prepare(wanted_trees)
+    for each in wanted_trees:
         store.wait(each, 120)
     store.close()
 
 
-def theirs(room: Path, base_url: str, authority: Path, tarball: bool) -> None:
+def theirs(directory: Path, base_url: str, authority: Path, tarball: bool) -> None:
     """What a person would type: no checksums, nothing resumed, nothing verified."""
-    artifacts = [artifact for each in trees(room / "staged", tarball) for artifact in each.artifacts]
+    artifacts = [artifact for each in trees(directory / "staged", tarball) for artifact in each.artifacts]
     urls = [f"{base_url}/{artifact.url.removeprefix('https://')}" for artifact in artifacts]
     options = [word for url in urls for word in ("-O", url)]
-    (room / "staged").mkdir(parents=True)
-    run("curl", "-sS", "--fail", "--parallel", "--cacert", authority, *options, cwd=room / "staged")
+    (directory / "staged").mkdir(parents=True)
+    run("curl", "-sS", "--fail", "--parallel", "--cacert", authority, *options, cwd=directory / "staged")
     with ThreadPoolExecutor() as pool:  # one tar a core
-        list(pool.map(lambda artifact: untar(room, artifact), artifacts))
+        list(pool.map(lambda artifact: untar(directory, artifact), artifacts))
 
 
-def untar(room: Path, artifact: Artifact) -> None:
+def untar(directory: Path, artifact: Artifact) -> None:
     if artifact.is_plain:
-        (room / "staged" / artifact.name).chmod(0o755)
+        (directory / "staged" / artifact.name).chmod(0o755)
     else:
-        (room / artifact.component).mkdir()
-        run("tar", "-xzf", room / "staged" / artifact.name, "-C", room / artifact.component)
+        (directory / artifact.component).mkdir()
+        run("tar", "-xzf", directory / "staged" / artifact.name, "-C", directory / artifact.component)
 
 
-def measure(way: Callable[[Path, str, Path, bool], None], base_url: str, authority: Path, tarball: bool) -> float:
-    with tempfile.TemporaryDirectory() as room:
+def measure(method: Callable[[Path, str, Path, bool], None], base_url: str, authority: Path, tarball: bool) -> float:
+    with tempfile.TemporaryDirectory() as directory:
         began = time.monotonic()
-        way(Path(room), base_url, authority, tarball)
+        method(Path(directory), base_url, authority, tarball)
         return time.monotonic() - began
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(prog="bench.artifacts", description=__doc__)
-    words.add_argument("--rounds", type=int, default=5)
-    words.add_argument("--tarball", action="store_true", help="kubernetes as one tarball instead of three programs")
-    told = words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.artifacts", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tarball", action="store_true", help="kubernetes as one tarball instead of three programs")
+    options = parser.parse_args()
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     # On the cache's own file system, so that the mirror's tree is made of hard links.
-    with tempfile.TemporaryDirectory(dir=PUBLISHED.parent) as room, mirror(Path(room)) as (base_url, authority):
-        for number in range(1, told.rounds + 1):
-            for name, way in (("theirs", theirs), ("ours", ours)):
-                seconds[name].append(measure(way, base_url, authority, told.tarball))
+    with (
+        tempfile.TemporaryDirectory(dir=PUBLISHED.parent) as directory,
+        mirror(Path(directory)) as (base_url, authority),
+    ):
+        for number in range(1, options.rounds + 1):
+            for name, method in (("theirs", theirs), ("ours", ours)):
+                seconds[name].append(measure(method, base_url, authority, options.tarball))
             print(
                 f"round {number}:  ours {seconds['ours'][-1]:.2f} s  theirs {seconds['theirs'][-1]:.2f} s", flush=True
             )
     medians = {name: round(statistics.median(values), 3) for name, values in seconds.items()}
     ratio = round(medians["ours"] / medians["theirs"], 2)
-    print(json.dumps({"bench": "artifacts", "rounds": told.rounds, "seconds": medians, "ratio": ratio}))
+    print(json.dumps({"bench": "artifacts", "rounds": options.rounds, "seconds": medians, "ratio": ratio}))
 
 
 if __name__ == "__main__":

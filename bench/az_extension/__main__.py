@@ -32,10 +32,10 @@ BODY = {"properties": {"nodeConfig": {"labels": {"site": "north", "rack": "7"}, 
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.az_extension", description=__doc__)
-    words.add_argument("--nodes", type=int, default=1000)
-    words.add_argument("--rounds", type=int, default=15)
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.az_extension", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=15)
+    return parser.parse_args()
 
 
 def fill(site: Site, nodes: int) -> None:
@@ -45,36 +45,36 @@ def fill(site: Site, nodes: int) -> None:
         site.admin.ask("POST", site.admin.path(f"edge-{number}", "reportStatus"), ready)
 
 
-def taken(az: Az, words: tuple[str, ...]) -> tuple[float, float]:
+def taken(az: Az, command: tuple[str, ...]) -> tuple[float, float]:
     """Seconds, and seconds of processor time."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    az.run(*words)
+    az.run(*command)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measured(az: Az, rounds: int) -> dict[str, float]:
-    for words in COMMANDS.values():  # what az keeps for its next start is there then
-        az.run(*words)
+    for command in COMMANDS.values():  # what az keeps for its next start is there then
+        az.run(*command)
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
-        for name, words in COMMANDS.items():
-            wall, cpu = taken(az, words)
+        for name, command in COMMANDS.items():
+            wall, cpu = taken(az, command)
             found.setdefault(name, []).append(wall)
             found.setdefault(f"{name}_cpu", []).append(cpu)
     return {name: round(statistics.median(each), 3) for name, each in found.items()}
 
 
 def main() -> None:
-    told = arguments()
-    with tempfile.TemporaryDirectory() as room, running_site(Path(room)) as site:
-        (Path(room) / "owner").mkdir()
-        az = site.signed_in("owner", Path(room) / "owner")
-        fill(site, told.nodes)
+    options = arguments()
+    with tempfile.TemporaryDirectory() as directory, running_site(Path(directory)) as site:
+        (Path(directory) / "owner").mkdir()
+        az = site.signed_in("owner", Path(directory) / "owner")
+        fill(site, options.nodes)
         listed = len(az.run(*COMMANDS["list"]).out.splitlines())
-        found = measured(az, told.rounds)
+        found = measured(az, options.rounds)
     found |= {f"added{kind}": round(found[f"list{kind}"] - found[f"start{kind}"], 3) for kind in ("", "_cpu")}
-    print(json.dumps({"bench": "az_extension", "nodes": listed, "rounds": told.rounds, **found}))
+    print(json.dumps({"bench": "az_extension", "nodes": listed, "rounds": options.rounds, **found}))
 
 
 if __name__ == "__main__":

@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.baseline", description=__doc__)
-    words.add_argument("--rounds", type=int, default=5, help="how many machines, one after another")
-    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
-    words.add_argument(
+    parser = argparse.ArgumentParser(prog="bench.baseline", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="how many machines, one after another")
+    parser.add_argument(
+        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+    )
+    parser.add_argument(
         "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
     )
-    words.add_argument("--containerd", default=NodeVersions.containerd)
-    words.add_argument("--kubernetes", default=NodeVersions.kubernetes)
-    words.add_argument("--no-node-ip", action="store_true", help="let the kubelet look its own name up")
-    words.add_argument("--cgroupfs", action="store_true", help="the cgroupfs driver instead of systemd's")
-    return words.parse_args()
+    parser.add_argument("--containerd", default=NodeVersions.containerd)
+    parser.add_argument("--kubernetes", default=NodeVersions.kubernetes)
+    parser.add_argument("--no-node-ip", action="store_true", help="let the kubelet look its own name up")
+    parser.add_argument("--cgroupfs", action="store_true", help="the cgroupfs driver instead of systemd's")
+    return parser.parse_args()
 
 
 def measure(lab: Lab, system: DebianRelease, settings: BaselineSettings, number: int) -> JoinTimings:
@@ -61,20 +63,20 @@ def summary(rounds: Sequence[JoinTimings]) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    told = arguments()
+    options = arguments()
     settings = BaselineSettings(
-        NodeVersions(kubernetes=told.kubernetes, containerd=told.containerd),
-        node_ip=not told.no_node_ip,
-        systemd_cgroup=not told.cgroupfs,
+        NodeVersions(kubernetes=options.kubernetes, containerd=options.containerd),
+        node_ip=not options.no_node_ip,
+        systemd_cgroup=not options.cgroupfs,
     )
     rounds = []
-    with running_lab(told.lab) as lab:
-        for number in range(1, told.rounds + 1):
-            joined = measure(lab, DebianRelease(told.os), settings, number)
+    with running_lab(options.lab) as lab:
+        for number in range(1, options.rounds + 1):
+            joined = measure(lab, DebianRelease(options.os), settings, number)
             rounds.append(joined)
             phases = "  ".join(f"{phase} {seconds:.2f}" for phase, seconds in joined.phases.items())
             print(f"round {number}:  {phases}  =  ready in {joined.ready:.2f} s", flush=True)
-    print(json.dumps({"bench": "baseline", "rounds": len(rounds), "os": told.os, "seconds": summary(rounds)}))
+    print(json.dumps({"bench": "baseline", "rounds": len(rounds), "os": options.os, "seconds": summary(rounds)}))
 
 
 if __name__ == "__main__":

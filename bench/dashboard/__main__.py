@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 SIZES = (100, 100_000)
-WAYS = {
+VIEWS = {
     "first": "",
     "newest": "sort=seen&order=desc",
     "by state": "sort=state",
@@ -49,10 +49,10 @@ WAYS = {
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.dashboard", description=__doc__)
-    words.add_argument("--rounds", type=int, default=20, help="of every way, at every size")
-    words.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.dashboard", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20, help="of every way, at every size")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    return parser.parse_args()
 
 
 def member(number: int) -> Node:
@@ -123,38 +123,38 @@ class Browser:
         return {"page": len(page.data), **sizes, "all": len(page.data) + sum(sizes.values())}
 
 
-def asked(browser: Browser, way: str) -> float:
+def response_seconds(browser: Browser, view: str) -> float:
     began = time.perf_counter()
-    answer = browser.get(f"/?{WAYS[way]}")
+    answer = browser.get(f"/?{VIEWS[view]}")
     took = time.perf_counter() - began
     if answer.status != 200 or b"Readiness of" not in answer.data:
         raise SystemExit(f"The page was answered with {answer.status}.")
     return 1000 * took
 
 
-def measured(told: argparse.Namespace, room: Path) -> dict[str, Any]:
-    authority = CertificateAuthority(room / "pki")
+def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    authority = CertificateAuthority(directory / "pki")
     authority.ensure()
-    times: dict[tuple[int, str], list[float]] = {(size, way): [] for size in told.sizes for way in WAYS}
+    times: dict[tuple[int, str], list[float]] = {(size, view): [] for size in options.sizes for view in VIEWS}
     found: dict[str, Any] = {}
     with ExitStack() as stack:
         tenant = stack.enter_context(running_tenant(authority))
         browsers = {}
-        for size in told.sizes:
+        for size in options.sizes:
             began = time.perf_counter()
-            asyncio.run(fill(sqlite(room / f"state-{size}"), size))
+            asyncio.run(fill(sqlite(directory / f"state-{size}"), size))
             print(f"{size} nodes written in {time.perf_counter() - began:.0f} s", flush=True)
             browsers[size] = Browser.at(
-                stack.enter_context(running_service(room / f"state-{size}", tenant, limits=OPERATOR_LIMITS))
+                stack.enter_context(running_service(directory / f"state-{size}", tenant, limits=OPERATOR_LIMITS))
             )
             found[str(size)] = {"weight": browsers[size].weight()}
-        for _ in range(told.rounds):
-            for (size, way), taken in times.items():
-                taken.append(asked(browsers[size], way))
-        for size in told.sizes:
-            all_of_it = sorted(value for way in WAYS for value in times[size, way])
-            ways = {way: _spread(sorted(times[size, way])) for way in WAYS}
-            found[str(size)] |= {"ways": ways, "every way": _spread(all_of_it)}
+        for _ in range(options.rounds):
+            for (size, view), taken in times.items():
+                taken.append(response_seconds(browsers[size], view))
+        for size in options.sizes:
+            all_of_it = sorted(value for view in VIEWS for value in times[size, view])
+            by_view = {view: _spread(sorted(times[size, view])) for view in VIEWS}
+            found[str(size)] |= {"ways": by_view, "every way": _spread(all_of_it)}
             _tell(size, found[str(size)])
     return found
 
@@ -164,17 +164,17 @@ def _spread(ordered: list[float]) -> dict[str, float]:
 
 
 def _tell(size: int, found: dict[str, Any]) -> None:
-    for way, spread in {**found["ways"], "every way": found["every way"]}.items():
+    for view, spread in {**found["ways"], "every way": found["every way"]}.items():
         print(
-            f"{size:>7} nodes  {way:<15} p50 {spread['p50_ms']:7.2f} ms  p95 {spread['p95_ms']:7.2f} ms", flush=True
+            f"{size:>7} nodes  {view:<15} p50 {spread['p50_ms']:7.2f} ms  p95 {spread['p95_ms']:7.2f} ms", flush=True
         )
 
 
 def main() -> None:
-    told = arguments()
-    with tempfile.TemporaryDirectory() as room:
-        found = measured(told, Path(room))
-    print(json.dumps({"bench": "dashboard", "rounds": told.rounds, **found}))
+    options = arguments()
+    with tempfile.TemporaryDirectory() as directory:
+        found = measured(options, Path(directory))
+    print(json.dumps({"bench": "dashboard", "rounds": options.rounds, **found}))
 
 
 if __name__ == "__main__":

@@ -28,37 +28,39 @@ INSIDE = Path(__file__).with_name("inside.py")
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.identities", description=__doc__)
-    words.add_argument("--seconds", type=float, default=60.0, help="for which each is left in peace")
-    words.add_argument("--tokens", type=int, default=20, help="asked for of each kind")
-    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.identities", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for which each is left in peace")
+    parser.add_argument("--tokens", type=int, default=20, help="asked for of each kind")
+    parser.add_argument(
+        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+    )
+    return parser.parse_args()
 
 
 def token_cost(machine: EdgeMachine, times: int) -> dict[str, float]:
     """Milliseconds of processor time of one call of the script: with what is kept, and with a new one each time."""
     found = {}
     for how in ("anew", "kept"):
-        said = machine.run("python3", "-", KUBELET, str(times), how, input=INSIDE.read_text(), timeout=300).out
-        found[how] = round(1000 * float(said), 1)
+        output = machine.run("python3", "-", KUBELET, str(times), how, input=INSIDE.read_text(), timeout=300).out
+        found[how] = round(1000 * float(output), 1)
     return found
 
 
-def measured(lab: Lab, name: str, told: argparse.Namespace, auth: dict[str, Any] | None) -> dict[str, Any]:
+def measured(lab: Lab, name: str, options: argparse.Namespace, auth: dict[str, Any] | None) -> dict[str, Any]:
     with lab.exclusive():
         machine = lab.inventory.add(f"as-{name}", DebianRelease.BOOKWORM, "bench", TerminalProgress())
     node = Followed.make(lab, machine, **({"kubernetesAuth": auth} if auth else {}))
-    words: list[str] = []
+    arguments_of_agent: list[str] = []
     if name == "managed-identity":
         by_managed_identity(node)
     elif name == "arc":
-        words = by_arc(node)
+        arguments_of_agent = by_arc(node)
     try:
-        node.join(*words)
+        node.join(*arguments_of_agent)
         until(lambda: node.condition("Ready").get("status") == "True", f"{name} reports")
-        found: dict[str, Any] = measure_idle(machine, told.seconds)
+        found: dict[str, Any] = measure_idle(machine, options.seconds)
         if auth:
-            found["token_cpu_ms"] = token_cost(machine, told.tokens)
+            found["token_cpu_ms"] = token_cost(machine, options.tokens)
         print(f"{name}: {found}", flush=True)
         return found
     finally:
@@ -68,10 +70,10 @@ def measured(lab: Lab, name: str, told: argparse.Namespace, auth: dict[str, Any]
 
 
 def main() -> None:
-    told = arguments()
-    ways = {"token": None, "principal": EXEC, "certificate": CERTIFICATE, "managed-identity": EXEC, "arc": EXEC}
-    with running_lab(told.lab) as lab:
-        found = {name: measured(lab, name, told, auth) for name, auth in ways.items()}
+    options = arguments()
+    methods = {"token": None, "principal": EXEC, "certificate": CERTIFICATE, "managed-identity": EXEC, "arc": EXEC}
+    with running_lab(options.lab) as lab:
+        found = {name: measured(lab, name, options, auth) for name, auth in methods.items()}
     print(json.dumps({"bench": "identities", **found}))
 
 

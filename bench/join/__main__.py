@@ -38,14 +38,16 @@ sys.exit(code)
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.join", description=__doc__)
-    words.add_argument("--rounds", type=int, default=5, help="how many machines of each kind, one after another")
-    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
-    words.add_argument(
+    parser = argparse.ArgumentParser(prog="bench.join", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="how many machines of each kind, one after another")
+    parser.add_argument(
+        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+    )
+    parser.add_argument(
         "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
     )
-    words.add_argument("--containerd", default=NodeVersions.containerd)
-    return words.parse_args()
+    parser.add_argument("--containerd", default=NodeVersions.containerd)
+    return parser.parse_args()
 
 
 def with_machine(
@@ -73,39 +75,39 @@ def agent(lab: Lab, machine: EdgeMachine, settings: BaselineSettings) -> dict[st
     watch = ReadinessWatch(lab, machine.name)
     watch.start()
     start = time.time()
-    memory, said = timed(machine, "bootstrap")
+    memory, output = timed(machine, "bootstrap")
     over = time.time() - start
     found = {"join": watch.wait("node", machine) - start, "join_returns": over, "join_peak_mib": memory}
-    found |= {f"{PHASE}{name}": seconds for name, seconds in phases(said, over).items()}
-    for name, words in {"again": ("bootstrap",), "verify": ("verify",), "reset": ("unbootstrap", "--yes")}.items():
+    found |= {f"{PHASE}{name}": seconds for name, seconds in phases(output, over).items()}
+    for name, command in {"again": ("bootstrap",), "verify": ("verify",), "reset": ("unbootstrap", "--yes")}.items():
         start = time.time()
-        found[f"{name}_peak_mib"], _ = timed(machine, *words)
+        found[f"{name}_peak_mib"], _ = timed(machine, *command)
         found[name] = time.time() - start
     return found
 
 
-def timed(machine: EdgeMachine, *words: str) -> tuple[float, str]:
+def timed(machine: EdgeMachine, *command: str) -> tuple[float, str]:
     """The most memory that a command of the agent took, and what it said."""
-    done = machine.run(*TIMED, MEASURE, "aks-flex-node", *words, timeout=240)
+    done = machine.run(*TIMED, MEASURE, "aks-flex-node", *command, timeout=240)
     found = re.search(r"peak (\d+) KiB", done.out)
     return (int(found[1]) / 1024 if found else 0.0), done.out + done.err
 
 
-def phases(said: str, over: float) -> dict[str, float]:
+def phases(output: str, over: float) -> dict[str, float]:
     """How long each step of a join waited and worked, as the agent tells it; the rest is its start and its checks."""
     steps = {
-        name: float(seconds) for name, seconds in re.findall(r"^  ✓ (\S.*?)  .*?([\d.]+) s$", said, re.MULTILINE)
+        name: float(seconds) for name, seconds in re.findall(r"^  ✓ (\S.*?)  .*?([\d.]+) s$", output, re.MULTILINE)
     }
     return {"start, checks and end": over - sum(steps.values()), **steps}
 
 
 def main() -> None:
-    told = arguments()
-    settings = BaselineSettings(NodeVersions(containerd=told.containerd))
+    options = arguments()
+    settings = BaselineSettings(NodeVersions(containerd=options.containerd))
     rounds: list[dict[str, float]] = []
-    with running_lab(told.lab) as lab:
-        for number in range(1, told.rounds + 1):
-            system = DebianRelease(told.os)
+    with running_lab(options.lab) as lab:
+        for number in range(1, options.rounds + 1):
+            system = DebianRelease(options.os)
             bare = with_machine(lab, f"baseline-{number}", system, lambda one: baseline(lab, one, settings))
             ours = with_machine(lab, f"agent-{number}", system, lambda one: agent(lab, one, settings))
             rounds.append({**bare, **ours, "ratio": ours["join"] / bare["baseline"]})
@@ -115,9 +117,9 @@ def main() -> None:
                 flush=True,
             )
     medians = {key: round(statistics.median(one[key] for one in rounds), 3) for key in rounds[0]}
-    around = {key: [round(pick(one[key] for one in rounds), 3) for pick in (min, max)] for key in rounds[0]}
-    spread = {key: {"median": medians[key], "min": around[key][0], "max": around[key][1]} for key in medians}
-    print(json.dumps({"bench": "join", "rounds": len(rounds), "os": told.os, "median": medians, "spread": spread}))
+    ranges = {key: [round(pick(one[key] for one in rounds), 3) for pick in (min, max)] for key in rounds[0]}
+    spread = {key: {"median": medians[key], "min": ranges[key][0], "max": ranges[key][1]} for key in medians}
+    print(json.dumps({"bench": "join", "rounds": len(rounds), "os": options.os, "median": medians, "spread": spread}))
 
 
 if __name__ == "__main__":

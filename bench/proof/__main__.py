@@ -27,13 +27,13 @@ RESULTS = "proof.json"
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.proof", description=__doc__)
-    words.add_argument(
+    parser = argparse.ArgumentParser(prog="bench.proof", description=__doc__)
+    parser.add_argument(
         "--only", nargs="+", choices=[part.name for part in BENCHMARKS], help="some of them; others stay"
     )
-    words.add_argument("--quick", type=Path, metavar="DIR", help="see that all work, and write the page there")
-    words.add_argument("--render", action="store_true", help="make the page from what was measured before")
-    return words.parse_args()
+    parser.add_argument("--quick", type=Path, metavar="DIR", help="see that all work, and write the page there")
+    parser.add_argument("--render", action="store_true", help="make the page from what was measured before")
+    return parser.parse_args()
 
 
 def machine() -> dict[str, str]:
@@ -50,16 +50,16 @@ def machine() -> dict[str, str]:
     }
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(("git", *words), capture_output=True, text=True, check=True, cwd=DOCS).stdout.strip()
+def _git(*arguments: str) -> str:
+    return subprocess.run(("git", *arguments), capture_output=True, text=True, check=True, cwd=DOCS).stdout.strip()
 
 
 def measured(part: Benchmark, *, quick: bool) -> dict[str, Any]:
     """What the bench shows is shown, too: some take many minutes."""
-    words = part.command(quick=quick).split()[2:]
+    command = part.command(quick=quick).split()[2:]
     print(f"\n== {part.title}: {part.command(quick=quick)}", flush=True)
     began, last = time.monotonic(), ""
-    with subprocess.Popen((sys.executable, "-m", *words), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen((sys.executable, "-m", *command), stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             last = line
             print(f"   {line.rstrip()[:200]}", flush=True)
@@ -76,16 +76,16 @@ def measured(part: Benchmark, *, quick: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    told = arguments()
-    folder = told.quick or DOCS
+    options = arguments()
+    folder = options.quick or DOCS
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / RESULTS
-    found: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"parts": {}}
-    if not told.render:
+    results = folder / RESULTS
+    found: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {"parts": {}}
+    if not options.render:
         found |= {"machine": machine(), "command": "make bench"}
-        for part in [part for part in BENCHMARKS if not told.only or part.name in told.only]:
-            found["parts"][part.name] = measured(part, quick=bool(told.quick))
-            write_atomically(kept, json.dumps(found, indent=1) + "\n", 0o644)
+        for part in [part for part in BENCHMARKS if not options.only or part.name in options.only]:
+            found["parts"][part.name] = measured(part, quick=bool(options.quick))
+            write_atomically(results, json.dumps(found, indent=1) + "\n", 0o644)
     report.write_pages(folder, found)
     print(f"\n{folder / 'proof.md'} is written.")
 

@@ -30,14 +30,14 @@ class Benchmark:
     name: str  # of the bench, and of its picture
     title: str
     tells: str  # what is measured, in a sentence or two
-    words: tuple[str, ...]  # besides `python -m bench.NAME`
+    options: tuple[str, ...]  # besides `python -m bench.NAME`
     quick: tuple[str, ...]  # the same, to see that it works
     table: Callable[[BenchmarkResult], MarkdownTable]
     picture: Callable[[BenchmarkResult], str] | None = None  # SVG
     targets: tuple[str, ...] = field(default=())
 
     def command(self, *, quick: bool = False) -> str:
-        return " ".join(("python -m", f"bench.{self.name}", *(self.quick if quick else self.words)))
+        return " ".join(("python -m", f"bench.{self.name}", *(self.quick if quick else self.options)))
 
 
 def median_and_range(found: BenchmarkResult, unit: str = "s") -> tuple[str, str]:
@@ -88,7 +88,7 @@ def _upgrade(found: BenchmarkResult) -> MarkdownTable:
     rows = []
     for step, one in found["seconds"].items():
         rows.append(
-            (step, *(" ".join((value, f"({around})")) for value, around in map(median_and_range, _steps(one))))
+            (step, *(" ".join((value, f"({spread})")) for value, spread in map(median_and_range, _steps(one))))
         )
     return MarkdownTable(
         ("upgrade of", "applied and proven", "longest gap of a pod's answers", "node not Ready"), tuple(rows)
@@ -99,7 +99,7 @@ def _steps(one: BenchmarkResult) -> tuple[BenchmarkResult, ...]:
     return one["applied"], one["gap"], one["not_ready"]
 
 
-ASKED = {
+REQUESTS = {
     "ours": "a poll of the provider",
     "api_server": "a GET of kube-apiserver and etcd",
     "from_cache": "the same GET out of its memory",
@@ -109,7 +109,9 @@ ASKED = {
 def _polls(found: BenchmarkResult) -> MarkdownTable:
     medians = found["median"]
     kinds = (("", ",.0f"), ("_a_second", ",.0f"), ("_p99_ms", ".1f"))
-    rows = [(what, *(format(medians[f"{name}{key}"], form) for key, form in kinds)) for name, what in ASKED.items()]
+    rows = [
+        (what, *(format(medians[f"{name}{key}"], form) for key, form in kinds)) for name, what in REQUESTS.items()
+    ]
     ratios = " ".join(f"{each:g}" for each in found["ratios"])
     rows.append(("provider over kube-apiserver", f"{medians['ratio']:g} times", f"round by round: {ratios}", ""))
     return MarkdownTable(("median of the rounds", "a processor second", "a second", "p99, ms"), tuple(rows))
@@ -182,10 +184,10 @@ def _agent_picture(found: BenchmarkResult) -> str:
 
 def _dashboard(found: BenchmarkResult) -> MarkdownTable:
     rows = [
-        (f"{int(size):,}", way, f"{one['p50_ms']:g}", f"{one['p95_ms']:g}")
+        (f"{int(size):,}", view, f"{one['p50_ms']:g}", f"{one['p95_ms']:g}")
         for size in found
         if size.isdigit()
-        for way, one in {**found[size]["ways"], "every way": found[size]["every way"]}.items()
+        for view, one in {**found[size]["ways"], "every way": found[size]["every way"]}.items()
     ]
     return MarkdownTable(("nodes", "how it is asked for", "p50, ms", "p95, ms"), tuple(rows))
 
@@ -315,12 +317,12 @@ def write_pages(folder: Path, found: dict[str, Any]) -> None:
     (folder / "proof.md").write_text("\n".join(sections))
 
 
-def _section(part: Benchmark, told: dict[str, Any], pictures: Path) -> str:
-    measured = f"`{told['command']}`, {told['seconds']:.0f} s, commit {told['commit']}, {told['day']}."
+def _section(part: Benchmark, result: dict[str, Any], pictures: Path) -> str:
+    measured = f"`{result['command']}`, {result['seconds']:.0f} s, commit {result['commit']}, {result['day']}."
     lines = [f"## {part.title}", "", f"{part.tells} {measured}"]
     lines += [f"Target: {each}." for each in part.targets]
-    lines += ["", part.table(told["found"]).markdown(), ""]
+    lines += ["", part.table(result["found"]).markdown(), ""]
     if part.picture:
-        (pictures / f"{part.name}.svg").write_text(part.picture(told["found"]))
+        (pictures / f"{part.name}.svg").write_text(part.picture(result["found"]))
         lines += [f"![{part.title}](images/proof/{part.name}.svg)", ""]
     return "\n".join(lines)

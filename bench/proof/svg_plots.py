@@ -48,6 +48,6 @@ def line_chart(title: str, values: Sequence[float], unit: str) -> str:
 
 def _picture(title: str, height: float, parts: Sequence[str]) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img">'
-    words = escape(title)
-    named = f'<title>{words}</title><style>{STYLE}</style><text class="title" x="10" y="22">{words}</text>'
+    text = escape(title)
+    named = f'<title>{text}</title><style>{STYLE}</style><text class="title" x="10" y="22">{text}</text>'
     return "\n".join((head, named, *parts, "</svg>", ""))

@@ -39,30 +39,30 @@ WRITERS = 16
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.rp_held", description=__doc__)
-    words.add_argument("--polls", type=int, default=5000)
-    words.add_argument("--singles", type=int, default=300)
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.rp_held", description=__doc__)
+    parser.add_argument("--polls", type=int, default=5000)
+    parser.add_argument("--singles", type=int, default=300)
+    return parser.parse_args()
 
 
 class LongPolls:
     """Polls that are under way at a service, and what became of them."""
 
-    def __init__(self, service: RunningService, room: Path, tenant: Tenant, count: int) -> None:
-        self._service, self._room = service, room
-        requests = room / "held.json"
+    def __init__(self, service: RunningService, directory: Path, tenant: Tenant, count: int) -> None:
+        self._service, self._directory = service, directory
+        requests = directory / "held.json"
         requests.write_text(json.dumps([poll(number, token(tenant, number), WAIT) for number in range(count)]))
         task = LoadTask(service.server, str(requests), "held", connections=count, warm=0, times=True)
         before = service.mebibytes
-        self._client, self._told = start_client(task, room)
+        self._client, self._result = start_client(task, directory)
         self._wait(lambda: self._held() >= count, self._client)
         self.kibibytes = (service.mebibytes - before) * 1024 / count
 
     def end(self) -> list[tuple[int, float, float, int]]:
         time.sleep(8.0)  # the last ones may still be on their way
         self._client.kill()
-        self._wait(self._told.exists, self._client)
-        found: list[tuple[int, float, float, int]] = json.loads(self._told.read_text())["times"]
+        self._wait(self._result.exists, self._client)
+        found: list[tuple[int, float, float, int]] = json.loads(self._result.read_text())["times"]
         return found
 
     def _held(self) -> float:
@@ -75,16 +75,16 @@ class LongPolls:
     def _wait(self, ready: Any, client: ProcessHandle) -> None:
         end = time.monotonic() + 120
         while not ready():
-            if time.monotonic() > end or not (client.alive or self._told.exists()):
-                raise SystemExit(f"The client of held polls: {(self._room / 'client.log').read_text()}")
+            if time.monotonic() > end or not (client.alive or self._result.exists()):
+                raise SystemExit(f"The client of held polls: {(self._directory / 'client.log').read_text()}")
             time.sleep(0.2)
 
 
-def change(service: RunningService, room: Path, numbers: range, label: str, writers: int) -> dict[str, Any]:
-    requests = room / f"put-{label}.json"
+def change(service: RunningService, directory: Path, numbers: range, label: str, writers: int) -> dict[str, Any]:
+    requests = directory / f"put-{label}.json"
     requests.write_text(json.dumps([put(number, service.admin, label) for number in numbers]))
     task = LoadTask(service.server, str(requests), connections=writers, count=len(numbers), times=True)
-    found = measure(task, room)
+    found = measure(task, directory)
     if set(found["statuses"]) != {"200"}:
         raise SystemExit(f"A PUT was answered {found['statuses']}.")
     return found
@@ -98,22 +98,22 @@ def delays(changes: dict[str, Any], heard: list[tuple[int, float, float, int]]) 
             answers.setdefault(number, []).append(answered)
     since_sent, since_answer = [], []
     for number, sent, answered, _ in changes["times"]:
-        told = next((moment for moment in answers.get(number, ()) if moment > sent), None)
-        if told is None:
+        answer_time = next((moment for moment in answers.get(number, ()) if moment > sent), None)
+        if answer_time is None:
             raise SystemExit(f"The poll of node {number} never heard of its change.")
-        since_sent.append(1000 * (told - sent))
-        since_answer.append(1000 * (told - answered))
+        since_sent.append(1000 * (answer_time - sent))
+        since_answer.append(1000 * (answer_time - answered))
     found = {f"sent_{name}_ms": value for name, value in spread(since_sent).items()}
     found |= {f"answer_{name}_ms": value for name, value in spread(since_answer).items()}
     return {**found, "puts_a_second": changes["requests"] / changes["seconds"]}
 
 
 def measured(
-    told: argparse.Namespace, written: RunningService, held_at: RunningService, room: Path, tenant: Tenant
+    options: argparse.Namespace, written: RunningService, held_at: RunningService, directory: Path, tenant: Tenant
 ) -> Any:
-    held = LongPolls(held_at, room, tenant, told.polls)
-    single = change(written, room, range(told.singles), "second", 1)
-    burst = change(written, room, range(told.polls), "third", WRITERS)
+    held = LongPolls(held_at, directory, tenant, options.polls)
+    single = change(written, directory, range(options.singles), "second", 1)
+    burst = change(written, directory, range(options.polls), "third", WRITERS)
     heard = held.end()
     return {
         "kib_a_poll": held.kibibytes,
@@ -122,20 +122,20 @@ def measured(
     }
 
 
-def on_sqlite(told: argparse.Namespace, room: Path, tenant: Tenant) -> Any:
-    asyncio.run(fill(sqlite(room / "state"), range(told.polls)))
-    with running_service(room / "state", tenant) as service:
-        return measured(told, service, service, room, tenant)
+def on_sqlite(options: argparse.Namespace, directory: Path, tenant: Tenant) -> Any:
+    asyncio.run(fill(sqlite(directory / "state"), range(options.polls)))
+    with running_service(directory / "state", tenant) as service:
+        return measured(options, service, service, directory, tenant)
 
 
-def on_postgres(told: argparse.Namespace, room: Path, tenant: Tenant) -> Any:
+def on_postgres(options: argparse.Namespace, directory: Path, tenant: Tenant) -> Any:
     with ExitStack() as stack:
         database = stack.enter_context(postgres_server()).new_database()
-        asyncio.run(fill(PostgresStore(database), range(told.polls)))
+        asyncio.run(fill(PostgresStore(database), range(options.polls)))
         one, other = (
-            stack.enter_context(running_service(room / name, tenant, database)) for name in ("one", "other")
+            stack.enter_context(running_service(directory / name, tenant, database)) for name in ("one", "other")
         )
-        return measured(told, one, other, room, tenant)
+        return measured(options, one, other, directory, tenant)
 
 
 def rounded(found: Any) -> Any:
@@ -143,20 +143,20 @@ def rounded(found: Any) -> Any:
 
 
 def main() -> None:
-    told = arguments()
+    options = arguments()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     found = {}
     with tempfile.TemporaryDirectory() as name:
-        room = Path(name)
-        authority = CertificateAuthority(room / "pki")
+        directory = Path(name)
+        authority = CertificateAuthority(directory / "pki")
         authority.ensure()
         with running_tenant(authority) as tenant:
             for kind, measure_it in {"sqlite": on_sqlite, "postgres": on_postgres}.items():
-                (room / kind).mkdir()
-                found[kind] = rounded(measure_it(told, room / kind, fast_signing(tenant)))
+                (directory / kind).mkdir()
+                found[kind] = rounded(measure_it(options, directory / kind, fast_signing(tenant)))
                 print(f"{kind}:  {found[kind]}", flush=True)
-    print(json.dumps({"bench": "rp_held", "polls": told.polls, **found}))
+    print(json.dumps({"bench": "rp_held", "polls": options.polls, **found}))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class ClosedLoop:
         took, used = monotonic() - start, cpu_seconds(task.pids) - cpu
         for connection in connections:
             connection.close()
-        return self.told(took, used)
+        return self.summary(took, used)
 
     async def work(self, connections: list[Connection], seconds: float, count: int) -> None:
         self.until = float("inf") if count else monotonic() + seconds
@@ -97,7 +97,7 @@ class ClosedLoop:
         self.exchanges.add(connection.number, self.sent[connection], monotonic(), status)
         self.begin(connection)
 
-    def told(self, took: float, used: float) -> dict[str, object]:
+    def summary(self, took: float, used: float) -> dict[str, object]:
         all_of = self.exchanges
         lasted = [1000 * (end - begin) for begin, end in zip(all_of.sent, all_of.answered, strict=True)]
         found: dict[str, object] = {
@@ -167,7 +167,7 @@ class LongPollLoop(ClosedLoop):
 
 
 def main() -> None:
-    task, told = LoadTask.read(Path(sys.argv[1])), Path(sys.argv[2])
+    task, result = LoadTask.read(Path(sys.argv[1])), Path(sys.argv[2])
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     kind = {"closed": ClosedLoop, "paced": PacedLoop, "held": LongPollLoop}[task.mode]
@@ -175,7 +175,7 @@ def main() -> None:
     async def run() -> dict[str, object]:
         return await kind(task).run()
 
-    told.write_text(json.dumps(uvloop.run(run())))
+    result.write_text(json.dumps(uvloop.run(run())))
 
 
 if __name__ == "__main__":

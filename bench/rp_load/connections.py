@@ -62,10 +62,10 @@ def length_of(head: bytes) -> int:
 
 def header(head: bytes, name: bytes) -> bytes:
     """Empty when there is none."""
-    place = head.lower().find(b"\r\n" + name + b":")
-    if place < 0:
+    start = head.lower().find(b"\r\n" + name + b":")
+    if start < 0:
         return b""
-    return head[place + len(name) + 3 :].partition(b"\r\n")[0].strip()
+    return head[start + len(name) + 3 :].partition(b"\r\n")[0].strip()
 
 
 @dataclass(frozen=True)

@@ -48,21 +48,21 @@ def body(number: int, label: str = "first") -> dict[str, object]:
 def node(number: int) -> Node:
     """As a PUT would have written it."""
     name = name_of(number)
-    wanted = validation.validate_body(body(number), name, ValidationContext(FACTS.version, FACTS.aad))
-    if isinstance(wanted, list):
-        raise SystemExit(f"The body of a node is not accepted: {wanted}")
-    chosen = config_generator.effective_versions(wanted.properties, FACTS.version)
-    config = config_generator.generate_config(wanted.properties, CLUSTER, FACTS, name, chosen)
+    desired = validation.validate_body(body(number), name, ValidationContext(FACTS.version, FACTS.aad))
+    if isinstance(desired, list):
+        raise SystemExit(f"The body of a node is not accepted: {desired}")
+    chosen = config_generator.effective_versions(desired.properties, FACTS.version)
+    config = config_generator.generate_config(desired.properties, CLUSTER, FACTS, name, chosen)
     return Node(
         cluster=CLUSTER.key,
         key=name,
         name=name,
         version=VERSION,
         etag=f'"{VERSION}"',
-        properties=wanted.document(),
+        properties=desired.document(),
         config=config,
         join=JoinState.from_document({"state": "Joined"}),
-        identity=node_identity(wanted.properties, CLUSTER, FACTS.tenant_id, name),
+        identity=node_identity(desired.properties, CLUSTER, FACTS.tenant_id, name),
         created=float(VERSION),
     )
 

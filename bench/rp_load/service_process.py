@@ -68,8 +68,10 @@ def running_service(
     }
     config = state / f"config-{port}.yaml"
     config.write_text(json.dumps(settings | ({"database": database} if database else {})))
-    words = program or ("-m", "aks_flex_rp", "serve")
-    process = spawn((sys.executable, *words, "--config", config), log=state / f"log-{port}", env=CHECKOUT_ENVIRONMENT)
+    command = program or ("-m", "aks_flex_rp", "serve")
+    process = spawn(
+        (sys.executable, *command, "--config", config), log=state / f"log-{port}", env=CHECKOUT_ENVIRONMENT
+    )
     try:
         _wait(process, port, state / f"log-{port}")
         yield RunningService(process, Server("127.0.0.1", port, str(state / "tls" / "ca.crt"), "127.0.0.1"), state)
@@ -97,20 +99,20 @@ def fast_signing(tenant: Tenant) -> Tenant:
     return tenant
 
 
-def measure(task: LoadTask, room: Path, before: Sequence[str] = ()) -> dict[str, Any]:
+def measure(task: LoadTask, directory: Path, before: Sequence[str] = ()) -> dict[str, Any]:
     """Run the client to its end; `before` are words before its command, such as those that enter a namespace."""
-    argv, told = command(task, room, before)
+    argv, result = command(task, directory, before)
     run(*argv, env=CHECKOUT_ENVIRONMENT, timeout=900)
-    found: dict[str, Any] = json.loads(told.read_text())
+    found: dict[str, Any] = json.loads(result.read_text())
     return found
 
 
-def start_client(task: LoadTask, room: Path, before: Sequence[str] = ()) -> tuple[ProcessHandle, Path]:
-    argv, told = command(task, room, before)
-    return spawn(argv, log=room / "client.log", env=CHECKOUT_ENVIRONMENT), told
+def start_client(task: LoadTask, directory: Path, before: Sequence[str] = ()) -> tuple[ProcessHandle, Path]:
+    argv, result = command(task, directory, before)
+    return spawn(argv, log=directory / "client.log", env=CHECKOUT_ENVIRONMENT), result
 
 
-def command(task: LoadTask, room: Path, before: Sequence[str]) -> tuple[list[str], Path]:
-    written, told = room / f"task-{time.monotonic_ns()}.json", room / f"told-{time.monotonic_ns()}.json"
+def command(task: LoadTask, directory: Path, before: Sequence[str]) -> tuple[list[str], Path]:
+    written, result = directory / f"task-{time.monotonic_ns()}.json", directory / f"told-{time.monotonic_ns()}.json"
     task.write(written)
-    return [*before, sys.executable, "-m", "bench.rp_load.client", str(written), str(told)], told
+    return [*before, sys.executable, "-m", "bench.rp_load.client", str(written), str(result)], result

@@ -39,22 +39,26 @@ DOCUMENT = {
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.rp_polls", description=__doc__)
-    words.add_argument("--rounds", type=int, default=5)
-    words.add_argument("--seconds", type=float, default=5.0, help="of each measurement in a round")
-    words.add_argument("--connections", type=int, default=64)
-    words.add_argument("--nodes", type=int, default=2000)
-    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.rp_polls", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement in a round")
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--nodes", type=int, default=2000)
+    parser.add_argument(
+        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+    )
+    return parser.parse_args()
 
 
-def service_task(service: RunningService, room: Path, told: argparse.Namespace) -> LoadTask:
+def service_task(service: RunningService, directory: Path, options: argparse.Namespace) -> LoadTask:
     pids = (service.process.pid,)
-    return LoadTask(service.server, str(room / "polls.json"), "closed", told.connections, told.seconds, pids=pids)
+    return LoadTask(
+        service.server, str(directory / "polls.json"), "closed", options.connections, options.seconds, pids=pids
+    )
 
 
-def api_server_task(lab: Lab, room: Path, told: argparse.Namespace, query: str = "") -> LoadTask:
-    admin, requests = lab.control_plane.admin(), room / f"gets{len(query)}.json"
+def api_server_task(lab: Lab, directory: Path, options: argparse.Namespace, query: str = "") -> LoadTask:
+    admin, requests = lab.control_plane.admin(), directory / f"gets{len(query)}.json"
     lines = (f"GET {LEASE}{query} HTTP/1.1", f"Host: {network.API_NAME}", "Accept: application/json", "", "")
     requests.write_text(json.dumps(["\r\n".join(lines)]))
     server = Server(
@@ -62,15 +66,15 @@ def api_server_task(lab: Lab, room: Path, told: argparse.Namespace, query: str =
     )
     running = [lab.supervisor.process(name) for name in ("kube-apiserver", "etcd")]
     pids = tuple(process.pid for process in running if process)
-    return LoadTask(server, str(requests), "closed", told.connections, told.seconds, pids=pids)
+    return LoadTask(server, str(requests), "closed", options.connections, options.seconds, pids=pids)
 
 
-def one_round(lab: Lab, service: RunningService, room: Path, told: argparse.Namespace) -> dict[str, float]:
+def one_round(lab: Lab, service: RunningService, directory: Path, options: argparse.Namespace) -> dict[str, float]:
     inside = lab.network.cloud.command()
-    found = rates("ours", measure(service_task(service, room, told), room), "304")
-    found |= rates("api_server", measure(api_server_task(lab, room, told), room, inside), "200")
-    from_cache = api_server_task(lab, room, told, "?resourceVersion=0")
-    found |= rates("from_cache", measure(from_cache, room, inside), "200")
+    found = rates("ours", measure(service_task(service, directory, options), directory), "304")
+    found |= rates("api_server", measure(api_server_task(lab, directory, options), directory, inside), "200")
+    from_cache = api_server_task(lab, directory, options, "?resourceVersion=0")
+    found |= rates("from_cache", measure(from_cache, directory, inside), "200")
     return {**found, "ratio": found["ours"] / found["api_server"]}
 
 
@@ -85,26 +89,26 @@ def rates(name: str, found: dict[str, Any], status: str) -> dict[str, float]:
     }
 
 
-def measured(lab: Lab, told: argparse.Namespace, room: Path) -> list[dict[str, float]]:
+def measured(lab: Lab, options: argparse.Namespace, directory: Path) -> list[dict[str, float]]:
     lab.cluster.run("apply", "-f", "-", input=json.dumps(DOCUMENT))
-    authority, rounds = CertificateAuthority(room / "pki"), []
+    authority, rounds = CertificateAuthority(directory / "pki"), []
     authority.ensure()
-    asyncio.run(fill(sqlite(room / "state"), range(told.nodes)))
-    with running_tenant(authority) as tenant, running_service(room / "state", tenant) as service:
-        (room / "polls.json").write_text(json.dumps(polls(tenant, range(told.nodes))))
-        warm = LoadTask(service.server, str(room / "polls.json"), count=told.nodes)
-        measure(warm, room)
-        for number in range(1, told.rounds + 1):
-            rounds.append(one_round(lab, service, room, told))
+    asyncio.run(fill(sqlite(directory / "state"), range(options.nodes)))
+    with running_tenant(authority) as tenant, running_service(directory / "state", tenant) as service:
+        (directory / "polls.json").write_text(json.dumps(polls(tenant, range(options.nodes))))
+        warm = LoadTask(service.server, str(directory / "polls.json"), count=options.nodes)
+        measure(warm, directory)
+        for number in range(1, options.rounds + 1):
+            rounds.append(one_round(lab, service, directory, options))
             shown = "  ".join(f"{key} {value:,.2f}" for key, value in rounds[-1].items())
             print(f"round {number}:  {shown}", flush=True)
     return rounds
 
 
 def main() -> None:
-    told = arguments()
-    with running_lab(told.lab) as lab, tempfile.TemporaryDirectory() as room:
-        rounds = measured(lab, told, Path(room))
+    options = arguments()
+    with running_lab(options.lab) as lab, tempfile.TemporaryDirectory() as directory:
+        rounds = measured(lab, options, Path(directory))
     medians = {key: round(statistics.median(one[key] for one in rounds), 2) for key in rounds[0]}
     ratios = [round(one["ratio"], 2) for one in rounds]
     print(json.dumps({"bench": "rp_polls", "rounds": len(rounds), "median": medians, "ratios": ratios}))

@@ -32,25 +32,25 @@ RATE = 100_000 / 30
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.rp_scale", description=__doc__)
-    words.add_argument("--rounds", type=int, default=5)
-    words.add_argument("--requests", type=int, default=20_000, help="polls of a size in a round")
-    words.add_argument("--connections", type=int, default=16)
-    words.add_argument("--seconds", type=float, default=20.0, help="for which polls are offered at the steady rate")
-    words.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.rp_scale", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=20_000, help="polls of a size in a round")
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=20.0, help="for which polls are offered at the steady rate")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    return parser.parse_args()
 
 
-def start(stack: ExitStack, room: Path, tenant: Tenant, size: int) -> RunningService:
+def start(stack: ExitStack, directory: Path, tenant: Tenant, size: int) -> RunningService:
     """A service with so many nodes in its store; none of them has polled yet."""
-    asyncio.run(fill(sqlite(room / f"state-{size}"), range(size)))
-    (room / f"polls-{size}.json").write_text(json.dumps(polls(tenant, range(size))))
-    return stack.enter_context(running_service(room / f"state-{size}", tenant))
+    asyncio.run(fill(sqlite(directory / f"state-{size}"), range(size)))
+    (directory / f"polls-{size}.json").write_text(json.dumps(polls(tenant, range(size))))
+    return stack.enter_context(running_service(directory / f"state-{size}", tenant))
 
 
-def asked(service: RunningService, room: Path, size: int, **more: Any) -> dict[str, float]:
-    task = LoadTask(service.server, str(room / f"polls-{size}.json"), pids=(service.process.pid,), **more)
-    found = measure(task, room)
+def response_times(service: RunningService, directory: Path, size: int, **more: Any) -> dict[str, float]:
+    task = LoadTask(service.server, str(directory / f"polls-{size}.json"), pids=(service.process.pid,), **more)
+    found = measure(task, directory)
     if set(found["statuses"]) != {"304"}:
         raise SystemExit(f"With {size} nodes it answered {found['statuses']}.")
     return {
@@ -67,40 +67,49 @@ def shown(what: str, found: dict[str, float]) -> dict[str, float]:
     return found
 
 
-def measured(told: argparse.Namespace, room: Path) -> dict[str, Any]:
-    authority = CertificateAuthority(room / "pki")
+def measured(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    authority = CertificateAuthority(directory / "pki")
     authority.ensure()
     found: dict[str, Any] = {}
     with ExitStack() as stack:
         tenant = fast_signing(stack.enter_context(running_tenant(authority)))
-        services = {size: start(stack, room, tenant, size) for size in told.sizes}
-        warm: dict[int, list[dict[str, float]]] = {size: [] for size in told.sizes}
+        services = {size: start(stack, directory, tenant, size) for size in options.sizes}
+        warm: dict[int, list[dict[str, float]]] = {size: [] for size in options.sizes}
         for size, service in services.items():
             empty = service.mebibytes
-            cold = asked(service, room, size, connections=told.connections, count=size)
+            cold = response_times(service, directory, size, connections=options.connections, count=size)
             memory = {"empty_mib": empty, "full_mib": service.mebibytes}
             found[str(size)] = {"cold": shown(f"{size} cold", {**cold, **memory})}
-        for number in range(1, told.rounds + 1):
+        for number in range(1, options.rounds + 1):
             for size, service in services.items():
-                polled = asked(service, room, size, connections=told.connections, count=max(told.requests, size))
+                polled = response_times(
+                    service, directory, size, connections=options.connections, count=max(options.requests, size)
+                )
                 warm[size].append(shown(f"{size} warm {number}", polled))
         for size, rounds in warm.items():
             found[str(size)]["warm"] = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
-        most = max(told.sizes)
-        steady = asked(
-            services[most], room, most, mode="paced", rate=RATE, seconds=told.seconds, warm=2.0, connections=1000
+        most = max(options.sizes)
+        steady = response_times(
+            services[most],
+            directory,
+            most,
+            mode="paced",
+            rate=RATE,
+            seconds=options.seconds,
+            warm=2.0,
+            connections=1000,
         )
         found["steady"] = shown("steady", {**steady, "mib": services[most].mebibytes})
     return found
 
 
 def main() -> None:
-    told = arguments()
-    with tempfile.TemporaryDirectory() as room:
-        found = measured(told, Path(room))
-    least, most = (found[str(pick(told.sizes))]["warm"] for pick in (min, max))
+    options = arguments()
+    with tempfile.TemporaryDirectory() as directory:
+        found = measured(options, Path(directory))
+    least, most = (found[str(pick(options.sizes))]["warm"] for pick in (min, max))
     found["flat"] = {key: most[key] / least[key] for key in ("cpu_us", "p99_ms")}
-    print(json.dumps({"bench": "rp_scale", "rounds": told.rounds, **rounded(found)}))
+    print(json.dumps({"bench": "rp_scale", "rounds": options.rounds, **rounded(found)}))
 
 
 def rounded(found: Any) -> Any:

@@ -36,11 +36,11 @@ SECRET = bytes(200)
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.rp_store", description=__doc__)
-    words.add_argument("--rounds", type=int, default=3)
-    words.add_argument("--seconds", type=float, default=3.0, help="of each measurement in a round")
-    words.add_argument("--writers", type=int, default=64, help="how many write at once")
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.rp_store", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement in a round")
+    parser.add_argument("--writers", type=int, default=64, help="how many write at once")
+    return parser.parse_args()
 
 
 async def store_rate(store: Store, writers: int, seconds: float, *, audited: bool = False) -> float:
@@ -63,26 +63,26 @@ async def store_rate(store: Store, writers: int, seconds: float, *, audited: boo
     return done / took
 
 
-def sqlite_round(told: argparse.Namespace) -> Iterator[tuple[str, float]]:
-    text, seconds = json.dumps(DOCUMENT), told.seconds
+def sqlite_round(options: argparse.Namespace) -> Iterator[tuple[str, float]]:
+    text, seconds = json.dumps(DOCUMENT), options.seconds
     with tempfile.TemporaryDirectory() as name:
-        room = Path(name)
-        yield "bare", sqlite_rate(room / "bare", text, SECRET, 1, seconds)
-        yield "together", sqlite_rate(room / "together", text, SECRET, told.writers, seconds)
-        yield "ours", uvloop.run(store_rate(SqliteStore(room / "ours"), told.writers, seconds))
-        store = SqliteStore(room / "audited")
-        yield "audited", uvloop.run(store_rate(store, told.writers, seconds, audited=True))
+        directory = Path(name)
+        yield "bare", sqlite_rate(directory / "bare", text, SECRET, 1, seconds)
+        yield "together", sqlite_rate(directory / "together", text, SECRET, options.writers, seconds)
+        yield "ours", uvloop.run(store_rate(SqliteStore(directory / "ours"), options.writers, seconds))
+        store = SqliteStore(directory / "audited")
+        yield "audited", uvloop.run(store_rate(store, options.writers, seconds, audited=True))
 
 
-def postgres_round(told: argparse.Namespace, server: PostgresServer) -> Iterator[tuple[str, float]]:
-    text, seconds = json.dumps(DOCUMENT), told.seconds
+def postgres_round(options: argparse.Namespace, server: PostgresServer) -> Iterator[tuple[str, float]]:
+    text, seconds = json.dumps(DOCUMENT), options.seconds
     yield "bare", uvloop.run(postgres_rate(server.new_database(), text, SECRET, CONNECTIONS, seconds))
-    half = told.writers // 2
+    half = options.writers // 2
     yield "together", uvloop.run(postgres_rate(server.new_database(), text, SECRET, 2, seconds, together=half))
     store = PostgresStore(server.new_database(), connections=CONNECTIONS)
-    yield "ours", uvloop.run(store_rate(store, told.writers, seconds))
+    yield "ours", uvloop.run(store_rate(store, options.writers, seconds))
     store = PostgresStore(server.new_database(), connections=CONNECTIONS)
-    yield "audited", uvloop.run(store_rate(store, told.writers, seconds, audited=True))
+    yield "audited", uvloop.run(store_rate(store, options.writers, seconds, audited=True))
 
 
 def report(name: str, number: int, found: dict[str, float]) -> dict[str, float]:
@@ -96,15 +96,15 @@ def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 def main() -> None:
-    told = arguments()
+    options = arguments()
     sqlite: list[dict[str, float]] = []
     postgres: list[dict[str, float]] = []
     with postgres_server() as server:
-        for number in range(1, told.rounds + 1):
-            sqlite.append(report("sqlite", number, dict(sqlite_round(told))))
-            postgres.append(report("postgres", number, dict(postgres_round(told, server))))
+        for number in range(1, options.rounds + 1):
+            sqlite.append(report("sqlite", number, dict(sqlite_round(options))))
+            postgres.append(report("postgres", number, dict(postgres_round(options, server))))
     found = {"sqlite": medians(sqlite), "postgres": medians(postgres)}
-    print(json.dumps({"bench": "rp_store", "rounds": told.rounds, "writers": told.writers, "median": found}))
+    print(json.dumps({"bench": "rp_store", "rounds": options.rounds, "writers": options.writers, "median": found}))
 
 
 if __name__ == "__main__":

@@ -35,18 +35,20 @@ NODES = 1000
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.rp_writes", description=__doc__)
-    words.add_argument("--rounds", type=int, default=5)
-    words.add_argument("--seconds", type=float, default=4.0, help="of each measurement in a round")
-    words.add_argument("--writers", type=int, default=64, help="how many write at once")
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.rp_writes", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement in a round")
+    parser.add_argument("--writers", type=int, default=64, help="how many write at once")
+    return parser.parse_args()
 
 
-def puts(service: RunningService, room: Path, told: argparse.Namespace, label: str) -> dict[str, float]:
-    requests = room / "puts.json"
+def puts(service: RunningService, directory: Path, options: argparse.Namespace, label: str) -> dict[str, float]:
+    requests = directory / "puts.json"
     requests.write_text(json.dumps([put(number, service.admin, label) for number in range(NODES)]))
     pids = (service.process.pid,)
-    found = measure(LoadTask(service.server, str(requests), "closed", told.writers, told.seconds, pids=pids), room)
+    found = measure(
+        LoadTask(service.server, str(requests), "closed", options.writers, options.seconds, pids=pids), directory
+    )
     if set(found["statuses"]) != {"200"}:
         raise SystemExit(f"PUTs were answered {found['statuses']}.")
     return {
@@ -57,49 +59,54 @@ def puts(service: RunningService, room: Path, told: argparse.Namespace, label: s
 
 
 def one_round(
-    number: int, name: str, service: RunningService, room: Path, told: argparse.Namespace, bare: Callable[[], float]
+    number: int,
+    name: str,
+    service: RunningService,
+    directory: Path,
+    options: argparse.Namespace,
+    bare: Callable[[], float],
 ) -> dict[str, float]:
-    found = {**puts(service, room, told, f"round-{number}"), "bare": bare()}
+    found = {**puts(service, directory, options, f"round-{number}"), "bare": bare()}
     found["ratio"] = found["ours"] / found["bare"]
     print(f"{name} {number}:  " + "  ".join(f"{key} {value:,.2f}" for key, value in found.items()), flush=True)
     return found
 
 
-def measured(told: argparse.Namespace, room: Path) -> dict[str, list[dict[str, float]]]:
-    authority, text = CertificateAuthority(room / "pki"), json.dumps(DOCUMENT)
+def measured(options: argparse.Namespace, directory: Path) -> dict[str, list[dict[str, float]]]:
+    authority, text = CertificateAuthority(directory / "pki"), json.dumps(DOCUMENT)
     authority.ensure()
     with ExitStack() as stack:
         tenant = stack.enter_context(running_tenant(authority))
         server = stack.enter_context(postgres_server())
         database = server.new_database()
-        asyncio.run(fill(sqlite(room / "sqlite"), range(NODES)))
+        asyncio.run(fill(sqlite(directory / "sqlite"), range(NODES)))
         asyncio.run(fill(PostgresStore(database), range(NODES)))
-        one = stack.enter_context(running_service(room / "sqlite", tenant))
-        other = stack.enter_context(running_service(room / "postgres", tenant, database))
+        one = stack.enter_context(running_service(directory / "sqlite", tenant))
+        other = stack.enter_context(running_service(directory / "postgres", tenant, database))
 
         def bare_sqlite() -> float:
-            with tempfile.TemporaryDirectory(dir=room) as name:
-                return sqlite_rate(Path(name) / "bare", text, SECRET, 1, told.seconds)
+            with tempfile.TemporaryDirectory(dir=directory) as name:
+                return sqlite_rate(Path(name) / "bare", text, SECRET, 1, options.seconds)
 
         def bare_postgres() -> float:
-            return uvloop.run(postgres_rate(server.new_database(), text, SECRET, CONNECTIONS, told.seconds))
+            return uvloop.run(postgres_rate(server.new_database(), text, SECRET, CONNECTIONS, options.seconds))
 
         rounds: dict[str, list[dict[str, float]]] = {"sqlite": [], "postgres": []}
-        for number in range(1, told.rounds + 1):
-            rounds["sqlite"].append(one_round(number, "sqlite", one, room, told, bare_sqlite))
-            rounds["postgres"].append(one_round(number, "postgres", other, room, told, bare_postgres))
+        for number in range(1, options.rounds + 1):
+            rounds["sqlite"].append(one_round(number, "sqlite", one, directory, options, bare_sqlite))
+            rounds["postgres"].append(one_round(number, "postgres", other, directory, options, bare_postgres))
     return rounds
 
 
 def main() -> None:
-    told = arguments()
-    with tempfile.TemporaryDirectory() as room:
-        rounds = measured(told, Path(room))
+    options = arguments()
+    with tempfile.TemporaryDirectory() as directory:
+        rounds = measured(options, Path(directory))
     medians = {
         name: {key: round(statistics.median(one[key] for one in some), 2) for key in some[0]}
         for name, some in rounds.items()
     }
-    print(json.dumps({"bench": "rp_writes", "rounds": told.rounds, "writers": told.writers, "median": medians}))
+    print(json.dumps({"bench": "rp_writes", "rounds": options.rounds, "writers": options.writers, "median": medians}))
 
 
 if __name__ == "__main__":

@@ -40,13 +40,13 @@ QUIET_SECONDS = 420.0  # a work that failed is tried again after one minute, two
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
-    words.add_argument("--minutes", type=float, default=60.0, help="for which things happen, before it gets quiet")
-    words.add_argument("--seed", type=int, help="the same again: the one that was printed")
-    words.add_argument("--machines", type=int, default=3)
-    words.add_argument("--lab", default="soak", help="in which lab; it is brought up and taken away unless it is up")
-    words.add_argument("--json", type=Path, help="where the result is written as well")
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, help="for which things happen, before it gets quiet")
+    parser.add_argument("--seed", type=int, help="the same again: the one that was printed")
+    parser.add_argument("--machines", type=int, default=3)
+    parser.add_argument("--lab", default="soak", help="in which lab; it is brought up and taken away unless it is up")
+    parser.add_argument("--json", type=Path, help="where the result is written as well")
+    return parser.parse_args()
 
 
 class Soak:
@@ -61,27 +61,27 @@ class Soak:
         with ThreadPoolExecutor(1) as pool:
             weather = pool.submit(self._weather)
             try:
-                under_way = self._operations(seconds)
+                running = self._operations(seconds)
             finally:
                 self._over.set()
         if error := weather.exception():
             self.troubles.append(f"a fault could not be made or lifted: {error!r}")
-        for each in under_way:
+        for each in running:
             if error := each.exception():
                 self.troubles.append(f"an operation failed: {error}")
         self._quiesce()
 
     def _operations(self, seconds: float) -> list[Future[object]]:
         chance = random.Random(self.seed)  # noqa: S311 - not for secrecy
-        under_way: list[Future[object]] = []
+        running: list[Future[object]] = []
         while time.monotonic() - self._began < seconds:
             node, operation = chance.choice(self.nodes), any_operation(chance)
-            if sum(not each.done() for each in under_way) < 3 * len(self.nodes):  # what piles up says nothing new
+            if sum(not each.done() for each in running) < 3 * len(self.nodes):  # what piles up says nothing new
                 self._say(f"{node.name}: {operation.sentence}")
                 self.counted[_kind(operation.sentence)] += 1
-                under_way.append(node.lane.submit(operation.do, node))
+                running.append(node.lane.submit(operation.do, node))
             time.sleep(chance.uniform(0, LONGEST_PAUSE))
-        return under_way
+        return running
 
     def _weather(self) -> None:
         """One fault at a time: what survives each of them is learnt better than what survives all."""
@@ -144,23 +144,25 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    told = arguments()
-    seed = told.seed if told.seed is not None else secrets.randbelow(10**6)
-    print(f"seed {seed}; the same again: python -m bench.soak --minutes {told.minutes:g} --seed {seed}", flush=True)
-    with running_lab(told.lab) as lab:
+    options = arguments()
+    seed = options.seed if options.seed is not None else secrets.randbelow(10**6)
+    print(
+        f"seed {seed}; the same again: python -m bench.soak --minutes {options.minutes:g} --seed {seed}", flush=True
+    )
+    with running_lab(options.lab) as lab:
         with lab.exclusive():
-            names = [f"soak-{number}" for number in range(1, told.machines + 1)]
+            names = [f"soak-{number}" for number in range(1, options.machines + 1)]
             machines = [
                 lab.inventory.add(name, DebianRelease.BOOKWORM, "site-1", TerminalProgress()) for name in names
             ]
         nodes = join_all(lab, machines)
         with MemorySampler(lab, nodes) as memory:
             soak = Soak(lab, nodes, seed)
-            soak.run(60 * told.minutes)
+            soak.run(60 * options.minutes)
         result = soak.result(memory)
     print_result(result)
-    if told.json:
-        told.json.write_text(json.dumps(result, indent=1) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
     return 1 if result["troubles"] else 0
 

@@ -54,10 +54,10 @@ class MemorySampler:
         for node in self.nodes:
             script = "pid=$(systemctl show --value -p MainPID aks-flex-node); echo $pid; cat /proc/$pid/status"
             try:
-                said = node.machine.run("sh", "-c", script, check=False, timeout=20).out
+                output = node.machine.run("sh", "-c", script, check=False, timeout=20).out
             except LabError:
                 continue
-            first, _, status = said.partition("\n")
+            first, _, status = output.partition("\n")
             found.append((f"agent of {node.name}", int(first) if first.isdigit() else 0, status))
         return found
 

@@ -44,10 +44,10 @@ class SoakNodeSpec(Wanted):
 
     @property
     def properties(self) -> dict[str, Any]:
-        told = super().properties
-        settings = told["nodeConfig"]
+        document = super().properties
+        settings = document["nodeConfig"]
         policy = {**settings["updatePolicy"], "paused": self.paused}
-        return {**told, "nodeConfig": {**settings, "updatePolicy": policy}}
+        return {**document, "nodeConfig": {**settings, "updatePolicy": policy}}
 
 
 def join_all(lab: Lab, machines: Sequence[EdgeMachine]) -> list[Tried]:
@@ -56,10 +56,10 @@ def join_all(lab: Lab, machines: Sequence[EdgeMachine]) -> list[Tried]:
 
 
 def _joined(lab: Lab, machine: EdgeMachine) -> Tried:
-    wanted = SoakNodeSpec()
-    followed = Followed.make(lab, machine, **wanted.properties)
+    spec = SoakNodeSpec()
+    followed = Followed.make(lab, machine, **spec.properties)
     followed.join()
-    return Tried(followed, replace(wanted, secret=followed.principal.secret))
+    return Tried(followed, replace(spec, secret=followed.principal.secret))
 
 
 def leave_and_return(it: Tried) -> None:
@@ -93,14 +93,14 @@ def leftovers(it: Tried) -> list[str]:
     """What is not to be there once it is quiet: work that goes on, failed units, marks of ours, partial downloads."""
     failed = it.shell("systemctl --failed --no-legend --plain | cut -d' ' -f1 | grep -v '^systemd-'", check=False)
     partial = it.shell("find /var/cache/aks-flex-node /opt/aks-flex-node -name '*.partial' 2>/dev/null", check=False)
-    told = {
+    found = {
         f"failed units: {failed.split()}": bool(failed),
         f"partial files: {partial.split()}": bool(partial),
         "its work still goes on": it.machine.run("systemctl", "is-active", WORK, check=False).ok,
         "our cordon is still marked": CORDONED_ANNOTATION in it.followed.node()["metadata"].get("annotations", {}),
         "`aks-flex-node health` says no": not flex(it.machine, "health", check=False).ok,
     }
-    return [f"{it.name}: {sentence}" for sentence, true in told.items() if true]
+    return [f"{it.name}: {sentence}" for sentence, true in found.items() if true]
 
 
 LONGEST_FAULT = 20.0  # seconds

@@ -37,10 +37,12 @@ PROBE = "while :; do curl -s -m 2 -o /dev/null http://{}/ && date +%s.%N; sleep 
 
 
 def arguments() -> argparse.Namespace:
-    words = argparse.ArgumentParser(prog="bench.upgrade", description=__doc__)
-    words.add_argument("--rounds", type=int, default=3, help="machines for each kind of upgrade")
-    words.add_argument("--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up")
-    return words.parse_args()
+    parser = argparse.ArgumentParser(prog="bench.upgrade", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="machines for each kind of upgrade")
+    parser.add_argument(
+        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+    )
+    return parser.parse_args()
 
 
 class Readiness(threading.Thread):
@@ -110,8 +112,8 @@ def longest(moments: list[float], began: float, ended: float) -> float:
 def measured(lab: Lab, rounds: int) -> dict[str, Any]:
     found: dict[str, list[dict[str, float]]] = {step: [] for step in STEPS}
     for number in range(1, rounds + 1):
-        for place, (step, versions) in enumerate(STEPS.items(), start=1):
-            one = upgraded(lab, f"upgrade-{number}-{place}", versions)
+        for step_number, (step, versions) in enumerate(STEPS.items(), start=1):
+            one = upgraded(lab, f"upgrade-{number}-{step_number}", versions)
             found[step].append(one)
             print(
                 f"round {number}, {step}:  " + "  ".join(f"{key} {value:.2f}" for key, value in one.items()),
@@ -133,10 +135,10 @@ def summary(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    told = arguments()
-    with running_lab(told.lab) as lab:
-        found = measured(lab, told.rounds)
-    print(json.dumps({"bench": "upgrade", "rounds": told.rounds, "seconds": found}))
+    options = arguments()
+    with running_lab(options.lab) as lab:
+        found = measured(lab, options.rounds)
+    print(json.dumps({"bench": "upgrade", "rounds": options.rounds, "seconds": found}))
 
 
 if __name__ == "__main__":

@@ -46,12 +46,20 @@ class LabCluster:
     kubectl: Path
     kubeconfig: Path
 
-    def run(self, *words: str, check: bool = True, input: str | None = None, timeout: float = 60) -> CommandResult:  # noqa: A002
-        return run(self.kubectl, f"--kubeconfig={self.kubeconfig}", *words, check=check, input=input, timeout=timeout)
+    def run(
+        self,
+        *arguments: str,
+        check: bool = True,
+        input: str | None = None,  # noqa: A002
+        timeout: float = 60,
+    ) -> CommandResult:
+        return run(
+            self.kubectl, f"--kubeconfig={self.kubeconfig}", *arguments, check=check, input=input, timeout=timeout
+        )
 
-    def get(self, *words: str) -> Any:
+    def get(self, *arguments: str) -> Any:
         """What `kubectl get` answers, as data; None when there is no such thing."""
-        done = self.run("get", *words, "--ignore-not-found", "-o", "json")
+        done = self.run("get", *arguments, "--ignore-not-found", "-o", "json")
         return json.loads(done.out) if done.out.strip() else None
 
     def apply(self, *objects: dict[str, Any]) -> None:

@@ -75,27 +75,27 @@ class Demo:
     def machine(self) -> EdgeMachine:
         return self.lab.inventory.find(MACHINE)
 
-    def agent(self, *words: str) -> None:
+    def agent(self, *arguments: str) -> None:
         """Run the agent in the machine, before everybody's eyes."""
-        line = f"aks-flex-node {' '.join(words)}"
+        line = f"aks-flex-node {' '.join(arguments)}"
         self.progress.message(f"   {MACHINE}# {line}")
         if code := processes.run_attached(
-            *self.machine.command_inside("aks-flex-node", *words, tty=sys.stderr.isatty())
+            *self.machine.command_inside("aks-flex-node", *arguments, tty=sys.stderr.isatty())
         ):
             raise LabError(
                 "agent-failed", f"`{line}` ended with exit code {code}.", "Run `make try KEEP=1`, and look around."
             )
 
-    def provider(self, *words: str) -> str:
+    def provider(self, *arguments: str) -> str:
         """Run `aks-flex-rp` as an operator does."""
-        self.progress.message(f"   $ aks-flex-rp {' '.join(words)}")
-        said = self.lab.provider.run_cli(*words).out.rstrip()
-        self.show(said)
-        return said
+        self.progress.message(f"   $ aks-flex-rp {' '.join(arguments)}")
+        output = self.lab.provider.run_cli(*arguments).out.rstrip()
+        self.show(output)
+        return output
 
-    def kubectl(self, *words: str) -> None:
-        self.progress.message(f"   $ kubectl {' '.join(words)}")
-        self.show(self.lab.cluster.run(*words).out.rstrip())
+    def kubectl(self, *arguments: str) -> None:
+        self.progress.message(f"   $ kubectl {' '.join(arguments)}")
+        self.show(self.lab.cluster.run(*arguments).out.rstrip())
 
     def cloud(self) -> None:
         self.lab.up(self.progress)
@@ -206,8 +206,8 @@ class Demo:
 
     def show_journal(self, unit: str) -> None:
         """What the machine did by itself since the phase began."""
-        words = ("journalctl", "-u", unit, "--output=cat", "--no-pager", f"--since=@{self.since:.0f}")
-        lines = [line for line in self.machine.run(*words).out.splitlines() if not SYSTEMD_MESSAGES.match(line)]
+        command = ("journalctl", "-u", unit, "--output=cat", "--no-pager", f"--since=@{self.since:.0f}")
+        lines = [line for line in self.machine.run(*command).out.splitlines() if not SYSTEMD_MESSAGES.match(line)]
         self.progress.message(f"   {MACHINE}# journalctl -u {unit}")
         self.show("\n".join(lines))
 
@@ -221,9 +221,9 @@ def deployment(machine: str) -> dict[str, Any]:
     """A web server that is to run on a machine, whatever happens to one pod of it."""
     spec = {**web_pod(machine)["spec"], "terminationGracePeriodSeconds": 1}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
-    wanted = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    deployment_spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     metadata = {"name": "web", "namespace": "default"}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": wanted}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": deployment_spec}
 
 
 def _is_running(pod: dict[str, Any]) -> bool:

@@ -47,7 +47,7 @@ class ComponentError(LabError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The nearest known word, else all of them."""
-    words = list(known)
-    if near := difflib.get_close_matches(word, words, 1):
+    names = list(known)
+    if near := difflib.get_close_matches(word, names, 1):
         return f"Did you mean {near[0]}?"
-    return f"There are: {', '.join(words)}." if words else "There is none yet."
+    return f"There are: {', '.join(names)}." if names else "There is none yet."

@@ -320,6 +320,6 @@ class Lab:
                 return
             host_state.restore_sysctls(self._sysctl_record)
             host_state.restore_host(self._host_record)
-            for room in (homes, *NSPAWN_DIRECTORY.glob("*"), NSPAWN_DIRECTORY):
+            for directory in (homes, *NSPAWN_DIRECTORY.glob("*"), NSPAWN_DIRECTORY):
                 with contextlib.suppress(OSError):  # something else is in there, and stays
-                    room.rmdir()
+                    directory.rmdir()

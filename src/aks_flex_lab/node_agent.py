@@ -45,9 +45,9 @@ main()
 def install(machine: EdgeMachine) -> None:
     """Put the agent of this checkout into a running machine."""
     root = Path(f"/proc/{machine.init_pid()}/root")
-    made, place = agent_tree(machine), root / INSTALL_DIRECTORY
-    shutil.rmtree(place, ignore_errors=True)
-    _copy_tree(made, place)
+    made, target = agent_tree(machine), root / INSTALL_DIRECTORY
+    shutil.rmtree(target, ignore_errors=True)
+    _copy_tree(made, target)
     command = root / COMMAND
     command.write_text(SCRIPT)
     command.chmod(0o755)
@@ -88,18 +88,18 @@ def _requirements() -> Path:
     return REQUIREMENTS
 
 
-def _build_tree(machine: EdgeMachine, place: Path) -> None:
+def _build_tree(machine: EdgeMachine, target: Path) -> None:
     """Fetch the pinned packages, add our own, and let the machine's own Python compile them all."""
     python = PYTHONS[machine.record.system]
-    parcel = place.parent / f".{place.name}.partial"
+    parcel = target.parent / f".{target.name}.partial"
     shutil.rmtree(parcel, ignore_errors=True)
     uv = Path(sys.executable).parent / "uv"
-    words = ["--quiet", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
+    options = ["--quiet", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
     run(
         uv,
         "pip",
         "install",
-        *words,
+        *options,
         "--target",
         parcel,
         "--python-version",
@@ -113,9 +113,9 @@ def _build_tree(machine: EdgeMachine, place: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     _compile(machine, parcel)
-    for old in place.parent.glob(f"{machine.record.system.value}-*"):
+    for old in target.parent.glob(f"{machine.record.system.value}-*"):
         shutil.rmtree(old)
-    parcel.rename(place)
+    parcel.rename(target)
 
 
 def _compile(machine: EdgeMachine, parcel: Path) -> None:
@@ -170,7 +170,7 @@ def merge(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     return result
 
 
-def write_configuration(machine: EdgeMachine, document: Mapping[str, Any], place: str = CONFIG_PATH) -> None:
+def write_configuration(machine: EdgeMachine, document: Mapping[str, Any], path: str = CONFIG_PATH) -> None:
     """Write a configuration into a machine, for root alone."""
     script = 'umask 077; mkdir -p "$(dirname "$1")"; cat >"$1"'
-    machine.run("sh", "-c", script, "sh", place, input=json.dumps(document, indent=1))
+    machine.run("sh", "-c", script, "sh", path, input=json.dumps(document, indent=1))

@@ -51,10 +51,10 @@ def run(
     timeout: float | None = 120,
 ) -> CommandResult:
     """Run a command to its end. `env` is added to this program's own environment."""
-    words = tuple(str(word) for word in argv)
+    command = tuple(str(word) for word in argv)
     try:
         done = subprocess.run(
-            words,
+            command,
             input=input,
             stdin=None if input is not None else subprocess.DEVNULL,
             capture_output=True,
@@ -67,19 +67,19 @@ def run(
         )
     except FileNotFoundError as error:
         raise LabError(
-            "program-missing", f"{words[0]} is not installed.", "Run `make setup`, then try again."
+            "program-missing", f"{command[0]} is not installed.", "Run `make setup`, then try again."
         ) from error
     except subprocess.TimeoutExpired as error:
         raise LabError(
             "command-too-slow",
-            f"`{' '.join(words)}` did not end within {timeout:.0f} s and was stopped.",
+            f"`{' '.join(command)}` did not end within {timeout:.0f} s and was stopped.",
             "Is the machine very busy? Try again, or run that command yourself.",
         ) from error
-    result = CommandResult(words, done.returncode, done.stdout, done.stderr)
+    result = CommandResult(command, done.returncode, done.stdout, done.stderr)
     if check and not result.ok:
         raise LabError(
             "command-failed",
-            f"`{' '.join(words)}` failed: {result.last_line}.",
+            f"`{' '.join(command)}` failed: {result.last_line}.",
             "Run that command yourself to see all it says.",
         )
     return result
@@ -113,8 +113,8 @@ def parent_death_wrapper() -> list[str]:
 
 def exec_program(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:
     """Become another program. `env` is added to this program's own environment."""
-    words = [str(word) for word in argv]
-    os.execvpe(words[0], words, {**os.environ, **(env or {})})  # noqa: S606
+    command = [str(word) for word in argv]
+    os.execvpe(command[0], command, {**os.environ, **(env or {})})  # noqa: S606
 
 
 @dataclass(frozen=True)

@@ -54,14 +54,14 @@ class LabComponent:
     @property
     def key(self) -> str:
         """Changes when the part would be started in another way."""
-        told = json.dumps(
+        inputs = json.dumps(
             [
                 [str(word) for word in self.argv],
                 dict(self.env),
                 {str(path): text for path, text in self.files.items()},
             ]
         )
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        return hashlib.sha256(inputs.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ComponentState:
     pid: int | None
     memory: int
     since: float | None
-    last_words: tuple[str, ...]  # of a part that should run and does not
+    last_lines: tuple[str, ...]  # of a part that should run and does not
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ class ComponentSupervisor:
         inner = (*RESOLV_CONF_WRAPPER, part.resolver, *part.argv) if part.resolver else part.argv
         argv = part.namespace.command(*inner) if part.namespace else inner
         process = processes.spawn(groups.join_command(leaf, argv), log=self.log(part.name), env=part.env)
-        told = {"key": part.key, "address": part.address, "process": asdict(process)}
-        write_atomically(record, json.dumps(told))
+        record_document = {"key": part.key, "address": part.address, "process": asdict(process)}
+        write_atomically(record, json.dumps(record_document))
 
     def wait(self, part: LabComponent, seconds: float = READY_SECONDS) -> None:
         """Wait until a part answers; one that ended, or never answers, is named with its own last words."""
@@ -146,12 +146,12 @@ class ComponentSupervisor:
 
     def state(self, name: str) -> ComponentState:
         record = self.directory(name) / "process.json"
-        told = json.loads(record.read_text()) if record.exists() else {"address": "-"}
+        document = json.loads(record.read_text()) if record.exists() else {"address": "-"}
         process = self.process(name)
         pids = sorted(LabCgroups(self.layout.name).pids(f"part-{name}"))
         return ComponentState(
             name,
-            told["address"],
+            document["address"],
             process is not None,
             process.pid if process else None,
             processes.resident_bytes(pids),

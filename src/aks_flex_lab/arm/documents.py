@@ -51,22 +51,22 @@ class DocumentStore:
 
     def put(self, document: Document) -> None:
         """Stores a document, in place of the one with the same id."""
-        self._file.update(lambda kept: [*_without(kept, document["id"]), document])
+        self._file.update(lambda documents: [*_without(documents, document["id"]), document])
 
     def remove(self, id: str) -> None:  # noqa: A002
-        self._file.update(lambda kept: _without(kept, id))
+        self._file.update(lambda documents: _without(documents, id))
 
 
-def _without(kept: list[Document], id: str) -> list[Document]:  # noqa: A002
-    return [each for each in kept if each["id"].lower() != id.lower()]
+def _without(documents: list[Document], id: str) -> list[Document]:  # noqa: A002
+    return [each for each in documents if each["id"].lower() != id.lower()]
 
 
 async def read_document(request: Request) -> Document:
     """Reads the JSON object in a request's body; raises ARM's error where there is none."""
     try:
-        told = await request.json()
+        document = await request.json()
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
+        document = None
+    if not isinstance(document, dict):
         raise invalid_content()
-    return told
+    return document

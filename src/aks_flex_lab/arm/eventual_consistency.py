@@ -73,8 +73,8 @@ class DelayedRoleAssignments(RoleAssignments):
     def put(self, scope: str, definition: str, principal: str, name: str = "") -> RoleAssignment:
         age, pace = self._consistency.age(principal), self._consistency.delays()
         if age is not None and age < pace.principal_seconds:
-            words = f"Principal {principal} does not exist in the directory {self._directory.tenant}."
-            raise LabArmError(400, "PrincipalNotFound", words)
+            message = f"Principal {principal} does not exist in the directory {self._directory.tenant}."
+            raise LabArmError(400, "PrincipalNotFound", message)
         self._refuse_another(scope, definition, principal, name)
         before = self.find(f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name}") if name else None
         made = super().put(scope, definition, principal, name)
@@ -89,11 +89,11 @@ class DelayedRoleAssignments(RoleAssignments):
 
     def _refuse_another(self, scope: str, definition: str, principal: str, name: str) -> None:
         """The same, under another name."""
-        wanted = (scope.lower(), definition.rpartition("/")[2].lower(), principal.lower())
+        key = (scope.lower(), definition.rpartition("/")[2].lower(), principal.lower())
         for each in self.all():
-            told = each["properties"]
-            found = (told["scope"].lower(), told["roleDefinitionId"].rpartition("/")[2].lower())
-            if (*found, told["principalId"].lower()) == wanted and each["name"].lower() != name.lower():
+            properties = each["properties"]
+            found = (properties["scope"].lower(), properties["roleDefinitionId"].rpartition("/")[2].lower())
+            if (*found, properties["principalId"].lower()) == key and each["name"].lower() != name.lower():
                 raise LabArmError(409, "RoleAssignmentExists", "The role assignment already exists.")
 
 
@@ -106,8 +106,8 @@ class ThrottlingMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_arm = scope["type"] == "http" and scope["path"].startswith("/subscriptions/")
         if is_arm and self._consistency.take_throttled():
-            words = "The request is being throttled as the limit has been reached for operation type."
-            answer = LabArmError(429, "TooManyRequests", words).response()
+            message = "The request is being throttled as the limit has been reached for operation type."
+            answer = LabArmError(429, "TooManyRequests", message).response()
             answer.headers["Retry-After"] = str(self._consistency.delays().retry_after)
             return await answer(scope, receive, send)
         return await self._app(scope, receive, send)

@@ -93,8 +93,8 @@ class HybridCompute:
 
     async def _provider(self, *_: object) -> Response:
         kinds = [{"resourceType": "machines", "apiVersions": API_VERSIONS, "locations": []}]
-        told = {"namespace": "Microsoft.HybridCompute", "registrationState": "Registered", "resourceTypes": kinds}
-        return JSONResponse(told)
+        document = {"namespace": "Microsoft.HybridCompute", "registrationState": "Registered", "resourceTypes": kinds}
+        return JSONResponse(document)
 
     async def _list(self, _: Request, __: str, found: re.Match[str]) -> Response:
         return JSONResponse({"value": [public_document(one) for one in self._below(found)]})
@@ -107,38 +107,38 @@ class HybridCompute:
         return JSONResponse(public_document(self._known(found["id"])))
 
     async def _put(self, request: Request, _: str, found: re.Match[str]) -> Response:
-        asked = await read_document(request)
-        known, told = self._machines.find(found["id"]), asked.get("properties") or {}
-        if not asked.get("location"):
+        body = await read_document(request)
+        known, properties = self._machines.find(found["id"]), body.get("properties") or {}
+        if not body.get("location"):
             raise LabArmError(400, "LocationRequired", "The location property is required for this definition.")
-        if known and known["properties"]["vmId"].lower() != str(told.get("vmId", "")).lower():
-            words = (
+        if known and known["properties"]["vmId"].lower() != str(properties.get("vmId", "")).lower():
+            message = (
                 f"The machine '{found['name']}' exists already and belongs to another computer (its vmId differs)."
             )
-            raise LabArmError(409, "HCRP409", words)
-        machine = self._made(found["id"], found["name"], asked, known)
+            raise LabArmError(409, "HCRP409", message)
+        machine = self._made(found["id"], found["name"], body, known)
         self._machines.put(machine)
         return JSONResponse(public_document(machine), 200 if known else 201)
 
-    def _made(self, id: str, name: str, asked: ArcMachine, known: ArcMachine | None) -> ArcMachine:  # noqa: A002
-        told = asked.get("properties") or {}
+    def _made(self, id: str, name: str, body: ArcMachine, known: ArcMachine | None) -> ArcMachine:  # noqa: A002
+        properties = body.get("properties") or {}
         return {
             "id": known["id"] if known else id,
             "name": known["name"] if known else name,
             "type": MACHINE_TYPE,
-            "location": known["location"] if known else asked["location"],
-            "tags": asked.get("tags") or {},
+            "location": known["location"] if known else body["location"],
+            "tags": body.get("tags") or {},
             "identity": known["identity"] if known else self._identity(id, name),
             "properties": {
                 "provisioningState": "Succeeded",
                 "status": "Connected",
                 "lastStatusChange": format_utc(),
-                "vmId": told.get("vmId") or str(uuid.uuid4()),
+                "vmId": properties.get("vmId") or str(uuid.uuid4()),
                 "displayName": name,
                 "osType": "linux",
-                "agentVersion": told.get("agentVersion", ""),
+                "agentVersion": properties.get("agentVersion", ""),
             },
-            "proof": told.get("clientPublicKey", ""),
+            "proof": properties.get("clientPublicKey", ""),
         }
 
     def _identity(self, id: str, name: str) -> dict[str, str]:  # noqa: A002
@@ -148,8 +148,8 @@ class HybridCompute:
         return {"type": "SystemAssigned", "principalId": principal.object_id, "tenantId": tenant}
 
     async def _patch(self, request: Request, _: str, found: re.Match[str]) -> Response:
-        machine, asked = self._known(found["id"]), await read_document(request)
-        changed = {**machine, "tags": asked.get("tags", machine["tags"])}
+        machine, body = self._known(found["id"]), await read_document(request)
+        changed = {**machine, "tags": body.get("tags", machine["tags"])}
         self._machines.put(changed)
         return JSONResponse(public_document(changed))
 
@@ -164,20 +164,20 @@ class HybridCompute:
 
     async def _token(self, request: Request) -> Response:
         """A token of a machine's identity, for whoever shows what the machine was registered with."""
-        asked = await read_document(request)
-        machine = self._machines.by_vm(str(asked.get("vmId", "")))
-        proof = hashlib.sha256(str(asked.get("secret", "")).encode()).hexdigest()
+        body = await read_document(request)
+        machine = self._machines.by_vm(str(body.get("vmId", "")))
+        proof = hashlib.sha256(str(body.get("secret", "")).encode()).hexdigest()
         if machine is None or not hmac.compare_digest(proof, machine["proof"]):
             return JSONResponse(
                 {"error": "unauthorized_client", "error_description": "This machine is unknown."}, 401
             )
         principal = self._mint.directory.find(machine["identity"]["principalId"], "managedIdentity")
         if principal is None or not principal.enabled or machine["properties"]["status"] == "Expired":
-            words = "The identity of this machine has been disabled or has expired."
-            return JSONResponse({"error": "unauthorized_client", "error_description": words}, 401)
+            message = "The identity of this machine has been disabled or has expired."
+            return JSONResponse({"error": "unauthorized_client", "error_description": message}, 401)
         return JSONResponse(
             {
-                "access_token": self._mint.access_token(principal, str(asked.get("resource", "")).rstrip("/")),
+                "access_token": self._mint.access_token(principal, str(body.get("resource", "")).rstrip("/")),
                 "client_id": principal.client_id,
                 "expires_in": int(principal.token_seconds),
             }

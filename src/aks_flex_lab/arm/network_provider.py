@@ -59,24 +59,24 @@ class NetworkProvider:
         return [Route("/profiles/{name}", self._download)]
 
     def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
-        room = _NetworkHandlers(resource_manager, self.resources, self)
+        network = _NetworkHandlers(resource_manager, self.resources, self)
         return [
-            ("GET", f"{PROVIDER_PATH}/{KINDS}", room.list),
-            ("GET", RESOURCE_PATH, room.get),
-            ("PUT", RESOURCE_PATH, room.put),
-            ("DELETE", RESOURCE_PATH, room.delete),
-            ("GET", SUBNET_PATH, room.get_subnet),
-            ("PUT", SUBNET_PATH, room.put_subnet),
-            ("DELETE", SUBNET_PATH, room.delete_subnet),
-            ("POST", rf"{RESOURCE_PATH}/generatevpnprofile", room.profile),
-            ("GET", OPERATION_PATH, room.operation),
-            ("GET", RESULT_PATH, room.result),
+            ("GET", f"{PROVIDER_PATH}/{KINDS}", network.list),
+            ("GET", RESOURCE_PATH, network.get),
+            ("PUT", RESOURCE_PATH, network.put),
+            ("DELETE", RESOURCE_PATH, network.delete),
+            ("GET", SUBNET_PATH, network.get_subnet),
+            ("PUT", SUBNET_PATH, network.put_subnet),
+            ("DELETE", SUBNET_PATH, network.delete_subnet),
+            ("POST", rf"{RESOURCE_PATH}/generatevpnprofile", network.profile),
+            ("GET", OPERATION_PATH, network.operation),
+            ("GET", RESULT_PATH, network.result),
         ]
 
     async def _download(self, request: Request) -> Response:
         path = self.state / "profiles" / f"{request.path_params['name']}.json"
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        if not kept or request.query_params.get("sig") != kept["sig"]:
+        record = json.loads(path.read_text()) if path.exists() else {}
+        if not record or request.query_params.get("sig") != record["sig"]:
             return Response("AuthenticationFailed", 403)
         return Response(client_archive(self.state), media_type="application/zip")
 
@@ -114,8 +114,8 @@ class _NetworkHandlers:
         if kind == "virtualnetworks":
             body = _with_ids(body, id_)
         if before and not before.ready:
-            words = "Another operation on this or dependent resource is in progress."
-            raise LabArmError(409, "AnotherOperationInProgress", words)
+            message = "Another operation on this or dependent resource is in progress."
+            raise LabArmError(409, "AnotherOperationInProgress", message)
         slow = self.resources.delays.seconds if kind == GATEWAYS else 0.2
         fail = self.resources.take_failure() if kind == GATEWAYS else ""
         document = _document(id_, found["name"], NAMES[kind], body, before)
@@ -131,8 +131,8 @@ class _NetworkHandlers:
         if self.resources.find(found["id"]) is None:
             return Response(status_code=204)
         used = found["id"].lower()
-        for key, kept in self.resources.all().items():
-            if "virtualnetworkgateways" in key and key != used and f'"{used}"' in json.dumps(kept).lower():
+        for key, record in self.resources.all().items():
+            if "virtualnetworkgateways" in key and key != used and f'"{used}"' in json.dumps(record).lower():
                 raise LabArmError(400, "InUseSubnetCannotBeDeleted", f"{found['id']} is in use by {key}.")
         self.resources.remove(found["id"])
         return Response(
@@ -149,9 +149,9 @@ class _NetworkHandlers:
     async def put_subnet(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         self._need(caller, "virtualNetworks/subnets", "write", request.url.path)
         body, whole = await _body(request), self._known(found["network"]).document
-        kept = [each for each in _subnets(whole) if each["name"].lower() != found["name"].lower()]
+        others = [each for each in _subnets(whole) if each["name"].lower() != found["name"].lower()]
         made = {"id": f"{whole['id']}/subnets/{found['name']}", "name": found["name"], **body}
-        self._replace_subnets(whole, [*kept, made])
+        self._replace_subnets(whole, [*others, made])
         headers = {"Azure-AsyncOperation": self._link("operations", str(whole["id"])), **RETRY_HEADERS}
         return JSONResponse(made, 201, headers=headers)
 
@@ -181,10 +181,10 @@ class _NetworkHandlers:
     async def operation(self, _: Request, caller: str, found: re.Match[str]) -> Response:  # noqa: ARG002
         known = self._target(found["name"])
         state = known.state if known else "Succeeded"
-        told: dict[str, Any] = {"status": "InProgress" if state == "Updating" else state}
+        status: dict[str, Any] = {"status": "InProgress" if state == "Updating" else state}
         if state == "Failed" and known:
-            told["error"] = {"code": known.fail, "message": "The lab was told that this fails."}
-        return JSONResponse(told, headers=RETRY_HEADERS)
+            status["error"] = {"code": known.fail, "message": "The lab was told that this fails."}
+        return JSONResponse(status, headers=RETRY_HEADERS)
 
     async def result(self, _: Request, caller: str, found: re.Match[str]) -> Response:  # noqa: ARG002
         known = self._target(found["name"])
@@ -195,8 +195,8 @@ class _NetworkHandlers:
     def _link(self, what: str, id_: str) -> str:
         """Where to ask how it goes; the name of an operation is what it is about."""
         name = f"{uuid.uuid4()}~{id_.replace('/', '!')}"
-        place = "/subscriptions/lab/providers/Microsoft.Network/locations/lab"
-        return f"{self.own.management}{place}/{what}/{name}?api-version=2024-05-01"
+        location = "/subscriptions/lab/providers/Microsoft.Network/locations/lab"
+        return f"{self.own.management}{location}/{what}/{name}?api-version=2024-05-01"
 
     def _target(self, name: str) -> NetworkResource | None:
         return self.resources.find(name.partition("~")[2].replace("!", "/"))
@@ -211,10 +211,10 @@ class _NetworkHandlers:
         self.front.require_action(caller, f"Microsoft.Network/{NAMES.get(kind.lower(), kind)}/{verb}", scope)
 
     def _precondition(self, request: Request, before: NetworkResource | None) -> None:
-        wanted = request.headers.get("if-match")
-        if wanted and wanted != "*" and (before is None or before.document["etag"] != wanted):
-            words = "The resource has been changed since it was read."
-            raise LabArmError(412, "PreconditionFailed", words)
+        if_match = request.headers.get("if-match")
+        if if_match and if_match != "*" and (before is None or before.document["etag"] != if_match):
+            message = "The resource has been changed since it was read."
+            raise LabArmError(412, "PreconditionFailed", message)
 
     def _check_gateway(self, body: Document) -> None:
         clients = body.get("properties", {}).get("vpnClientConfiguration") or {}
@@ -236,9 +236,9 @@ class _NetworkHandlers:
 
     def _users(self, subnet: Document) -> Document:
         mark, found = f'"{str(subnet["id"]).lower()}"', []
-        for key, kept in self.resources.all().items():
-            if GATEWAYS in key and mark in json.dumps(kept).lower():
-                found.append({"id": f"{kept['document']['id']}/ipConfigurations/default"})
+        for key, record in self.resources.all().items():
+            if GATEWAYS in key and mark in json.dumps(record).lower():
+                found.append({"id": f"{record['document']['id']}/ipConfigurations/default"})
         return {"ipConfigurations": found} if found else {}
 
 
@@ -254,17 +254,17 @@ def _with_ids(body: Document, network_id: str) -> Document:
 
 
 async def _body(request: Request) -> Document:
-    told = await read_document(request)
-    if "properties" not in told:
+    body = await read_document(request)
+    if "properties" not in body:
         raise arm_errors.invalid_content()
-    return told
+    return body
 
 
 def _document(id_: str, name: str, kind: str, body: Document, before: NetworkResource | None) -> Document:
-    kept = {key: value for key, value in body.items() if key in {"location", "tags", "sku", "zones"}}
+    fields = {key: value for key, value in body.items() if key in {"location", "tags", "sku", "zones"}}
     properties = {key: value for key, value in body["properties"].items() if key != "provisioningState"}
     if kind == "publicIPAddresses":
         properties["ipAddress"] = network.VPN
     if kind == "virtualNetworks" and before and "subnets" not in properties:
         properties["subnets"] = _subnets(before.document)
-    return {"id": id_, "name": name, "type": f"Microsoft.Network/{kind}", **kept, "properties": properties}
+    return {"id": id_, "name": name, "type": f"Microsoft.Network/{kind}", **fields, "properties": properties}

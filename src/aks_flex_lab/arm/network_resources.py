@@ -59,29 +59,31 @@ class NetworkResources:
         return self._stored.read()
 
     def find(self, id: str) -> NetworkResource | None:  # noqa: A002 - ARM's own word
-        kept = self.all().get(id.lower())
-        return _network_resource(kept) if kept else None
+        record = self.all().get(id.lower())
+        return _network_resource(record) if record else None
 
     def listed(self, start: str) -> list[Document]:
         """What is directly below a collection's path."""
         below = start.lower().rstrip("/") + "/"
         return [
-            _network_resource(kept).shown()
-            for id_, kept in self.all().items()
+            _network_resource(record).shown()
+            for id_, record in self.all().items()
             if id_.startswith(below) and "/" not in id_.removeprefix(below)
         ]
 
     def put(self, document: Document, seconds: float = 0.0, fail: str = "") -> NetworkResource:
         """Replace what has that id; it has another etag then, and is at work for so long."""
         made = {**document, "etag": f'W/"{uuid.uuid4()}"'}
-        kept = {"document": made, "ready": time.time() + seconds, "fail": fail}
-        self._stored.update(lambda all_: {**all_, str(document["id"]).lower(): kept})
-        return _network_resource(kept)
+        record = {"document": made, "ready": time.time() + seconds, "fail": fail}
+        self._stored.update(lambda all_: {**all_, str(document["id"]).lower(): record})
+        return _network_resource(record)
 
     def remove(self, id: str) -> None:  # noqa: A002
         gone = id.lower()
         self._stored.update(
-            lambda all_: {key: kept for key, kept in all_.items() if key != gone and not key.startswith(f"{gone}/")}
+            lambda all_: {
+                key: record for key, record in all_.items() if key != gone and not key.startswith(f"{gone}/")
+            }
         )
 
     def take_failure(self) -> str:
@@ -92,5 +94,5 @@ class NetworkResources:
         return pace.fail
 
 
-def _network_resource(kept: Document) -> NetworkResource:
-    return NetworkResource(kept["document"], time.time() >= kept["ready"], kept["fail"])
+def _network_resource(record: Document) -> NetworkResource:
+    return NetworkResource(record["document"], time.time() >= record["ready"], record["fail"])

@@ -79,10 +79,10 @@ class ProviderProxy:
         finally:
             await incoming.aclose()
         answer = Response(body, incoming.status_code)
-        kept = [
+        headers = [
             (name.lower(), value) for name, value in incoming.headers.raw if name.decode().lower() not in HOP_HEADERS
         ]
-        answer.raw_headers = [*kept, *_length(incoming.status_code, body)]
+        answer.raw_headers = [*headers, *_length(incoming.status_code, body)]
         return answer
 
     def _own(self, target: str, correlation: str) -> list[tuple[str, str]]:

@@ -91,7 +91,7 @@ class ResourceManagerFront:
             ("DELETE", ASSIGNMENTS_PATH + "/[^/]+", self._delete_assignment),
             ("GET", CLUSTER_PATH, self._cluster),
             ("POST", CLUSTER_PATH + "/listclusteradmincredential", self._credential),
-            *(each for room in self.providers for each in room.handlers(self)),
+            *(each for provider in self.providers for each in provider.handlers(self)),
         ]
 
     def _endpoints(self) -> dict[str, Any]:
@@ -111,13 +111,13 @@ class ResourceManagerFront:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         login, tenant = self.token_issuer.base, self.token_issuer.directory.tenant
         if scheme.lower() != "bearer" or not token:
-            words = "Authentication failed. The 'Authorization' header is missing."
-            raise arm_errors.unauthenticated("AuthenticationFailed", words, login, tenant)
+            message = "Authentication failed. The 'Authorization' header is missing."
+            raise arm_errors.unauthenticated("AuthenticationFailed", message, login, tenant)
         audiences = [each + slash for each in (self.management, *PUBLIC_AUDIENCES) for slash in ("", "/")]
         claims = self.token_issuer.keys.verify(token, audiences)
         if claims is None:
-            words = "The access token is invalid, has expired, or was obtained for another audience."
-            raise arm_errors.unauthenticated("InvalidAuthenticationToken", words, login, tenant)
+            message = "The access token is invalid, has expired, or was obtained for another audience."
+            raise arm_errors.unauthenticated("InvalidAuthenticationToken", message, login, tenant)
         return str(claims["oid"])
 
     def require_action(self, caller: str, action: str, scope: str) -> None:
@@ -158,27 +158,27 @@ class ResourceManagerFront:
 
     async def _get_assignment(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         self.require_action(caller, "Microsoft.Authorization/roleAssignments/read", found["scope"])
-        kept = self.assignments.find(request.url.path)
-        if kept is None:
+        assignment = self.assignments.find(request.url.path)
+        if assignment is None:
             raise LabArmError(404, "RoleAssignmentNotFound", "The role assignment is not found.")
-        return JSONResponse(kept)
+        return JSONResponse(assignment)
 
     async def _put_assignment(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         self.require_action(caller, "Microsoft.Authorization/roleAssignments/write", found["scope"])
         try:
-            wanted = (await request.json())["properties"]
-            definition, principal = str(wanted["roleDefinitionId"]), str(wanted["principalId"])
+            properties = (await request.json())["properties"]
+            definition, principal = str(properties["roleDefinitionId"]), str(properties["principalId"])
         except (ValueError, KeyError, TypeError):
             raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.") from None
         return JSONResponse(self.assignments.put(found["scope"], definition, principal, found["name"]), 201)
 
     async def _delete_assignment(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         self.require_action(caller, "Microsoft.Authorization/roleAssignments/delete", found["scope"])
-        kept = self.assignments.find(request.url.path)
-        if kept is None:
+        assignment = self.assignments.find(request.url.path)
+        if assignment is None:
             return Response(status_code=204)
         self.assignments.remove(request.url.path)
-        return JSONResponse(kept)
+        return JSONResponse(assignment)
 
 
 AUTHORIZATION_PATH = r"(?P<scope>(/.+)?)/providers/microsoft\.authorization"
@@ -200,8 +200,8 @@ class RoleDefinitions:
         ]
 
     async def _listed(self, request: Request, *_: object) -> Response:
-        asked = ROLE_NAME_FILTER.search(request.query_params.get("$filter", ""))
-        found = [role for role in BUILT_IN_ROLES if asked is None or role.name.lower() == asked[1].lower()]
+        role_name = ROLE_NAME_FILTER.search(request.query_params.get("$filter", ""))
+        found = [role for role in BUILT_IN_ROLES if role_name is None or role.name.lower() == role_name[1].lower()]
         return JSONResponse({"value": [role.shown() for role in found]})
 
     async def _shown(self, _: Request, __: str, found: re.Match[str]) -> Response:

@@ -26,8 +26,8 @@ class RoleDefinition:
     data_actions: tuple[str, ...] = ()  # on what is inside a resource: here, of a cluster
 
     def allows(self, action: str) -> bool:
-        asked = action.lower()
-        return _matches_any(self.actions, asked) and not _matches_any(self.not_actions, asked)
+        requested = action.lower()
+        return _matches_any(self.actions, requested) and not _matches_any(self.not_actions, requested)
 
     def permissions(self) -> dict[str, object]:
         return {
@@ -126,16 +126,16 @@ class RoleAssignments:
     def all(self) -> list[RoleAssignment]:
         return self._store.all()
 
-    def listed(self, scope: str, wanted: str) -> list[RoleAssignment]:
+    def listed(self, scope: str, filter_text: str) -> list[RoleAssignment]:
         """At a scope, above it and, unless `atScope()` is wanted, below it."""
         here = segments(scope)
         found = []
         for each in self.all():
             there = segments(each["properties"]["scope"])
-            below = covers(here, there) and "atscope()" not in wanted.lower()
+            below = covers(here, there) and "atscope()" not in filter_text.lower()
             if covers(there, here) or below:
                 found.append(each)
-        return [each for each in found if self._fits(each, wanted)]
+        return [each for each in found if self._fits(each, filter_text)]
 
     def find(self, id: str) -> RoleAssignment | None:  # noqa: A002 - ARM's own word
         return self._store.find(id)
@@ -147,9 +147,11 @@ class RoleAssignments:
     def roles(self, principal: str, scope: str) -> list[RoleDefinition]:
         """What somebody is at a scope, also by way of their groups."""
         here, ids = segments(scope), self._ids(principal)
-        given = [each["properties"] for each in self.in_effect()]
+        properties = [each["properties"] for each in self.in_effect()]
         mine = [
-            each for each in given if each["principalId"].lower() in ids and covers(segments(each["scope"]), here)
+            each
+            for each in properties
+            if each["principalId"].lower() in ids and covers(segments(each["scope"]), here)
         ]
         roles = (ROLES_BY_ID.get(each["roleDefinitionId"].rpartition("/")[2].lower()) for each in mine)
         return [role for role in roles if role]
@@ -177,12 +179,12 @@ class RoleAssignments:
     def remove(self, id: str) -> None:  # noqa: A002
         self._store.remove(id)
 
-    def _fits(self, assignment: RoleAssignment, wanted: str) -> bool:
-        asked = _PRINCIPAL_FILTER.search(wanted)
-        if asked is None:
+    def _fits(self, assignment: RoleAssignment, filter_text: str) -> bool:
+        principal = _PRINCIPAL_FILTER.search(filter_text)
+        if principal is None:
             return True
-        whom, who = assignment["properties"]["principalId"].lower(), asked[2].lower()
-        return whom in self._ids(who) if asked[1].lower() == "assignedto" else whom == who
+        whom, who = assignment["properties"]["principalId"].lower(), principal[2].lower()
+        return whom in self._ids(who) if principal[1].lower() == "assignedto" else whom == who
 
     def _ids(self, principal: str) -> set[str]:
         found = self._directory.find(principal)

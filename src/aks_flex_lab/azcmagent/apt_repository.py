@@ -59,26 +59,26 @@ class AzcmagentRepository:
 
     @property
     def fingerprint(self) -> str:
-        return str(self._told()["fingerprint"])
+        return str(self._marker()["fingerprint"])
 
     @property
     def other_fingerprint(self) -> str:
-        return str(self._told()["other"])
+        return str(self._marker()["other"])
 
-    def _told(self) -> dict[str, str]:
-        told: dict[str, str] = json.loads((self.tree / HOST / MARKER_NAME).read_text())
-        return told
+    def _marker(self) -> dict[str, str]:
+        marker: dict[str, str] = json.loads((self.tree / HOST / MARKER_NAME).read_text())
+        return marker
 
 
 def publish_repository(tree: Path) -> AzcmagentRepository:
     """Put the repository into a tree of the mirror's, unless it is there as it should be."""
-    place = tree / HOST
+    target = tree / HOST
     with file_lock(tree.parent / ".azcmagent.lock", "the repository of azcmagent", wait=True):
-        if _made_from(place) != _key():
-            with tempfile.TemporaryDirectory(dir=tree.parent, prefix=".azcmagent-") as room:
-                _make(Path(room))
-                shutil.rmtree(place, ignore_errors=True)
-                (Path(room) / HOST).rename(place)
+        if _made_from(target) != _key():
+            with tempfile.TemporaryDirectory(dir=tree.parent, prefix=".azcmagent-") as temporary:
+                _make(Path(temporary))
+                shutil.rmtree(target, ignore_errors=True)
+                (Path(temporary) / HOST).rename(target)
     return AzcmagentRepository(tree)
 
 
@@ -106,8 +106,8 @@ def _make(directory: Path) -> None:
         for path in KEYS:
             _put(site / path, ours.public())
         _put(site / OTHER_KEY, other.public())
-        told = {"key": _key(), "fingerprint": ours.fingerprint(), "other": other.fingerprint()}
-    _put(site / MARKER_NAME, json.dumps(told))
+        marker = {"key": _key(), "fingerprint": ours.fingerprint(), "other": other.fingerprint()}
+    _put(site / MARKER_NAME, json.dumps(marker))
 
 
 def _index(repository: Path, suite: str) -> None:
@@ -146,8 +146,8 @@ class GpgSigner:
     def make(self, name: str) -> None:
         self._gpg("--passphrase", "", "--quick-generate-key", name, "rsa3072", "sign", "never")
 
-    def _gpg(self, *words: str | Path) -> str:
-        return run("gpg", "--homedir", self.home, "--batch", "--yes", "--pinentry-mode", "loopback", *words).out
+    def _gpg(self, *arguments: str | Path) -> str:
+        return run("gpg", "--homedir", self.home, "--batch", "--yes", "--pinentry-mode", "loopback", *arguments).out
 
 
 @contextmanager

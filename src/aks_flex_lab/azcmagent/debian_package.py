@@ -93,8 +93,8 @@ def sources() -> list[tuple[str, bytes]]:
 
 def package_recipe() -> bytes:
     """All that the package is made from."""
-    told = json.dumps([CONTROL, PROGRAM, PROGRAMS, UNIT, UNITS, ENVIRONMENT, SCRIPTS, CLOUD])
-    return told.encode() + b"".join(name.encode() + content for name, content in sources())
+    inputs = json.dumps([CONTROL, PROGRAM, PROGRAMS, UNIT, UNITS, ENVIRONMENT, SCRIPTS, CLOUD])
+    return inputs.encode() + b"".join(name.encode() + content for name, content in sources())
 
 
 def build_package(directory: Path, package: Path) -> None:
@@ -102,8 +102,8 @@ def build_package(directory: Path, package: Path) -> None:
     for name, content in sources():
         _write(directory / "opt/azcmagent/lib/azcm" / name, content)
     _write(directory / "opt/azcmagent/etc/cloud.json", CLOUD.encode())
-    for place, module in PROGRAMS.items():
-        _write(directory / place, PROGRAM.format(module=module).encode(), 0o755)
+    for target, module in PROGRAMS.items():
+        _write(directory / target, PROGRAM.format(module=module).encode(), 0o755)
     for name, (title, program, user) in UNITS.items():
         text = UNIT.format(title=title, program=program, user=user)
         _write(directory / "usr/lib/systemd/system" / f"{name}.service", text.encode())

@@ -54,8 +54,8 @@ def join(lab: Lab, machine: EdgeMachine, settings: BaselineSettings | None = Non
     watch = ReadinessWatch(lab, machine.name)
     watch.start()
     script = _variables(lab, machine, settings) + resources.files(__package__).joinpath("join.sh").read_text()
-    said = machine.run("bash", "-s", input=script, timeout=TIMEOUT_SECONDS).out
-    moments = [(line.split()[1], float(line.split()[2])) for line in said.splitlines() if line.startswith("phase ")]
+    output = machine.run("bash", "-s", input=script, timeout=TIMEOUT_SECONDS).out
+    moments = [(line.split()[1], float(line.split()[2])) for line in output.splitlines() if line.startswith("phase ")]
     moments += [("node", watch.wait("node", machine)), ("pod", watch.wait("pod", machine))]
     return JoinTimings({name: max(0.0, end - begin) for (_, begin), (name, end) in itertools.pairwise(moments)})
 
@@ -103,8 +103,8 @@ def _variables(lab: Lab, machine: EdgeMachine, settings: BaselineSettings) -> st
 def pod_subnet(site: int, machine: int) -> str:
     """Thirty addresses of a machine's own, above what the controller manager gives out: sixteen machines a site."""
     first = int(ipaddress.IPv4Address("198.19.144.0"))
-    place = ((site - network.FIRST_SITE) * 16 + machine - network.FIRST_MACHINE) % 896
-    return f"{ipaddress.IPv4Address(first + 32 * place)}/27"
+    index = ((site - network.FIRST_SITE) * 16 + machine - network.FIRST_MACHINE) % 896
+    return f"{ipaddress.IPv4Address(first + 32 * index)}/27"
 
 
 class ReadinessWatch:

@@ -23,15 +23,15 @@ class LabCommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except LabError as error:
-            told = error
+            reported = error
         except PermissionError as error:
             if os.geteuid() == 0:
                 raise
-            told = HostError("not-root", f"{error.filename} is for root alone.", "Run it again with sudo.")
+            reported = HostError("not-root", f"{error.filename} is for root alone.", "Run it again with sudo.")
         except OSError as error:
-            told = _from_os_error(error)
-        console.print_error(told, ctx.obj)
-        raise typer.Exit(told.exit_code)
+            reported = _from_os_error(error)
+        console.print_error(reported, ctx.obj)
+        raise typer.Exit(reported.exit_code)
 
 
 def _from_os_error(error: OSError) -> LabError:

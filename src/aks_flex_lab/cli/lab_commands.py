@@ -30,14 +30,14 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(down)
     app.command()(status)
     app.command()(logs)
-    words = {
+    help_texts = {
         "allow_extra_args": True,
         "allow_interspersed_args": False,
         "ignore_unknown_options": True,
         "help_option_names": [],
     }
-    app.command(context_settings=words)(kubectl)
-    app.command(context_settings=words)(rp)
+    app.command(context_settings=help_texts)(kubectl)
+    app.command(context_settings=help_texts)(rp)
     app.command()(kubeconfig)
     app.command()(token)
     app.command()(principal)
@@ -116,7 +116,7 @@ def status(ctx: typer.Context, json: JsonOption = False) -> None:
             rows.append([machine.name, _state(on[machine.name]), machine.record.address, memory, _since(started)])
         console.print_table(["PART", "STATE", "ADDRESS", "MEMORY", "SINCE"], rows)
         for part in parts:
-            for line in part.last_words:
+            for line in part.last_lines:
                 console.out.print(f"{part.name}: {line}", markup=False)
     sys.exit(0 if well else 1)
 

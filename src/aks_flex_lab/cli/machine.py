@@ -124,9 +124,9 @@ def exec_(
 
     Example: aks-flex-lab machine exec edge-1 -- systemctl status
     """
-    words = command[1:] if command[0] == "--" else command
+    argv = command[1:] if command[0] == "--" else command
     sys.exit(
-        processes.run_attached(*running_lab(ctx).inventory.find(name).command_inside(*words, tty=sys.stderr.isatty()))
+        processes.run_attached(*running_lab(ctx).inventory.find(name).command_inside(*argv, tty=sys.stderr.isatty()))
     )
 
 

@@ -141,8 +141,8 @@ class FaultProxy:
     def _has_rule(self, table: str, rule: tuple[str, ...]) -> bool:
         return run(*self.cloud.command("iptables", "-w", "-t", table, "-C", *rule), check=False).ok
 
-    def _iptables(self, *words: str) -> None:
-        run(*self.cloud.command("iptables", "-w", *words))
+    def _iptables(self, *arguments: str) -> None:
+        run(*self.cloud.command("iptables", "-w", *arguments))
 
     def _call(self, method: str, path: str, body: object = None) -> Any:
         try:
@@ -176,7 +176,11 @@ def _rules(known: ProxiedService) -> list[tuple[str, tuple[str, ...]]]:
 
 def _reason(text: bytes) -> str:
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return text.decode(errors="replace").strip()
-    return str(told.get("error") or told.get("title") or told) if isinstance(told, dict) else str(told)
+    return (
+        str(document.get("error") or document.get("title") or document)
+        if isinstance(document, dict)
+        else str(document)
+    )

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 
 
-def choose_port(layout: LabLayout, wanted: int | None, *, alive: bool, name: str = "gateway") -> int:
+def choose_port(layout: LabLayout, preferred: int | None, *, alive: bool, name: str = "gateway") -> int:
     """The port of this lab: as asked, else as last time (a live gateway holds it), else one that is free."""
     record = _port_file(layout, name)
     before: int | None = json.loads(record.read_text()) if record.exists() else None
-    if before and wanted in {None, before}:
+    if before and preferred in {None, before}:
         return before if alive else _free_port(before)
-    return _free_port(wanted or 0)
+    return _free_port(preferred or 0)
 
 
 def save_port(layout: LabLayout, port: int, name: str = "gateway") -> None:
@@ -108,14 +108,14 @@ async def serve(listener: socket.socket, host: str, port: int) -> None:
 
 
 def main() -> None:
-    words = argparse.ArgumentParser()
-    words.add_argument("--listen", type=int, required=True)
-    words.add_argument("--namespace", type=Path, required=True)
-    words.add_argument("--to", required=True)
-    told = words.parse_args()
-    listener = socket.create_server(("127.0.0.1", told.listen))
-    enter_namespace(told.namespace)
-    host, _, port = told.to.rpartition(":")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--listen", type=int, required=True)
+    parser.add_argument("--namespace", type=Path, required=True)
+    parser.add_argument("--to", required=True)
+    arguments = parser.parse_args()
+    listener = socket.create_server(("127.0.0.1", arguments.listen))
+    enter_namespace(arguments.namespace)
+    host, _, port = arguments.to.rpartition(":")
     asyncio.run(serve(listener, host, int(port)))
 
 

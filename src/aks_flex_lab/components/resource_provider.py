@@ -119,8 +119,8 @@ class ResourceProviderComponent:
             return
         part = self.cluster_file.with_suffix(".new")
         write_atomically(part, text, 0o600)
-        words = ("cluster", "add", CLUSTER_ID, f"--kubeconfig={part}", f"--server={network.API_URL}")
-        self.run_cli_on_state(*words, f"--location={LOCATION}", f"--tenant={TENANT_ID}")
+        arguments = ("cluster", "add", CLUSTER_ID, f"--kubeconfig={part}", f"--server={network.API_URL}")
+        self.run_cli_on_state(*arguments, f"--location={LOCATION}", f"--tenant={TENANT_ID}")
         part.replace(self.cluster_file)
 
     @property
@@ -142,17 +142,17 @@ class ResourceProviderComponent:
             "AKS_FLEX_RP_STATE": str(self.state),
         }
 
-    def run_cli(self, *words: str) -> CommandResult:
+    def run_cli(self, *arguments: str) -> CommandResult:
         """`aks-flex-rp` as an operator runs it, over HTTP."""
-        return run(*PROVIDER_COMMAND, *words, env=self.environment())
+        return run(*PROVIDER_COMMAND, *arguments, env=self.environment())
 
-    def run_cli_on_state(self, *words: str) -> CommandResult:
+    def run_cli_on_state(self, *arguments: str) -> CommandResult:
         """`aks-flex-rp` where the provider runs, on the same state."""
         inside: tuple[str | Path, ...] = (
             *RESOLV_CONF_WRAPPER,
             resolv_conf(self.layout),
             *PROVIDER_COMMAND,
-            *words,
+            *arguments,
             f"--config={self.config}",
         )
         return run(*self.cloud.command(*inside))

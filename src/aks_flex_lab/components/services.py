@@ -58,9 +58,11 @@ class CloudServices:
         serving = CertificateAuthority(self.layout.pki).issue(
             "registry", "registry", names=(*dns.IMAGE_HOSTS, f"registry.{network.DOMAIN}", network.REGISTRY)
         )
-        room = self.layout.components / "registry"
-        settings = RegistrySettings(f"{network.REGISTRY}:443", room / "storage", serving.certificate, serving.key)
-        config = room / "config.yml"
+        directory = self.layout.components / "registry"
+        settings = RegistrySettings(
+            f"{network.REGISTRY}:443", directory / "storage", serving.certificate, serving.key
+        )
+        config = directory / "config.yml"
         return LabComponent(
             "registry",
             registry_argv(config),

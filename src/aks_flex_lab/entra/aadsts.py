@@ -21,14 +21,14 @@ class EntraError:
 
     def response(self, **names: str) -> JSONResponse:
         now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M:%SZ}"
-        trace, correlation = str(uuid.uuid4()), str(uuid.uuid4())
-        seen = f"Trace ID: {trace} Correlation ID: {correlation} Timestamp: {now}"
+        trace_id, correlation = str(uuid.uuid4()), str(uuid.uuid4())
+        seen = f"Trace ID: {trace_id} Correlation ID: {correlation} Timestamp: {now}"
         document = {
             "error": self.error,
             "error_description": f"{self.text(**names)} {seen}",
             "error_codes": [self.number],
             "timestamp": now,
-            "trace_id": trace,
+            "trace_id": trace_id,
             "correlation_id": correlation,
         }
         return JSONResponse(document, self.status, {"Cache-Control": "no-store"})
@@ -57,7 +57,9 @@ WRONG_REDIRECT = EntraError(
     "The redirect URI '{redirect}' specified in the request does not match the redirect URIs configured for the "
     "application '{client}'.",
 )
-NOT_ASKED = EntraError(900144, "invalid_request", "The request must contain the following parameter: '{name}'.")
+MISSING_PARAMETER = EntraError(
+    900144, "invalid_request", "The request must contain the following parameter: '{name}'."
+)
 NO_RESPONSE_TYPE = EntraError(
     700054, "unsupported_response_type", "response_type '{asked}' is not enabled for the application."
 )

@@ -144,8 +144,8 @@ class EntraAuthority:
             return entra_grants.check_assertion(principal, assertion, self._audiences())
         if not secret:
             return aadsts.NO_SECRET
-        kept = [one for one in (principal.secret, *principal.older_secrets) if one]
-        if not any(_equal_secrets(secret, one) for one in kept):
+        secrets_known = [one for one in (principal.secret, *principal.older_secrets) if one]
+        if not any(_equal_secrets(secret, one) for one in secrets_known):
             return aadsts.WRONG_SECRET
         return aadsts.EXPIRED_SECRET if 0 < principal.secret_expires <= time.time() else None
 
@@ -201,5 +201,5 @@ def _read_form(body: bytes, authorization: str) -> Form:
     return form
 
 
-def _equal_secrets(given: str, kept: str) -> bool:
-    return hmac.compare_digest(given.encode(), kept.encode())
+def _equal_secrets(presented: str, stored: str) -> bool:
+    return hmac.compare_digest(presented.encode(), stored.encode())

@@ -71,8 +71,8 @@ class EntraDirectory:
         found = self._file.stat()
         mark = (found.st_mtime_ns, found.st_ino)
         if mark != self._mark:
-            told = json.loads(self._file.read_text())
-            self._principals = tuple(_principal(each) for each in told)
+            documents = json.loads(self._file.read_text())
+            self._principals = tuple(_principal(each) for each in documents)
             self._mark = mark
         return self._principals
 
@@ -116,14 +116,14 @@ class EntraDirectory:
 
     def _write(self, changed: Callable[[tuple[EntraPrincipal, ...]], list[EntraPrincipal]]) -> None:
         with file_lock(self._lock, "the lab's directory", wait=True):
-            told = [asdict(each) for each in changed(self.all())]
-            write_atomically(self._file, json.dumps(told, indent=1), 0o600)
+            documents = [asdict(each) for each in changed(self.all())]
+            write_atomically(self._file, json.dumps(documents, indent=1), 0o600)
 
 
-def _principal(told: dict[str, Any]) -> EntraPrincipal:
-    lists = {name: tuple(told.get(name, ())) for name in LISTS}
-    federations = tuple(FederatedCredential(**each) for each in told.get("federations", ()))
-    return EntraPrincipal(**{**told, **lists, "federations": federations})
+def _principal(document: dict[str, Any]) -> EntraPrincipal:
+    lists = {name: tuple(document.get(name, ())) for name in LISTS}
+    federations = tuple(FederatedCredential(**each) for each in document.get("federations", ()))
+    return EntraPrincipal(**{**document, **lists, "federations": federations})
 
 
 def new_id() -> str:
@@ -146,9 +146,9 @@ class MachineIdentities:
         if not identities and not self.identities_of(address):
             return
         with file_lock(self._lock, "the machines' identities", wait=True):
-            told = {**self._read(), address: identities}
-            kept = {where: ids for where, ids in told.items() if ids}
-            write_atomically(self._file, json.dumps(kept, indent=1))
+            assigned = {**self._read(), address: identities}
+            nonempty = {where: ids for where, ids in assigned.items() if ids}
+            write_atomically(self._file, json.dumps(nonempty, indent=1))
 
     def addresses(self) -> list[str]:
         return list(self._read())
@@ -156,5 +156,5 @@ class MachineIdentities:
     def _read(self) -> dict[str, list[str]]:
         if not self._file.exists():
             return {}
-        told: dict[str, list[str]] = json.loads(self._file.read_text())
-        return told
+        document: dict[str, list[str]] = json.loads(self._file.read_text())
+        return document

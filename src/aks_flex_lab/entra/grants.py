@@ -34,12 +34,12 @@ def check_assertion(principal: EntraPrincipal, assertion: str, audiences: list[s
     """What is wrong with an assertion for that principal. `audiences` are the names that we have ourselves."""
     try:
         header = jwt.get_unverified_header(assertion)
-        told: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False})
+        claims: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False})
     except jwt.PyJWTError:
         return aadsts.BAD_ASSERTION
-    if told.get("iss") == principal.client_id:
+    if claims.get("iss") == principal.client_id:
         return _by_certificate(principal, assertion, header, audiences)
-    return _federated(principal, assertion, told)
+    return _federated(principal, assertion, claims)
 
 
 def _by_certificate(
@@ -54,11 +54,11 @@ def _by_certificate(
     return _check_signature(assertion, key, audiences, principal.client_id) if isinstance(key, RSAPublicKey) else None
 
 
-def _federated(principal: EntraPrincipal, assertion: str, told: dict[str, Any]) -> EntraError | None:
-    known = [each for each in principal.federations if each.issuer == told.get("iss")]
+def _federated(principal: EntraPrincipal, assertion: str, claims: dict[str, Any]) -> EntraError | None:
+    known = [each for each in principal.federations if each.issuer == claims.get("iss")]
     if not known:
         return aadsts.UNKNOWN_ISSUER
-    fitting: FederatedCredential | None = next((each for each in known if each.subject == told.get("sub")), None)
+    fitting: FederatedCredential | None = next((each for each in known if each.subject == claims.get("sub")), None)
     if fitting is None:
         return aadsts.UNKNOWN_SUBJECT
     key = x509.load_pem_x509_certificate(fitting.certificate.encode()).public_key()
@@ -67,14 +67,14 @@ def _federated(principal: EntraPrincipal, assertion: str, told: dict[str, Any]) 
 
 def _check_signature(assertion: str, key: Any, audiences: list[str], subject: str) -> EntraError | None:
     try:
-        told = jwt.decode(
+        claims = jwt.decode(
             assertion, key, ALGORITHMS, audience=audiences, leeway=LEEWAY, options={"require": ["exp", "aud", "sub"]}
         )
     except (jwt.ExpiredSignatureError, jwt.ImmatureSignatureError):
         return aadsts.OLD_ASSERTION
     except jwt.PyJWTError:
         return aadsts.BAD_ASSERTION
-    return None if told["sub"] == subject else aadsts.BAD_ASSERTION
+    return None if claims["sub"] == subject else aadsts.BAD_ASSERTION
 
 
 def _is_named(certificate: x509.Certificate, header: dict[str, Any]) -> bool:
@@ -113,7 +113,7 @@ class AuthorizationCodes:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[str, tuple[float, SignInGrant]] = {}
+        self._grants: dict[str, tuple[float, SignInGrant]] = {}
         self._used: dict[str, float] = {}
         self._alone = threading.Lock()
 
@@ -121,7 +121,7 @@ class AuthorizationCodes:
         code = f"0.{secrets.token_urlsafe(48)}"
         with self._alone:
             self._forget()
-            self._kept[code] = (self._clock() + CODE_SECONDS, signed_in)
+            self._grants[code] = (self._clock() + CODE_SECONDS, signed_in)
         return code
 
     def redeem(self, code: str, client: str, redirect: str, verifier: str) -> SignInGrant | EntraError:
@@ -129,7 +129,7 @@ class AuthorizationCodes:
         with self._alone:
             if code in self._used:
                 return aadsts.USED_CODE
-            found = self._kept.pop(code, None)
+            found = self._grants.pop(code, None)
             if found is None:
                 return aadsts.BAD_CODE
             end, signed_in = found
@@ -141,7 +141,7 @@ class AuthorizationCodes:
     def _forget(self) -> None:
         """An hour after its end, nobody needs to hear any more what was wrong with a code."""
         past = self._clock() - 3600
-        self._kept = {code: kept for code, kept in self._kept.items() if kept[0] > past}
+        self._grants = {code: entry for code, entry in self._grants.items() if entry[0] > past}
         self._used = {code: end for code, end in self._used.items() if end > past}
 
 

@@ -23,9 +23,9 @@ IDENTITY_PARAMETERS = ("client_id", "object_id", "principal_id", "msi_res_id", "
 class InstanceMetadataService:
     """Which machine is meant is seen by where it asks from, as on a real VM."""
 
-    def __init__(self, mint: TokenIssuer, given: MachineIdentities) -> None:
+    def __init__(self, mint: TokenIssuer, identities: MachineIdentities) -> None:
         self._mint = mint
-        self._given = given
+        self._identities = identities
 
     def routes(self) -> list[Route]:
         return [Route(TOKEN_PATH, self.token)]
@@ -39,18 +39,22 @@ class InstanceMetadataService:
         resource = request.query_params.get("resource", "").rstrip("/")
         if not resource or "api-version" not in request.query_params:
             return _bad_request("Required query variable 'resource' or 'api-version' is missing")
-        asked = next((request.query_params[each] for each in IDENTITY_PARAMETERS if each in request.query_params), "")
-        found = self._chosen(request.client.host if request.client else "", asked)
+        identity = next(
+            (request.query_params[each] for each in IDENTITY_PARAMETERS if each in request.query_params), ""
+        )
+        found = self._chosen(request.client.host if request.client else "", identity)
         if len(found) > 1:
             return _bad_request("Multiple user assigned identities exist, please specify the clientId / resourceId")
         return self._granted(found[0], resource) if found else _bad_request("Identity not found")
 
-    def _chosen(self, address: str, asked: str) -> list[EntraPrincipal]:
+    def _chosen(self, address: str, identity: str) -> list[EntraPrincipal]:
         """Those that are meant; the machine's own one before all that somebody assigned to it."""
-        all_ = [self._mint.directory.find(each, "managedIdentity") for each in self._given.identities_of(address)]
+        all_ = [
+            self._mint.directory.find(each, "managedIdentity") for each in self._identities.identities_of(address)
+        ]
         mine = [each for each in all_ if each and each.enabled]
-        if asked:
-            return [each for each in mine if each.has_id(asked)]
+        if identity:
+            return [each for each in mine if each.has_id(identity)]
         return [each for each in mine if USER_ASSIGNED not in each.resource_id.lower()] or mine
 
     def _granted(self, identity: EntraPrincipal, resource: str) -> Response:

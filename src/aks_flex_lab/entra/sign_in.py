@@ -87,17 +87,17 @@ BACK = """<p>You are being taken back to the application.</p>
 
 
 def sign_in_page(application: str, user: str, wrong: str = "") -> HTMLResponse:
-    told = f'<p role="alert" id="wrong">{html.escape(wrong)}</p>' if wrong else ""
+    alert = f'<p role="alert" id="wrong">{html.escape(wrong)}</p>' if wrong else ""
     state = ' aria-invalid="true" aria-describedby="wrong"' if wrong else ""
     # Whoever has said their name goes on with the password.
     focus = " autofocus"
     states = {"user_state": state + ("" if user else focus), "password_state": state + (focus if user else "")}
-    body = FORM.format(application=html.escape(application), wrong=told, user=html.escape(user), **states)
+    body = FORM.format(application=html.escape(application), wrong=alert, user=html.escape(user), **states)
     return _page("Sign in", body)
 
 
-def error_page(words: str) -> HTMLResponse:
-    return _page("Sorry, but we're having trouble signing you in", f'<p role="alert">{html.escape(words)}</p>', 400)
+def error_page(message: str) -> HTMLResponse:
+    return _page("Sorry, but we're having trouble signing you in", f'<p role="alert">{html.escape(message)}</p>', 400)
 
 
 def signed_out_page() -> HTMLResponse:
@@ -138,12 +138,12 @@ class AuthorizeRequest:
 
     @property
     def mode(self) -> str:
-        asked = self.parameters.get("response_mode", "query")
-        return asked if asked in RESPONSE_MODES else "query"
+        requested = self.parameters.get("response_mode", "query")
+        return requested if requested in RESPONSE_MODES else "query"
 
-    def respond(self, told: Mapping[str, str]) -> Response:
+    def respond(self, parameters: Mapping[str, str]) -> Response:
         state = {"state": self.parameters["state"]} if "state" in self.parameters else {}
-        fields = {**told, **state}
+        fields = {**parameters, **state}
         if self.mode == "form_post":
             return form_post_page(self.redirect, fields)
         joint = "&" if "?" in self.redirect else "?"
@@ -176,18 +176,18 @@ class SignInPages:
 
     async def sign_out(self, request: Request) -> Response:
         """Nobody stays signed in here, so all there is to do is to lead them back, if that is to one of ours."""
-        asked = request.query_params.get("post_logout_redirect_uri", "")
-        ours = any(asked in each.redirect_uris for each in self._mint.directory.all())
-        return RedirectResponse(asked, 303, SECURITY_HEADERS) if asked and ours else signed_out_page()
+        redirect = request.query_params.get("post_logout_redirect_uri", "")
+        ours = any(redirect in each.redirect_uris for each in self._mint.directory.all())
+        return RedirectResponse(redirect, 303, SECURITY_HEADERS) if redirect and ours else signed_out_page()
 
     def _question(self, request: Request) -> AuthorizeRequest | str:
         """What is wrong here is shown on the page: an answer must not be sent to where just anybody says."""
-        tenant, words = request.path_params["tenant"], dict(request.query_params)
-        client, redirect = words.get("client_id", ""), words.get("redirect_uri", "")
+        tenant, parameters = request.path_params["tenant"], dict(request.query_params)
+        client, redirect = parameters.get("client_id", ""), parameters.get("redirect_uri", "")
         if not self._mint.directory.has_tenant(tenant):
             return aadsts.NO_TENANT.text(tenant=tenant)
         if not client:
-            return aadsts.NOT_ASKED.text(name="client_id")
+            return aadsts.MISSING_PARAMETER.text(name="client_id")
         found = self._mint.directory.find(client, "servicePrincipal")
         if found is None or not found.client_id:
             return aadsts.NO_CLIENT.text(client=client)
@@ -195,7 +195,7 @@ class SignInPages:
             return aadsts.DISABLED.text(client=client)
         if redirect not in found.redirect_uris:
             return aadsts.WRONG_REDIRECT.text(redirect=redirect, client=client)
-        return AuthorizeRequest(found, redirect, words)
+        return AuthorizeRequest(found, redirect, parameters)
 
     def _answered(self, question: AuthorizeRequest, form: Mapping[str, str]) -> Response:
         user = form.get("username", "")
@@ -207,36 +207,38 @@ class SignInPages:
         return question.respond(self._signed_in(question, found))
 
     def _signed_in(self, question: AuthorizeRequest, user: EntraPrincipal) -> dict[str, str]:
-        words = question.parameters
-        kept = SignInGrant(
+        parameters = question.parameters
+        grant = SignInGrant(
             user.object_id,
             question.client.client_id,
             question.redirect,
-            words["scope"],
-            words.get("nonce", ""),
-            words.get("code_challenge", ""),
+            parameters["scope"],
+            parameters.get("nonce", ""),
+            parameters.get("code_challenge", ""),
         )
-        info = {"client_info": self._mint.client_info(user)} if words.get("client_info") == "1" else {}
-        return {"code": self._codes.issue(kept), **info, "session_state": str(uuid.uuid4())}
+        info = {"client_info": self._mint.client_info(user)} if parameters.get("client_info") == "1" else {}
+        return {"code": self._codes.issue(grant), **info, "session_state": str(uuid.uuid4())}
 
 
 def _check_request(question: AuthorizeRequest) -> Response | None:
     """What is wrong here, the application is told."""
-    words = question.parameters
-    asked, mode = words.get("response_type", ""), words.get("response_mode", "query")
-    if asked != "code":
-        return question.respond_error(aadsts.NO_RESPONSE_TYPE, asked=asked)
+    parameters = question.parameters
+    response_type, mode = parameters.get("response_type", ""), parameters.get("response_mode", "query")
+    if response_type != "code":
+        return question.respond_error(aadsts.NO_RESPONSE_TYPE, asked=response_type)
     if mode not in RESPONSE_MODES:
         return question.respond_error(aadsts.NO_RESPONSE_MODE, asked=mode)
-    if "openid" not in words.get("scope", "").split():
-        return question.respond_error(aadsts.NOT_ASKED, name="scope")
-    if "code_challenge" in words and not _is_challenge(words):
+    if "openid" not in parameters.get("scope", "").split():
+        return question.respond_error(aadsts.MISSING_PARAMETER, name="scope")
+    if "code_challenge" in parameters and not _is_challenge(parameters):
         return question.respond_error(aadsts.NO_CHALLENGE_METHOD)
-    return question.respond_error(aadsts.NOBODY_SIGNED_IN) if words.get("prompt") == "none" else None
+    return question.respond_error(aadsts.NOBODY_SIGNED_IN) if parameters.get("prompt") == "none" else None
 
 
-def _is_challenge(words: Mapping[str, str]) -> bool:
-    return words.get("code_challenge_method") == "S256" and bool(PKCE_CHALLENGE.fullmatch(words["code_challenge"]))
+def _is_challenge(parameters: Mapping[str, str]) -> bool:
+    return parameters.get("code_challenge_method") == "S256" and bool(
+        PKCE_CHALLENGE.fullmatch(parameters["code_challenge"])
+    )
 
 
 def _authenticate(user: EntraPrincipal | None, password: str) -> EntraPrincipal | EntraError:

@@ -54,7 +54,7 @@ class SigningKeys:
         """The claims of a token that one of our keys signed and that has not expired; None for any other."""
         for name in self._names():
             try:
-                told: dict[str, Any] = jwt.decode(
+                claims: dict[str, Any] = jwt.decode(
                     token,
                     self._key(name).public_key(),
                     algorithms=["RS256"],
@@ -63,7 +63,7 @@ class SigningKeys:
                 )
             except jwt.PyJWTError:
                 continue
-            return told
+            return claims
         return None
 
     def jwks(self) -> dict[str, Any]:
@@ -168,8 +168,8 @@ class TokenIssuer:
         return self.directory.find(str(claims["oid"]), "user") if claims else None
 
     def client_info(self, principal: EntraPrincipal) -> str:
-        told = json.dumps({"uid": principal.object_id, "utid": self.directory.tenant})
-        return base64.urlsafe_b64encode(told.encode()).rstrip(b"=").decode()
+        document = json.dumps({"uid": principal.object_id, "utid": self.directory.tenant})
+        return base64.urlsafe_b64encode(document.encode()).rstrip(b"=").decode()
 
     @staticmethod
     def _times(seconds: float) -> dict[str, int]:
@@ -194,5 +194,5 @@ def _group_claims(principal: EntraPrincipal) -> dict[str, Any]:
 
 def resource_of(scope: str) -> str:
     """The audience that a scope asks for: `https://x/.default` is for `https://x`."""
-    asked = [each for each in scope.split() if each not in {"openid", "profile", "offline_access", "email"}]
-    return asked[0].rpartition("/")[0] if asked and "/" in asked[0] else "".join(asked[:1])
+    scopes = [each for each in scope.split() if each not in {"openid", "profile", "offline_access", "email"}]
+    return scopes[0].rpartition("/")[0] if scopes and "/" in scopes[0] else "".join(scopes[:1])

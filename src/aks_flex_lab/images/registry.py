@@ -90,10 +90,10 @@ class RegistryClient:
         if self.request("HEAD", f"/v2/{repository}/blobs/{blob.digest}").status == 200:
             return
         begun = self.call("POST", f"/v2/{repository}/blobs/uploads/", 202)
-        place = urlsplit(begun.headers["location"])
-        query = f"{place.query}&digest={blob.digest}" if place.query else f"digest={blob.digest}"
+        location = urlsplit(begun.headers["location"])
+        query = f"{location.query}&digest={blob.digest}" if location.query else f"digest={blob.digest}"
         kind = {"Content-Type": "application/octet-stream"}
-        self.call("PUT", f"{place.path}?{query}", 201, blob.data, kind)
+        self.call("PUT", f"{location.path}?{query}", 201, blob.data, kind)
 
     def repositories(self) -> tuple[str, ...]:
         names: list[str] = []
@@ -115,10 +115,10 @@ class RegistryClient:
         """Ask for something that must succeed."""
         reply = self.request(method, path, body, headers)
         if reply.status != expected:
-            said = reply.body.decode("utf-8", "replace").strip()[:300]
+            text = reply.body.decode("utf-8", "replace").strip()[:300]
             raise ComponentError(
                 "registry-refused",
-                f"The image registry answered {reply.status} to {method} {path.partition('?')[0]}: {said}.",
+                f"The image registry answered {reply.status} to {method} {path.partition('?')[0]}: {text}.",
                 "See `aks-flex-lab logs registry`.",
             )
         return reply

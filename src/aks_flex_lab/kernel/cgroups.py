@@ -57,9 +57,9 @@ def parse_hierarchies(mounts: str, own: str) -> Iterator[CgroupHierarchy]:
             yield CgroupHierarchy(Path(mount), True, frozenset(), current.get("", "/"))
         elif kind == "cgroup":
             for names, path in current.items():
-                wanted = set(names.split(",")) if names else set()
-                if wanted and wanted <= set(options.split(",")):
-                    yield CgroupHierarchy(Path(mount), False, frozenset(wanted), path)
+                controllers = set(names.split(",")) if names else set()
+                if controllers and controllers <= set(options.split(",")):
+                    yield CgroupHierarchy(Path(mount), False, frozenset(controllers), path)
 
 
 def hierarchies() -> list[CgroupHierarchy]:

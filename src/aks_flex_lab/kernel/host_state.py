@@ -62,8 +62,8 @@ KUBELET_SYSCTLS = {
 def read_sysctls(root: Path = SYSCTL_ROOT) -> dict[str, str]:
     """Every setting that can be read and written again."""
     found = {}
-    for room in DIRECTORIES:
-        for at, _, names in os.walk(root / room):
+    for directory in DIRECTORIES:
+        for at, _, names in os.walk(root / directory):
             for name in names:
                 path = Path(at) / name
                 key = str(path.relative_to(root))
@@ -102,11 +102,11 @@ def restore_sysctls(record: Path, root: Path = SYSCTL_ROOT) -> list[str]:
     """Put back what differs from the record, and forget the record. Returns what was put back."""
     if not record.exists():
         return []
-    told = json.loads(record.read_text())
-    if told["boot"] != boot_id(root):
+    values = json.loads(record.read_text())
+    if values["boot"] != boot_id(root):
         record.unlink()  # the machine has started anew since, with settings of its own
         return []
-    before: dict[str, str] = told["values"]
+    before: dict[str, str] = values["values"]
     now = read_sysctls(root)
     changed = [key for key, value in before.items() if now.get(key, value) != value]
     for key in changed:

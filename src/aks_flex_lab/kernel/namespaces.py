@@ -50,12 +50,12 @@ class NetworkNamespace:
         if self.has_link(name):
             self.ip(f"link del {name}")
 
-    def add_iptables_rule(self, table: str, chain: str, *words: str) -> None:
+    def add_iptables_rule(self, table: str, chain: str, *rule: str) -> None:
         """Have a firewall rule inside, once."""
-        there = run(*self.command("iptables", "-w", "-t", table, "-C", chain, *words), check=False)
+        there = run(*self.command("iptables", "-w", "-t", table, "-C", chain, *rule), check=False)
         if there.ok:
             return
-        done = run(*self.command("iptables", "-w", "-t", table, "-A", chain, *words), check=False)
+        done = run(*self.command("iptables", "-w", "-t", table, "-A", chain, *rule), check=False)
         if not done.ok:
             raise HostError(
                 "kernel-feature-missing",

@@ -82,9 +82,9 @@ class MachineInventory:
     def _discard(self, machine: EdgeMachine, error: BaseException) -> None:
         """Leave nothing of the machine but what its console said, for whoever wants to know why."""
         if machine.console.exists() and isinstance(error, LabError):
-            kept = self.layout.cache / "logs" / f"machine-{machine.name}.log"
-            write_atomically(kept, machine.console.read_bytes())
-            error.hint = f"What its console said is in {kept}."
+            log_file = self.layout.cache / "logs" / f"machine-{machine.name}.log"
+            write_atomically(log_file, machine.console.read_bytes())
+            error.hint = f"What its console said is in {log_file}."
         self.remove(machine)
 
     def sweep(self) -> None:

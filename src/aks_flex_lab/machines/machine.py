@@ -179,24 +179,24 @@ class EdgeMachine:
         """Run a command in the machine to its end, which comes at the time limit at the latest."""
         bound = ("timeout", "--kill-after=5", f"{timeout:g}")
         done = processes.run(*self.command_inside(*bound, *argv), check=False, input=input, timeout=timeout + 30)
-        words = " ".join(str(word) for word in argv)
+        command = " ".join(str(word) for word in argv)
         if done.code == TIMED_OUT:
             raise LabError(
                 "command-too-slow",
-                f"`{words}` did not end within {timeout:g} s in {self.name} and was stopped.",
+                f"`{command}` did not end within {timeout:g} s in {self.name} and was stopped.",
                 "Is the machine very busy? Try again.",
             )
         if check and not done.ok:
             raise LabError(
                 "command-failed",
-                f"`{words}` failed in {self.name}: {done.last_line}.",
+                f"`{command}` failed in {self.name}: {done.last_line}.",
                 f"Look around with `aks-flex-lab machine shell {self.name}`.",
             )
         return done
 
     def snapshot(self) -> snapshots.Snapshot:
         """Everything that makes the machine what it is."""
-        return snapshots.take(lambda script, words: self.run("python3", "-", *words, input=script).out)
+        return snapshots.take(lambda script, arguments: self.run("python3", "-", *arguments, input=script).out)
 
     def reboot(self) -> None:
         """Ask the machine to restart itself."""
@@ -235,8 +235,8 @@ class EdgeMachine:
 
 def remove_nspawn_directories(pattern: str) -> None:
     """systemd-nspawn makes directories for a machine, and does not dare to remove them where /run is a disk."""
-    for trace in NSPAWN_DIRECTORY.glob(f"*/{pattern}"):
-        remove_tree(trace)
+    for directory in NSPAWN_DIRECTORY.glob(f"*/{pattern}"):
+        remove_tree(directory)
 
 
 def load_machine(layout: LabLayout, name: str) -> EdgeMachine | None:

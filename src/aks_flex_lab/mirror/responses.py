@@ -80,13 +80,15 @@ class RangeNotSatisfiable(Exception):  # noqa: N818 - RFC 9110's word for it
     """The range begins after the end of the file."""
 
 
-def file_response(facts: FileFacts, asked: Mapping[str, str]) -> FileResponse:
+def file_response(facts: FileFacts, request_headers: Mapping[str, str]) -> FileResponse:
     """200, 206, 304 or 416, from the request's headers, their names in lower case."""
     validators = {"ETag": facts.etag, "Last-Modified": facts.last_modified}
-    if is_not_modified(facts, asked):
+    if is_not_modified(facts, request_headers):
         return FileResponse(304, validators)
     try:
-        span = parse_range(asked.get("range", ""), facts.size) if may_resume(facts, asked) else None
+        span = (
+            parse_range(request_headers.get("range", ""), facts.size) if may_resume(facts, request_headers) else None
+        )
     except RangeNotSatisfiable:
         return FileResponse(416, {"Content-Range": f"bytes */{facts.size}", "Content-Length": "0"})
     headers = {**validators, "Accept-Ranges": "bytes", "Content-Type": facts.content_type}
@@ -116,19 +118,19 @@ def parse_range(header: str, size: int) -> ByteRange | None:
     return ByteRange(start, last - start + 1)
 
 
-def is_not_modified(facts: FileFacts, asked: Mapping[str, str]) -> bool:
+def is_not_modified(facts: FileFacts, request_headers: Mapping[str, str]) -> bool:
     """Whether the client's copy is still good. An entity tag is asked before a date."""
-    tags = asked.get("if-none-match")
+    tags = request_headers.get("if-none-match")
     if tags is not None:
         known = {tag.strip().removeprefix("W/") for tag in tags.split(",")}
         return "*" in known or facts.etag in known
-    since = parse_date(asked.get("if-modified-since", ""))
+    since = parse_date(request_headers.get("if-modified-since", ""))
     return since is not None and facts.changed_ns // 1_000_000_000 <= since.timestamp()
 
 
-def may_resume(facts: FileFacts, asked: Mapping[str, str]) -> bool:
+def may_resume(facts: FileFacts, request_headers: Mapping[str, str]) -> bool:
     """With If-Range, a range is answered only when the file is the one the client began with."""
-    condition = asked.get("if-range")
+    condition = request_headers.get("if-range")
     return condition is None or condition.strip() in {facts.etag, facts.last_modified}
 
 

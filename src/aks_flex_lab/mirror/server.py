@@ -65,7 +65,7 @@ class AccessLogEntry:
     """What the log will say about a request."""
 
     path: str
-    asked: str = "-"  # the range
+    range_header: str = "-"  # the range
     status: int = 0
     sent: int = 0
     switch: str = "-"
@@ -116,7 +116,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             return
         with file:
             facts = FileFacts.of(target.names[-1], os.fstat(file.fileno()))
-            reply = file_response(facts, self._asked())
+            reply = file_response(facts, self._request_headers())
             rule = self._match_rule(self._request(target, file, reply), record)
             if rule and isinstance(rule.fault, StatusFault):
                 self._refuse(rule.fault, record)
@@ -125,12 +125,12 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             if self.command == "GET" and reply.length:
                 self._send_body(file, reply, rule, record)
 
-    def _asked(self) -> dict[str, str]:
+    def _request_headers(self) -> dict[str, str]:
         """The request's headers; a range has a meaning for GET alone."""
-        asked = {name.lower(): value for name, value in self.headers.items()}
+        headers = {name.lower(): value for name, value in self.headers.items()}
         if self.command != "GET":
-            asked.pop("range", None)
-        return asked
+            headers.pop("range", None)
+        return headers
 
     def _answer_without_file(self, target: served_files.RequestTarget, record: AccessLogEntry) -> None:
         rule = self._match_rule(MirrorRequest(target.path, body=False), record)
@@ -236,7 +236,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
     def _log(self, record: AccessLogEntry) -> None:
         milliseconds = (time.monotonic() - record.began) * 1000
         write_log(
-            f"{self.command} {record.path} {record.status} bytes={record.sent} range={record.asked} "
+            f"{self.command} {record.path} {record.status} bytes={record.sent} range={record.range_header} "
             f"ms={milliseconds:.0f} switch={record.switch}"
         )
 

@@ -156,27 +156,27 @@ def fold_differences(differences: Sequence[SnapshotDifference]) -> Iterator[Diff
 def top_of(one: SnapshotDifference, seen: set[tuple[str, str, str]], mounts: set[str]) -> str:
     """The name to show it under. Directories come before what is in them, so their own top is known already."""
     if one.section == "file":
-        for place in parent_directories(one.key):
-            if place in mounts:
-                return f"{place}/*"
+        for directory in parent_directories(one.key):
+            if directory in mounts:
+                return f"{directory}/*"
     if one.section == "sysctl":
         of_link = LINK_SETTINGS.fullmatch(one.key)
         return f"{of_link.group(1)}.*" if of_link and one.change != "changed" else one.key
     top = one.key
     if one.section in TREES and one.change != "changed":
-        for place in parent_directories(one.key):
-            if (one.section, one.change, place) not in seen:
+        for directory in parent_directories(one.key):
+            if (one.section, one.change, directory) not in seen:
                 break
-            top = place
+            top = directory
     return top
 
 
 def parent_directories(path: str) -> Iterator[str]:
     """The directories above, the nearest first."""
-    place = path.rpartition("/")[0]
-    while place:
-        yield place
-        place = place.rpartition("/")[0]
+    directory = path.rpartition("/")[0]
+    while directory:
+        yield directory
+        directory = directory.rpartition("/")[0]
 
 
 def diff_line(top: str, members: Sequence[SnapshotDifference]) -> DiffLine:

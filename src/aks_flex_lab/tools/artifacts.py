@@ -109,22 +109,22 @@ def artifact_tree(
     """The tree of all release files, made when it is not there yet."""
     shelves = published_tools(toolbox)
     root = toolbox.cache / "artifacts"
-    place = root / tree_key(shelves)
-    if place.exists():
-        return place
-    tree = ArtifactTree(root / f".{place.name}.partial", compress or best_compress())
+    target = root / tree_key(shelves)
+    if target.exists():
+        return target
+    tree = ArtifactTree(root / f".{target.name}.partial", compress or best_compress())
     start = time.monotonic()
     with (
         progress.task("artifacts", lambda: tree.progress_text),
         file_lock(root / ".lock", "the artifacts", wait=True),
     ):
-        if not place.exists():
+        if not target.exists():
             shutil.rmtree(tree.root, ignore_errors=True)
             fill_tree(tree, shelves)
             os.sync()
-            tree.root.rename(place)
+            tree.root.rename(target)
     progress.finished("artifacts", "packed", time.monotonic() - start)
-    return place
+    return target
 
 
 def published_tools(toolbox: Toolbox) -> list[ToolDirectory]:

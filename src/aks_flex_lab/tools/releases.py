@@ -200,18 +200,18 @@ def unpack(tool: GoTool, file: ReleaseFile, download: Path, into: Path) -> None:
     if file.inside is None:
         install_program(download, into / file.commands[0])
         return
-    wanted = {str(PurePosixPath(file.inside, name)): name for name in file.commands}
+    names = {str(PurePosixPath(file.inside, name)): name for name in file.commands}
     with tarfile.open(download) as archive:
         for member in archive:
             path = PurePosixPath(member.name)
-            name = wanted.pop(str(path), None)
+            name = names.pop(str(path), None)
             if name is None and path.parts and path.parts[0] in file.folders and ".." not in path.parts:
                 name = str(path)
             source = archive.extractfile(member) if name and member.isfile() else None
             if name and source:
                 write_member(source, into / name, 0o755 if member.mode & 0o100 else 0o644)
-    if wanted:
-        raise ToolError("release-incomplete", f"{tool.title}: {file.url} lacks {', '.join(wanted)}.")
+    if names:
+        raise ToolError("release-incomplete", f"{tool.title}: {file.url} lacks {', '.join(names)}.")
 
 
 def write_member(source: IO[bytes], path: Path, mode: int) -> None:

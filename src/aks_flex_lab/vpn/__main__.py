@@ -28,7 +28,7 @@ INTERVAL_SECONDS = 0.2
 @dataclass
 class GatewayController:
     state: Path  # of the lab's ARM
-    room: Path
+    directory: Path
     certificate: Path
     key: Path
     _running: ProcessHandle | None = None
@@ -39,19 +39,19 @@ class GatewayController:
     def reconcile(self) -> None:
         """One look at the gateway, and at what should run by it."""
         if self._names is None or not self._names.alive:
-            self._names = self._spawn("dns", *dnsmasq_command(self.room))
-        wanted = self._desired()
-        if wanted == self._as and (self._running is None or self._running.alive):
+            self._names = self._spawn("dns", *dnsmasq_command(self.directory))
+        desired = self._desired()
+        if desired == self._as and (self._running is None or self._running.alive):
             return
         self.stop()
-        if wanted:
-            write_atomically(self.room / "roots.pem", "".join(wanted.roots))
+        if desired:
+            write_atomically(self.directory / "roots.pem", "".join(desired.roots))
             text = openvpn.server_config(
-                wanted.pool, self.room, self.certificate, self.key, openvpn.shared_key_file(self.state)
+                desired.pool, self.directory, self.certificate, self.key, openvpn.shared_key_file(self.state)
             )
-            write_atomically(self.room / "server.conf", text, 0o600)
-            self._running = self._spawn("openvpn", "openvpn", "--config", self.room / "server.conf")
-        self._as = wanted
+            write_atomically(self.directory / "server.conf", text, 0o600)
+            self._running = self._spawn("openvpn", "openvpn", "--config", self.directory / "server.conf")
+        self._as = desired
 
     def _desired(self) -> openvpn.GatewaySpec | None:
         resources = NetworkResources(self.state)
@@ -59,7 +59,7 @@ class GatewayController:
         return openvpn.find_gateway(each.document for each in found if each and each.state == "Succeeded")
 
     def _spawn(self, name: str, *argv: str | Path) -> ProcessHandle:
-        return spawn([*parent_death_wrapper(), *argv], log=self.room / f"{name}.log")
+        return spawn([*parent_death_wrapper(), *argv], log=self.directory / f"{name}.log")
 
     def stop(self) -> None:
         if self._running:
@@ -86,10 +86,10 @@ def dnsmasq_command(directory: Path) -> list[str]:
 
 
 def main() -> None:
-    words = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser()
     for name in ("state", "room", "certificate", "key"):
-        words.add_argument(f"--{name}", type=Path, required=True)
-    controller = GatewayController(**vars(words.parse_args()))
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    controller = GatewayController(**vars(parser.parse_args()))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         while True:

@@ -67,7 +67,7 @@ class DeploymentTarget:
 
 @dataclass(frozen=True)
 class EvaluationScope:
-    place: DeploymentTarget
+    target: DeploymentTarget
     parameters: Mapping[str, Any]
     variables: Mapping[str, Any]
     runtime: TemplateRuntime | None = None  # None where a template may not depend on what exists
@@ -121,8 +121,8 @@ def _evaluate_text(text: str, scope: EvaluationScope) -> Any:
     try:
         return _evaluate_tree(tree, scope)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        said = str(error) if type(error) is ValueError else "its arguments do not fit"
-        raise TemplateError(f"Unable to evaluate the template language expression '{text}': {said}.") from None
+        message = str(error) if type(error) is ValueError else "its arguments do not fit"
+        raise TemplateError(f"Unable to evaluate the template language expression '{text}': {message}.") from None
 
 
 def _evaluate_tree(tree: TemplateExpression, scope: EvaluationScope) -> Any:
@@ -203,42 +203,47 @@ def _variable(scope: EvaluationScope, name: str) -> Any:
     raise ValueError(f"the template variable '{name}' is not found")
 
 
-def _copy_index(scope: EvaluationScope, *words: Any) -> int:
+def _copy_index(scope: EvaluationScope, *arguments: Any) -> int:
     """`copyIndex()`, `copyIndex(1)`, `copyIndex('loop')`, `copyIndex('loop', 1)`."""
-    names = [each for each in words if isinstance(each, str)]
-    offsets = [each for each in words if isinstance(each, int)]
+    names = [each for each in arguments if isinstance(each, str)]
+    offsets = [each for each in arguments if isinstance(each, int)]
     loop = names[0].lower() if names else ""
     if loop not in scope.loops:
         raise ValueError("the function 'copyIndex' is used outside of that copy loop")
     return scope.loops[loop] + sum(offsets)
 
 
-def _resource_id(scope: EvaluationScope, *words: str) -> str:
+def _resource_id(scope: EvaluationScope, *arguments: str) -> str:
     """`resourceId([subscription], [group], type, name…)`."""
-    kind = next((at for at, each in enumerate(words) if "/" in each), None)
+    kind = next((at for at, each in enumerate(arguments) if "/" in each), None)
     if kind is None or kind > 2:
         raise ValueError("a type of resources is missing")
-    before, place = words[:kind], scope.place
-    group = before[-1] if before else place.group
-    subscription = before[0] if len(before) == 2 else place.subscription
-    names = [part for each in words[kind + 1 :] for part in each.split("/")]
-    return resource_id_in(f"/subscriptions/{subscription}/resourceGroups/{group}", words[kind], names)
+    before, target = arguments[:kind], scope.target
+    group = before[-1] if before else target.group
+    subscription = before[0] if len(before) == 2 else target.subscription
+    names = [part for each in arguments[kind + 1 :] for part in each.split("/")]
+    return resource_id_in(f"/subscriptions/{subscription}/resourceGroups/{group}", arguments[kind], names)
 
 
 def _group(scope: EvaluationScope) -> dict[str, Any]:
-    place = scope.place
-    return {"id": place.group_id, "name": place.group, "location": place.location, "tags": {}}
+    target = scope.target
+    return {"id": target.group_id, "name": target.group, "location": target.location, "tags": {}}
 
 
 def _subscription(scope: EvaluationScope) -> dict[str, Any]:
-    place = scope.place
-    path = f"/subscriptions/{place.subscription}"
-    return {"id": path, "subscriptionId": place.subscription, "tenantId": place.tenant, "displayName": "aks-flex-lab"}
+    target = scope.target
+    path = f"/subscriptions/{target.subscription}"
+    return {
+        "id": path,
+        "subscriptionId": target.subscription,
+        "tenantId": target.tenant,
+        "displayName": "aks-flex-lab",
+    }
 
 
 SCOPE_FUNCTIONS: Final[dict[str, Any]] = {
     "copyindex": _copy_index,
-    "deployment": lambda scope: {"name": scope.place.deployment},
+    "deployment": lambda scope: {"name": scope.target.deployment},
     "parameters": _parameter,
     "resourcegroup": _group,
     "resourceid": _resource_id,

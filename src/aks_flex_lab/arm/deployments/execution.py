@@ -91,13 +91,13 @@ class LiveRuntime:
     def reference(self, resource: str, version: str, *, full: bool) -> Any:
         id_ = self.plan.find(resource)
         own = next((each.version for each in self.plan.resources if each.id == id_), "")
-        document = self._asked("GET", id_, version or own)
+        document = self._request("GET", id_, version or own)
         return document if full else document.get("properties", {})
 
     def act(self, action: str, resource: str, version: str, body: Any) -> Any:
-        return self._asked("POST", f"{self.plan.find(resource)}/{action}", version, body)
+        return self._request("POST", f"{self.plan.find(resource)}/{action}", version, body)
 
-    def _asked(self, method: str, path: str, version: str, body: Any = None) -> Any:
+    def _request(self, method: str, path: str, version: str, body: Any = None) -> Any:
         work = self.client.request(method, path, version, body)
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()[1]
 
@@ -120,10 +120,10 @@ class DeploymentRun:
     async def run(self) -> DeploymentOutputs:
         """What comes out, unless there are problems; what was made until then stays."""
         live = LiveRuntime(self.client, self.plan, asyncio.get_running_loop())
-        places = asyncio.Semaphore(PARALLEL_WRITES)
+        write_slots = asyncio.Semaphore(PARALLEL_WRITES)
         writing: dict[str, asyncio.Future[bool]] = {}
         for each in self.plan.resources:
-            writing[each.id] = asyncio.ensure_future(self._write(each, live, places, writing))
+            writing[each.id] = asyncio.ensure_future(self._write(each, live, write_slots, writing))
         try:
             await asyncio.gather(*writing.values())
         except asyncio.CancelledError:
@@ -136,7 +136,7 @@ class DeploymentRun:
         self,
         resource: PlannedResource,
         live: LiveRuntime,
-        places: asyncio.Semaphore,
+        write_slots: asyncio.Semaphore,
         others: dict[str, asyncio.Future[bool]],
     ) -> bool:
         """Whether it is there; what depends on something that is not there is not begun."""
@@ -145,7 +145,7 @@ class DeploymentRun:
             return False
         began = time.time()
         try:
-            async with places:
+            async with write_slots:
                 body = await asyncio.to_thread(resource.body, live)
                 status, _ = await self.client.request("PUT", resource.id, resource.version, body)
         except (ProviderRefusal, TemplateError) as error:

@@ -73,10 +73,10 @@ def _mergeable(one: Any, other: Any) -> bool:
     return isinstance(one, dict) and isinstance(other, dict)
 
 
-def _create_object(*words: Any) -> dict[str, Any]:
-    if len(words) % 2:
+def _create_object(*arguments: Any) -> dict[str, Any]:
+    if len(arguments) % 2:
         raise ValueError("a name has no value")
-    return {_text(name): value for name, value in zip(words[::2], words[1::2], strict=True)}
+    return {_text(name): value for name, value in zip(arguments[::2], arguments[1::2], strict=True)}
 
 
 def _try_get(of: Any, key: Any) -> Any:

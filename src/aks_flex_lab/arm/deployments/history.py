@@ -30,25 +30,25 @@ class DeploymentHistory:
         return [each["document"] for each in reversed(self._read().values())]
 
     def find(self, deployment: str) -> DeploymentDocument | None:
-        kept = self._read().get(deployment.lower())
-        return kept["document"] if kept else None
+        entry = self._read().get(deployment.lower())
+        return entry["document"] if entry else None
 
     def operations(self, deployment: str) -> list[OperationDocument]:
         return list(self._read()[deployment.lower()]["operations"])
 
     def begin(self, document: DeploymentDocument) -> None:
-        kept = {key: value for key, value in self._read().items() if key != document["id"].lower()}
-        self._write({**kept, document["id"].lower(): {"document": document, "operations": []}})
+        entries = {key: value for key, value in self._read().items() if key != document["id"].lower()}
+        self._write({**entries, document["id"].lower(): {"document": document, "operations": []}})
 
     def finish(self, deployment: str, properties: dict[str, Any]) -> None:
-        kept = self._read()
-        kept[deployment.lower()]["document"]["properties"] |= properties
-        self._write(kept)
+        entries = self._read()
+        entries[deployment.lower()]["document"]["properties"] |= properties
+        self._write(entries)
 
     def add_operation(self, deployment: str, operation: OperationDocument) -> None:
-        kept = self._read()
-        kept[deployment.lower()]["operations"].append(operation)
-        self._write(kept)
+        entries = self._read()
+        entries[deployment.lower()]["operations"].append(operation)
+        self._write(entries)
 
     def remove(self, deployment: str) -> None:
         self._write({key: value for key, value in self._read().items() if key != deployment.lower()})
@@ -56,8 +56,8 @@ class DeploymentHistory:
     def _read(self) -> dict[str, Any]:
         return dict(json.loads(self._file.read_text())) if self._file.exists() else {}
 
-    def _write(self, kept: dict[str, Any]) -> None:
-        write_atomically(self._file, json.dumps(kept, indent=1))
+    def _write(self, entries: dict[str, Any]) -> None:
+        write_atomically(self._file, json.dumps(entries, indent=1))
 
 
 def is_unfinished(document: DeploymentDocument) -> bool:

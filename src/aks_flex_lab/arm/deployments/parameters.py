@@ -59,18 +59,18 @@ def mask(value: Any) -> Any:
 
 
 def read_parameters(
-    definitions: Mapping[str, Any], given: Mapping[str, Any], place: DeploymentTarget
+    definitions: Mapping[str, Any], passed: Mapping[str, Any], target: DeploymentTarget
 ) -> DeploymentParameters:
     names = {name.lower(): name for name in definitions}
-    if unknown := [name for name in given if name.lower() not in names]:
+    if unknown := [name for name in passed if name.lower() not in names]:
         raise TemplateError(
             f"The following parameters were supplied, but are not defined in the template: '{', '.join(unknown)}'. "
             f"The template defines: '{', '.join(definitions)}'."
         )
-    told = {names[name.lower()]: value for name, value in given.items()}
+    known = {names[name.lower()]: value for name, value in passed.items()}
     values: dict[str, Any] = {}
     for name, definition in definitions.items():
-        values[name] = _value(name, definition, told, EvaluationScope(place, values, {}))
+        values[name] = _value(name, definition, known, EvaluationScope(target, values, {}))
     return DeploymentParameters(
         values, {name: parameter_type(each, f"parameter '{name}'") for name, each in definitions.items()}
     )
@@ -85,11 +85,11 @@ def parameter_type(definition: Mapping[str, Any], what: str) -> str:
     return PARAMETER_TYPES[kind][1]
 
 
-def _value(name: str, definition: Mapping[str, Any], told: Mapping[str, Any], before: EvaluationScope) -> Any:
+def _value(name: str, definition: Mapping[str, Any], known: Mapping[str, Any], before: EvaluationScope) -> Any:
     """A default may use the parameters before it."""
     kind = parameter_type(definition, f"parameter '{name}'")
-    if name in told:
-        value = _given(name, told[name])
+    if name in known:
+        value = _parameter_value(name, known[name])
     elif "defaultValue" in definition:
         value = evaluate(definition["defaultValue"], before)
     else:
@@ -100,15 +100,15 @@ def _value(name: str, definition: Mapping[str, Any], told: Mapping[str, Any], be
     return value
 
 
-def _given(name: str, told: Any) -> Any:
-    if not isinstance(told, dict) or "value" not in told:
+def _parameter_value(name: str, value: Any) -> Any:
+    if not isinstance(value, dict) or "value" not in value:
         raise TemplateError(f"The template parameter '{name}' has no value; references to a key vault are not here.")
-    return told["value"]
+    return value["value"]
 
 
 def has_type(value: Any, kind: str) -> bool:
-    wanted = PARAMETER_TYPES[kind.lower()][0]
-    return isinstance(value, wanted) and not (wanted is int and isinstance(value, bool))
+    types = PARAMETER_TYPES[kind.lower()][0]
+    return isinstance(value, types) and not (types is int and isinstance(value, bool))
 
 
 def _check(name: str, definition: Mapping[str, Any], kind: str, value: Any) -> None:
@@ -143,8 +143,8 @@ def deployment_properties(content: bytes) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.") from None
     if mode.lower() != "incremental":
-        words = "The lab deploys incrementally: it does not remove what is left out."
-        raise LabArmError(400, "InvalidDeploymentMode", words)
+        message = "The lab deploys incrementally: it does not remove what is left out."
+        raise LabArmError(400, "InvalidDeploymentMode", message)
     if "template" not in properties:
         raise LabArmError(
             400, "InvalidTemplate", "The lab takes a template in the request alone, and no link to one."

@@ -147,7 +147,7 @@ class Deployments:
 
     async def _put(self, request: Request, found: re.Match[str], resource_manager: ResourceManagerFront) -> Response:
         planned = await self._planned(request, found)
-        id_ = _deployment_id(planned.place)
+        id_ = _deployment_id(planned.target)
         if id_.lower() in self._running:
             raise LabArmError(
                 409, "DeploymentActive", f"The deployment '{found['name']}' is active; wait, or cancel it."
@@ -170,7 +170,7 @@ class Deployments:
             more = (
                 {"error": deployment_failed(id_, run.problems)}
                 if run.problems
-                else {"outputs": self._kept(id_, outputs)}
+                else {"outputs": self._stored(id_, outputs)}
             )
         finally:
             del self._running[id_.lower()]
@@ -181,7 +181,7 @@ class Deployments:
             }
             self._records.finish(id_, {**done, "outputResources": [{"id": each} for each in run.made], **more})
 
-    def _kept(self, id_: str, outputs: DeploymentOutputs) -> dict[str, Any]:
+    def _stored(self, id_: str, outputs: DeploymentOutputs) -> dict[str, Any]:
         """Of outputs that are secure, the type; who wants the value asks for it, and needs a right to."""
         self._secure[id_.lower()] = {name: value for name, (kind, value) in outputs.items() if kind in SECURE_TYPES}
         return {name: public_value(kind, value) for name, (kind, value) in outputs.items()}
@@ -204,7 +204,7 @@ class Deployments:
         name = uuid.uuid4().hex
         self._foreseen[name] = {"status": "Succeeded", "properties": {"changes": changes}}
         where = (
-            f"{resource_manager.management}{_deployment_id(planned.place)}/whatIfResults/{name}?{request.url.query}"
+            f"{resource_manager.management}{_deployment_id(planned.target)}/whatIfResults/{name}?{request.url.query}"
         )
         return Response(status_code=202, headers={"Location": where, **RETRY_HEADERS})
 
@@ -215,9 +215,9 @@ class Deployments:
         return JSONResponse(result)
 
     async def _list(self, request: Request, _: str, found: re.Match[str]) -> Response:
-        below, wanted = f"{found['group']}/".lower(), request.query_params.get("$filter", "")
+        below, filter_text = f"{found['group']}/".lower(), request.query_params.get("$filter", "")
         mine = [each for each in self._records.all() if each["id"].lower().startswith(below)]
-        return JSONResponse({"value": [each for each in mine if _matches_filter(each, wanted)]})
+        return JSONResponse({"value": [each for each in mine if _matches_filter(each, filter_text)]})
 
     async def _get(self, _: Request, __: str, found: re.Match[str]) -> Response:
         return JSONResponse(self._known(found))
@@ -263,10 +263,10 @@ class Deployments:
     async def _status(self, _: Request, __: str, found: re.Match[str]) -> Response:
         document = self._known(found)
         properties = document["properties"]
-        told = {"status": properties["provisioningState"]}
+        status = {"status": properties["provisioningState"]}
         if "error" in properties:
-            told["error"] = properties["error"]
-        return JSONResponse(told, headers=RETRY_HEADERS if is_unfinished(document) else {})
+            status["error"] = properties["error"]
+        return JSONResponse(status, headers=RETRY_HEADERS if is_unfinished(document) else {})
 
     def _known(self, found: re.Match[str]) -> DeploymentDocument:
         document = self._records.find(_deployment_key(found))
@@ -275,12 +275,12 @@ class Deployments:
         return document
 
     async def _planned(self, request: Request, found: re.Match[str]) -> DeploymentPlan:
-        wanted = deployment_properties(await request.body())
+        properties = deployment_properties(await request.body())
         group = self._groups.known(found["group"])
         subscription = group["id"].split("/")[2]
-        place = DeploymentTarget(subscription, self._tenant, group["name"], group["location"], found["name"])
+        target = DeploymentTarget(subscription, self._tenant, group["name"], group["location"], found["name"])
         try:
-            return plan_deployment(wanted.get("template"), wanted.get("parameters") or {}, place)
+            return plan_deployment(properties.get("template"), properties.get("parameters") or {}, target)
         except TemplateError as error:
             raise error.refusal from None
 
@@ -288,8 +288,8 @@ class Deployments:
         names = sorted({each.kind for each in planned.resources})
         kinds = [{"resourceType": each.partition("/")[2], "locations": [None]} for each in names]
         return {
-            "id": _deployment_id(planned.place),
-            "name": planned.place.deployment,
+            "id": _deployment_id(planned.target),
+            "name": planned.target.deployment,
             "type": DEPLOYMENT_TYPE,
             "properties": {
                 "parameters": planned.parameters.shown(),
@@ -313,11 +313,11 @@ def _deployment_key(found: re.Match[str]) -> str:
     return f"{found['group']}/providers/{DEPLOYMENT_TYPE}/{found['name']}".lower()
 
 
-def _deployment_id(place: DeploymentTarget) -> str:
-    return f"{place.group_id}/providers/{DEPLOYMENT_TYPE}/{place.deployment}"
+def _deployment_id(target: DeploymentTarget) -> str:
+    return f"{target.group_id}/providers/{DEPLOYMENT_TYPE}/{target.deployment}"
 
 
-def _matches_filter(document: DeploymentDocument, wanted: str) -> bool:
+def _matches_filter(document: DeploymentDocument, filter_text: str) -> bool:
     """`provisioningState eq 'Failed'` is the filter that az knows."""
-    state = wanted.partition("provisioningState eq ")[2].strip("' ")
+    state = filter_text.partition("provisioningState eq ")[2].strip("' ")
     return not state or document["properties"]["provisioningState"] == state

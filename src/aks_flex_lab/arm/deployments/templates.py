@@ -46,14 +46,14 @@ class PlannedResource:
 
     def body(self, runtime: TemplateRuntime) -> dict[str, Any]:
         """As it is sent to its provider."""
-        wanted = {key: value for key, value in self.document.items() if key in PROVIDER_KEYS}
-        body: dict[str, Any] = evaluate(wanted, replace(self.scope, runtime=runtime))
+        document = {key: value for key, value in self.document.items() if key in PROVIDER_KEYS}
+        body: dict[str, Any] = evaluate(document, replace(self.scope, runtime=runtime))
         return body
 
 
 @dataclass(frozen=True)
 class DeploymentPlan:
-    place: DeploymentTarget
+    target: DeploymentTarget
     parameters: DeploymentParameters
     resources: tuple[PlannedResource, ...]
     outputs: Mapping[str, Any]
@@ -65,13 +65,13 @@ class DeploymentPlan:
         return own[0] if own else resource
 
 
-def plan_deployment(template: Any, given: Mapping[str, Any], place: DeploymentTarget) -> DeploymentPlan:
+def plan_deployment(template: Any, values: Mapping[str, Any], target: DeploymentTarget) -> DeploymentPlan:
     """TemplateError when the template could not be deployed, whatever its providers say."""
     _check_shape(template)
-    parameters = read_parameters(template.get("parameters") or {}, given, place)
-    scope = EvaluationScope(place, parameters.values, template.get("variables") or {})
+    parameters = read_parameters(template.get("parameters") or {}, values, target)
+    scope = EvaluationScope(target, parameters.values, template.get("variables") or {})
     found = tuple(each for document in template["resources"] for each in _plan_resources(document, scope))
-    made = DeploymentPlan(place, parameters, _resolve_dependencies(found), template.get("outputs") or {}, scope)
+    made = DeploymentPlan(target, parameters, _resolve_dependencies(found), template.get("outputs") or {}, scope)
     _check_order(made.resources)
     for each in made.resources:  # what cannot be evaluated is told before anything is made
         each.body(DeferredRuntime())
@@ -121,7 +121,7 @@ def _plan_resources(document: Mapping[str, Any], scope: EvaluationScope) -> Iter
 
 def _plan_resource(document: Mapping[str, Any], scope: EvaluationScope, loop: str) -> Iterator[PlannedResource]:
     kind, name, version = (_required_text(document, key, scope) for key in ("type", "name", "apiVersion"))
-    id_ = scope.place.resource_id(kind, name.split("/"))
+    id_ = scope.target.resource_id(kind, name.split("/"))
     if not PROVIDER_PATHS.fullmatch(id_):
         raise TemplateError(f"The resource type '{kind}' is none that the lab deploys.", "InvalidResourceType")
     condition = evaluate(document.get("condition", True), scope)
@@ -148,8 +148,8 @@ def _resolve_dependencies(resources: tuple[PlannedResource, ...]) -> tuple[Plann
 
 
 def _targets(resource: PlannedResource, others: tuple[PlannedResource, ...]) -> tuple[str, ...]:
-    wanted = {each.lower() for each in resource.depends}
-    return tuple(each.id for each in others if wanted & {each.id.lower(), each.name.lower(), each.loop.lower()})
+    names = {each.lower() for each in resource.depends}
+    return tuple(each.id for each in others if names & {each.id.lower(), each.name.lower(), each.loop.lower()})
 
 
 def _check_order(resources: tuple[PlannedResource, ...]) -> None:

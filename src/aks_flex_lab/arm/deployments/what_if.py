@@ -28,15 +28,15 @@ def _pruned(value: Any, schema: dict[str, Any]) -> Any:
     known = _definition(schema).get("properties")
     if not isinstance(value, dict) or known is None:
         return value
-    kept = {}
+    result = {}
     for key, each in value.items():
-        told = known.get(key, {})
-        if each is None or told.get("readOnly") or told.get("x-ms-secret") or each == told.get("default"):
+        other = known.get(key, {})
+        if each is None or other.get("readOnly") or other.get("x-ms-secret") or each == other.get("default"):
             continue
-        pruned = _pruned(each, told)
+        pruned = _pruned(each, other)
         if pruned not in ({}, []):
-            kept[key] = pruned
-    return kept
+            result[key] = pruned
+    return result
 
 
 def _definition(schema: dict[str, Any]) -> dict[str, Any]:

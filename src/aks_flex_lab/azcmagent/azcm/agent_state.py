@@ -21,17 +21,17 @@ USER = "himds"
 
 
 def cloud() -> dict[str, str]:
-    told: dict[str, str] = json.loads((HERE / "etc" / "cloud.json").read_text())
-    return told
+    document: dict[str, str] = json.loads((HERE / "etc" / "cloud.json").read_text())
+    return document
 
 
 def registered() -> dict[str, Any] | None:
     """What this machine is registered as."""
     try:
-        told: dict[str, Any] = json.loads(CONFIG.read_text())
+        document: dict[str, Any] = json.loads(CONFIG.read_text())
     except (OSError, ValueError):
         return None
-    return told
+    return document
 
 
 def machine_id() -> str:

@@ -25,8 +25,8 @@ OPTIONS = (
 
 
 class AzcmagentError(Exception):
-    def __init__(self, code: str, words: str) -> None:
-        super().__init__(f'level=fatal msg="{words}" code={code}')
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f'level=fatal msg="{message}" code={code}')
 
 
 def arguments() -> argparse.Namespace:
@@ -51,11 +51,11 @@ def arguments() -> argparse.Namespace:
 
 def read_settings(options: argparse.Namespace) -> dict[str, str]:
     """What was said, in the file or in words."""
-    given = json.loads(options.config.read_text()) if options.config else {}
-    if strange := set(given) - set(OPTIONS):
+    from_file = json.loads(options.config.read_text()) if options.config else {}
+    if strange := set(from_file) - set(OPTIONS):
         raise AzcmagentError("AZCM0012", f"unknown settings in the configuration file: {', '.join(sorted(strange))}")
-    words = {name: getattr(options, name.replace("-", "_")) for name in OPTIONS}
-    return {**given, **{name: value for name, value in words.items() if value}}
+    from_options = {name: getattr(options, name.replace("-", "_")) for name in OPTIONS}
+    return {**from_file, **{name: value for name, value in from_options.items() if value}}
 
 
 def call(method: str, path: str, token: str, body: Any = None) -> dict[str, Any]:
@@ -71,14 +71,14 @@ def call(method: str, path: str, token: str, body: Any = None) -> dict[str, Any]
             document: dict[str, Any] = json.loads(answer.read() or b"{}")
             return document
     except urllib.error.HTTPError as error:
-        said = error.read().decode(errors="replace")
+        text = error.read().decode(errors="replace")
         try:
-            words = json.loads(said)["error"]
-            said = f"{words['code']}: {words['message']}"
+            details = json.loads(text)["error"]
+            text = f"{details['code']}: {details['message']}"
         except (ValueError, KeyError, TypeError):
             pass
         raise AzcmagentError(
-            "AZCM0042" if error.code != 403 else "AZCM0044", f"failed to {method} resource: {said}"
+            "AZCM0042" if error.code != 403 else "AZCM0044", f"failed to {method} resource: {text}"
         ) from error
     except OSError as error:
         raise AzcmagentError("AZCM0026", f"{cloud['management']} cannot be reached: {error}") from error

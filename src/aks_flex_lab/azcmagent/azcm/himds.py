@@ -28,24 +28,24 @@ class HimdsRequestHandler(BaseHTTPRequestHandler):
     server_version = "himds"
 
     def do_GET(self) -> None:
-        asked = urlsplit(self.path)
-        query = {name: values[0] for name, values in parse_qs(asked.query).items()}
+        url = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
         known = agent_state.registered()
         if self.headers.get("Metadata", "").lower() != "true":
             self._answer(400, {"error": "invalid_request", "error_description": "Required metadata header missing"})
         elif known is None:
             self._answer(400, {"error": "invalid_request", "error_description": "This machine is not connected"})
-        elif asked.path == "/metadata/instance":
+        elif url.path == "/metadata/instance":
             self._answer(200, {"compute": instance(known)})
-        elif asked.path == "/metadata/identity/oauth2/token":
+        elif url.path == "/metadata/identity/oauth2/token":
             self._token(known, query)
         else:
-            self._answer(404, {"error": "not_found", "error_description": asked.path})
+            self._answer(404, {"error": "not_found", "error_description": url.path})
 
     def _token(self, known: dict[str, Any], query: dict[str, str]) -> None:
         if not query.get("resource") or not query.get("api-version"):
-            words = "Required query variable 'resource' or 'api-version' is missing"
-            self._answer(400, {"error": "invalid_request", "error_description": words})
+            message = "Required query variable 'resource' or 'api-version' is missing"
+            self._answer(400, {"error": "invalid_request", "error_description": message})
             return
         scheme, _, shown = self.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "basic" or not shown:
@@ -64,7 +64,7 @@ class HimdsRequestHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *words: Any) -> None:  # noqa: A002 - http.server's own name
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - http.server's own name
         """Paths say which resource; that is nobody's secret, and nobody's business either."""
 
 

@@ -53,10 +53,10 @@ def part_of(root: str) -> str:
 
 def merged_options(options: str, own_options: str) -> str:
     """What holds for the mount, and what holds for its file system."""
-    words = sorted(set(options.split(",")) | set(own_options.split(",")))
-    if "ro" in options.split(",") and "rw" in words:
-        words.remove("rw")  # a read-only view of what can be written elsewhere
-    return ",".join(unescape(word) for word in words)
+    merged = sorted(set(options.split(",")) | set(own_options.split(",")))
+    if "ro" in options.split(",") and "rw" in merged:
+        merged.remove("rw")  # a read-only view of what can be written elsewhere
+    return ",".join(unescape(word) for word in merged)
 
 
 def unescape(text: str) -> str:

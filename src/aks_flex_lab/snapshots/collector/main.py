@@ -106,13 +106,13 @@ def program_sections(answers: Mapping[str, str | None]) -> dict[str, Rows]:
 
 
 def firewall_rows(texts: Mapping[str, str]) -> Rows:
-    told = iptables_tables(texts["iptables"], "ip") | iptables_tables(texts["iptables 6"], "ip6")
+    iptables_names = iptables_tables(texts["iptables"], "ip") | iptables_tables(texts["iptables 6"], "ip6")
     return {
         **parse_iptables(texts["iptables"], "ip"),
         **parse_iptables(texts["iptables 6"], "ip6"),
         **parse_iptables(texts["iptables legacy"], "ip legacy"),
         **parse_iptables(texts["iptables legacy 6"], "ip6 legacy"),
-        **parse_nft(texts["nft"], told),
+        **parse_nft(texts["nft"], iptables_names),
     }
 
 

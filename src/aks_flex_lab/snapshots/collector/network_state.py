@@ -41,12 +41,12 @@ def parse_iptables(text: str, family: str) -> Rows:
         elif line.startswith(("-A ", "[")):
             rule = COUNTERS.sub("", line)
             rules.setdefault((table, rule.split()[1]), []).append(rule)
-    rows = count_rows(f"{family} {place[0]} {rule}" for place, found in rules.items() for rule in found)
-    for place, policy in policies.items():
-        if policy != "ACCEPT" or place in rules:
-            rows[f"{family} {place[0]} chain {place[1]}"] = {
+    rows = count_rows(f"{family} {table_chain[0]} {rule}" for table_chain, found in rules.items() for rule in found)
+    for table_chain, policy in policies.items():
+        if policy != "ACCEPT" or table_chain in rules:
+            rows[f"{family} {table_chain[0]} chain {table_chain[1]}"] = {
                 "policy": policy,
-                "rules": rules_order(rules.get(place, [])),
+                "rules": rules_order(rules.get(table_chain, [])),
             }
     return rows
 
@@ -62,36 +62,36 @@ def iptables_tables(text: str, family: str) -> set[str]:
     return {f"{family} {line[1:]}" for line in text.splitlines() if line.startswith("*")}
 
 
-def parse_nft(text: str, told: set[str]) -> Rows:
+def parse_nft(text: str, known_tables: set[str]) -> Rows:
     """`nft --stateless list ruleset`, but for the tables that iptables-save has told already, and told better."""
     rules: dict[tuple[str, ...], list[str]] = {}
-    for place, rule in nft_statements(text):
-        if place[0][len("table ") :] not in told:
-            rules.setdefault(place, []).extend([rule] if rule else [])
-    names = (f"nft {' '.join(place)}: {rule}" for place, found in rules.items() for rule in found)
+    for path, rule in nft_statements(text):
+        if path[0][len("table ") :] not in known_tables:
+            rules.setdefault(path, []).extend([rule] if rule else [])
+    names = (f"nft {' '.join(path)}: {rule}" for path, found in rules.items() for rule in found)
     return {
         **count_rows(names),
-        **{f"nft {' '.join(place)}": {"rules": rules_order(found)} for place, found in rules.items()},
+        **{f"nft {' '.join(path)}": {"rules": rules_order(found)} for path, found in rules.items()},
     }
 
 
 def nft_statements(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """Each block with no statement, then each statement in it; a list of elements may go over several lines."""
-    place: list[str] = []
+    path: list[str] = []
     pending = ""
     for line in text.splitlines():
         pending = f"{pending} {line.strip()}".strip()
         if pending.startswith("#") or not pending:
             pending = ""
         elif OPENING.match(pending):
-            place.append(pending[:-1].strip())
-            yield tuple(place), ""
+            path.append(pending[:-1].strip())
+            yield tuple(path), ""
             pending = ""
         elif pending == "}":
-            place.pop()
+            path.pop()
             pending = ""
         elif pending.count("{") <= pending.count("}"):
-            yield tuple(place), EXPIRES.sub("", pending)
+            yield tuple(path), EXPIRES.sub("", pending)
             pending = ""
 
 
@@ -155,10 +155,10 @@ def parse_rules(text: str, family: str) -> Rows:
     """`ip -json rule show`: which routing table is asked when."""
     names = []
     for rule in json.loads(text or "[]"):
-        words = [
+        parts = [
             f"{name} {flatten(value)}".strip() for name, value in sorted(rule.items()) if name not in RULE_FLEETING
         ]
-        names.append(f"{family} {', '.join(words)}")
+        names.append(f"{family} {', '.join(parts)}")
     return count_rows(names)
 
 

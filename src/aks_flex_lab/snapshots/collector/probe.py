@@ -54,9 +54,9 @@ def is_booting() -> bool:
     if not os.path.isdir("/run/systemd/system"):  # noqa: PTH112 - no systemd, nothing to wait for
         return False
     try:
-        words = ("systemctl", "is-system-running")
+        command = ("systemctl", "is-system-running")
         state = subprocess.run(
-            words, capture_output=True, text=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS, check=False
+            command, capture_output=True, text=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

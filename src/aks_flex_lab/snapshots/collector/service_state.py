@@ -81,8 +81,8 @@ def read_process(pid: int) -> RunningProcess | None:
 
 
 def parse_command(text: str) -> str:
-    words = text.rstrip("\0").split("\0")
-    return DESERIALIZE.sub("", " ".join(words)).strip()
+    argv = text.rstrip("\0").split("\0")
+    return DESERIALIZE.sub("", " ".join(argv)).strip()
 
 
 def parse_unit(text: str) -> str:

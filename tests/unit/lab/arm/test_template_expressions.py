@@ -38,7 +38,7 @@ class Known:
         return {"did": [action, resource, version, body]}
 
 
-LIVE = EvaluationScope(SCOPE.place, SCOPE.parameters, SCOPE.variables, Known())
+LIVE = EvaluationScope(SCOPE.target, SCOPE.parameters, SCOPE.variables, Known())
 
 VALUES = {
     "plain": "plain",

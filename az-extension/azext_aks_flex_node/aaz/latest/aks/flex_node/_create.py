@@ -56,13 +56,13 @@ class Create(FlexNodeCommand):
     def execute(self) -> Any:
         args = self.ctx.options
         refuse_lost_url(args)
-        said, body = option_values.node_options_of(args), option_values.properties_from_file(args) or {}
-        wanted = option_values.apply_options(body, said)
-        if option_values.is_secret_missing({}, wanted):
-            wanted = option_values.apply_options(body, replace(said, client_secret=client_secret()))
-        _warn_of_idle_identity(wanted)
+        options, body = option_values.node_options_of(args), option_values.properties_from_file(args) or {}
+        properties = option_values.apply_options(body, options)
+        if option_values.is_secret_missing({}, properties):
+            properties = option_values.apply_options(body, replace(options, client_secret=client_secret()))
+        _warn_of_idle_identity(properties)
         try:
-            return PutNode(self.ctx, wanted, url=bool(args.get("output_config_url")))()
+            return PutNode(self.ctx, properties, url=bool(args.get("output_config_url")))()
         except HttpResponseError as error:
             if error.status_code != 412:
                 raise
@@ -78,10 +78,10 @@ def refuse_lost_url(args: dict[str, Any]) -> None:
         )
 
 
-def _warn_of_idle_identity(wanted: dict[str, Any]) -> None:
-    if node_changes.auth_method_of(wanted) == node_changes.NO_IDENTITY or wanted.get("continuousMonitoring"):
+def _warn_of_idle_identity(properties: dict[str, Any]) -> None:
+    if node_changes.auth_method_of(properties) == node_changes.NO_IDENTITY or properties.get("continuousMonitoring"):
         return
-    if not wanted.get("kubernetesAuth", {}).get("useAzureAuth"):
+    if not properties.get("kubernetesAuth", {}).get("useAzureAuth"):
         logger.warning(
             "This node has an identity and no use for it. --continuous-monitoring lets the agent follow changes; "
             "--kubernetes-auth certificate lets the kubelet join by it."

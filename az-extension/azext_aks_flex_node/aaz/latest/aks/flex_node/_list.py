@@ -64,13 +64,13 @@ class List(FlexNodeCommand):
 
 
 def filter_text(args: dict[str, Any]) -> str:
-    asked = {
+    filters = {
         "ready": args.get("ready"),
         "joinState": args.get("join_state"),
         "version": args.get("kubernetes_version"),
         **dict(map(_label, args.get("label", ()))),
     }
-    return " and ".join(f"{field} eq '{_quoted(value)}'" for field, value in asked.items() if value is not None)
+    return " and ".join(f"{field} eq '{_quoted(value)}'" for field, value in filters.items() if value is not None)
 
 
 def _quoted(value: str) -> str:

@@ -66,43 +66,45 @@ class Update(FlexNodeCommand):
         args = self.ctx.options
         refuse_lost_url(args)
         how = UpdateFlags(bool(args.get("output_config_url")), bool(args.get("allow_downgrade")))
-        body, said = option_values.properties_from_file(args), option_values.node_options_of(args)
+        body, options = option_values.properties_from_file(args), option_values.node_options_of(args)
         found = GetNode(self.ctx)()
         first = node_changes.writable_properties(found)
-        if option_values.is_secret_missing(first, option_values.apply_options(first if body is None else body, said)):
-            said = replace(said, client_secret=client_secret())
-        return self._written(found, body, said, how)
+        if option_values.is_secret_missing(
+            first, option_values.apply_options(first if body is None else body, options)
+        ):
+            options = replace(options, client_secret=client_secret())
+        return self._written(found, body, options, how)
 
     def _written(
-        self, found: dict[str, Any], body: dict[str, Any] | None, said: node_changes.NodeOptions, how: UpdateFlags
+        self, found: dict[str, Any], body: dict[str, Any] | None, options: node_changes.NodeOptions, how: UpdateFlags
     ) -> dict[str, Any]:
         """Only if it still is as it was read, so that nobody's change is undone."""
         for attempt in range(1, ATTEMPTS + 1):
             first = node_changes.writable_properties(found)
-            wanted = option_values.apply_options(first if body is None else body, said)
-            if wanted == first and not (how.url or how.downgrade):
+            desired = option_values.apply_options(first if body is None else body, options)
+            if desired == first and not (how.url or how.downgrade):
                 logger.warning("Nothing is to be changed.")
                 return found
             try:
-                written = PutNode(self.ctx, wanted, etag=found["etag"], url=how.url, downgrade=how.downgrade)()
+                written = PutNode(self.ctx, desired, etag=found["etag"], url=how.url, downgrade=how.downgrade)()
             except HttpResponseError as error:
                 if error.status_code != 412 or attempt == ATTEMPTS:
                     raise
-                found = self._read_again(first, body, said)
+                found = self._read_again(first, body, options)
             else:
                 _warn_of_dead_url(written, how)
                 return dict(written)
         raise AssertionError("The last attempt returns or raises.")
 
     def _read_again(
-        self, first: dict[str, Any], body: dict[str, Any] | None, said: node_changes.NodeOptions
+        self, first: dict[str, Any], body: dict[str, Any] | None, options: node_changes.NodeOptions
     ) -> dict[str, Any]:
         """As somebody else has left it, unless that was what these words are about."""
         found = GetNode(self.ctx)()
         lost = (
             ["all of it"]
             if body is not None
-            else node_changes.conflicting_paths(first, node_changes.writable_properties(found), said)
+            else node_changes.conflicting_paths(first, node_changes.writable_properties(found), options)
         )
         if lost:
             raise ValidationError(
