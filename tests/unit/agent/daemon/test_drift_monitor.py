@@ -10,10 +10,11 @@ import pytest
 
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import record_file
-from aks_flex_node.agent.daemon.drift_monitor import Conflicts, DriftMonitor
+from aks_flex_node.agent.daemon.drift_monitor import MAX_REPAIRS, Conflicts, DriftMonitor
 from aks_flex_node.agent.daemon.scheduler import scheduler_input
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.update_journal import UpdateJournal, UpdateStage
+from aks_flex_node.agent.jobs.registry import IGNORE_OPTION
 from aks_flex_node.agent.jobs.repair import components_to_repair, store_address
 from aks_flex_node.agent.managed_node import ManagedNode
 from aks_flex_node.agent.reconcile import node_state
@@ -101,3 +102,40 @@ def test_a_repair_keeps_the_address_by_which_the_node_is_known_from_then_on() ->
     store_address(engine)
     known = node_state.read(scene.host, path)
     assert (known.address, known.phase) == ("192.168.100.7", node_state.Phase.NODE_JOINED)
+
+
+def test_drift_that_is_known_is_not_new_again() -> None:
+    drift = changed(Scene())
+    assert TOML in [one.subject for one in drift.check()]
+    assert drift.check() == ()
+    assert TOML in [one.subject for one in drift.found]
+
+
+def test_drift_that_went_away_and_came_back_is_new_again() -> None:
+    scene = Scene()
+    before = scene.host.read(TOML) or b""
+    drift = changed(scene)
+    drift.check()
+    scene.host.apply(WriteFile(TOML, before))
+    assert drift.check() == ()
+    scene.host.apply(WriteFile(TOML, b"other\n"))
+    assert TOML in [one.subject for one in drift.check()]
+
+
+def test_what_somebody_else_owns_is_reported_and_not_repaired() -> None:
+    drift = changed(Scene())
+    drift.check()
+    drift.found = tuple(replace(one, foreign=one.subject == TOML) for one in drift.found)
+    assert TOML not in drift.repairable_subjects
+    assert TOML in [one.subject for one in drift.found]
+
+
+def test_a_repair_ignores_what_was_given_up_and_counts_the_rest() -> None:
+    drift = changed(Scene())
+    drift.check()
+    drift.found = tuple(one for one in drift.found if one.subject == TOML)
+    for _ in range(MAX_REPAIRS):
+        assert drift.begin_repair() == (), "the repair that gives it up still repairs it"
+    assert drift.conflicting_subjects == (TOML,)
+    assert TOML not in drift.repairable_subjects
+    assert drift.begin_repair() == (f"{IGNORE_OPTION}{TOML}",)

@@ -1,0 +1,158 @@
+"""What a session of the daemon records of polls and drift, and what outlives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from aks_flex_node.agent.daemon.session import PollEvent, open_session
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from tests.unit.agent.daemon.fakes import (
+    OLD,
+    FakeHost,
+    FakeProvider,
+    Quiet,
+    StillMonitor,
+    StillNode,
+    bundle,
+    engine_of,
+    put,
+    settings,
+)
+from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, PATH, PORTAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.daemon.session import ControllerEvent, Session
+
+
+@dataclass
+class Machine:
+    """A machine on which one session after another is opened."""
+
+    host: FakeHost = field(default_factory=FakeHost)
+    provider: FakeProvider = field(default_factory=FakeProvider)
+    events: list[ControllerEvent] = field(default_factory=list)
+    opened: list[Session] = field(default_factory=list)
+
+    def session(self) -> Session:
+        node = StillNode(engine_of(self.host), cast("ApiClient", Quiet()), "edge-1", self.provider.real, lambda: 1e9)
+        self.opened.append(open_session(node, self.events.append, StillMonitor))
+        return self.opened[-1]
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    made = Machine()
+    yield made
+    made.provider.close()
+    for session in made.opened:
+        session.close()
+
+
+def poll(session: Session, result: PollResult, now: float = 0.0, problem: str | None = None) -> None:
+    session.record_poll(PollEvent(result, problem), now)
+
+
+def test_a_deletion_counts_when_it_is_confirmed_an_interval_later(machine: Machine) -> None:
+    session = machine.session()
+    interval = session.node.config.provider.poll_seconds
+    poll(session, GONE, 100.0)
+    poll(session, GONE, 100.0 + interval - 1)
+    assert not session.deleted
+    poll(session, GONE, 100.0 + interval)
+    assert session.deleted
+
+
+@pytest.mark.parametrize("between", [GOOD, PORTAL])
+def test_any_other_answer_in_between_starts_the_count_again(machine: Machine, between: PollResult) -> None:
+    session = machine.session()
+    interval = session.node.config.provider.poll_seconds
+    poll(session, GONE, 0.0)
+    poll(session, between, 1.0)
+    poll(session, GONE, interval)
+    assert not session.deleted
+    poll(session, GONE, 2 * interval)
+    assert session.deleted
+    poll(session, between, 3 * interval)
+    assert not session.deleted, "the resource is there again"
+
+
+def test_only_a_good_poll_is_recorded_as_the_last_contact(machine: Machine) -> None:
+    session = machine.session()
+    poll(session, PollResult(ProviderState.UNREACHABLE, "No route."))
+    assert (session.state.asked, session.state.seen) == ("", "")
+    poll(session, GOOD)
+    assert session.state.asked
+    assert session.state.seen == session.receiver.newest_version == "1"
+
+
+def test_a_problem_with_new_credentials_stays_until_it_is_withdrawn(machine: Machine) -> None:
+    session = machine.session()
+    poll(session, GOOD, problem="Entra does not know that secret.")
+    poll(session, GOOD)
+    assert session.state.credentials == "Entra does not know that secret."
+    poll(session, GOOD, problem="")
+    assert session.state.credentials == ""
+
+
+def test_drift_is_described_as_it_is_and_counted_when_it_is_new(machine: Machine) -> None:
+    session = machine.session()
+    session.drift.found = (CHANGED,)
+    session.record_drift((CHANGED,))
+    first = session.state
+    assert (first.drift, first.drifts) == ((CHANGED.description,), 1)
+    assert first.drifted
+
+    session.record_drift(())
+    assert session.state == first, "it is still the same drift"
+
+    session.drift.found = ()
+    session.record_drift(())
+    assert (session.state.drift, session.state.drifts, session.state.drifted) == ((), 1, first.drifted)
+
+
+def test_a_new_session_continues_with_the_stored_state_and_conflicts(machine: Machine) -> None:
+    session = machine.session()
+    session.drift.found = (CHANGED,)
+    session.record_drift((CHANGED,))
+    for _ in range(3):
+        session.drift.begin_repair()
+    session.save()
+
+    after = machine.session()
+    after.drift.found = (CHANGED,)
+    assert (after.state.drift, after.state.drifts) == ((CHANGED.description,), 1)
+    assert after.drift.conflicting_subjects == (PATH,), "and is left alone on"
+
+
+def test_another_configuration_is_reason_to_repair_everything_again(machine: Machine) -> None:
+    session = machine.session()
+    session.drift.found = (CHANGED,)
+    for _ in range(3):
+        session.drift.begin_repair()
+    session.save()
+
+    put(machine.host, CURRENT_CONFIG, bundle("2", settings(secret=OLD)))
+    after = machine.session()
+    after.drift.found = (CHANGED,)
+    assert after.drift.conflicting_subjects == ()
+    assert after.drift.repairable_subjects == {PATH}
+
+
+def test_a_configuration_that_waits_is_the_newest_version_after_a_restart(machine: Machine) -> None:
+    put(machine.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    session = machine.session()
+    assert session.receiver.newest_version == "2"
+
+
+def test_a_closed_session_has_closed_its_provider(machine: Machine) -> None:
+    session = machine.session()
+    assert not machine.provider.closed.is_set()
+    session.close()
+    assert machine.provider.closed.is_set()
