@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -11,13 +10,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHUTDOWN_SECONDS = 1  # for answers that are under way; held polls end with the server
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not (colon and port.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not ADDR:PORT")
-    return host.strip("[]"), int(port)
 
 
 def serve(app: Any, listen: tuple[str, int], certificate: Path | None = None, key: Path | None = None) -> None:

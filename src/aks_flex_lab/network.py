@@ -11,6 +11,7 @@ AKS without any kube-proxy in between.
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -217,3 +218,11 @@ def _free_number(taken: set[int], first: int, last: int, what: str) -> int:
 
 def free_machine_number(taken: set[int]) -> int:
     return _free_number(taken, FIRST_MACHINE, LAST_MACHINE, "machines at this site")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of an option; argparse reports what is not ADDR:PORT."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not ADDR:PORT")
+    return host.strip("[]"), int(port)

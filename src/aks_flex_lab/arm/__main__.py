@@ -22,7 +22,8 @@ from aks_flex_lab.arm.resource_manager import ResourceManagerFront, RoleDefiniti
 from aks_flex_lab.entra.authority import EntraAuthority
 from aks_flex_lab.entra.directory import EntraDirectory
 from aks_flex_lab.entra.tokens import SigningKeys, TokenIssuer
-from aks_flex_lab.http_server import parse_address, serve
+from aks_flex_lab.http_server import serve
+from aks_flex_lab.network import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

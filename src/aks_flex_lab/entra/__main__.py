@@ -12,7 +12,8 @@ from starlette.applications import Starlette
 from aks_flex_lab.entra.directory import EntraDirectory, MachineIdentities
 from aks_flex_lab.entra.instance_metadata import InstanceMetadataService
 from aks_flex_lab.entra.tokens import SigningKeys, TokenIssuer
-from aks_flex_lab.http_server import parse_address, serve
+from aks_flex_lab.http_server import serve
+from aks_flex_lab.network import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

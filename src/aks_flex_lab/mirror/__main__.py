@@ -13,6 +13,7 @@ from aks_flex_lab.errors import LabError, UsageError
 from aks_flex_lab.mirror.control import listen_for_control
 from aks_flex_lab.mirror.fault_rules import FaultRuleTable
 from aks_flex_lab.mirror.server import MirrorState, listen, server_tls_context, write_log
+from aks_flex_lab.network import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,13 +32,6 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--plain", type=parse_address, metavar="ADDR:PORT", help="where to speak HTTP without TLS, too"
     )
     return parser.parse_args(argv)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not (colon and port.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not ADDR:PORT")
-    return host.strip("[]"), int(port)
 
 
 def serve(options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from aks_flex_node.timestamps import parse_timestamp
+from aks_flex_rp.resource.view import format_taint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,7 +108,7 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "server": settings.get("kubelet", {}).get("serverURL", ""),
         "vpn": _vpn(settings.get("vpn", {})),
         "labels": ", ".join(f"{key}={value}" for key, value in settings.get("labels", {}).items()),
-        "taints": ", ".join(map(_taint, settings.get("taints", ()))),
+        "taints": ", ".join(map(format_taint, settings.get("taints", ()))),
         "agent": status.get("agentVersion", ""),
         "changed by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
@@ -136,11 +137,6 @@ def _because(status: Document) -> str:
 def _running(status: Document) -> str:
     found = status.get("kubeletVersion")
     return f"(running {found})" if found else ""
-
-
-def _taint(taint: Document) -> str:
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint['key']}{value}:{taint['effect']}"
 
 
 def format_pairs(pairs: Mapping[str, str]) -> str:

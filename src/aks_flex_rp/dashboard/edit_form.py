@@ -14,6 +14,7 @@ from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.dashboard import document_diff
 from aks_flex_rp.resource import validation
 from aks_flex_rp.resource.models import Weekday
+from aks_flex_rp.resource.view import format_taint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,7 +80,7 @@ def form_fields(properties: Document) -> dict[str, str]:
         **{f"day-{day}": "yes" if day in opened else "" for day in DAYS},
         "drift": document_diff.value_at(properties, DRIFT) or "repair",
         "labels": "\n".join(f"{key}={value}" for key, value in sorted(labels.items())),
-        "taints": "\n".join(map(taint_text, document_diff.value_at(properties, TAINTS) or ())),
+        "taints": "\n".join(map(format_taint, document_diff.value_at(properties, TAINTS) or ())),
         REST: json.dumps(rest, indent=2, ensure_ascii=False),
     }
 
@@ -144,11 +145,6 @@ def _which(below: str, taints: list[str]) -> str:
     if found and int(found[1]) < len(taints):
         return f"{taints[int(found[1])].strip()}: "
     return ""
-
-
-def taint_text(taint: Mapping[str, str]) -> str:
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint['key']}{value}:{taint['effect']}"
 
 
 def _tick(value: object, usual: bool) -> str:

@@ -9,6 +9,8 @@ from aks_flex_rp.arm.ids import NODE_TYPE
 from aks_flex_rp.join_state import JoinPhase
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.store.model import Node
 
@@ -74,3 +76,9 @@ def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:
         "message": f"The node has not been heard of since {format_utc(last_seen)}.",
         "lastTransitionTime": format_utc(last_seen + SILENT_AFTER),
     }
+
+
+def format_taint(taint: Mapping[str, str]) -> str:
+    """A taint as kubectl writes it: KEY=VALUE:EFFECT, or KEY:EFFECT without a value."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"

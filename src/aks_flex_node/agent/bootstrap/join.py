@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import paths
 from aks_flex_node.agent.bootstrap import pod_cleanup
+from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.components import agent, kubelet
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
-
-
-KUBELET_UNIT = "kubelet.service"
 
 
 @dataclass(frozen=True)

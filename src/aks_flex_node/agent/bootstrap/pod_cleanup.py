@@ -96,7 +96,7 @@ def _mounts(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]]) 
 
 
 def _network(host: Host, found: Mapping[str, Sequence[str]]) -> Iterator[Action]:
-    if BRIDGE in link_names(host.query("ip", "-j", "link", "show", "type", "bridge").out):
+    if BRIDGE in parse_link_names(host.query("ip", "-j", "link", "show", "type", "bridge").out):
         yield Run(("ip", "link", "delete", BRIDGE), f"remove network link {BRIDGE}")
     if _is_foreign(host, "kubelet.service") or _is_foreign(host, "containerd.service"):
         return
@@ -127,6 +127,6 @@ def _jumps_to(rule: str, chains: list[str]) -> bool:
     return target in chains and arguments[1] not in chains
 
 
-def link_names(text: str) -> list[str]:
+def parse_link_names(text: str) -> list[str]:
     """The names that `ip -j link` gives."""
     return [str(link.get("ifname", "")) for link in json.loads(text or "[]")]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
 
-NODE_SERVICES = ("containerd.service", "kubelet.service")
+KUBELET_UNIT = "kubelet.service"
+NODE_SERVICES = ("containerd.service", KUBELET_UNIT)
 EXPIRING_FRACTION = 0.08  # of a certificate's life: a kubelet renews it while a tenth or more is left
 
 

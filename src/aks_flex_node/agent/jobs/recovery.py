@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import stored_config
+from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.config import config_store
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.agent.reconcile.engine import Engine
-
-KUBELET_UNIT = "kubelet.service"
 
 
 def run_recovery(progress: ProgressReporter) -> JobResult:

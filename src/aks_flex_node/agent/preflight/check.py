@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.config.resolved import kubelet_credential_file
 from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
@@ -69,7 +70,6 @@ def as_warning(finding: CheckFinding) -> CheckFinding:
     return replace(finding, severity=Severity.WARNING) if finding.severity is Severity.ERROR else finding
 
 
-KUBELET_UNIT = "kubelet.service"
 UNIT_DIRECTORY = "/etc/systemd/system"
 MAX_MARKED_BYTES = 1 << 20  # no file of ours that bears a mark is larger
 

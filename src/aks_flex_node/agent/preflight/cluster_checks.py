@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.agent.config import resolved
+from aks_flex_node.agent.http.download_options import parse_ip_address
 from aks_flex_node.agent.preflight import artifact_checks
 from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
 from aks_flex_node.agent.preflight.interfaces import (
@@ -82,15 +82,7 @@ def _names(context: PreflightContext) -> list[str]:
     server = None if _awaits_tunnel(context) else context.config.node.kubelet.server_url
     urls = [*([server] if server else []), *artifact_checks.request_urls(context)]
     hosts = [urlsplit(options.proxy_for(url) or url).hostname or "" for url in urls]
-    return [name for name in dict.fromkeys(hosts) if name and not _is_address(name)]
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return [name for name in dict.fromkeys(hosts) if name and not parse_ip_address(name)]
 
 
 def _ask(context: PreflightContext, path: str, token: Secret | None = None) -> ProbeResponse:

@@ -241,7 +241,7 @@ def _networks(context: PreflightContext) -> Iterator[CheckFinding]:
 
 
 def _kernel(context: PreflightContext) -> Iterator[CheckFinding]:
-    links = [name for name in link_names(context.text("/proc/net/dev")) if name in POD_NETWORK_LINKS]
+    links = [name for name in proc_link_names(context.text("/proc/net/dev")) if name in POD_NETWORK_LINKS]
     if links:
         typed = " && ".join(f"sudo ip link delete {name}" for name in links)
         yield warning(f"Pod networks of an earlier node are up: {', '.join(links)}.", f"`{typed}`, or reboot.")
@@ -251,7 +251,7 @@ def _kernel(context: PreflightContext) -> Iterator[CheckFinding]:
         yield warning(f"There are control groups of an earlier node's pods: {groups[0]}.", "Reboot the machine.")
 
 
-def link_names(table: str) -> list[str]:
+def proc_link_names(table: str) -> list[str]:
     """The network links of /proc/net/dev, below its two lines of headings."""
     return [line.partition(":")[0].strip() for line in table.splitlines()[2:] if ":" in line]
 

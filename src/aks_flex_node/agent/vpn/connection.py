@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import COMPONENT, NAME, PROGRAM, client_file, vpn_dir
+from aks_flex_node.agent.http.download_options import parse_ip_address
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import PRE_JOIN_PHASES, VPN_PHASES, Phase
-from aks_flex_node.agent.vpn import client_profile, dependencies, disconnect, local_state, openvpn, virtual_network
+from aks_flex_node.agent.vpn import client_profile, disconnect, local_state, openvpn, virtual_network
 from aks_flex_node.agent.vpn.client_certificate import ClientCertificate, root_data
 from aks_flex_node.agent.vpn.dependencies import ApiServerReachability, VpnEnvironment
 from aks_flex_node.agent.vpn.gateway import GatewayProvisioner, VpnGateway
@@ -207,7 +208,7 @@ class VpnConnection:
         host, port = virtual_network.api_server_address(self.config, network.cluster)
         self.book.update(name_servers=servers, server=f"{host}:{port}")
         script = self._up_script(servers, settings.dns_domains or (host,))
-        direct = [host] if dependencies.is_address(host) else []
+        direct = [host] if parse_ip_address(host) else []
         ways = [*network.address_ranges, *(f"{each}/32" for each in (*servers, *direct))]
         return openvpn.client_configuration(profile, certificate_file(self.config, pair.name), ways, script)
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.vpn import HOSTS, HOSTS_MARK, vpn_dir, without_managed_lines
+from aks_flex_node.agent.http.download_options import parse_ip_address
 from aks_flex_node.agent.vpn import client_profile, openvpn, virtual_network
 from aks_flex_node.agent.vpn.client_certificate import make_client_certificate
 from aks_flex_node.agent.vpn.virtual_network import IPv4Range
@@ -41,14 +42,6 @@ DNS_SECONDS = 2.0
 def with_hosts_entry(hosts: bytes, name: str, address: str) -> bytes:
     """The content of /etc/hosts with our line first, so that it is the one that counts, and all else as it was."""
     return f"{address} {name} {HOSTS_MARK}\n".encode() + without_managed_lines(hosts)
-
-
-def is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def query_address(server: str, name: str) -> str:
@@ -140,7 +133,7 @@ class ApiServerReachability:
     def update_hosts(self, sender: OperationSender, servers: Sequence[str]) -> None:
         """Let the API server's name mean its private address, where nothing else on this machine does that."""
         name, _ = virtual_network.api_server_address(self.config, self.network.cluster)
-        if is_address(name) or self.host.stat(f"{vpn_dir(self.config)}/up"):
+        if parse_ip_address(name) or self.host.stat(f"{vpn_dir(self.config)}/up"):
             return self._write(
                 without_managed_lines
             )  # a line of an earlier run would be believed before anybody is asked

@@ -128,7 +128,7 @@ def test_without_chains_of_pods_there_is_nothing_to_do(saved: str) -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [("", []), ("[]", []), ('[{"ifname":"a"},{}]', ["a", ""])])
 def test_links_are_read_by_name(text: str, expected: list[str]) -> None:
-    assert pod_cleanup.link_names(text) == expected
+    assert pod_cleanup.parse_link_names(text) == expected
 
 
 def test_everything_that_pods_are_made_of_goes() -> None:

@@ -9,7 +9,7 @@ import pytest
 from aks_flex_node.agent.preflight import build_context
 from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
 from aks_flex_node.agent.preflight.check import with_marked
-from aks_flex_node.agent.preflight.conflict_checks import link_names
+from aks_flex_node.agent.preflight.conflict_checks import proc_link_names
 from aks_flex_node.agent.preflight.port_checks import NodePort, PortListener, conflicts, listeners
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
@@ -148,7 +148,7 @@ def test_leftovers(path: str, severity: str) -> None:
 
 
 def test_pod_networks_that_are_still_up_are_told_with_what_to_type() -> None:
-    assert link_names(LINKS) == ["lo", "eth0", "flex0"]
+    assert proc_link_names(LINKS) == ["lo", "eth0", "flex0"]
     assert "sudo ip link delete flex0" in told(fit(host=host({"/proc/net/dev": LINKS})), "leftovers")
 
 
