@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import resource
 import signal
 import socket
+import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 import uvloop
 
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.api.http_protocol import BoundedProtocol
 from aks_flex_rp.service import Service
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from aks_flex_rp.settings import ServiceSettings
+    from aks_flex_rp.settings import LogSettings, ServiceSettings
 
 BACKLOG = 4096
 STOP_SECONDS = 20
@@ -137,3 +140,33 @@ def _allow_many_connections() -> None:
     """As many as the system lets us have: a held poll is a connection."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+LOG_FIELDS = ("request", "operation", "status", "caller", "path", "source", "cluster", "node")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line, with the request id where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": format_utc_microseconds(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        line["message"] = record.getMessage()
+        line |= {name: record.__dict__[name] for name in LOG_FIELDS if record.__dict__.get(name) not in (None, "")}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def configure_logging(settings: LogSettings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+    handler.setFormatter(JsonFormatter() if settings.format == "json" else plain)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.level.upper())
+    for chatty in ("uvicorn.access", "httpx2", "azure", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

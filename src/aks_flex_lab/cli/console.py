@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -114,3 +115,11 @@ class TerminalProgress:
 
     def message(self, text: str) -> None:
         message(text)
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+
+
+def selected_layout(ctx: typer.Context) -> LabLayout:
+    """The lab that `--lab` named."""
+    return cast("LabLayout", ctx.find_root().obj)

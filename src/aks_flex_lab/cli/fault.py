@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from aks_flex_lab.cli import console
-from aks_flex_lab.cli.options import JsonOption, selected_layout
+from aks_flex_lab.cli.console import JsonOption, selected_layout
 from aks_flex_lab.components.fault_proxy import PROXIED_SERVICES, TOXICS, FaultProxy
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.host_requirements import require_root

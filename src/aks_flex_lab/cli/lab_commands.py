@@ -14,8 +14,7 @@ from rich.text import Text
 
 from aks_flex_lab import processes
 from aks_flex_lab.cli import console
-from aks_flex_lab.cli.console import TerminalProgress
-from aks_flex_lab.cli.options import JsonOption, selected_layout
+from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layout
 from aks_flex_lab.components.resource_provider import PROVIDER_COMMAND
 from aks_flex_lab.demo import Demo
 from aks_flex_lab.errors import ComponentError, LabError, UsageError, did_you_mean

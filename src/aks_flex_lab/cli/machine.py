@@ -9,8 +9,7 @@ import typer
 
 from aks_flex_lab import node_agent, processes, snapshots
 from aks_flex_lab.cli import console
-from aks_flex_lab.cli.console import TerminalProgress
-from aks_flex_lab.cli.options import JsonOption, selected_layout
+from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layout
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab

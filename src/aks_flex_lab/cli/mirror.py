@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aks_flex_lab.cli import console
-from aks_flex_lab.cli.options import JsonOption, selected_layout
+from aks_flex_lab.cli.console import JsonOption, selected_layout
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_lab.mirror.fault_rules import (

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from aks_flex_lab.cli import console
-from aks_flex_lab.cli.console import TerminalProgress
-from aks_flex_lab.cli.options import JsonOption, selected_layout
+from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layout
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.machines.base_system import BaseSystem, DebianRelease
 from aks_flex_lab.tools import artifacts

@@ -88,7 +88,7 @@ def _end(*_: object) -> None:
 
 
 def _serve(settings: ServiceSettings, lock: instance_lock.InstanceLock | None, log_format: LogFormat) -> None:
-    from aks_flex_rp import log_setup, server
+    from aks_flex_rp import server
 
     def ready(service: Service, port: int) -> None:
         if lock:
@@ -96,7 +96,7 @@ def _serve(settings: ServiceSettings, lock: instance_lock.InstanceLock | None, l
             lock.publish(instance_lock.RunningInstance(settings.origin, settings.host, port, os.getpid(), keys))
         _greet(service, port)
 
-    log_setup.configure_logging(settings.log.model_copy(update={"format": log_format}))
+    server.configure_logging(settings.log.model_copy(update={"format": log_format}))
     server.serve(settings, ready)
 
 

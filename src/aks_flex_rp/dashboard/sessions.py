@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.callers import Caller, CallerKind
-from aks_flex_rp.store.user_sessions import UserSession
+from aks_flex_rp.store.model import UserSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,11 +7,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.store import fleet, outbox, rows, sql, user_sessions
+from aks_flex_rp.store import fleet, outbox, rows, sql
 from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
 from aks_flex_rp.store.fleet_repair import FleetRepair
 from aks_flex_rp.store.heartbeat import SqlHeartbeats
-from aks_flex_rp.store.model import AuditEvent, Cluster, Conflict, Delivery, Document, LastKnownNode, Node, NodePage
+from aks_flex_rp.store.model import (
+    AuditEvent,
+    Cluster,
+    Conflict,
+    Delivery,
+    Document,
+    LastKnownNode,
+    Node,
+    NodePage,
+    UserSession,
+)
 from aks_flex_rp.store.outbox import SqlOutbox
 
 if TYPE_CHECKING:
@@ -21,7 +31,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
     from aks_flex_rp.store.outbox import OutboxMessage
     from aks_flex_rp.store.rows import Row, Values
-    from aks_flex_rp.store.user_sessions import UserSession
 
 LARGEST = 2**63 - 1
 FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
@@ -182,19 +191,19 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
 
     # sessions
     async def put_session(self, session: UserSession) -> None:
-        await self._write(user_sessions.PUT_SESSION, user_sessions.session_values(session))
+        await self._write(sql.PUT_SESSION, rows.session_values(session))
 
     async def session(self, id: str, now: float) -> UserSession | None:  # noqa: A002
-        return next(map(user_sessions.session_of, await self._read(user_sessions.SELECT_SESSION, id, now)), None)
+        return next(map(rows.session_of, await self._read(sql.SELECT_SESSION, id, now)), None)
 
     async def use_session(self, id: str, used: float) -> None:  # noqa: A002
-        await self._write(user_sessions.USE_SESSION, (id, used))
+        await self._write(sql.USE_SESSION, (id, used))
 
     async def end_session(self, id: str) -> None:  # noqa: A002
-        await self._write(user_sessions.END_SESSION, (id,))
+        await self._write(sql.END_SESSION, (id,))
 
     async def sweep_sessions(self, now: float, idle_since: float) -> int:
-        return len(await self._write(user_sessions.SWEEP_SESSIONS, (now, idle_since)))
+        return len(await self._write(sql.SWEEP_SESSIONS, (now, idle_since)))
 
     # deliveries
     async def put_delivery(self, delivery: Delivery) -> None:

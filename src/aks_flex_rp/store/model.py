@@ -125,6 +125,17 @@ class NodePage:
     after: str | None  # where the next page begins; None on the last
 
 
+@dataclass(frozen=True)
+class UserSession:
+    """A signed-in user of the dashboard: a row, so that all replicas know it and it can be revoked."""
+
+    id: str  # hash of what the cookie has
+    caller: Document  # who it is, as they proved it when they signed in
+    proof: str  # what it was proved by, which can lose its worth: the admin key's fingerprint, Entra's application
+    expires: float
+    used: float  # when a page was last asked for, to within a minute
+
+
 class Conflict(Exception):  # noqa: N818 - an answer, and often an expected one
     """Somebody else was faster: what was to be changed is not as it was read."""
 

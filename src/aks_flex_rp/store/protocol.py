@@ -16,9 +16,17 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.changes import StoreChange
     from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
-    from aks_flex_rp.store.model import AuditEvent, Cluster, Delivery, Document, LastKnownNode, Node, NodePage
+    from aks_flex_rp.store.model import (
+        AuditEvent,
+        Cluster,
+        Delivery,
+        Document,
+        LastKnownNode,
+        Node,
+        NodePage,
+        UserSession,
+    )
     from aks_flex_rp.store.outbox import OutboxMessage
-    from aks_flex_rp.store.user_sessions import UserSession
 
 
 class Store(OutboxProtocol, HeartbeatProtocol, Protocol):

@@ -6,7 +6,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Cluster, Delivery, Document, Node
+from aks_flex_rp.store.model import (
+    AuditAction,
+    AuditEvent,
+    AuditOutcome,
+    Cluster,
+    Delivery,
+    Document,
+    Node,
+    UserSession,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,3 +114,11 @@ def event_of(row: Row) -> AuditEvent:
     return AuditEvent(
         at, who, AuditAction(what), resource, source, request, AuditOutcome(outcome), from_json(detail), sequence
     )
+
+
+def session_values(session: UserSession) -> Values:
+    return session.id, to_json(session.caller), session.proof, session.expires, session.used
+
+
+def session_of(row: Row) -> UserSession:
+    return UserSession(row[0], from_json(row[1]), row[2], row[3], row[4])

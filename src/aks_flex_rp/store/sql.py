@@ -188,3 +188,12 @@ def audit(filters: tuple[str, ...]) -> str:
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     columns = "at, who, what, resource, source, request, outcome, detail, sequence"
     return f"SELECT {columns} FROM audit{where} ORDER BY sequence DESC LIMIT ${len(filters) + 1}"  # noqa: S608 - constants
+
+
+_SESSION_COLUMNS = "id, caller, proof, expires, used"
+
+PUT_SESSION = WriteStatement(f"INSERT INTO sessions ({_SESSION_COLUMNS}) VALUES ($1, $2, $3, $4, $5) RETURNING id")  # noqa: S608 - a constant
+SELECT_SESSION = f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE id = $1 AND expires > $2"  # noqa: S608 - a constant
+USE_SESSION = WriteStatement("UPDATE sessions SET used = $2 WHERE id = $1 RETURNING id")
+END_SESSION = WriteStatement("DELETE FROM sessions WHERE id = $1 RETURNING id")
+SWEEP_SESSIONS = WriteStatement("DELETE FROM sessions WHERE expires <= $1 OR used < $2 RETURNING id")

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import uvloop
 
-from aks_flex_rp import log_setup
-from aks_flex_rp.server import Server, listen
+from aks_flex_rp.server import Server, configure_logging, listen
 from aks_flex_rp.service import Service
 from aks_flex_rp.settings import ServiceSettings
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
@@ -32,7 +31,7 @@ def main(state: str, port: str, ca_cert_data: str, database: str = "") -> None:
         "limits": PLENTY,
     }
     settings = ServiceSettings.model_validate(words)
-    log_setup.configure_logging(settings.log)
+    configure_logging(settings.log)
     uvloop.run(serve(settings, ca_cert_data))
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
-from aks_flex_rp.log_setup import JsonFormatter
-from aks_flex_rp.server import Server, listen
+from aks_flex_rp.server import JsonFormatter, Server, listen
 from aks_flex_rp.service import Service
 from aks_flex_rp.settings import ServiceSettings
 from tests.service.ports import free_port

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import uvloop
 
-from aks_flex_rp import log_setup
 from aks_flex_rp import settings as files
-from aks_flex_rp.server import Server, listen
+from aks_flex_rp.server import Server, configure_logging, listen
 from aks_flex_rp.service import Service
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
 
 
 async def serve(config: Path, ca_cert_data: str) -> None:
     settings = files.load(config, os.environ)
-    log_setup.configure_logging(settings.log)
+    configure_logging(settings.log)
     server = Server(Service(settings, FakeClusters.of(known_clusters(ca_cert_data))))
     await server.run_service(listen(settings), lambda *_: None)
 

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery, FleetState
-from aks_flex_rp.store.user_sessions import UserSession
+from aks_flex_rp.store.model import UserSession
 from tests.service.rp.store.builders import node
 
 if TYPE_CHECKING:

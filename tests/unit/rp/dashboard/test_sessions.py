@@ -14,8 +14,8 @@ from aks_flex_rp.dashboard.sessions import SessionManager, SignedInUser
 from aks_flex_rp.settings import DashboardSettings
 
 if TYPE_CHECKING:
+    from aks_flex_rp.store.model import UserSession
     from aks_flex_rp.store.protocol import Store
-    from aks_flex_rp.store.user_sessions import UserSession
 
 ID = "12345678-1234-1234-1234-123456789abc"
 ENTRA = {"tenantId": ID, "clientId": ID, "clientSecretFile": "secret"}
