@@ -86,19 +86,19 @@ def test_any_other_answer_in_between_starts_the_count_again(machine: Machine, be
 def test_only_a_good_poll_is_recorded_as_the_last_contact(machine: Machine) -> None:
     session = machine.session()
     poll(session, PollResult(ProviderState.UNREACHABLE, "No route."))
-    assert (session.state.asked, session.state.seen) == ("", "")
+    assert (session.state.last_answer, session.state.newest_version) == ("", "")
     poll(session, GOOD)
-    assert session.state.asked
-    assert session.state.seen == session.receiver.newest_version == "1"
+    assert session.state.last_answer
+    assert session.state.newest_version == session.receiver.newest_version == "1"
 
 
 def test_a_problem_with_new_credentials_stays_until_it_is_withdrawn(machine: Machine) -> None:
     session = machine.session()
     poll(session, GOOD, problem="Entra does not know that secret.")
     poll(session, GOOD)
-    assert session.state.credentials == "Entra does not know that secret."
+    assert session.state.credentials_problem == "Entra does not know that secret."
     poll(session, GOOD, problem="")
-    assert session.state.credentials == ""
+    assert session.state.credentials_problem == ""
 
 
 def test_drift_is_described_as_it_is_and_counted_when_it_is_new(machine: Machine) -> None:
@@ -106,15 +106,15 @@ def test_drift_is_described_as_it_is_and_counted_when_it_is_new(machine: Machine
     session.drift.found = (CHANGED,)
     session.record_drift((CHANGED,))
     first = session.state
-    assert (first.drift, first.drifts) == ((CHANGED.description,), 1)
-    assert first.drifted
+    assert (first.drift, first.drift_count) == ((CHANGED.description,), 1)
+    assert first.last_drift
 
     session.record_drift(())
     assert session.state == first, "it is still the same drift"
 
     session.drift.found = ()
     session.record_drift(())
-    assert (session.state.drift, session.state.drifts, session.state.drifted) == ((), 1, first.drifted)
+    assert (session.state.drift, session.state.drift_count, session.state.last_drift) == ((), 1, first.last_drift)
 
 
 def test_a_new_session_continues_with_the_stored_state_and_conflicts(machine: Machine) -> None:
@@ -127,7 +127,7 @@ def test_a_new_session_continues_with_the_stored_state_and_conflicts(machine: Ma
 
     after = machine.session()
     after.drift.found = (CHANGED,)
-    assert (after.state.drift, after.state.drifts) == ((CHANGED.description,), 1)
+    assert (after.state.drift, after.state.drift_count) == ((CHANGED.description,), 1)
     assert after.drift.conflicting_subjects == (PATH,), "and is left alone on"
 
 
