@@ -13,15 +13,15 @@ try: setup ## see the main job for real: a machine joins, is updated, upgraded, 
 
 test: ## run the whole suite
 	@scripts/setup --tests
-	@.venv/bin/python scripts/suite.py all
+	@.venv/bin/python -m scripts.suite all
 
 test-unit: ## run the unit tests (no root, no network)
 	@scripts/setup --no-packages
-	@.venv/bin/python scripts/suite.py unit
+	@.venv/bin/python -m scripts.suite unit
 
 test-long: ## run the exhaustive sweeps
 	@scripts/setup --tests
-	@.venv/bin/python scripts/suite.py long
+	@.venv/bin/python -m scripts.suite long
 
 lint: setup ## check formatting, rules, types, layers and secrets
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports --no-cache && .venv/bin/python scripts/audit.py

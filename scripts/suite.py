@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
+from scripts.run_history import KEPT_RUNS, history_file, record_run
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -109,6 +111,7 @@ class SuiteRun:
     lanes: list[threading.Thread] = field(default_factory=list)
     labs: set[str] = field(default_factory=set)
     stopped: bool = False
+    recorded: bool = False  # whether the run counts in the history of unsteady tests
 
     def tests(self, name: str, *arguments: str, marked: str = "not long", labs: tuple[str, ...] = ()) -> Stage:
         report = self.reports / f"{name}.xml"
@@ -205,16 +208,29 @@ class SuiteRun:
             subprocess.run([BIN / "aks-flex-lab", "--lab", lab, "down"], capture_output=True, check=False)
         total = sum((_counts(stage) for stage in self.done), Counter[str]())
         print(f"\n{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
-        for test in (test for stage in self.done for test in stage.unsteady):
-            print(f"UNSTEADY: {test} failed beside the others, and passed alone")
+        unsteady = [test for stage in self.done for test in stage.unsteady]
+        for test in unsteady:
+            print(f"UNSTEADY: {test} failed in parallel with other tests, and passed alone")
         failed = [stage.name for stage in self.done if stage.failed]
         if self.stopped:
             print(f"{self.title}: INTERRUPTED")
             return 130
+        failed += ["unsteady tests"] if self.recorded and self._unsteady_too_often(unsteady) else []
         seconds = f"{time.monotonic() - self.began:.0f} s"
         what = f"FAILED in {seconds}: {', '.join(failed)}" if failed else f"PASSED in {seconds}"
         print(f"{self.title}: {what}")
         return 1 if failed else 0
+
+
+    def _unsteady_too_often(self, unsteady: list[str]) -> bool:
+        """Records this run, and prints the tests that were unsteady in more than one of the last runs."""
+        history = history_file()
+        repeated = record_run(history, unsteady)
+        for test, count in repeated.items():
+            print(f"UNSTEADY TOO OFTEN: {test}, in {count} of the last {KEPT_RUNS} runs")
+        if repeated:
+            print(f"Fix these tests or the code they test. When that is done, remove {history}.")
+        return bool(repeated)
 
 
 def _counts(stage: Stage) -> Counter[str]:
@@ -295,7 +311,7 @@ def main() -> int:
         return 2
     title, work = KINDS[kind]
     with tempfile.TemporaryDirectory() as reports:
-        suite = SuiteRun(title, Path(reports))
+        suite = SuiteRun(title, Path(reports), recorded=kind == "all")
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             raise KeyboardInterrupt

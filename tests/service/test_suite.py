@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from scripts.run_history import KEPT_RUNS, LOCATION, load_runs, record_run
 from scripts.suite import LANES, MAX_RERUNS, Stage, SuiteRun, main
 
 from tests.wait import until
@@ -171,3 +172,44 @@ def test_a_stage_that_the_system_refuses_to_start_has_failed(
 
     assert suite.finish() == 1
     assert capsys.readouterr().out.splitlines()[-1].endswith(": refused")
+
+
+def test_test_unsteady_in_two_of_ten_runs_fails_the_suite(tmp_path: Path) -> None:
+    history = tmp_path / "cache" / "runs.json"
+
+    assert record_run(history, ["tests.a::test_x"]) == {}
+    assert record_run(history, []) == {}
+    assert record_run(history, ["tests.a::test_x", "tests.b::test_y"]) == {"tests.a::test_x": 2}
+
+
+def test_unsteady_run_is_forgotten_after_ten_more_runs(tmp_path: Path) -> None:
+    history = tmp_path / "runs.json"
+    record_run(history, ["tests.a::test_x"])
+    for _ in range(KEPT_RUNS - 1):
+        assert record_run(history, []) == {}
+
+    assert record_run(history, ["tests.a::test_x"]) == {}
+
+
+def test_damaged_run_history_counts_as_empty(tmp_path: Path) -> None:
+    history = tmp_path / "runs.json"
+    history.write_text("{")
+
+    assert record_run(history, ["tests.a::test_x"]) == {}
+    assert load_runs(history) == [["tests.a::test_x"]]
+
+
+def test_recorded_run_prints_tests_that_were_unsteady_too_often(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LOCATION, str(tmp_path / "runs.json"))
+    for expected in (0, 1):
+        suite = SuiteRun("make test", tmp_path, recorded=True)
+        suite.run_alone(shell("first", "true"))
+        suite.done[0].unsteady = ["tests.a::test_x"]
+
+        assert suite.finish() == expected
+
+    printed = capsys.readouterr().out
+    assert "UNSTEADY TOO OFTEN: tests.a::test_x, in 2 of the last 10 runs" in printed
+    assert printed.splitlines()[-1].endswith(": unsteady tests")
