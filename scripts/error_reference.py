@@ -7,6 +7,7 @@ cannot differ from what the programs do. usage: python scripts/error_reference.p
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import textwrap
 from dataclasses import dataclass, field
@@ -42,27 +43,35 @@ class RaisedError:
     retry: bool = False
 
 
+@functools.cache
+def parsed(source: Path) -> ast.Module:
+    return ast.parse(source.read_text())
+
+
+@functools.cache
 def raised_errors(package: str) -> dict[str, RaisedError]:
     """Every error that a package raises, by name."""
     exits = exit_codes()
     found: dict[str, RaisedError] = {}
     for source in sorted((ROOT / "src" / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(source.read_text())):
+        for node in ast.walk(parsed(source)):
             if isinstance(node, ast.Call) and (name := error_name(node, exits)):
                 add(found.setdefault(name, RaisedError()), node, exits, source)
     return found
 
 
+@functools.cache
 def exit_codes() -> dict[str, int]:
     """The exit code of every error class, found through its bases."""
     bases: dict[str, str] = {}
     codes: dict[str, int] = {"FlexError": 1}
     for package in PACKAGES:
         for source in (ROOT / "src" / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(source.read_text())):
+            for node in ast.walk(parsed(source)):
                 if isinstance(node, ast.ClassDef) and node.bases and isinstance(node.bases[0], ast.Name):
                     bases[node.name] = node.bases[0].id
-                    codes |= {node.name: code for code in own_code(node)}
+                    for code in own_code(node):
+                        codes[node.name] = code
     for _ in range(5):  # a class of errors is never deeper
         codes |= {name: codes[base] for name, base in bases.items() if base in codes and name not in codes}
     return codes
@@ -105,7 +114,7 @@ def add(raised: RaisedError, node: ast.Call, exits: dict[str, int], source: Path
 def class_around(node: ast.Call, source: Path) -> str:
     around = [
         each.name
-        for each in ast.walk(ast.parse(source.read_text()))
+        for each in ast.walk(parsed(source))
         if isinstance(each, ast.ClassDef) and each.lineno <= node.lineno <= (each.end_lineno or 0)
     ]
     return around[-1]

@@ -242,7 +242,7 @@ def _counts(stage: Stage) -> Counter[str]:
             passed = int(suite.get("tests", 0)) - failed - skipped
             counts.update(passed=passed, failed=failed, skipped=skipped)
     if stage.unsteady:
-        counts.update(passed=counts.pop("failed"))
+        counts.update(passed=counts.pop("failed", 0))
     return counts
 
 
