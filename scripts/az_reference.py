@@ -1,4 +1,4 @@
-"""Writes docs/az-reference.md: every command and option of `az aks flex-node`, as the real az has loaded them.
+"""Writes docs/reference/az.md: every command and option of `az aks flex-node`, as the real az has loaded them.
 
 usage: PYTHONPATH=. python scripts/az_reference.py (the tests know how to get at az)
 """
@@ -16,7 +16,7 @@ from tests.az_extension.warm_az import python_of
 from tests.azure_cli import Az, build_extension, program
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/az-reference.md"
+PAGE = ROOT / "docs/reference/az.md"
 DESCRIBING = ROOT / "tests/az_extension/describe_commands.py"
 OWN = "aks flex-node"
 HEAD = """# Options of az aks flex-node

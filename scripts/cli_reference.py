@@ -1,4 +1,4 @@
-"""Writes docs/cli.md: every command and option of the three programs, as the programs themselves know them.
+"""Writes docs/reference/cli.md: every command and option of the three programs, as the programs themselves know them.
 
 usage: python scripts/cli_reference.py
 """
@@ -15,7 +15,7 @@ from aks_flex_lab.cli import app as lab
 from aks_flex_node.agent.cli.app import app as agent
 from aks_flex_rp.cli import app as provider
 
-PAGE = Path(__file__).parents[1] / "docs/cli.md"
+PAGE = Path(__file__).parents[1] / "docs/reference/cli.md"
 HEAD = """# Commands
 
 Every command and option, as the programs know them; `--help` says the same in a terminal. `scripts/docs references`
@@ -90,7 +90,7 @@ def name(option: str) -> str:
 def prose(text: str) -> str:
     """A command's words, without what a terminal makes of them."""
     text = MARKUP.sub("", text.replace("\b", "").replace("\f", ""))
-    text = text.replace("docs/troubleshooting.md", "[troubleshooting](troubleshooting.md)")
+    text = text.replace("docs/how-to/troubleshoot.md", "[troubleshooting](troubleshooting.md)")
     return re.sub(r"(?<!`)<(?=\w)", r"\\<", text.strip())
 
 

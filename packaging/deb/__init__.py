@@ -1,1 +1,1 @@
-"""The Debian package of the agent, and the APT repository that it comes from; see docs/packaging.md."""
+"""The Debian package of the agent, and the APT repository that it comes from; see docs/how-to/packages.md."""

@@ -14,7 +14,7 @@ says whether trying the same again may help.
 
 from __future__ import annotations
 
-DOCS = "docs/troubleshooting.md"
+DOCS = "docs/how-to/troubleshoot.md"
 
 
 class FlexError(Exception):

@@ -266,5 +266,5 @@ def _invalid(error: ValidationError, file: Path) -> ConfigError:
         lines.append(f"  {path or 'configuration'}: {each['msg'].removeprefix('Input ').rstrip('.')}.")
     message = f"The configuration of the service ({file}, environment, flags) is wrong:\n" + "\n".join(lines)
     return ConfigError(
-        "service-config-invalid", message, "Correct what is listed; docs/resource-provider.md has all settings."
+        "service-config-invalid", message, "Correct what is listed; docs/reference/provider.md has all settings."
     )

@@ -1,4 +1,4 @@
-"""Generates the settings tables in docs/resource-provider.md: `python -m aks_flex_rp.settings_reference`."""
+"""Generates the settings tables in docs/reference/provider.md: `python -m aks_flex_rp.settings_reference`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def update_page(page: str) -> str:
 
 
 def main() -> None:
-    page = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/resource-provider.md")
+    page = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/provider.md")
     page.write_text(update_page(page.read_text()))
 
 

@@ -56,7 +56,7 @@ param kubelet object = {}
 @allowed(['log', 'repair'])
 param driftPolicy string = 'repair'
 
-@description('Make a config URL, and end the one before. Its output is secure: see docs/templates.md.')
+@description('Make a config URL, and end the one before. Its output is secure: see docs/how-to/templates.md.')
 param issueConfigUrls bool = false
 
 resource cluster 'Microsoft.ContainerService/managedClusters@2025-01-01' existing = {

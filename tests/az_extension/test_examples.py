@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HOME = Path(__file__).parents[2]
 COMMANDS = HOME / "az-extension" / "azext_aks_flex_node" / "aaz" / "latest" / "aks" / "flex_node"
-DOCUMENTS = ("docs/az-extension.md", "docs/templates.md", "README.md")
+DOCUMENTS = ("docs/how-to/azure-cli.md", "docs/how-to/templates.md", "README.md")
 # In place of az, and of what an example hands its answer to: writes down what a shell makes of the words.
 STAND_IN = """#!/usr/bin/env python3
 import json, sys

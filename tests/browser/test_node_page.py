@@ -43,7 +43,7 @@ def test_a_node_that_is_not_ready_tells_its_cause_and_what_to_do(provider: Provi
     assert "Not ready" in text
     assert RUNTIME in text
     assert "ServiceFailed" in text
-    assert "docs/troubleshooting.md#service-failed" in text
+    assert "docs/how-to/troubleshoot.md#service-failed" in text
 
 
 def test_a_join_that_failed_shows_the_step_and_the_way_on(provider: Provider, open_page: Opened) -> None:

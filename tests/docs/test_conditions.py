@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
-PAGE = (ROOT / "docs/troubleshooting.md").read_text()
+PAGE = (ROOT / "docs/how-to/troubleshoot.md").read_text()
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 # Which arguments of a call are names that people see: a condition's type and reason, an outcome's reason.
 NAMES = {"_condition": (0, 2), "_cause": (1,), "_result": (1,), "AdmissionResult": (1,), "JobResult": (2,)}

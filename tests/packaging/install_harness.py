@@ -1,4 +1,4 @@
-"""install.sh on a machine that has curl, by the commands of docs/install.md."""
+"""install.sh on a machine that has curl, by the commands of docs/how-to/install.md."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def use(lab: Lab, machine: EdgeMachine, repository: Repository) -> None:
 
 
 def the_provider_is_unpacked_and_runs(machine: EdgeMachine, arch: str) -> None:
-    """By the commands of docs/install.md."""
+    """By the commands of docs/how-to/install.md."""
     archive = program_archives.PROVIDER.archive(__version__, arch)
     for name in (archive, f"{archive}.sha256"):
         machine.run("curl", "-fsS", "-o", f"/root/{name}", f"https://{PUBLISHER}/{PLACE}/{name}")

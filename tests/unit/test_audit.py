@@ -89,7 +89,7 @@ def test_a_rule_that_is_switched_off_without_its_name_is_found(line: str) -> Non
 )
 def test_what_is_pinned_and_what_was_reviewed_are_the_same(pins: str, told: str) -> None:
     assert "\n".join(audit.dependency_problems(PAGE, [pins])).startswith(
-        f"docs/dependencies.md: {told}" if told else ""
+        f"docs/reference/dependencies.md: {told}" if told else ""
     )
     assert bool(audit.dependency_problems(PAGE, [pins])) is bool(told)
 

@@ -46,13 +46,13 @@ def error_names() -> set[str]:
 
 
 def test_every_error_can_be_looked_up_by_its_name() -> None:
-    headings = re.findall(r"^### ([a-z0-9-]+)$", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE)
+    headings = re.findall(r"^### ([a-z0-9-]+)$", (ROOT / "docs/how-to/troubleshoot.md").read_text(), re.MULTILINE)
 
     assert sorted(error_names()) == sorted(headings)
 
 
 def test_every_state_of_the_agent_that_stays_can_be_looked_up() -> None:
-    headings = set(re.findall(r"^### ([A-Z]\w+)$", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE))
+    headings = set(re.findall(r"^### ([A-Z]\w+)$", (ROOT / "docs/how-to/troubleshoot.md").read_text(), re.MULTILINE))
 
     assert {each.value for each in ProviderState} <= headings
 

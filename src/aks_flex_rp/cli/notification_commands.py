@@ -81,7 +81,7 @@ def _hooks(settings: ServiceSettings) -> tuple[Webhook, ...]:
         raise ConfigError(
             "webhooks-missing",
             "The configuration of the service names no webhook.",
-            "Name one below notifications.webhooks; docs/notifications.md says how.",
+            "Name one below notifications.webhooks; docs/how-to/notifications.md says how.",
         )
     return webhooks
 

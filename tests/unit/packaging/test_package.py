@@ -90,7 +90,7 @@ def test_every_command_has_a_manual_page(files: dict[str, bytes]) -> None:
 
 
 def test_what_errors_point_to_is_on_the_machine(files: dict[str, bytes]) -> None:
-    assert DOCS == "docs/troubleshooting.md"
+    assert DOCS == "docs/how-to/troubleshoot.md"
     assert b"\n### preflight-failed\n" in files["usr/share/doc/aks-flex-node/troubleshooting.md"]
 
 

@@ -30,7 +30,7 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Exit codes and error names: docs/troubleshooting.md")
+@app.callback(epilog="Exit codes and error names: docs/how-to/troubleshoot.md")
 def root(
     version: Annotated[  # answered before any command is looked for
         bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)

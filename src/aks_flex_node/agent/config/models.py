@@ -1,6 +1,6 @@
 """Every setting of a node as typed models, with meaning and default.
 
-docs/configuration.md is generated from them.
+docs/reference/configuration.md is generated from them.
 """
 
 from __future__ import annotations

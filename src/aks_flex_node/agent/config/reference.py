@@ -1,4 +1,4 @@
-"""docs/configuration.md, made from the models: `python -m aks_flex_node.agent.config.reference [FILE]` writes it."""
+"""docs/reference/configuration.md, made from the models: `python -m aks_flex_node.agent.config.reference [FILE]` writes it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _example(section: ConfigSection) -> str:
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/configuration.md")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/configuration.md")
     target.write_text(reference())
 
 

@@ -62,7 +62,7 @@ def test_the_starter_knows_every_setting() -> None:
 
 
 def test_the_reference_in_the_tree_is_what_the_models_say() -> None:
-    said = (ROOT / "docs/configuration.md").read_text()
+    said = (ROOT / "docs/reference/configuration.md").read_text()
 
     assert said == reference(), "Run `python -m aks_flex_node.agent.config.reference`."
 

@@ -54,7 +54,7 @@ def test_a_reason_is_explained_where_the_machine_says_nothing() -> None:
     said = condition_text.explain_condition(told("Ready", "False", "ServiceFailed", "containerd does not run"))
     assert said.cause == "containerd does not run"
     assert said.remedy
-    assert said.section == "docs/troubleshooting.md#service-failed"
+    assert said.section == "docs/how-to/troubleshoot.md#service-failed"
 
 
 def test_all_is_well_needs_no_remedy() -> None:
@@ -69,7 +69,7 @@ def test_what_is_under_way_is_not_wrong() -> None:
 
 def test_the_name_of_an_error_leads_to_its_section() -> None:
     found = condition_text.explain_condition(told("ConfigApplied", "False", "ArtifactUnreachable", "no route"))
-    assert found.section == "docs/troubleshooting.md#artifact-unreachable"
+    assert found.section == "docs/how-to/troubleshoot.md#artifact-unreachable"
     assert condition_text.explain_condition(told("Ready", "False", "ArtifactUnreachable")).section == ""
     assert condition_text.explain_condition(told("ConfigApplied", "False", "<script>")).section == ""
 
