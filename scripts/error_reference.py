@@ -106,7 +106,7 @@ def add(raised: RaisedError, node: ast.Call, exits: dict[str, int], source: Path
     if message and message not in raised.messages:
         raised.messages.append(message)
     raised.retry |= any(
-        word.arg in {"retryable", "again"} and not (isinstance(word.value, ast.Constant) and word.value.value is False)
+        word.arg == "retryable" and not (isinstance(word.value, ast.Constant) and word.value.value is False)
         for word in node.keywords
     )
 
