@@ -155,13 +155,21 @@ def dependency_problems(page: str, pins: list[str]) -> list[str]:
     pinned: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([a-z0-9][\w.-]*)==([^\s;\\]+)", "\n".join(pins), re.MULTILINE):
         pinned.setdefault(name, set()).add(version)
-    problems = [f"docs/reference/dependencies.md: {name} is not reviewed" for name in sorted(set(pinned) - set(reviewed))]
-    problems += [f"docs/reference/dependencies.md: {name} is no dependency" for name in sorted(set(reviewed) - set(pinned))]
+    problems = [
+        f"docs/reference/dependencies.md: {name} is not reviewed" for name in sorted(set(pinned) - set(reviewed))
+    ]
+    problems += [
+        f"docs/reference/dependencies.md: {name} is no dependency" for name in sorted(set(reviewed) - set(pinned))
+    ]
     for name, (_, versions, licence, *others) in sorted(reviewed.items()):
         if name in pinned and set(versions.split(", ")) != pinned[name]:
-            problems.append(f"docs/reference/dependencies.md: {name} was reviewed in {versions}, not in {sorted(pinned[name])}")
+            problems.append(
+                f"docs/reference/dependencies.md: {name} was reviewed in {versions}, not in {sorted(pinned[name])}"
+            )
         if licence not in LICENCES or not all(others):
-            problems.append(f"docs/reference/dependencies.md: {name} has no licence that we know, or no reason or maintainer")
+            problems.append(
+                f"docs/reference/dependencies.md: {name} has no licence that we know, or no reason or maintainer"
+            )
     return problems
 
 

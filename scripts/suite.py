@@ -221,7 +221,6 @@ class SuiteRun:
         print(f"{self.title}: {what}")
         return 1 if failed else 0
 
-
     def _unsteady_too_often(self, unsteady: list[str]) -> bool:
         """Records this run, and prints the tests that were unsteady in more than one of the last runs."""
         history = history_file()

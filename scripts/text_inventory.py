@@ -22,7 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-TEXT_SUFFIXES = {".html", ".md", ".tsp", ".service", ".conf", ".toml", ".yaml", ".yml", ".bicep", ".tf", ".sh", ".js", ".css"}
+TEXT_SUFFIXES = {
+    ".html",
+    ".md",
+    ".tsp",
+    ".service",
+    ".conf",
+    ".toml",
+    ".yaml",
+    ".yml",
+    ".bicep",
+    ".tf",
+    ".sh",
+    ".js",
+    ".css",
+}
 SKIPPED = ("package-lock.json", "requirements/", "docs/proof", "tests/browser/axe/")
 WORDS = re.compile(r"[A-Za-z]{2,}[ ,:][^\n]*[A-Za-z]{2,}")
 
@@ -40,7 +54,9 @@ class Text:
 
 def all_texts() -> Iterator[Text]:
     """Every text of the files that git knows."""
-    names = subprocess.run(("git", "ls-files"), cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
+    names = subprocess.run(("git", "ls-files"), cwd=ROOT, check=True, capture_output=True, text=True).stdout.split(
+        "\n"
+    )
     for name in names:
         path = ROOT / name
         if not name or name.startswith(SKIPPED) or name.endswith(SKIPPED) or not path.is_file() or path.is_symlink():

@@ -139,7 +139,7 @@ class Demo:
         self.show(answer)
         if "It works" not in answer:
             raise LabError(
-                "pod-not-answering", f"The pod answered {json.dumps(answer)}.", "Run `make try KEEP=1`, look."
+                "pod-not-responding", f"The pod answered {json.dumps(answer)}.", "Run `make try KEEP=1`, look."
             )
 
     def label(self) -> None:
@@ -184,7 +184,7 @@ class Demo:
         assert self.before  # noqa: S101 - an earlier phase took it
         changed = [one for one in snapshots.diff(self.before, self.machine.snapshot()) if not one.shared]
         if changed:
-            raise LabError("machine-changed", f"{MACHINE} is not as it was: {'; '.join(map(str, changed))}.")
+            raise LabError("machine-not-restored", f"{MACHINE} is not as it was: {'; '.join(map(str, changed))}.")
         self.progress.message("   compared file by file with before: nothing differs")
 
     def node(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class Demo:
         while not true():
             if time.monotonic() - start > WAIT_SECONDS:
                 raise LabError(
-                    "demo-too-slow",
+                    "demo-timeout",
                     f"Not within {WAIT_SECONDS} s: {what}.",
                     "Run `make try KEEP=1`, and look at `journalctl -u aks-flex-node` in the machine.",
                 )
@@ -213,7 +213,7 @@ class Demo:
 
     def tear_down(self) -> None:
         if left := self.lab.down():
-            raise LabError("lab-left-something", f"These stay: {'; '.join(left)}.")
+            raise LabError("lab-cleanup-incomplete", f"These stay: {'; '.join(left)}.")
         self.progress.message("   no process, mount, namespace, link or control group of it is left")
 
 

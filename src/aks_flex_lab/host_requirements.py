@@ -41,7 +41,7 @@ LAB_DISK_BYTES = 2 << 30
 def require_root() -> None:
     if os.geteuid() != 0:
         raise HostError(
-            "not-root",
+            "root-required",
             "The lab makes namespaces and boots machines, which only root may do.",
             "Run it again with sudo.",
         )
@@ -53,7 +53,7 @@ def require_host(layout: LabLayout) -> None:
     missing = sorted({package for program, package in REQUIRED_PROGRAMS.items() if not shutil.which(program)})
     if missing:
         raise HostError(
-            "program-missing",
+            "program-not-found",
             f"This machine lacks: {', '.join(missing)}.",
             f"Run `apt-get install --no-install-recommends {' '.join(missing)}`, or `make setup`.",
         )

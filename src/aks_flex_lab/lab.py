@@ -121,7 +121,7 @@ class Lab:
     def cluster(self) -> LabCluster:
         if not self.admin_kubeconfig.exists():
             raise ComponentError(
-                "lab-not-up", f"Lab {self.layout.name} is not up.", f"Run `{self.command} up` first."
+                "lab-not-running", f"Lab {self.layout.name} is not up.", f"Run `{self.command} up` first."
             )
         return LabCluster(self.toolbox.path("kubernetes", "kubectl"), self.admin_kubeconfig)
 
@@ -239,7 +239,7 @@ class Lab:
                 event = json.loads(line)
                 if event.get("type") not in {"ADDED", "MODIFIED", "DELETED"}:
                     raise ComponentError(
-                        "watch-refused",
+                        "watch-failed",
                         f"The API server ended a watch: {event.get('object', event)}.",
                         "Try again; if it stays, look at `aks-flex-lab logs kube-apiserver`.",
                     )

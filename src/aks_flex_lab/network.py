@@ -213,7 +213,9 @@ def _free_number(taken: set[int], first: int, last: int, what: str) -> int:
     for number in range(first, last + 1):
         if number not in taken:
             return number
-    raise LabError("lab-full", f"This lab has no room for more {what}: {last - first + 1} is the most.")
+    raise LabError(
+        "lab-addresses-exhausted", f"This lab has no room for more {what}: {last - first + 1} is the most."
+    )
 
 
 def free_machine_number(taken: set[int]) -> int:

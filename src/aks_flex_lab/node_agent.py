@@ -81,7 +81,7 @@ def _sources() -> list[Path]:
 def _requirements() -> Path:
     if not REQUIREMENTS.exists():
         raise HostError(
-            "no-checkout",
+            "checkout-required",
             "The agent can be brought into machines from a checkout alone.",
             "Clone the repository, run `make setup`, and use its .venv/bin/aks-flex-lab.",
         )

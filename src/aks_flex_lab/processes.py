@@ -67,11 +67,11 @@ def run(
         )
     except FileNotFoundError as error:
         raise LabError(
-            "program-missing", f"{command[0]} is not installed.", "Run `make setup`, then try again."
+            "program-not-found", f"{command[0]} is not installed.", "Run `make setup`, then try again."
         ) from error
     except subprocess.TimeoutExpired as error:
         raise LabError(
-            "command-too-slow",
+            "program-timeout",
             f"`{' '.join(command)}` did not end within {timeout:.0f} s and was stopped.",
             "Is the machine very busy? Try again, or run that command yourself.",
         ) from error

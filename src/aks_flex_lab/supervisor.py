@@ -123,7 +123,7 @@ class ComponentSupervisor:
             # First whether it lives: someone else may answer at its address.
             if self.process(part.name) is None:
                 raise ComponentError(
-                    "part-ended",
+                    "lab-component-exited",
                     f"{part.name} ended while it was starting: {self._error_line(part.name)}",
                     f"Read all of it with `aks-flex-lab logs {part.name}`.",
                 )
@@ -131,7 +131,7 @@ class ComponentSupervisor:
                 return
             if time.monotonic() > end:
                 raise ComponentError(
-                    "part-not-ready",
+                    "lab-component-not-ready",
                     f"{part.name} did not answer at {part.address} within {seconds:.0f} s.",
                     f"Read what it said with `aks-flex-lab logs {part.name}`.",
                 )

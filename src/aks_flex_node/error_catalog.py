@@ -94,7 +94,9 @@ def render_list(entries: Iterable[ErrorEntry]) -> str:
     groups: dict[str, list[str]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry.name)
-    return "\n\n".join("\n".join([group, *(f"  {name}" for name in sorted(names))]) for group, names in groups.items())
+    return "\n\n".join(
+        "\n".join([group, *(f"  {name}" for name in sorted(names))]) for group, names in groups.items()
+    )
 
 
 def _paragraph(title: str, text: str) -> str:

@@ -75,7 +75,7 @@ class Retrier:
 
 def stopped_error() -> ArtifactError:
     return ArtifactError(
-        "fetching-stopped",
+        "download-cancelled",
         "Fetching was stopped before it was complete.",
         "Start again: what was fetched so far is kept.",
         retryable=True,

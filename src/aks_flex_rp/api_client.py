@@ -45,7 +45,7 @@ class RequestRefused(FlexError):  # noqa: N818 - an answer
             f"  {each.get('target') or 'request'}: {each.get('message')}" for each in error.get("details") or ()
         ]
         hint = HINTS.get(str(error.get("code")), f"The service's log has more at request {request_id}.")
-        super().__init__("request-refused", "\n".join(lines), hint, retryable=status in {409, 429, 503})
+        super().__init__("request-rejected", "\n".join(lines), hint, retryable=status in {409, 429, 503})
         self.status = status
         self.code = str(error.get("code", ""))
 

@@ -84,7 +84,7 @@ def refuse_postgres(settings: ServiceSettings, target: Path) -> None:
     parts = urlsplit(address)
     shown = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@")).geturl()
     raise ConfigError(
-        "backup-by-pg-dump",
+        "backup-postgres-unsupported",
         "The service keeps its data in PostgreSQL, whose own tools make the better backup:\n"
         f"  pg_dump --format=custom --no-owner --file={target} '{shown}'\n"
         f"  pg_restore --clean --if-exists --no-owner --dbname='{shown}' {target}",
@@ -119,7 +119,7 @@ def check_database(file: Path) -> None:
     except sqlite3.Error as error:
         verdict, version = str(error), 0
     if verdict != "ok":
-        raise ConfigError("backup-damaged", f"The database is damaged: {verdict}.", "Use an earlier backup.")
+        raise ConfigError("backup-corrupt", f"The database is damaged: {verdict}.", "Use an earlier backup.")
     if version > raw_database.newest_schema_version():
         raise SchemaTooNew(version, raw_database.newest_schema_version())
 

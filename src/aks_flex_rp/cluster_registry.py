@@ -59,7 +59,7 @@ def cluster_info(cluster: Cluster) -> ClusterInfo:
 
 def _refuses(key: str, what: str, refusal: ApiRefused) -> ClusterError:
     return ClusterError(
-        "cluster-refuses",
+        "cluster-forbidden",
         f"The cluster does not let the service {what}: {refusal.message}.",
         f"Look with `aks-flex-rp cluster check {key}`.",
         retryable=refusal.status == 429 or refusal.status >= 500,

@@ -52,7 +52,7 @@ def exclusive(state: Path) -> Iterator[InstanceLock]:
         if not _locked(handle):
             found = _read(handle)
             what = f"A service runs from {state}" + (f", at {found.url} (process {found.pid})." if found else ".")
-            raise BusyError("service-runs", what, "Stop it first, or name another directory with --state.")
+            raise BusyError("service-running", what, "Stop it first, or name another directory with --state.")
         os.ftruncate(handle, 0)
         if os.geteuid() == 0:  # the service may run as whom the directory belongs to, and must be able to lock it
             owner = state.stat()

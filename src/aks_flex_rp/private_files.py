@@ -27,7 +27,7 @@ def read(file: Path, forbidden: int = 0o077) -> bytes:
         ) from error
     if stat.S_IMODE(mode) & forbidden:
         raise ConfigError(
-            "private-file-open",
+            "private-file-permissions",
             f"{file} holds a secret, and others than its owner can read or write it.",
             f"Type `chmod 600 {file}`, and think about who may have read it.",
         )

@@ -86,7 +86,7 @@ def open_sqlite(file: Path) -> sqlite3.Connection:
 def require_file(file: Path) -> None:
     if not file.exists():
         raise ConfigError(
-            "database-missing", f"There is no database at {file}.", "Check --state; `aks-flex-rp init` makes one."
+            "database-not-found", f"There is no database at {file}.", "Check --state; `aks-flex-rp init` makes one."
         )
 
 
@@ -98,7 +98,7 @@ async def open_postgres(address: str) -> AsyncIterator[Connection]:
         connection = await asyncpg.connect(address, timeout=10)
     except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         hint = "Check the address of the database, the user and the password."
-        raise StoreError("store-refused", f"PostgreSQL cannot be used: {error}.", hint) from None
+        raise StoreError("database-error", f"PostgreSQL cannot be used: {error}.", hint) from None
     try:
         yield connection
     finally:

@@ -121,7 +121,7 @@ def listen(settings: ServiceSettings) -> socket.socket:
         bound.bind((settings.host, settings.port))
     except OSError as error:
         raise ConfigError(
-            "listen-refused",
+            "listen-failed",
             f"The service cannot listen on {settings.listen}: {error.strerror}.",
             "Choose another address with --listen, or end what is there already.",
         ) from error

@@ -197,7 +197,7 @@ def test_azure_identity_gets_the_machines_token_as_on_any_arc_machine(lab: Lab, 
 @pytest.mark.parametrize(
     ("package", "name", "words"),
     [
-        (lambda lab: {"keyURL": lab.azcmagent_repository.other_key_url}, "package-key-wrong", "fingerprint is"),
+        (lambda lab: {"keyURL": lab.azcmagent_repository.other_key_url}, "package-key-mismatch", "fingerprint is"),
         (
             lambda lab: {"repository": lab.azcmagent_repository.unsigned, "suite": "stable"},
             "arc-package-failed",
@@ -212,7 +212,7 @@ def test_azure_identity_gets_the_machines_token_as_on_any_arc_machine(lab: Lab, 
             "",
         ),
         (lambda _: {"repository": "https://packages.microsoft.com/nowhere"}, "arc-package-failed", ""),
-        (lambda _: {"install": False}, "azcmagent-missing", ""),
+        (lambda _: {"install": False}, "azcmagent-not-found", ""),
     ],
 )
 def test_nothing_is_installed_that_is_not_signed_by_the_key_that_is_expected(
@@ -243,7 +243,7 @@ def test_a_metadata_service_that_was_stopped_is_started_and_one_that_cannot_is_n
     machine.run("systemctl", "mask", "--runtime", "--now", "himdsd")
     tell(lab, machine, operator, tags={"site": "three"})
     try:
-        assert "himdsd" in failure(machine, "himds-down")
+        assert "himdsd" in failure(machine, "himds-unavailable")
     finally:
         machine.run("systemctl", "unmask", "--runtime", "himdsd")
 

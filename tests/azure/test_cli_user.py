@@ -100,12 +100,12 @@ def test_who_is_signed_in_with_az_asks_azure_behind_sudo(lab: Lab, machine: Edge
     before = machine.snapshot()
 
     stranger = alice(machine, *bootstrap, check=False)
-    assert "azure-cli-signed-out" in stranger.err
+    assert "azure-cli-not-signed-in" in stranger.err
     assert "`az login` as alice" in stranger.err
 
     principal = sign_in(lab, machine, READER, CLUSTER_ID)
     refused = alice(machine, *bootstrap, check=False)
-    assert "arm-refused" in refused.err
+    assert "arm-request-rejected" in refused.err
     assert f'--role "Azure Kubernetes Service Cluster Admin Role" --scope {CLUSTER_ID}' in " ".join(
         refused.err.split()
     )

@@ -171,7 +171,7 @@ def test_two_machines_share_a_gateway(lab: Lab, site: Callable[..., EdgeMachine]
     until(lambda: reaches(one), "the other keeps its tunnel")
     assert not reaches(other)
     refused = flex(other, "vpn", "remove", "--yes", "--gateway", check=False)
-    assert "vpn-gateway-not-ours" in refused.err
+    assert "vpn-gateway-not-owned" in refused.err
     flex(one, "vpn", "remove", "--yes", "--gateway")
     assert lab.vpn.resources.find(GATEWAY) is None
 
@@ -189,7 +189,7 @@ def test_a_gateway_with_other_settings_is_not_touched(lab: Lab, site: Callable[.
 
     refused = flex(machine, "bootstrap-vpn", check=False)
 
-    assert "vpn-gateway-differs" in refused.err
+    assert "vpn-gateway-settings-mismatch" in refused.err
     assert "172.31.9.0/24" in refused.err
     assert lab.vpn.resources.find(GATEWAY).document == before  # type: ignore[union-attr]
     flex(machine, "bootstrap-vpn", "--adopt")

@@ -42,7 +42,9 @@ class SimulatedHost(RootedHost):
         if isinstance(action, Remove | RemoveTree):
             points = mounts.mount_points((self.read(mounts.MOUNTINFO) or b"").decode())
             if mounts.mounts_below(points, action.path):
-                raise MachineError("mounted-below", f"{action.path} was not removed: something is mounted there.", "")
+                raise MachineError(
+                    "mount-below-path", f"{action.path} was not removed: something is mounted there.", ""
+                )
 
 
 class Crash(BaseException):

@@ -129,7 +129,7 @@ class SimulatedSystem:
 
     def _set(self, key: str, value: str) -> None:
         if self._disk.look(sysctl_path(key)) is None:
-            raise MachineError("sysctl-refused", f"Could not set {key}: there is no such key.", "")
+            raise MachineError("sysctl-failed", f"Could not set {key}: there is no such key.", "")
         self._disk.at(sysctl_path(key)).write_text(f"{value}\n")
 
     def _offer_bridge_keys(self) -> None:

@@ -103,9 +103,9 @@ def test_a_page_is_as_wide_as_the_screen(page: Page, address: str, name: str) ->
 def test_words_are_found_without_a_server(page: Page, site: Path) -> None:
     page.goto(f"file://{site}/index.html")
     page.locator(".md-search__input").click()
-    page.keyboard.type("token-powerless")
+    page.keyboard.type("bootstrap-token-forbidden")
 
-    expect(page.locator(".md-search-result__list")).to_contain_text("token-powerless", timeout=PATIENCE)
+    expect(page.locator(".md-search-result__list")).to_contain_text("bootstrap-token-forbidden", timeout=PATIENCE)
 
 
 @pytest.mark.long

@@ -55,8 +55,8 @@ def test_a_passing_fault_of_the_mirror_only_costs_time(lab: Lab, machine: EdgeMa
 @pytest.mark.parametrize(
     ("fault", "name", "words"),
     [
-        pytest.param(CorruptFault(), "artifact-wrong-bytes", "sha256", id="wrong bytes"),
-        pytest.param(StatusFault(404), "artifact-missing", "kubelet", id="404"),
+        pytest.param(CorruptFault(), "artifact-checksum-mismatch", "sha256", id="wrong bytes"),
+        pytest.param(StatusFault(404), "artifact-not-found", "kubelet", id="404"),
         pytest.param(StatusFault(503), "artifact-unreachable", "503", id="503"),
         pytest.param(StallFault(ByteAmount.parse("0"), 60), "artifact-unreachable", "kubelet", id="stalled"),
     ],
@@ -134,7 +134,7 @@ def test_an_expired_token_is_named_and_never_shown(lab: Lab, machine: EdgeMachin
     early, forced = told(machine, 4), told(machine, 6, "--skip", "all")
 
     assert "token" in early
-    assert "token-refused" in forced
+    assert "bootstrap-token-rejected" in forced
     assert secret not in early + forced
 
 

@@ -85,7 +85,7 @@ def test_a_node_keeps_the_name_it_joined_by(lab: Lab, node: EdgeMachine) -> None
     done = flex(node, "bootstrap", "--set", "node.name=another", check=False)
 
     assert done.code == 4
-    assert "node-renamed" in done.err
+    assert "node-name-changed" in done.err
     assert facts(node, "verify", check=False) == CLEAN
 
 

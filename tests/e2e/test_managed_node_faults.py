@@ -263,4 +263,4 @@ def expired(name: str) -> bytes:
 def test_two_agents_never_follow_one_machine(node: Followed) -> None:
     done = flex(node.machine, "follow", check=False)
     assert done.code == 7
-    assert "already-following" in done.err
+    assert "daemon-already-running" in done.err

@@ -23,7 +23,7 @@ from tests.unit.agent.artifacts.test_unpack import Item, packed, refused, unpack
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-REFUSALS = {"archive-broken", "archive-hostile", "archive-incomplete"}
+REFUSALS = {"archive-corrupt", "archive-unsafe", "archive-incomplete"}
 NAMES = (
     "a",
     "a/b",
@@ -124,8 +124,8 @@ def with_size(size: int) -> bytes:
 
 @pytest.mark.parametrize("size", [1 << 33, 1 << 62, (1 << 63) - 1])
 def test_a_file_that_says_it_is_huge_takes_no_room(tmp_path: Path, size: int) -> None:
-    assert refused(tmp_path, gzip.compress(with_size(size))).name == "archive-broken"
-    assert refused(tmp_path / "tree", with_size(size)).name == "archive-broken"
+    assert refused(tmp_path, gzip.compress(with_size(size))).name == "archive-corrupt"
+    assert refused(tmp_path / "tree", with_size(size)).name == "archive-corrupt"
 
 
 def test_a_path_that_no_system_takes_is_refused_by_name(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_header_upon_header_is_refused_and_not_followed_down(tmp_path: Path) -> 
     header.type, header.size = tarfile.XHDTYPE, 11
     one = header.tobuf(tarfile.USTAR_FORMAT) + b"11 path=ab\n".ljust(512, b"\0")
 
-    assert refused(tmp_path, gzip.compress(one * 5000)).name == "archive-hostile"
+    assert refused(tmp_path, gzip.compress(one * 5000)).name == "archive-unsafe"
 
 
 def sparse(pieces: int) -> bytes:

@@ -83,7 +83,7 @@ def test_any_text_loads_or_is_refused(text: str) -> None:
 def test_whatever_a_config_url_returns_is_a_bundle_or_refused(content: bytes) -> None:
     bundle = tried(lambda: parse_bundle(content, "https://provider.example"), ConfigError)
     if isinstance(bundle, ConfigError):
-        assert bundle.name == "bundle-invalid"
+        assert bundle.name == "config-bundle-invalid"
         return
     assert bundle.version == "" or bundle.version.isdigit()
     loaded(bundle.text, "bundle.json")

@@ -54,7 +54,7 @@ def found(content: bytes) -> bytes | None:
         bundle = OfflineBundle.at(str(path), ArtifactCache(Path(folder) / "cache"))
         blob = tried(lambda: bundle.find(ARTIFACT), ArtifactError)
         if isinstance(blob, ArtifactError):
-            assert blob.name in {"bundle-broken", "bundle-incomplete", "digest-invalid"}, blob
+            assert blob.name in {"offline-bundle-corrupt", "offline-bundle-incomplete", "digest-invalid"}, blob
             return None
         return blob.path.read_bytes()[blob.offset : blob.offset + blob.size]
 

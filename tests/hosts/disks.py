@@ -64,7 +64,7 @@ class Refusals:
         with pytest.raises(MachineError) as refused:
             stand.host.apply(WriteFile(stand.at("d"), b"x"))
 
-        assert refused.value.name == "file-refused"
+        assert refused.value.name == "file-access-failed"
         assert stand.host.list_dir(stand.at("d")) == ("file",)
 
     def test_a_file_in_the_place_of_a_directory_is_refused_by_name(self, stand: Stand) -> None:
@@ -73,14 +73,14 @@ class Refusals:
         for action in (MakeDirectory(stand.at("file")), WriteFile(stand.at("file/below"), b"x")):
             with pytest.raises(MachineError) as refused:
                 stand.host.apply(action)
-            assert refused.value.name == "file-refused"
+            assert refused.value.name == "file-access-failed"
             assert str(action) in refused.value.message
 
     def test_a_file_in_a_missing_directory_is_refused_by_name(self, stand: Stand) -> None:
         with pytest.raises(MachineError) as refused:
             stand.host.apply(WriteFile(stand.at("missing/file"), b"x"))
 
-        assert refused.value.name == "file-refused"
+        assert refused.value.name == "file-access-failed"
 
 
 class Owners:

@@ -83,7 +83,7 @@ class Mounts:
         for path in (stand.at("tree"), mounted):
             with pytest.raises(MachineError) as refused:
                 stand.host.apply(RemoveTree(path))
-            assert refused.value.name == "mounted-below"
+            assert refused.value.name == "mount-below-path"
             assert mounted in refused.value.message
 
         assert stand.host.read(f"{mounted}/inside") == b"x"
@@ -128,7 +128,7 @@ class Mounts:
         with pytest.raises(MachineError) as refused:
             stand.host.apply(WriteFile(f"{mounted}/file", b"x"))
 
-        assert refused.value.name == "read-only"
+        assert refused.value.name == "filesystem-read-only"
 
 
 class Kernel:
@@ -145,7 +145,7 @@ class Kernel:
         for key, value in (("net.no.such.key", "1"), (SYSCTL, "many")):
             with pytest.raises(MachineError) as refused:
                 stand.host.apply(SetSysctl(key, value))
-            assert refused.value.name == "sysctl-refused"
+            assert refused.value.name == "sysctl-failed"
             assert key in refused.value.message
 
     def test_a_module_that_is_missing_is_named_and_unloading_it_is_nothing(self, stand: Stand) -> None:

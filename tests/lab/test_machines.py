@@ -216,7 +216,7 @@ def test_a_machine_that_is_removed_is_forgotten(lab: Lab) -> None:
 
     said = command(LAB, "machine", "exec", "brief", "true", check=False)
     assert said.code == 2
-    assert "machine-unknown" in said.err
+    assert "machine-not-found" in said.err
     assert "brief" not in command(LAB, "machine", "list").out
 
 

@@ -118,7 +118,10 @@ def test_the_few_that_fail_beside_others_and_pass_alone_are_named(
     assert "== some tests again, alone: ok" in said
     assert "2 passed" in said.partition("again, alone")[2]
     for number in range(2):
-        assert f"test_unsteady::test_fails_at_first[{number}] failed in parallel with other tests, and passed alone\n" in said
+        assert (
+            f"test_unsteady::test_fails_at_first[{number}] failed in parallel with other tests, and passed alone\n"
+            in said
+        )
     assert said.count("\nUNSTEADY: ") == 2
     assert "\n3 passed, 0 failed, 0 skipped\n" in said
     assert said.splitlines()[-1].startswith("make test: PASSED")

@@ -27,7 +27,7 @@ class LabCommandGroup(TyperGroup):
         except PermissionError as error:
             if os.geteuid() == 0:
                 raise
-            reported = HostError("not-root", f"{error.filename} is for root alone.", "Run it again with sudo.")
+            reported = HostError("root-required", f"{error.filename} is for root alone.", "Run it again with sudo.")
         except OSError as error:
             reported = _from_os_error(error)
         console.print_error(reported, ctx.obj)
@@ -38,7 +38,7 @@ def _from_os_error(error: OSError) -> LabError:
     if error.errno == errno.ENOSPC:
         return HostError("disk-full", f"No space is left to write {error.filename}.", "Make room, then try again.")
     return HostError(
-        "file-refused",
+        "file-access-failed",
         f"{error.filename or 'The system'}: {error.strerror or error}.",
         "Check AKS_FLEX_LAB_HOME and AKS_FLEX_LAB_CACHE, and what is at that place.",
     )

@@ -78,7 +78,7 @@ def down(ctx: typer.Context) -> None:
     start = time.monotonic()
     left = lab.down()
     if left:
-        raise LabError("lab-left-something", f"These stay: {'; '.join(left)}.", "Run the same command again.")
+        raise LabError("lab-cleanup-incomplete", f"These stay: {'; '.join(left)}.", "Run the same command again.")
     took = f"({time.monotonic() - start:.1f} s)"
     console.message(
         f"Lab {lab.layout.name} is gone; nothing of it is left. {took}" if existed else "There was nothing."
@@ -141,8 +141,12 @@ def logs(
     known |= {machine.name: machine.console for machine in lab.inventory.all()}
     if part not in known:
         if not lab.exists:
-            raise ComponentError("lab-not-up", f"Lab {lab.layout.name} is not up.", "Run `aks-flex-lab up` first.")
-        raise UsageError("part-unknown", f"Lab {lab.layout.name} has no part {part!r}.", did_you_mean(part, known))
+            raise ComponentError(
+                "lab-not-running", f"Lab {lab.layout.name} is not up.", "Run `aks-flex-lab up` first."
+            )
+        raise UsageError(
+            "lab-component-unknown", f"Lab {lab.layout.name} has no part {part!r}.", did_you_mean(part, known)
+        )
     sys.exit(processes.run_attached("tail", f"--lines={lines}", *(["--follow=name"] if follow else []), known[part]))
 
 
@@ -154,7 +158,7 @@ def kubectl(ctx: typer.Context) -> None:
     lab = Lab(selected_layout(ctx))
     cluster = lab.cluster
     if lab.supervisor.process("kube-apiserver") is None:
-        raise ComponentError("lab-not-up", "The API server is not running.", f"Run `{lab.command} up`.")
+        raise ComponentError("lab-not-running", "The API server is not running.", f"Run `{lab.command} up`.")
     processes.exec_program(cluster.kubectl, f"--kubeconfig={cluster.kubeconfig}", *ctx.args)
 
 
@@ -165,7 +169,7 @@ def rp(ctx: typer.Context) -> None:
     """
     lab = Lab(selected_layout(ctx))
     if lab.supervisor.process("provider") is None:
-        raise ComponentError("lab-not-up", "The resource provider is not running.", f"Run `{lab.command} up`.")
+        raise ComponentError("lab-not-running", "The resource provider is not running.", f"Run `{lab.command} up`.")
     processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env=lab.provider.environment())
 
 
@@ -200,7 +204,7 @@ def principal(
     """
     lab = Lab(selected_layout(ctx))
     if lab.supervisor.process("azure") is None:
-        raise ComponentError("lab-not-up", "The lab's Azure is not running.", f"Run `{lab.command} up`.")
+        raise ComponentError("lab-not-running", "The lab's Azure is not running.", f"Run `{lab.command} up`.")
     secret = secrets.token_urlsafe(24)
     write_atomically(secret_file, secret, 0o600)
     console.out.print(lab.azure.directory.service_principal(name, secret).client_id)

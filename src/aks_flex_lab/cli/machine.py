@@ -201,7 +201,7 @@ def diff(ctx: typer.Context, name: MachineArgument, json: JsonOption = False) ->
     machine = running_lab(ctx).inventory.find(name)
     if not _snapshot_file(machine).exists():
         raise UsageError(
-            "snapshot-missing",
+            "snapshot-not-found",
             f"Machine {name} has no snapshot to compare with.",
             f"Take one first: `{Lab(selected_layout(ctx)).command} machine snapshot {name}`.",
         )

@@ -153,7 +153,7 @@ def remove(
     """
     if not mirror_client(ctx).remove(rule):
         raise UsageError(
-            "switch-not-found", f"There is no switch with the ID {rule}.", "See `aks-flex-lab mirror list`."
+            "mirror-fault-not-found", f"There is no switch with the ID {rule}.", "See `aks-flex-lab mirror list`."
         )
     console.message(f"Switch {rule} is off.")
 

@@ -95,7 +95,7 @@ def clean(ctx: typer.Context) -> None:
         labs := [path.name for path in layout.labs_directory.iterdir() if path.is_dir()]
     ):
         raise UsageError(
-            "lab-up", f"These labs are up and use the tools: {', '.join(labs)}.", "Take them down first."
+            "lab-already-running", f"These labs are up and use the tools: {', '.join(labs)}.", "Take them down first."
         )
     toolbox = Toolbox(layout.cache)
     freed = artifacts.clean_artifacts(toolbox) + toolbox.clean()

@@ -65,7 +65,7 @@ def find_service(name: str) -> ProxiedService:
         if known.name == name:
             return known
     hint = did_you_mean(name, [known.name for known in PROXIED_SERVICES])
-    raise UsageError("service-unknown", f"There is no service {name!r} to put a fault before.", hint)
+    raise UsageError("fault-target-unknown", f"There is no service {name!r} to put a fault before.", hint)
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,11 @@ class FaultProxy:
                 text = answer.read()
         except OSError as error:
             raise ComponentError(
-                "fault-proxy-away", f"The fault proxy does not answer: {error}.", "Run `aks-flex-lab up`."
+                "fault-proxy-unavailable", f"The fault proxy does not answer: {error}.", "Run `aks-flex-lab up`."
             ) from error
         if answer.status >= 400:
             raise UsageError(
-                "fault-refused",
+                "fault-failed",
                 f"The fault proxy refused this: {_reason(text)}.",
                 "End what is in effect with `aks-flex-lab fault clear`, then try again.",
             )

@@ -56,7 +56,7 @@ def _free_port(port: int) -> int:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise HostError(
-                "port-taken",
+                "port-in-use",
                 f"Port {port} of this machine's loopback address is taken: {error.strerror}.",
                 "Name another with `aks-flex-lab up --api-port PORT`.",
             ) from error

@@ -243,7 +243,7 @@ def link_target(path: str) -> str:
 def require_binary(binary: Path) -> Path:
     if not binary.is_file():
         raise ToolError(
-            "image-source-missing",
+            "image-source-not-found",
             f"{binary} is missing, and an image of the lab is made from it.",
             "Run `make setup` for busybox-static and `aks-flex-lab tools install pause` for pause.",
         )

@@ -57,7 +57,7 @@ def registry_client(connect: Connect) -> Iterator[RegistryClient]:
         yield RegistryClient(connection)
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise ComponentError(
-            "registry-not-answering",
+            "registry-not-responding",
             f"The image registry does not answer as it should: {error or type(error).__name__}.",
             "See `aks-flex-lab logs registry`.",
         ) from error
@@ -117,7 +117,7 @@ class RegistryClient:
         if reply.status != expected:
             text = reply.body.decode("utf-8", "replace").strip()[:300]
             raise ComponentError(
-                "registry-refused",
+                "registry-request-rejected",
                 f"The image registry answered {reply.status} to {method} {path.partition('?')[0]}: {text}.",
                 "See `aks-flex-lab logs registry`.",
             )

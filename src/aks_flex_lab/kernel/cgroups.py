@@ -67,7 +67,7 @@ def hierarchies() -> list[CgroupHierarchy]:
     found = list(parse_hierarchies((proc / "mounts").read_text(), (proc / "cgroup").read_text()))
     if not found:
         raise HostError(
-            "cgroups-missing",
+            "cgroups-unavailable",
             "No control group hierarchy is mounted on this machine.",
             "Mount one (`mount -t cgroup2 none /sys/fs/cgroup`), then try again.",
         )
@@ -190,7 +190,7 @@ class LabCgroups:
             self._thaw(leaf)  # the dead of a frozen group do not die before it is thawed
             if time.monotonic() > end:
                 raise LabError(
-                    "process-stays",
+                    "process-not-stopped",
                     f"Processes {sorted(pids)} of the lab do not end, even when killed.",
                     "They hang in the kernel, on a device or a file system; look at /proc/PID/stack.",
                 )
@@ -227,7 +227,7 @@ def _make_cgroup(group: Path, hierarchy: CgroupHierarchy) -> None:
         group.mkdir()
     except OSError as error:
         raise HostError(
-            "cgroup-refused",
+            "cgroup-failed",
             f"The control group {group} cannot be made: {error.strerror}.",
             "Run the lab as root on the machine itself, or in a container with a writable /sys/fs/cgroup.",
         ) from error
@@ -248,7 +248,7 @@ def _enable_controllers(group: Path) -> None:
     if missing:
         group.rmdir()
         raise HostError(
-            "cgroup-refused",
+            "cgroup-failed",
             f"The control group {group} lacks the controllers {', '.join(sorted(missing))}.",
             "Run the lab on the machine itself; in a container the top control group must hold no process.",
         )
@@ -279,7 +279,7 @@ def _rmdir(group: Path) -> None:
             # The kernel lets go of a dead process's group a moment after the process.
             if time.monotonic() > end:
                 raise LabError(
-                    "process-stays",
+                    "process-not-stopped",
                     f"The control group {group} cannot be removed: something is still in it.",
                     "Run the same command again.",
                 ) from error

@@ -33,7 +33,7 @@ def remove_tree(directory: Path) -> None:
         return
     if inside := mounts_below(directory):
         raise LabError(
-            "mount-in-the-way",
+            "mount-conflict",
             f"{directory} was not removed, because {inside[0]} is mounted in it.",
             f"Run `umount {inside[0]}`, then try again.",
         )
@@ -44,7 +44,7 @@ def _remove(path: Path, device: int) -> None:
     facts = path.lstat()
     if facts.st_dev != device:
         raise LabError(
-            "mount-in-the-way",
+            "mount-conflict",
             f"{path} was not removed, because it lies on another file system.",
             f"Run `umount {path}`, then try again.",
         )

@@ -148,7 +148,7 @@ def _ip(*argv: str, text: str | None = None) -> None:
             "Load the modules bridge and veth (`modprobe -a bridge veth br_netfilter`), then try again.",
         )
     raise HostError(
-        "network-refused",
+        "network-setup-failed",
         f"`ip {' '.join(argv)}` failed: {done.last_line}.",
         "Run `aks-flex-lab down`, then try again.",
     )

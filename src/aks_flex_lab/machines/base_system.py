@@ -133,7 +133,7 @@ class BaseSystem:
         if code != 0:
             unmount_below(self.directory)
             raise ToolError(
-                "base-failed",
+                "base-system-failed",
                 f"The {self.system.value} base system could not be built: {last_line(self.log)}.",
                 f"Its log is {self.log}. Check that this machine can install Debian packages, then try again.",
             )

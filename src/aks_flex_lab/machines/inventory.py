@@ -42,7 +42,7 @@ class MachineInventory:
             return machine
         known = [machine.name for machine in self.all()]
         raise UsageError(
-            "machine-unknown", f"Lab {self.layout.name} has no machine {name!r}.", did_you_mean(name, known)
+            "machine-not-found", f"Lab {self.layout.name} has no machine {name!r}.", did_you_mean(name, known)
         )
 
     def add(

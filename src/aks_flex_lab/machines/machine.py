@@ -138,13 +138,13 @@ class EdgeMachine:
                 return
             if self.runner() is None:
                 raise ComponentError(
-                    "machine-ended",
+                    "machine-exited",
                     f"Machine {self.name} ended while it was booting: {last_line(self.console)}",
                     f"Look at `aks-flex-lab logs {self.name}`.",
                 )
             time.sleep(0.03)
         raise ComponentError(
-            "machine-not-booted",
+            "machine-boot-failed",
             f"Machine {self.name} did not finish booting within {seconds:.0f} s.",
             f"Look at `aks-flex-lab logs {self.name}`.",
         )
@@ -161,7 +161,7 @@ class EdgeMachine:
         init = self.init_pid()
         if init is None:
             raise ComponentError(
-                "machine-off",
+                "machine-not-running",
                 f"Machine {self.name} is not running.",
                 f"Start it with `aks-flex-lab machine start {self.name}`.",
             )
@@ -182,7 +182,7 @@ class EdgeMachine:
         command = " ".join(str(word) for word in argv)
         if done.code == TIMED_OUT:
             raise LabError(
-                "command-too-slow",
+                "program-timeout",
                 f"`{command}` did not end within {timeout:g} s in {self.name} and was stopped.",
                 "Is the machine very busy? Try again.",
             )

@@ -36,7 +36,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def serve(options: argparse.Namespace) -> None:
     if not options.root.is_dir():
-        raise UsageError("mirror-tree-missing", f"{options.root} is no directory to serve.")
+        raise UsageError("mirror-directory-missing", f"{options.root} is no directory to serve.")
     state = MirrorState(options.root, FaultRuleTable())
     servers = [listen(options.listen, state, server_tls_context(options.cert, options.key))]
     if options.plain:

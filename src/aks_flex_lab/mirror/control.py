@@ -164,9 +164,9 @@ class ControlRequestHandler(BaseHTTPRequestHandler):
         try:
             body = json.loads(self.rfile.read(min(length, MAX_BODY_BYTES)))
         except ValueError as error:
-            raise UsageError("call-not-json", f"The call's body is not JSON: {error}.") from error
+            raise UsageError("mirror-request-invalid", f"The call's body is not JSON: {error}.") from error
         if not isinstance(body, dict):
-            raise UsageError("call-not-json", "The call's body is not a JSON object.")
+            raise UsageError("mirror-request-invalid", "The call's body is not a JSON object.")
         return body
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -189,13 +189,13 @@ def handle_call(state: MirrorState, method: str, path: str, body: Mapping[str, A
             return {}
         case ("GET", "requests"):
             return [asdict(each) for each in board.request_counts()]
-    raise UsageError("call-unknown", f"The mirror's control knows no {method} {path}.")
+    raise UsageError("mirror-request-unknown", f"The mirror's control knows no {method} {path}.")
 
 
 def read_times(value: Any) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise UsageError("rule-invalid", f"`times` is a whole number, not {value!r}.")
+    raise UsageError("mirror-rule-invalid", f"`times` is a whole number, not {value!r}.")
 
 
 def count_matching_files(root: Path, glob: str) -> int:

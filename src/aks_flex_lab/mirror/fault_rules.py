@@ -24,7 +24,7 @@ def parse_size(text: str) -> int:
     match = SIZE.fullmatch(text.strip())
     if not match:
         raise UsageError(
-            "size-not-understood",
+            "size-invalid",
             f"{text!r} is not a size.",
             "Write bytes, or a number with k, M or G, for example `200k` or `1.5M`.",
         )
@@ -46,7 +46,7 @@ class ByteAmount:
         percent = float(match[1])
         if percent > 100:
             raise UsageError(
-                "share-too-large", f"{text!r} is more than the whole.", "Use 0% to 100%, for example `50%`."
+                "mirror-share-too-large", f"{text!r} is more than the whole.", "Use 0% to 100%, for example `50%`."
             )
         return cls(percent=percent)
 
@@ -130,7 +130,7 @@ READERS: Mapping[str, Callable[[Mapping[str, Any]], MirrorFault]] = {
 
 def require_valid(holds: bool, sentence: str) -> None:
     if not holds:
-        raise UsageError("switch-invalid", sentence)
+        raise UsageError("mirror-fault-invalid", sentence)
 
 
 def fault_to_json(switch: MirrorFault) -> dict[str, Any]:
@@ -145,12 +145,12 @@ def fault_from_json(wire: Mapping[str, Any]) -> MirrorFault:
     reader = READERS.get(str(wire.get("kind")))
     if reader is None:
         raise UsageError(
-            "switch-unknown", f"There is no switch {wire.get('kind')!r}.", f"There are: {', '.join(READERS)}."
+            "mirror-fault-unknown", f"There is no switch {wire.get('kind')!r}.", f"There are: {', '.join(READERS)}."
         )
     try:
         return reader(wire)
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError("switch-invalid", f"The switch {wire['kind']} lacks or misstates {error}.") from error
+        raise UsageError("mirror-fault-invalid", f"The switch {wire['kind']} lacks or misstates {error}.") from error
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,9 @@ class FaultRuleTable:
         glob = glob.removeprefix("https://").removeprefix("http://")
         if not glob or (times is not None and times < 1):
             raise UsageError(
-                "rule-invalid", "A rule needs a pattern, and `times` of at least 1.", "For example `dl.k8s.io/*`."
+                "mirror-rule-invalid",
+                "A rule needs a pattern, and `times` of at least 1.",
+                "For example `dl.k8s.io/*`.",
             )
         with self._lock:
             self._last_id += 1

@@ -320,7 +320,7 @@ def server_tls_context(cert: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(cert, key)
     except OSError as error:
         raise UsageError(
-            "certificate-unusable", f"The certificate {cert} with the key {key} cannot be used: {error}."
+            "mirror-certificate-invalid", f"The certificate {cert} with the key {key} cannot be used: {error}."
         ) from error
     return context
 
@@ -331,7 +331,7 @@ def listen(address: tuple[str, int], state: MirrorState, tls: ssl.SSLContext | N
     except OSError as error:
         host, port = address
         raise HostError(
-            "address-taken",
+            "address-in-use",
             f"The mirror cannot listen on {host} port {port}: {error.strerror}.",
             "See who has it with `ss -ltnp`, or run `aks-flex-lab down` for a lab that was left behind.",
         ) from error

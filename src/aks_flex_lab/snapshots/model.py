@@ -70,7 +70,7 @@ def load(path: Path) -> Snapshot:
     try:
         return from_document(json.loads(gzip.decompress(path.read_bytes())))
     except FileNotFoundError as error:
-        raise UsageError("snapshot-missing", "There is no snapshot to compare with.", "Take one first.") from error
+        raise UsageError("snapshot-not-found", "There is no snapshot to compare with.", "Take one first.") from error
     except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
         raise LabError("snapshot-unreadable", f"{path} is not a snapshot: {error}.", RETAKE_HINT) from error
 

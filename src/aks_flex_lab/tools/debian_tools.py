@@ -68,7 +68,7 @@ def package_version(package: str, status: Path = DPKG_STATUS) -> str:
 
 def missing_packages_error(packages: list[str], what: str) -> ToolError:
     return ToolError(
-        "program-missing",
+        "program-not-found",
         f"{what} {'is' if len(packages) == 1 else 'are'} not installed.",
         f"Run `apt-get install --no-install-recommends {' '.join(packages)}`.",
     )

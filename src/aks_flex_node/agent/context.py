@@ -57,13 +57,13 @@ class ConfigSelection:
 
 def require_root(why: str = "make this machine a node") -> None:
     if os.geteuid() != 0:
-        raise MachineError("not-root", f"Only root can {why}.", "Run the same command again with `sudo`.")
+        raise MachineError("root-required", f"Only root can {why}.", "Run the same command again with `sudo`.")
 
 
 def require_node() -> None:
     if not Path(CURRENT_CONFIG).exists():
         raise MachineError(
-            "nothing-to-follow",
+            "node-not-managed",
             f"There is no {CURRENT_CONFIG}: this machine is no node that is followed.",
             "Join first: `aks-flex-node agent --config-url URL`.",
         )
@@ -114,7 +114,9 @@ def parse_settings(assignments: Sequence[str]) -> dict[str, object]:
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals:
-            raise CommandUsageError("set-malformed", f"--set {key} has no value.", "Write --set node.maxPods=50.")
+            raise CommandUsageError(
+                "set-option-invalid", f"--set {key} has no value.", "Write --set node.maxPods=50."
+            )
         found[key] = value
     return found
 

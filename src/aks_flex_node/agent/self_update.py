@@ -193,7 +193,7 @@ class SelfUpdate:
     def _refuse(self, why: str) -> None:
         record_failure(self.engine.host, self.engine.config, why)
         raise MachineError(
-            "agent-refused",
+            "agent-update-rejected",
             f"Version {self.engine.config.agent.version} of the agent was not started: {why}",
             "Set agent.version to one that works, or agent.url and agent.sha256 to the right archive.",
         )

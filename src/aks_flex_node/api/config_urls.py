@@ -80,7 +80,7 @@ def _pin(fragment: str) -> str:
 
 def _malformed(what: str) -> CommandUsageError:
     return CommandUsageError(
-        "config-url-malformed",
+        "config-url-invalid",
         f"The configuration URL cannot be used. {what}",
         "Copy all of it, in quotes, as `aks-flex-rp node join-command` or the API gave it.",
     )

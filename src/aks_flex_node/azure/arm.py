@@ -182,7 +182,7 @@ def refused_error(status: int, text: str, headers: Mapping[str, str] | None = No
     correlation = heard.get("x-ms-correlation-request-id") or heard.get("x-ms-request-id") or ""
     about = f" (correlation id {correlation})" if correlation else ""
     return AzureCallError(
-        "arm-refused",
+        "arm-request-rejected",
         f"Azure refused ({code}): {message}{about}.",
         _remedy(status, message, heard.get("retry-after", "")),
         retryable=status in {408, 429} or status >= 500,

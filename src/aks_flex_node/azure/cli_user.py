@@ -126,7 +126,7 @@ def explain_cli_error(person: CliUser, answer: CommandResult) -> AzureCallError:
     output = answer.err.strip()
     if answer.code == MISSING_PROGRAM:
         return AzureCallError(
-            "azure-cli-missing",
+            "azure-cli-not-found",
             "The configuration names no service principal for this, and the Azure CLI (`az`) is not installed here.",
             "Install it and type `az login`, or set azure.servicePrincipal.",
             retryable=False,
@@ -136,7 +136,7 @@ def explain_cli_error(person: CliUser, answer: CommandResult) -> AzureCallError:
         refusal = error_messages.parse_sign_in_error(output) if "AADSTS" in output else None
         cause = f" ({refusal.message})" if refusal else ""
         return AzureCallError(
-            "azure-cli-signed-out",
+            "azure-cli-not-signed-in",
             f"{person.name} is not signed in to Azure{cause}.",
             f"Type {who}; then the same command again. Or set azure.servicePrincipal.",
             retryable=False,

@@ -71,7 +71,7 @@ def service_principal_by_certificate(
         return CertificateCredential(tenant, client_id, certificate_data=pem, **options)
     except (ValueError, TypeError) as error:
         raise AzureCallError(
-            "client-certificate-unusable",
+            "client-certificate-invalid",
             f"The certificate of the service principal cannot be used: {_first_words(error)}.",
             "It must be PEM: a certificate, and its RSA private key without a password.",
             retryable=False,

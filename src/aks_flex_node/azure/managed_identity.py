@@ -124,7 +124,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 def _absent(where: str, cause: str) -> AzureCallError:
     return AzureCallError(
-        "managed-identity-absent",
+        "managed-identity-unavailable",
         f"No managed identity: nobody answers at {where} ({cause}).",
         "Only Azure's own VMs have one. Elsewhere, use azure.servicePrincipal or azure.arc.",
         retryable=True,
@@ -134,7 +134,7 @@ def _absent(where: str, cause: str) -> AzureCallError:
 def _unknown(client_id: str | None, reason: str) -> AzureCallError:
     which = f"the identity {client_id}" if client_id else "an identity of its own"
     return AzureCallError(
-        "managed-identity-unknown",
+        "managed-identity-not-found",
         f"This VM does not have {which}: {reason}.",
         "Give it one with `az vm identity assign`, and check azure.managedIdentity.clientId.",
         retryable=False,
@@ -144,7 +144,7 @@ def _unknown(client_id: str | None, reason: str) -> AzureCallError:
 
 def _arc_down(where: str, cause: str) -> AzureCallError:
     return AzureCallError(
-        "arc-agent-down",
+        "arc-agent-unavailable",
         f"The agent of Azure Arc does not answer at {where} ({cause}).",
         "Look with `azcmagent show` and `systemctl status himdsd`. A machine that is not registered yet: "
         "`aks-flex-node arc register`.",
@@ -163,7 +163,7 @@ def _arc_key_unreadable(file: str) -> AzureCallError:
 
 def _arc_refused(reason: str) -> AzureCallError:
     return AzureCallError(
-        "arc-identity-refused",
+        "arc-identity-rejected",
         f"The agent of Azure Arc gave us no token: {reason.strip(' .')}.",
         "Look with `azcmagent show` whether the machine is connected, and with `azcmagent check` what it can reach.",
         retryable=True,

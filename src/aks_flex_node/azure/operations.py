@@ -186,7 +186,7 @@ def operation_failed_error(operation: AzureOperation, state: str, body: Any) -> 
 
 def operation_late_error(operation: AzureOperation, seconds: float) -> AzureCallError:
     return AzureCallError(
-        "azure-operation-too-slow",
+        "azure-operation-timeout",
         f"Azure has not finished {operation.what} within {seconds / 60:.0f} min.",
         "It goes on by itself. Run the same command again to wait for it once more.",
         retryable=True,

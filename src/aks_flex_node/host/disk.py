@@ -175,7 +175,7 @@ class HostDisk:
             return self._remove(path)
         if mounted := mounts.mounts_below(mounts.current_mounts(), str(target)):
             raise MachineError(
-                "mounted-below",
+                "mount-below-path",
                 f"{path} was not removed: {', '.join(mounted[:3])} is still mounted there.",
                 "Unmount it, then run the same command again.",
             )
@@ -220,10 +220,12 @@ def _explained(error: OSError, doing: str) -> MachineError:
         )
     if error.errno == errno.EROFS:
         return MachineError(
-            "read-only", f"The file system is read-only: could not {doing}.", "Mount it writable, then run again."
+            "filesystem-read-only",
+            f"The file system is read-only: could not {doing}.",
+            "Mount it writable, then run again.",
         )
     return MachineError(
-        "file-refused",
+        "file-access-failed",
         f"Could not {doing}: {error.strerror or error}.",
         "Look at what stands at that path, and at its owner and mode; then run the same command again.",
     )

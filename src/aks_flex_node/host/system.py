@@ -164,7 +164,7 @@ def _set_sysctl(key: str, value: str) -> None:
         Path(sysctl_path(key)).write_text(value + "\n")
     except OSError as error:
         raise MachineError(
-            "sysctl-refused",
+            "sysctl-failed",
             f"Could not set {key} to {value}: {error.strerror}.",
             "In a container, its host must allow it. If the key is missing, load the kernel module it belongs to.",
         ) from error

@@ -35,7 +35,7 @@ class AdminKey:
         made = not self._path.exists() and private_files.create(self._path, generate_key() + b"\n")
         if not is_usable_key(self._read()):
             raise ConfigError(
-                "admin-key-unusable",
+                "admin-key-invalid",
                 f"The admin key in {self._path} is not `{ADMIN_KEY_PREFIX}` and at least 32 more characters on one "
                 "line.",
                 "Delete the file and start again: a new key is made. Whoever used the old one needs the new one.",

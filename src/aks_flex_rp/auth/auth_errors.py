@@ -39,7 +39,7 @@ class TenantUnreachable(FlexError):  # noqa: N818 - it says what is the case
 
     def __init__(self, address: str, cause: str) -> None:
         super().__init__(
-            "authority-unreachable",
+            "entra-unreachable",
             f"The keys that tokens are signed with cannot be fetched from {address}: {cause}.",
             "Check auth.tenants[].metadataUrl and caFile, and that this machine reaches that address.",
             retryable=True,

@@ -38,7 +38,7 @@ class ErrorHandlingGroup(TyperGroup):
 def _not_permitted(error: PermissionError) -> FlexError:
     """What a service keeps is for its own user alone."""
     return ConfigError(
-        "not-permitted",
+        "permission-denied",
         f"{error.filename or 'A file'} is not for the user that runs this command.",
         "Run it as the user of the service: `sudo -u aks-flex-rp aks-flex-rp …`, or as root.",
     )

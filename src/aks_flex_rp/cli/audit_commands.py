@@ -59,7 +59,7 @@ def parse_since(text: str, now: datetime) -> str:
             when = parse_timestamp(text.strip())
         except ValueError:
             hint = "Write 30m, 12h, 7d, or a moment such as 2026-05-01T12:00Z."
-            raise CommandUsageError("time-malformed", f"{text!r} is no time.", hint) from None
+            raise CommandUsageError("timestamp-invalid", f"{text!r} is no time.", hint) from None
     if when.tzinfo is None:
         when = when.replace(tzinfo=timezone.utc)
     return format_utc_microseconds(when.timestamp())

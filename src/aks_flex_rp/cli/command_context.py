@@ -89,7 +89,7 @@ def choose_cluster(known: tuple[Cluster, ...], text: str) -> Cluster:
         what = f"There are several clusters {text!r}." if text else "No cluster is named, and there are several."
     ids = "\n".join(f"  {each.id}" for each in known)
     hint = "Give the whole id." if known else "Add one with `aks-flex-rp cluster add`."
-    raise ConfigError("cluster-unknown", f"{what} Known:\n{ids}" if known else f"{what} None is known.", hint)
+    raise ConfigError("cluster-not-found", f"{what} Known:\n{ids}" if known else f"{what} None is known.", hint)
 
 
 URL_VARIABLE, CA_VARIABLE, TOKEN_VARIABLE, CLUSTER_VARIABLE = (
@@ -194,7 +194,7 @@ class ServiceOptions:
         settings = load_settings(self.config, self.state)
         if self.url and instance_lock.find_running(settings.state_dir) is None:
             raise CommandUsageError(
-                "cluster-id-needed",
+                "cluster-id-required",
                 "A service on another machine needs the whole id of the cluster.",
                 f"Give it with --cluster, or once and for all as {CLUSTER_VARIABLE}.",
             )
@@ -228,7 +228,7 @@ def _needed(file: str | None) -> str:
     if file:
         return file
     raise CommandUsageError(
-        "token-needed",
+        "access-token-required",
         "A service on another machine needs to know who asks.",
         f"Give a file with a bearer token: --token-file, or {TOKEN_VARIABLE}. `-` reads standard input.",
     )
@@ -245,7 +245,7 @@ def _token(file: str) -> str:
     if token and token.isascii() and token.isprintable() and " " not in token:
         return token
     what = "Standard input" if file == "-" else file
-    raise ConfigError("token-invalid", f"{what} holds no token.", "It must be the token alone, on one line.")
+    raise ConfigError("access-token-invalid", f"{what} holds no token.", "It must be the token alone, on one line.")
 
 
 def _readable(file: Path | None) -> Path | None:
@@ -259,7 +259,7 @@ def _own_key(settings: ServiceSettings) -> str:
 
     if not settings.admin_key_file.exists():
         raise ConfigError(
-            "service-not-here",
+            "service-not-local",
             f"There is no service in {settings.state_dir}, and no other is named.",
             "Start one with `aks-flex-rp serve`, name its directory with --state, or another service with --url.",
         )

@@ -113,7 +113,7 @@ def _move(settings: ServiceSettings, source: Path) -> dict[str, int]:
     address = raw_database.postgres_address(settings)
     if not address:
         raise CommandUsageError(
-            "migrate-target-missing",
+            "migration-target-missing",
             "The configuration names no PostgreSQL to copy into.",
             "Set databaseFile to a file, mode 0600, that holds its postgresql:// address.",
         )

@@ -59,7 +59,7 @@ def rotate(config: ConfigOption = None, state: StateOption = None, json: JsonOpt
     output.print_result(f"sealed anew, {done}", {"resealed": outcome.resealed, "unopened": outcome.unopened}, json)
     if outcome.unopened:
         raise ConfigError(
-            "keys-incomplete",
+            "encryption-keys-incomplete",
             "Some values cannot be opened with any key:\n" + "\n".join(f"  {each}" for each in outcome.unopened),
             "Put back the keys that sealed them as further lines; or add the cluster, or write the secret, anew.",
         )
@@ -89,7 +89,7 @@ def _refuse_stale_service(settings: ServiceSettings) -> None:
     running, keys = instance_lock.find_running(settings.state_dir), encryption.list_keys(settings.keys, os.environ)
     if running and keys and running.keys[:1] != (keys[0].id,):
         raise BusyError(
-            "service-has-old-keys",
+            "service-restart-required",
             f"The service (process {running.pid}) was started before the newest key was made.",
             "Restart it, and say this again.",
         )

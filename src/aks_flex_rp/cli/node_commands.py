@@ -62,7 +62,7 @@ def _equals(field: str, value: str) -> str:
 def _label(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not equals or not key:
-        raise CommandUsageError("label-malformed", f"{word!r} is no label.", "Write KEY=VALUE.")
+        raise CommandUsageError("label-invalid", f"{word!r} is no label.", "Write KEY=VALUE.")
     return key, value
 
 

@@ -158,10 +158,10 @@ def _usage_error(error: NodeChangeError) -> CommandUsageError:
         text = f"A node whose method is {error.value} {error.reason}."
         return CommandUsageError("auth-options-mismatch", text, error.hint)
     if error.option == "labels":
-        return CommandUsageError("label-malformed", text, error.hint)
+        return CommandUsageError("label-invalid", text, error.hint)
     if error.option == "taints":
-        return CommandUsageError("taint-malformed", text, error.hint)
-    return CommandUsageError("auth-method-unknown", f"There is no method {error.value!r}.", error.hint)
+        return CommandUsageError("taint-invalid", text, error.hint)
+    return CommandUsageError("auth-method-invalid", f"There is no method {error.value!r}.", error.hint)
 
 
 def create_node(client: ServiceClient, cluster: ClusterId, name: str, properties: Document, url: bool) -> Document:
@@ -215,7 +215,7 @@ def update_node(
         )
         if overruled:
             raise ConfigError(
-                "node-changed-meanwhile",
+                "node-conflict",
                 f"Somebody else has just changed the node {name}: {', '.join(overruled)}.",
                 "Look at it with `aks-flex-rp node show`, and say again what it is to be.",
             )
@@ -253,7 +253,7 @@ def _secret(file: str | None, token_file: str | None) -> str | None:
         return None
     if file == "-" == token_file:
         raise CommandUsageError(
-            "stdin-taken", "Token and secret cannot both be read from standard input.", "Name a file."
+            "stdin-already-used", "Token and secret cannot both be read from standard input.", "Name a file."
         )
     secret = read_secret(file)
     if not secret:

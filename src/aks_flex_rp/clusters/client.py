@@ -62,7 +62,7 @@ def client_ssl_context(connection: DirectConnection) -> ssl.SSLContext:
                 context.load_cert_chain(path)
     except ssl.SSLError as error:
         raise ConfigError(
-            "cluster-credentials-unusable",
+            "cluster-credentials-invalid",
             f"The certificates for {connection.server} cannot be used: {error.reason or 'they are no certificates'}.",
             "Check that the kubeconfig's CA, client certificate and key are whole and belong together.",
         ) from None
@@ -266,7 +266,7 @@ class KubeClient:
         async with self._opening:
             if self._closed:
                 raise ClusterError(
-                    "cluster-closed",
+                    "cluster-connection-closed",
                     "The connection to this cluster was closed, because the service ends or forgets the cluster.",
                     "Try again in a while.",
                     retryable=True,

@@ -84,7 +84,7 @@ def plain_version(text: str) -> str:
     found = re.match(r"v?(\d+\.\d+\.\d+)", text)
     if not found:
         raise ClusterError(
-            "cluster-version-unknown",
+            "kubernetes-version-unknown",
             f"The API server says that it is of version {text!r}, which is none.",
             "Check that the address is that of a Kubernetes API server.",
         )

@@ -68,7 +68,7 @@ class Sealer:
 
     def _unopened(self, context: str, why: str) -> ConfigError:
         return ConfigError(
-            "seal-unopened",
+            "decryption-failed",
             f"What is stored for {context} cannot be opened with the keys from {self._source}: it {why}.",
             "Put back the key that it was sealed with, as one more line; or write the record anew.",
         )
@@ -89,7 +89,9 @@ def open_sealer_keys(file: Path | None, env: Mapping[str, str]) -> Sealer:
     from_environment = _parsed(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE)
     if file is None and not from_environment:
         raise ConfigError(
-            "keys-missing", "There is no key to encrypt secrets with.", f"Name a file for it, or set {KEYS_VARIABLE}."
+            "encryption-keys-missing",
+            "There is no key to encrypt secrets with.",
+            f"Name a file for it, or set {KEYS_VARIABLE}.",
         )
     if file is None:
         return Sealer(from_environment, KEYS_VARIABLE)
@@ -118,7 +120,7 @@ def _read(file: Path) -> list[bytes]:
     keys = _parsed(private_files.read(file).decode(errors="replace"), str(file))
     if not keys:
         raise ConfigError(
-            "keys-invalid", f"There is no key in {file}.", "Put back the file from a backup, or remove it."
+            "encryption-keys-invalid", f"There is no key in {file}.", "Put back the file from a backup, or remove it."
         )
     return keys
 
@@ -137,7 +139,7 @@ def _key(text: str, number: int, source: str) -> bytes:
     if len(key) == KEY_BYTES:
         return key
     raise ConfigError(
-        "keys-invalid",
+        "encryption-keys-invalid",
         f"Line {number} of {source} is no key: it must be {KEY_BYTES} bytes in URL-safe base64.",
         "Put back the line from a backup. To begin anew: `openssl rand -base64 32 | tr +/ -_`.",
     )
@@ -176,7 +178,7 @@ def create_key(file: Path, env: Mapping[str, str]) -> str:
     """A new key, which seals from the next start on; its id."""
     if env.get(KEYS_VARIABLE):
         raise ConfigError(
-            "keys-in-environment",
+            "encryption-keys-in-environment",
             f"The newest key is the first of {KEYS_VARIABLE}, and a file cannot come before it.",
             "Put a new one first there: `openssl rand -base64 32 | tr +/ -_`, a comma, and what it holds now.",
         )

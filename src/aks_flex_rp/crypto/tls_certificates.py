@@ -86,7 +86,7 @@ def check_chain(chain: CertificateChain, names: tuple[str, str], now: float) -> 
         )
     if moment < first.not_valid_before_utc:
         raise ConfigError(
-            "tls-certificate-early",
+            "tls-certificate-not-yet-valid",
             f"The certificate in {names[0]} is valid only from {first.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on.",
             "Look at this machine's `date`: a clock that is wrong is the usual cause.",
         )

@@ -240,7 +240,9 @@ class JoinTracker:
         return await retry_on_conflict(
             lambda: self.context.store.node(cluster, key),
             write,
-            lambda: FlexError("node-busy", f"Others keep changing {key}.", "It is tried again.", retryable=True),
+            lambda: FlexError(
+                "node-operation-in-progress", f"Others keep changing {key}.", "It is tried again.", retryable=True
+            ),
         )
 
     def _event(self, what: AuditAction, resource: str, detail: dict[str, Any]) -> AuditEvent:

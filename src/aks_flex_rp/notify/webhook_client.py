@@ -34,7 +34,7 @@ def read_secrets(file: Path) -> tuple[bytes, ...]:
     found = [_decoded(line) for line in lines]
     if not 1 <= len(found) <= MAX_SECRETS or None in found:
         raise ConfigError(
-            "webhook-secret-malformed",
+            "webhook-secret-invalid",
             f"{file} holds no secret for a webhook: one or two lines, each {SECRET_PREFIX} and {MIN_SECRET_BYTES} to "
             f"{MAX_SECRET_BYTES} "
             "bytes in base64.",

@@ -148,14 +148,14 @@ class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, as
     """The database is away, or full, or busy. `executed` says whether a write may have been done nevertheless."""
 
     def __init__(self, message: str, hint: str = "", *, executed: bool = False) -> None:
-        super().__init__("store-unavailable", message, hint, retryable=True)
+        super().__init__("database-unavailable", message, hint, retryable=True)
         self.executed = executed
 
 
 class SchemaTooNew(StoreError):  # noqa: N818
     def __init__(self, found: int, known: int) -> None:
         super().__init__(
-            "store-is-newer",
+            "database-schema-newer",
             f"The store has schema version {found}, and this program knows versions up to {known}.",
             "Run the newer program, or restore a backup that was made before the upgrade.",
         )

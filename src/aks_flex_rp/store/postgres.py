@@ -155,7 +155,7 @@ class PostgresStore(SqlStore):
             await self._with_retry(self._listener.start, repeatable=True)
         except (asyncpg.PostgresError, ValueError) as error:
             hint = "Check the address of the database, the user and the password, and that the user may make tables."
-            raise StoreError("store-refused", f"PostgreSQL cannot be used: {error}.", hint) from error
+            raise StoreError("database-error", f"PostgreSQL cannot be used: {error}.", hint) from error
 
     async def stop(self) -> None:
         await self._listener.stop()

@@ -104,7 +104,7 @@ def test_a_version_that_is_not_what_it_should_be_is_never_started(bench: Bench, 
 
     outcome = bench.renew()
 
-    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "agent-refused")
+    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "agent-update-rejected")
     assert why in outcome.message
     assert (bench.running, bench.stat(release.current_link(bench.config))) == (bench.home, None)
     assert not is_due(bench, bench.config)

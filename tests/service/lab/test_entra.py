@@ -210,7 +210,7 @@ def test_a_machine_gets_no_identity_but_its_own(cloud: Cloud, machine: EntraPrin
     other = cloud.directory.managed_identity("edge-2", "/subscriptions/s/edge-2")
     with pytest.raises(AzureCallError, match="Identity not found") as caught:
         credentials.managed_identity(other.client_id).get_token("https://x/.default")
-    assert caught.value.name == "managed-identity-unknown"
+    assert caught.value.name == "managed-identity-not-found"
 
 
 def test_azure_identity_itself_is_told_that_an_identity_is_not_there(cloud: Cloud, machine: EntraPrincipal) -> None:

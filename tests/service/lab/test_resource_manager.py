@@ -79,7 +79,11 @@ def test_a_reader_does_not(cloud: Cloud) -> None:
     _, arm = somebody(cloud, READER)
     with pytest.raises(AzureCallError) as caught:
         arm.post(f"{CLUSTER}/listClusterAdminCredential", AKS)
-    assert (caught.value.name, caught.value.status, caught.value.code) == ("arm-refused", 403, "AuthorizationFailed")
+    assert (caught.value.name, caught.value.status, caught.value.code) == (
+        "arm-request-rejected",
+        403,
+        "AuthorizationFailed",
+    )
     assert "listClusterAdminCredential/action" in caught.value.message
     assert f'--role "Azure Kubernetes Service Cluster Admin Role" --scope {CLUSTER}`' in caught.value.hint
     assert "(correlation id " in caught.value.message

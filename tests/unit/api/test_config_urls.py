@@ -57,7 +57,7 @@ def test_the_pin_may_be_in_capitals() -> None:
 def test_a_url_that_cannot_be_used_is_explained_without_being_shown(text: str, reason: str) -> None:
     with pytest.raises(CommandUsageError, match=reason) as caught:
         parse(text)
-    assert caught.value.name == "config-url-malformed"
+    assert caught.value.name == "config-url-invalid"
     assert "canary" not in str(caught.value)
 
 

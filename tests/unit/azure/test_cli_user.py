@@ -65,17 +65,17 @@ def test_what_is_no_token_is_told_without_it(text: str) -> None:
     [
         (
             CommandResult(127, err="env: 'az': No such file or directory"),
-            "azure-cli-missing",
+            "azure-cli-not-found",
             "is not installed here",
         ),
         (
             CommandResult(1, err="ERROR: Please run 'az login' to setup account."),
-            "azure-cli-signed-out",
+            "azure-cli-not-signed-in",
             "ann is not signed in",
         ),
         (
             CommandResult(1, err="ERROR: AADSTS700082: The refresh token has expired. Trace ID: x\nInteractive..."),
-            "azure-cli-signed-out",
+            "azure-cli-not-signed-in",
             "AADSTS700082: The refresh token has expired",
         ),
         (

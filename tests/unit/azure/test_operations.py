@@ -121,7 +121,7 @@ def test_waiting_has_an_end_and_minutes_are_told() -> None:
         wait_for_operation(
             Answers({STATUS: [{"status": "InProgress"}]}), operation(STATUS), clock.patience(150), notes.append
         )
-    assert (caught.value.name, caught.value.retryable) == ("azure-operation-too-slow", True)
+    assert (caught.value.name, caught.value.retryable) == ("azure-operation-timeout", True)
     assert notes == ["Azure is at work on a thing", *(f"Azure is at work on a thing, {n} min so far" for n in (1, 2))]
 
 

@@ -94,7 +94,7 @@ async def test_a_cluster_that_cannot_just_now_may_be_asked_again(status: int, ag
         with pytest.raises(ClusterError) as caught:
             await clusters.mint(KEY, "edge-1", time.time())
 
-    assert (caught.value.name, caught.value.retryable) == ("cluster-refuses", again)
+    assert (caught.value.name, caught.value.retryable) == ("cluster-forbidden", again)
 
 
 @in_loop

@@ -156,7 +156,7 @@ class MachineRoles:
 def roles_late_error(cluster: str, names: str, seconds: float, error: FlexError | None) -> FlexError:
     cause = f" The last answer was: {error.message}" if error else ""
     return FlexError(
-        "arc-roles-late",
+        "role-assignments-not-effective",
         f"After {seconds:.0f} s the machine's identity still may not do on {cluster} what these roles allow: "
         f"{names}.{cause}",
         "Run the same command again: it goes on waiting. `az role assignment list --scope` with that id shows "

@@ -155,7 +155,7 @@ class Azcmagent:
         shown = parse_show(answer.out) if answer.ok else None
         if shown is None:
             raise MachineError(
-                "azcmagent-silent",
+                "azcmagent-not-responding",
                 f"azcmagent does not say how it is: {answer.last_line.rstrip('.')}.",
                 f"Run `{self.program} show` to see more; `{self.program} check` looks at its network.",
                 retryable=True,

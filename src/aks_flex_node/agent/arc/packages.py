@@ -47,7 +47,7 @@ def verified_keyring(text: str, expected: Iterable[str], where: str) -> bytes:
     allowed = {each.replace(" ", "").upper() for each in expected}
     if strange := [each for each in found if each not in allowed]:
         raise ArtifactError(
-            "package-key-wrong",
+            "package-key-mismatch",
             f"The key at {where} is not the one that is expected: its fingerprint is {strange[0]}.",
             "Nothing was installed. If the repository has a new key that you trust, name its fingerprint in "
             "azure.arc.package.keyFingerprints.",
@@ -131,7 +131,7 @@ def repository(config: NodeConfig, release: str) -> AptRepository:
     name, version, suite = (fields.get(key, "").strip('"') for key in ("ID", "VERSION_ID", "VERSION_CODENAME"))
     if name not in NEW_KEY_SINCE and not (package.repository and package.suite and package.key_url):
         raise MachineError(
-            "azcmagent-missing",
+            "azcmagent-not-found",
             f"azcmagent is not installed, and for {fields.get('PRETTY_NAME', 'this system').strip(chr(34))} no "
             "repository is known.",
             "Install it as Azure's documents say, or set azure.arc.package.repository, suite and keyURL.",
@@ -278,7 +278,7 @@ def _names(host: Host, path: str) -> set[str]:
 
 def packages_busy_error() -> BusyError:
     return BusyError(
-        "packages-busy",
+        "package-manager-locked",
         f"Another package manager has been at work on this machine for more than {LOCK_SECONDS} s.",
         "Wait for it (`fuser -v /var/lib/dpkg/lock-frontend` names it), then run the same command again.",
         retryable=True,
@@ -287,7 +287,7 @@ def packages_busy_error() -> BusyError:
 
 def azcmagent_missing_error(cause: str) -> MachineError:
     return MachineError(
-        "azcmagent-missing",
+        "azcmagent-not-found",
         f"azcmagent is not installed, and {cause}.",
         "Install it as Azure's documents say (https://aka.ms/azcmagent), or let azure.arc.package.install do it.",
     )

@@ -180,7 +180,7 @@ class ArcRegistration:
             self.host.apply(StartUnit(unit))
         except MachineError as error:
             raise MachineError(
-                "himds-down",
+                "himds-unavailable",
                 f"{unit}, which hands out the machine's identity, does not run: {error.message}",
                 f"Look at `journalctl -u {unit} -n 50`, then run the same command again.",
                 retryable=True,
@@ -216,7 +216,7 @@ def expired_error(machine: str) -> MachineError:
 
 def machine_gone_error(machine: str) -> FlexError:
     return FlexError(
-        "arc-machine-gone",
+        "arc-machine-not-found",
         f"azcmagent says that this machine is connected, and Azure has no {machine} with an identity.",
         "If it was deleted in Azure: `azcmagent disconnect --force-local-only`, then run the same command again.",
         retryable=True,

@@ -233,7 +233,7 @@ def is_gzip(path: Path) -> bool:
 
 def bundle_incomplete_error(bundle: Path, what: str) -> ArtifactError:
     return ArtifactError(
-        "bundle-incomplete",
+        "offline-bundle-incomplete",
         f"The bundle {bundle} does not hold {what}.",
         "Make it anew with `aks-flex-node artifacts bundle`, with the configuration of this machine.",
     )
@@ -241,7 +241,7 @@ def bundle_incomplete_error(bundle: Path, what: str) -> ArtifactError:
 
 def bundle_broken_error(bundle: Path, file: str, why: str) -> ArtifactError:
     return ArtifactError(
-        "bundle-broken",
+        "offline-bundle-corrupt",
         f"In the bundle {bundle}, {file} {why}.",
         "Copy the bundle again, or make it anew with `aks-flex-node artifacts bundle`.",
     )

@@ -126,7 +126,7 @@ def require_free(target: Path) -> None:
     """An older bundle is replaced; anything else is not ours to take away."""
     if target.is_dir() and any(target.iterdir()) and not (target / BUNDLE_MANIFEST).exists():
         raise ArtifactError(
-            "bundle-target-taken",
+            "offline-bundle-exists",
             f"{target} is there already, and is not a bundle.",
             "Name a directory that does not exist yet, or a file that ends in .tar or .tar.gz.",
         )

@@ -216,7 +216,7 @@ def require_whole(size: int, length: int | None) -> None:
 
 def wrong_digest_error(location: DownloadUrl, expected: Digest, found: Digest) -> ArtifactError:
     return ArtifactError(
-        "artifact-wrong-bytes",
+        "artifact-checksum-mismatch",
         f"{location} is not what it should be: expected {expected}, found {found}.",
         "It was fetched twice. A proxy or a mirror may alter it, or the expected hash is of another file.",
         retryable=True,

@@ -70,7 +70,7 @@ class ArtifactFetcher:
             try:
                 text = fetch_text(self._network, self._sources.resolve(url), self._persistence)
             except ArtifactError as error:
-                if error.name == "artifact-missing":
+                if error.name == "artifact-not-found":
                     continue  # publishers have sha256 or sha512, and name them in several ways
                 raise
             digest = find_digest(text, artifact.name)
@@ -86,7 +86,7 @@ class ArtifactFetcher:
 def unverified_error(artifact: Artifact) -> ArtifactError:
     asked = ", ".join(redact_url(url) for url in artifact.checksums) or "none is known"
     return ArtifactError(
-        "artifact-unverified",
+        "artifact-checksum-missing",
         f"No checksum was found for {redact_url(artifact.url)} (asked: {asked}).",
         f"Pin `{artifact.component}.sha256` in the configuration: the file name {artifact.name} and its hash.",
     )

@@ -118,7 +118,7 @@ def late_error(job: TreeBuild, seconds: float) -> ArtifactError:
         for each in transfers
     )
     return ArtifactError(
-        "artifact-late",
+        "artifact-timeout",
         f"{tree.component} {tree.version} was not ready within {seconds:g} s ({state}).",
         "The network may be slow. Start again: what was fetched so far is kept.",
         retryable=True,

@@ -226,7 +226,7 @@ class TreeBuild:
 
 def store_unusable_error(tree: ArtifactTree, error: OSError) -> ArtifactError:
     return ArtifactError(
-        "store-unusable",
+        "artifact-store-not-writable",
         f"{tree.component} {tree.version} could not be kept: {error}.",
         f"Look at the disk with `df -h {tree.staging.parent}` and `dmesg`; is it mounted read-only?",
     )
@@ -234,7 +234,7 @@ def store_unusable_error(tree: ArtifactTree, error: OSError) -> ArtifactError:
 
 def unexpected_error(artifact: Artifact, error: Exception) -> ArtifactError:
     return ArtifactError(
-        "artifact-unexpected",
+        "artifact-response-invalid",
         f"{artifact.name} could not be prepared: {type(error).__name__}: {error}.",
         "This is a mistake of ours. Please report it with this message.",
     )

@@ -156,7 +156,7 @@ def file_mode(artifact_file: ArtifactFile, member: ArchiveMember) -> int:
 
 def archive_broken_error(artifact: Artifact, why: str) -> ArtifactError:
     return ArtifactError(
-        "archive-broken",
+        "archive-corrupt",
         f"The archive {redact_url(artifact.url)} {why}.",
         "Its bytes are as its checksum says, so it was published broken, or the checksum is of another file.",
     )
@@ -164,7 +164,7 @@ def archive_broken_error(artifact: Artifact, why: str) -> ArtifactError:
 
 def archive_hostile_error(artifact: Artifact, why: str) -> ArtifactError:
     return ArtifactError(
-        "archive-hostile",
+        "archive-unsafe",
         f"The archive {redact_url(artifact.url)} {why}. Nothing of it was kept.",
         "Do not use this file. Tell its publisher, and whoever runs the mirror it came from.",
     )

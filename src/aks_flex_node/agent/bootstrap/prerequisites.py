@@ -210,7 +210,7 @@ def _announce_with_retry(provider: ProviderClient) -> None:
             verdict = without.result
             if time.monotonic() + pause > end or not verdict.is_transient:
                 raise FlexError(
-                    "introduction-failed",
+                    "identity-registration-failed",
                     f"The provider did not let this node in: {verdict.message}",
                     "Look at the resource: `aks-flex-rp node show`. Its azureAuth must name this node's identity.",
                     retryable=True,

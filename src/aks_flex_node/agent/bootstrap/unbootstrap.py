@@ -235,7 +235,7 @@ def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_art
         progress.message(f"for somebody who may change {whom}: {line}")
     if remains:
         raise FlexError(
-            "reset-incomplete",
+            "unbootstrap-incomplete",
             "\n".join(["These things of the node are still there:", *remains]),
             "Run the same command again: it goes on where it stopped.",
             retryable=True,

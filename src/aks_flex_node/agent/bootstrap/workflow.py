@@ -124,11 +124,11 @@ def _explain_refused_token(engine: Engine) -> Iterator[None]:
     try:
         yield
     except ClusterError as error:
-        if error.name != "token-refused" or engine.host.stat(CONFIG_URL_DIGEST) is None:
+        if error.name != "bootstrap-token-rejected" or engine.host.stat(CONFIG_URL_DIGEST) is None:
             raise
         name = engine.machine.node_name(engine.config)
         raise ClusterError(
-            "token-refused",
+            "bootstrap-token-rejected",
             "The API server does not accept the bootstrap token: it came with the URL, and both are good for one "
             "attempt to join, which was made, or for a day.",
             f"Make new ones where the provider runs: `aks-flex-rp node join-command --name {name}`. It prints the "
@@ -141,7 +141,7 @@ def refuse_temporary_vpn(loaded: LoadedConfig) -> None:
     origin = loaded.origins.get("azure.vpn.enabled", "")
     if loaded.config.azure.vpn.enabled and origin.startswith(("flag", "environment")):
         raise ConfigError(
-            "vpn-for-one-run",
+            "vpn-flags-not-supported",
             f"The VPN is asked for by {origin} alone. This node is to follow its resource, which would take it away.",
             "Say it in the resource: `aks-flex-rp node update --vpn`, and join with its new URL.",
         )
@@ -153,7 +153,7 @@ def refuse_renamed_node(engine: Engine) -> None:
     name = engine.machine.node_name(engine.config)
     if known and known != name and context.has_credentials(engine.config):
         raise MachineError(
-            "node-renamed",
+            "node-name-changed",
             f"This machine joined as {known}, and would now be called {name}.",
             f"Set node.name to {known}, or take the node apart first: `aks-flex-node unbootstrap`.",
         )
@@ -167,7 +167,7 @@ def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
     elsewhere = bool(here and there and here.lower() != there.lower())
     if context.has_credentials(engine.config) and (elsewhere or (known and known != name)):
         raise MachineError(
-            "bundle-for-another-node",
+            "config-node-mismatch",
             f"This machine is node {known or name} of {here or 'its cluster'}, and the URL is for node {name} of "
             f"{there or 'a cluster'}. Nothing was changed.",
             "Use the URL of this node, or take it apart first: `aks-flex-node unbootstrap`.",

@@ -88,7 +88,7 @@ def run(application: typer.Typer = app) -> None:
     except PermissionError as error:  # commands that only look may be tried by anybody
         _end(
             MachineError(
-                "not-root",
+                "root-required",
                 f"{error.filename} cannot be read: {error.strerror}.",
                 "Run the same command again with `sudo`.",
             )

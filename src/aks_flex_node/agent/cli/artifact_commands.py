@@ -68,13 +68,15 @@ def refuse_bundle_options(target: Path, arch: str) -> None:
     # A directory may be named after a version: what is a number is no kind of file.
     if not target.name.endswith(SHAPES) and target.suffix and not target.suffix[1:].isdigit():
         raise CommandUsageError(
-            "bundle-shape-unknown",
+            "offline-bundle-format-unsupported",
             f"A bundle cannot be a {target.suffix} file.",
             f"Name a directory, or a file that ends in {' or '.join(SHAPES)}.",
         )
     if arch and arch not in ARCHITECTURES:
         raise CommandUsageError(
-            "bundle-arch-unknown", f"There are no nodes of architecture {arch!r}.", "Write amd64 or arm64."
+            "bundle-architecture-unsupported",
+            f"There are no nodes of architecture {arch!r}.",
+            "Write amd64 or arm64.",
         )
 
 

@@ -104,7 +104,7 @@ def init(
         ) from error
     except OSError as error:
         raise CommandUsageError(
-            "file-unwritable", f"{file} cannot be written: {error.strerror}.", "Name another."
+            "file-not-writable", f"{file} cannot be written: {error.strerror}.", "Name another."
         ) from error
     with os.fdopen(handle, "w") as out:
         out.write(config_template())

@@ -34,12 +34,14 @@ def print_credential(identity: Path) -> None:
         token = token_cache.get_cached_token(identity, sign_in)
     except FileNotFoundError:
         raise MachineError(
-            "identity-missing",
+            "node-identity-missing",
             f"There is no {identity}: this machine is no node that shows the cluster an Azure identity.",
             "It is written by a join with node.kubelet.auth exec or certificate.",
         ) from None
     except PermissionError:
-        raise MachineError("not-root", "Only root can be this node.", "Run the same command with `sudo`.") from None
+        raise MachineError(
+            "root-required", "Only root can be this node.", "Run the same command with `sudo`."
+        ) from None
     if sys.stdout.isatty():
         left = (token.expires_at - time.time()) / 60
         print(f"A token for the API server that lasts {left:.0f} more minutes. It is shown to programs alone.")

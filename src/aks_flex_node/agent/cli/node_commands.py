@@ -178,7 +178,7 @@ def _agreed() -> bool:
         from aks_flex_node.errors import CommandUsageError
 
         raise CommandUsageError(
-            "not-confirmed", "Taking a node apart needs a yes.", "There is no terminal to ask on: add --yes."
+            "confirmation-required", "Taking a node apart needs a yes.", "There is no terminal to ask on: add --yes."
         )
     return typer.confirm("Take this machine out of its cluster, and remove all that made it a node?")
 

@@ -173,7 +173,7 @@ def completion(
 
     if shell not in {"bash", "zsh", "fish"}:
         raise CommandUsageError(
-            "shell-unknown", f"There is no completion for {shell!r}.", "There are: bash, zsh, fish."
+            "shell-unsupported", f"There is no completion for {shell!r}.", "There are: bash, zsh, fish."
         )
     from typer._completion_shared import get_completion_script
 

@@ -120,7 +120,7 @@ def explain_connection_error(server: str, error: Exception) -> ClusterError:
         )
     if any(phrase in cause for phrase in ("Name or service not known", "name resolution", "NameResolutionError")):
         return ClusterError(
-            "api-server-unknown",
+            "api-server-name-not-resolved",
             f"The name in {server} cannot be resolved.",
             "Check node.kubelet.serverURL, and the name servers in /etc/resolv.conf.",
             retryable=True,
@@ -170,7 +170,7 @@ def azure_token(folder: str) -> str:
             return known.value
         lines = answer.err.strip().splitlines()
         raise ClusterError(
-            "azure-token-missing",
+            "azure-token-unavailable",
             f"There is no token to show the API server: {lines[-1][:300] if lines else 'nobody said why'}",
             "Try `aks-flex-node token kubernetes`; it says what is wrong.",
             retryable=True,

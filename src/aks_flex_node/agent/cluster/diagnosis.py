@@ -62,13 +62,13 @@ def _refused_by_cluster(text: str, shows: KubeletAuth | None) -> FlexError | Non
 def _refused_token(text: str) -> FlexError | None:
     if re.search(r"(?:cannot create certificate signing request|failed to run Kubelet): Unauthorized", text):
         return ClusterError(
-            "token-refused",
+            "bootstrap-token-rejected",
             "The API server does not accept the bootstrap token: it expired, was used up, or is another cluster's.",
             TOKEN_HINT,
         )
     if re.search(r"cannot create certificate signing request.*forbidden", text):
         return ClusterError(
-            "token-powerless",
+            "bootstrap-token-forbidden",
             "The bootstrap token may not ask this cluster for a node's certificate.",
             "Bind its group to the role system:node-bootstrapper, or let `aks-flex-rp` make the token.",
         )
@@ -79,7 +79,7 @@ def _refused_identity(text: str, role: str) -> FlexError | None:
     # Only of an object id: who has no certificate yet is somebody that nobody should bind anything to.
     if found := re.search(rf'User \\?"({OBJECT_ID})\\?" cannot (create|get|list|patch|update) resource', text):
         return ClusterError(
-            "azure-identity-powerless",
+            "azure-identity-forbidden",
             f"The cluster knows this node's Azure identity (object id {found[1]}), but lets it do nothing.",
             f"Let `aks-flex-rp` bind it, or do it by hand: `kubectl create clusterrolebinding flex-{found[1][:8]} "
             f"--clusterrole={role} --user={found[1]}`.",
@@ -87,14 +87,14 @@ def _refused_identity(text: str, role: str) -> FlexError | None:
     if re.search(r"getting credentials: exec:", text):
         errors = [line for line in text.splitlines() if re.match(r"[a-z]+(-[a-z0-9]+)+: ", line)]
         return ClusterError(
-            "azure-token-missing",
+            "azure-token-unavailable",
             f"The kubelet gets no token of this node's Azure identity: {errors[-1] if errors else 'nobody said why'}",
             "Try `aks-flex-node token kubernetes`; it says what is wrong.",
             retryable=True,
         )
     if re.search(r"\bUnauthorized\b", text):
         return ClusterError(
-            "azure-identity-refused",
+            "azure-identity-rejected",
             "The API server does not accept a token of this node's Azure identity.",
             "Does the cluster accept Entra ID (`az aks show --query aadProfile`), and is azure.tenantId its tenant?",
         )

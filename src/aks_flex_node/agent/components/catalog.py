@@ -82,7 +82,7 @@ def select_components(only: Sequence[str] = (), start: str = "") -> tuple[Compon
                 "component-unknown", f"There is no component {name!r}.", f"There are: {', '.join(COMPONENT_NAMES)}."
             )
     if only and start:
-        raise CommandUsageError("words-conflict", "--only and --from do not go together.", "Use one of them.")
+        raise CommandUsageError("options-conflict", "--only and --from do not go together.", "Use one of them.")
     if only:
         return tuple(component for component in SEQUENCE if component.name in only)
     return SEQUENCE[COMPONENT_NAMES.index(start) :] if start else SEQUENCE

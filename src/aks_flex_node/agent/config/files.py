@@ -53,7 +53,7 @@ def find_config(path: Path | None, environment: Mapping[str, str], directory: Pa
 
 def config_missing_error(path: Path) -> ConfigError:
     return ConfigError(
-        "config-missing",
+        "config-not-found",
         f"There is no configuration at {path}.",
         f"Make one with `aks-flex-node config init {path}`, or name another with `--config`. "
         "With a URL of a resource provider none is needed: `aks-flex-node agent --config-url 'https://…'`.",

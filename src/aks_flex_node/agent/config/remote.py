@@ -118,7 +118,7 @@ def _check_status(answer: BaseHTTPResponse, url: ConfigUrl) -> None:
         return
     if status in EXPIRED_STATUSES:
         raise ConfigError(
-            "config-url-dead",
+            "config-url-expired",
             f"{url.origin} no longer has anything at this URL (status {status}): it has expired, was used, or was "
             "replaced.",
             "Ask for a new one: `aks-flex-rp node join-command`, or the regenerateToken action of the API.",
@@ -130,7 +130,7 @@ def _check_status(answer: BaseHTTPResponse, url: ConfigUrl) -> None:
         "sends us elsewhere, which is not followed" if status in REDIRECT_STATUSES else "does not give us the bundle"
     )
     raise ConfigError(
-        "config-url-refused",
+        "config-url-rejected",
         f"{url.origin} {what} (status {status}).",
         "Is this the URL that the service printed? A proxy or a login page in between answers like this, too.",
     )
@@ -165,7 +165,7 @@ def parse_bundle(content: bytes, origin: str) -> ConfigBundle:
 
 def _invalid(origin: str, why: str) -> ConfigError:
     return ConfigError(
-        "bundle-invalid",
+        "config-bundle-invalid",
         f"What {origin} delivered is not a node's configuration: {why}.",
         "Is this the URL that the service printed? A proxy or a login page in between can answer in its place.",
     )
@@ -209,7 +209,7 @@ def select_config_url(
 def _one_of(names: list[str]) -> None:
     if len(names) > 1:
         raise CommandUsageError(
-            "config-given-twice",
+            "config-source-conflict",
             f"The configuration is given by {' and by '.join(names)}, and only one can be meant.",
             "Leave all but one of them out.",
         )

@@ -44,7 +44,7 @@ def run_daemon() -> None:
     context.require_node()
     if is_held(DAEMON_LOCK):
         raise BusyError(
-            "already-following",
+            "daemon-already-running",
             "Another aks-flex-node follows the configuration of this machine already.",
             "`systemctl status aks-flex-node` shows it; stop it first to follow in the foreground.",
         )

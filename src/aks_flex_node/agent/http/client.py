@@ -137,7 +137,7 @@ class HttpClient:
         if status in {404, 410}:
             raise not_found_error(location, status)
         raise ArtifactError(
-            "artifact-refused",
+            "artifact-request-rejected",
             f"{location} was refused with status {status}.",
             "Does the mirror or the proxy ask for a login? Open the URL with `curl -v` from this machine.",
         )
@@ -201,7 +201,7 @@ def not_found_error(location: DownloadUrl, status: int) -> ArtifactError:
     hint = "Check the version and the URL in the configuration: this version may not exist for this architecture."
     if location.url != location.publisher_url:
         hint = f"Put the file on the mirror, or correct the version or `artifacts.baseURL`. {hint}"
-    return ArtifactError("artifact-missing", f"There is no {location} (status {status}).", hint)
+    return ArtifactError("artifact-not-found", f"There is no {location} (status {status}).", hint)
 
 
 def basic_auth_header(url: str) -> dict[str, str]:

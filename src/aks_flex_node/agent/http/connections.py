@@ -56,7 +56,7 @@ def configured_tls_context(ca_file: str | None) -> ssl.SSLContext:
         return tls_context(system=True, ca_file=ca_file)
     except OSError as error:
         raise ArtifactError(
-            "ca-file-unusable",
+            "ca-file-invalid",
             f"The CA file {ca_file} cannot be used: {error}.",
             "`artifacts.caFile` names a file of PEM certificates; see `openssl x509 -in FILE -noout -subject`.",
         ) from error

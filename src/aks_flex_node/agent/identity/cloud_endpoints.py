@@ -94,7 +94,7 @@ def _discover_authority(manager: str, authorities: str | None, sources: Download
     if login.startswith("https://"):
         return login.rstrip("/")
     raise FlexError(
-        "cloud-undescribed",
+        "cloud-endpoints-missing",
         f"{manager} does not say where its tokens come from: {cause}.",
         "Set azure.authorityHost, or check azure.resourceManager, azure.caCertData and the network.",
         retryable=True,

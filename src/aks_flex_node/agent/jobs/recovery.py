@@ -116,7 +116,7 @@ class CredentialRecovery:
         token = (delivered.get("azure") or {}).get("bootstrapToken")
         if not isinstance(token, dict):
             raise FlexError(
-                "token-not-delivered",
+                "credential-not-delivered",
                 "The provider's new bundle has no bootstrap token in it.",
                 "Is this node described to join in another way? `aks-flex-rp node show` tells.",
                 retryable=True,

@@ -57,7 +57,7 @@ def find_job(word: str) -> Job:
     known = {job.kind.value: job for job in JOBS}
     if word not in known:
         names = ", ".join(kind.value for kind in JobKind if kind.value in known)
-        raise CommandUsageError("work-unknown", f"There is no work {word!r}.", f"There are: {names}.")
+        raise CommandUsageError("job-unknown", f"There is no work {word!r}.", f"There are: {names}.")
     return known[word]
 
 

@@ -181,7 +181,7 @@ def provider_endpoint(config: NodeConfig, node: str) -> ProviderEndpoint:
     found = target_cluster(config)
     if found is None:
         raise ConfigError(
-            "cluster-unnamed",
+            "cluster-id-missing",
             "The configuration does not say which AKS cluster this node belongs to, so it cannot be followed.",
             "Set azure.targetCluster.resourceId, or continuousMonitoring: false.",
         )

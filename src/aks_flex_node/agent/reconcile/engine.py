@@ -128,7 +128,7 @@ class Engine:
         for action in plan.actions:
             if clock.left <= 0:
                 raise MachineError(
-                    "step-too-slow",
+                    "command-timeout",
                     f"{component.title} did not get done within {component.timeout_seconds:.0f} s.",
                     "Run the same command again: it goes on where it stopped.",
                     retryable=True,

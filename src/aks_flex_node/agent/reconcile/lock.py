@@ -29,7 +29,7 @@ def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
             holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
             os.close(handle)
             raise BusyError(
-                "machine-busy",
+                "agent-locked",
                 f"Another aks-flex-node (process {holder or 'unknown'}) is changing this machine right now.",
                 "Wait for it to end, then run the same command again.",
                 retryable=True,

@@ -190,7 +190,7 @@ def _word(name: str, value: str) -> str:
 
 def profile_unfit_error(why: str) -> FlexError:
     return FlexError(
-        "vpn-profile-unfit",
+        "vpn-profile-unsupported",
         f"The profile that Azure made for the VPN cannot be used: {why}.",
         "Run the same command again. If it stays so, look at it: `az network vnet-gateway vpn-client generate`.",
     )

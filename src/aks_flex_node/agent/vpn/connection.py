@@ -107,7 +107,7 @@ class VpnConnection:
                 self.host.apply(Run(INSTALL_COMMAND, "install OpenVPN", seconds=300.0))
         if self.host.stat(PROGRAM) is None:
             raise MachineError(
-                "vpn-program-missing",
+                "openvpn-not-found",
                 f"This machine has no OpenVPN ({PROGRAM}), and it could not be installed.",
                 "Install it: `apt-get install --no-install-recommends openvpn`, then run the same command again.",
             )

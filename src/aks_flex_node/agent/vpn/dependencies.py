@@ -170,7 +170,7 @@ class ApiServerReachability:
             partial(self.environment.accepts_connections, name, port), ANSWER_SECONDS
         ):
             raise ClusterError(
-                "vpn-api-server-silent",
+                "vpn-api-server-unreachable",
                 f"The tunnel is up, and {name}:{port} does not answer through it.",
                 "Check by `getent hosts` that the name has its private address here (else set azure.vpn.dnsServers), "
                 "and that no network security group in Azure stands between the VPN and the API server.",

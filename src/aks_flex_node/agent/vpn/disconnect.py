@@ -77,7 +77,7 @@ def remove_gateway(book: VpnRecordStore, config: NodeConfig, environment: VpnEnv
     record = book.current
     if not record.made:
         raise ConfigError(
-            "vpn-gateway-not-ours",
+            "vpn-gateway-not-owned",
             f"The VPN gateway {record.gateway or 'of this machine'} was not made from here, so it stays.",
             "Remove it where it was made, or with `az network vnet-gateway delete`.",
         )

@@ -257,7 +257,7 @@ def gateway_full_error(gateway: str) -> FlexError:
 def gateway_other_name_error(network: str, other: str) -> FlexError:
     name = other.rpartition("/")[2]
     return ConfigError(
-        "vpn-gateway-other-name",
+        "vpn-gateway-name-mismatch",
         f"{network} has a VPN gateway already, and it is called {name}.",
         f"A network can have one. To use it, set azure.vpn.gatewayName: {name}.",
     )
@@ -265,7 +265,7 @@ def gateway_other_name_error(network: str, other: str) -> FlexError:
 
 def gateway_missing_error(gateway: str) -> FlexError:
     return ConfigError(
-        "vpn-gateway-missing",
+        "vpn-gateway-not-found",
         f"There is no VPN gateway {gateway}.",
         "Name one that exists with azure.vpn.gatewayName, or have it made (30 to 45 min, and Azure charges for it "
         "by the hour): `aks-flex-node bootstrap-vpn --auto-provision`.",
@@ -274,7 +274,7 @@ def gateway_missing_error(gateway: str) -> FlexError:
 
 def gateway_differs_error(gateway: str, differences: list[str]) -> FlexError:
     return ConfigError(
-        "vpn-gateway-differs",
+        "vpn-gateway-settings-mismatch",
         f"The VPN gateway {gateway} has other settings than this configuration: {'; '.join(differences)}. "
         "Nothing was changed.",
         "Change the configuration, or have the gateway changed, which may cut off those who use it: "

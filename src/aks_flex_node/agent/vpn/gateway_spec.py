@@ -81,7 +81,7 @@ def subnet_range(config: NodeConfig, network: VirtualNetwork) -> str:
 
 def _subnet_unfit_error(what: str) -> ConfigError:
     return ConfigError(
-        "vpn-subnet-unfit",
+        "vpn-subnet-invalid",
         f"{what}.",
         "Give the network more addresses (`az network vnet update --add addressSpace.addressPrefixes …`), or set "
         "azure.vpn.gatewaySubnetCIDR to a free part of it.",
@@ -120,7 +120,7 @@ def adopt(found: Document, config: NodeConfig) -> bool:
     properties = found["properties"]
     if properties.get("gatewayType") != "Vpn" or properties.get("vpnType") != "RouteBased":
         raise ConfigError(
-            "vpn-gateway-unfit",
+            "vpn-gateway-unsupported",
             f"The VPN gateway {found.get('id')} is no route-based VPN gateway, and Azure cannot make it one.",
             "Name another with azure.vpn.gatewayName, or another network with azure.vpn.virtualNetworkId.",
         )

@@ -182,7 +182,7 @@ def _short(line: str) -> str:
 
 def refused_error(reason: str) -> FlexError:
     return MachineError(
-        "vpn-refused",
+        "vpn-connection-rejected",
         f"The VPN does not come up: the gateway does not let this machine in ({reason}).",
         "Run `aks-flex-node bootstrap-vpn` again: it sees to it that the gateway knows this machine's certificate.",
         retryable=True,
@@ -200,7 +200,7 @@ def gateway_untrusted_error(reason: str) -> FlexError:
 
 def no_tunnel_device_error(reason: str) -> FlexError:
     return MachineError(
-        "vpn-no-tunnel-device",
+        "vpn-tun-device-missing",
         f"The VPN does not come up: this machine gives OpenVPN no tunnel device ({reason}).",
         "Load it with `modprobe tun`; in a container, its host must give it /dev/net/tun.",
     )

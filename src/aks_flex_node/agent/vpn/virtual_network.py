@@ -38,7 +38,7 @@ def parse_range(key: str, text: str) -> IPv4Range:
         return IPv4Range(text)
     except ValueError as error:
         raise ConfigError(
-            "vpn-range-malformed",
+            "vpn-address-range-invalid",
             f"{key} is {text!r}, which is no range of IPv4 addresses: {error}.",
             "Write it as 192.168.100.0/24: the first address, and how many bits of it are common to all.",
         ) from error
@@ -234,7 +234,7 @@ def target_cluster_id(config: NodeConfig) -> str:
     found = resolved.target_cluster(config)
     if found is None:
         raise ConfigError(
-            "vpn-cluster-unnamed",
+            "vpn-cluster-id-missing",
             "The configuration does not say which AKS cluster the VPN is to lead to.",
             "Set azure.targetCluster.resourceId.",
         )
@@ -264,7 +264,7 @@ def _cluster_network(sender: OperationSender, config: NodeConfig, properties: Ma
 
 def network_missing_error(why: str) -> FlexError:
     return ConfigError(
-        "vpn-network-missing",
+        "vpn-network-not-found",
         f"The network that the VPN is to lead to was not found: {why}.",
         "Set azure.vpn.virtualNetworkId to its id: `az network vnet list --query [].id`.",
     )

@@ -61,7 +61,7 @@ def test_a_bundle_that_lacks_an_artifact_names_it(publisher: Publisher, tree: Ar
     target = bundled(publisher, tree, kind)
     lacking = publisher.tree(publisher.runc(), component="runc")
     error = refusal(publisher.store(bundle=str(target), cache="elsewhere"), lacking)
-    assert error.name == "bundle-incomplete"
+    assert error.name == "offline-bundle-incomplete"
     assert publisher.url("runc.amd64") in error.message
 
 
@@ -73,21 +73,21 @@ def test_a_bundle_that_was_altered_names_the_file(publisher: Publisher, tree: Ar
         opened.seek(file.stat().st_size // 2 if target.is_dir() else 200_000)
         opened.write(b"altered")
     error = refusal(publisher.store(bundle=str(target)), tree)
-    assert error.name == "bundle-broken"
+    assert error.name == "offline-bundle-corrupt"
     assert "kubelet" in error.message
 
 
 def test_a_packed_bundle_that_is_cut_off_is_named(publisher: Publisher, tree: ArtifactTree) -> None:
     target = bundled(publisher, tree, "bundle.tar.gz")
     target.write_bytes(target.read_bytes()[: target.stat().st_size // 2])
-    assert refusal(publisher.store(bundle=str(target), cache="elsewhere"), tree).name == "bundle-broken"
+    assert refusal(publisher.store(bundle=str(target), cache="elsewhere"), tree).name == "offline-bundle-corrupt"
 
 
 def test_a_bundle_without_one_of_its_files_names_it(publisher: Publisher, tree: ArtifactTree) -> None:
     target = bundled(publisher, tree, "bundle")
     next(target.glob("*/tools.tar.gz")).unlink()
     error = refusal(publisher.store(bundle=str(target)), tree)
-    assert error.name == "bundle-incomplete"
+    assert error.name == "offline-bundle-incomplete"
     assert "tools.tar.gz" in error.message
 
 
@@ -101,7 +101,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(
     target = bundled(publisher, tree, "bundle")
     (target / "manifest.json").write_text(wire)
     error = refusal(publisher.store(bundle=str(target)), tree)
-    assert error.name == "bundle-broken"
+    assert error.name == "offline-bundle-corrupt"
     assert reason in error.message
 
 
@@ -111,19 +111,19 @@ def test_a_manifest_cannot_lead_out_of_the_bundle(publisher: Publisher, tree: Ar
     for entry in wire["artifacts"]:
         entry["file"] = f"../bundle/{entry['file']}"
     (target / "manifest.json").write_text(json.dumps(wire))
-    assert refusal(publisher.store(bundle=str(target)), tree).name == "bundle-incomplete"
+    assert refusal(publisher.store(bundle=str(target)), tree).name == "offline-bundle-incomplete"
 
 
 def test_a_bundle_that_is_not_there_is_named(publisher: Publisher, tree: ArtifactTree) -> None:
     error = refusal(publisher.store(bundle="/nowhere/bundle.tar"), tree)
-    assert error.name == "bundle-broken"
+    assert error.name == "offline-bundle-corrupt"
     assert "/nowhere/bundle.tar" in error.message
 
 
 def test_the_configurations_digest_stands_above_the_bundles(publisher: Publisher, tree: ArtifactTree) -> None:
     target = bundled(publisher, tree, "bundle.tar")
     pinned = publisher.tree(publisher.kubelet(digest="sha256:" + "0" * 64))
-    assert refusal(publisher.store(bundle=str(target)), pinned).name == "bundle-broken"
+    assert refusal(publisher.store(bundle=str(target)), pinned).name == "offline-bundle-corrupt"
 
 
 def test_a_bundles_manifest_comes_first_and_names_no_owner(publisher: Publisher, tree: ArtifactTree) -> None:
@@ -139,7 +139,7 @@ def test_an_older_bundle_is_replaced_but_nothing_else(publisher: Publisher, tree
     (target / "manifest.json").unlink()
     with pytest.raises(ArtifactError) as caught:
         bundled(publisher, tree, "bundle")
-    assert caught.value.name == "bundle-target-taken"
+    assert caught.value.name == "offline-bundle-exists"
     assert list(target.iterdir())
 
 
@@ -148,7 +148,7 @@ def test_a_bundle_of_what_is_missing_leaves_nothing(publisher: Publisher) -> Non
     target = publisher.room / "bundle.tar"
     with pytest.raises(ArtifactError) as caught:
         make_bundle([lost], publisher.sources, publisher.room / "cache", target, "amd64")
-    assert caught.value.name == "artifact-missing"
+    assert caught.value.name == "artifact-not-found"
     assert not list(publisher.room.glob("bundle*"))
 
 

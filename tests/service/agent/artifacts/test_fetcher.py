@@ -137,7 +137,7 @@ def test_what_was_fetched_before_the_store_was_closed_is_kept(publisher: Publish
     store.close()
     with pytest.raises(ArtifactError) as caught:
         store.wait(tree, 1)
-    assert caught.value.name == "fetching-stopped"
+    assert caught.value.name == "download-cancelled"
     assert not tree.staging.with_name(f"{tree.staging.name}.partial").exists()
     publisher.mirror.reset()
     publisher.store().wait(tree, 60)
@@ -154,7 +154,7 @@ def test_wrong_bytes_are_fetched_anew_once(publisher: Publisher) -> None:
 def test_wrong_bytes_are_refused_with_both_hashes(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, CorruptFault())
     error = refusal(publisher.store(), publisher.tree(publisher.kubelet()))
-    assert error.name == "artifact-wrong-bytes"
+    assert error.name == "artifact-checksum-mismatch"
     assert error.message.count("sha256:") == 2
     assert publisher.url("kubelet") in error.message
     assert publisher.requests("kubelet") == 2
@@ -163,20 +163,20 @@ def test_wrong_bytes_are_refused_with_both_hashes(publisher: Publisher) -> None:
 
 def test_a_checksum_of_another_file_is_refused(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, ChecksumFault())
-    assert refusal(publisher.store(), publisher.tree(publisher.kubelet())).name == "artifact-wrong-bytes"
+    assert refusal(publisher.store(), publisher.tree(publisher.kubelet())).name == "artifact-checksum-mismatch"
 
 
 def test_what_nobody_vouches_for_is_refused(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url=publisher.url("orphan"), checksums=(publisher.url("orphan.sha256"),))
     error = refusal(publisher.store(), publisher.tree(artifact))
-    assert error.name == "artifact-unverified"
+    assert error.name == "artifact-checksum-missing"
     assert publisher.requests("orphan") == 0
 
 
 def test_what_is_missing_is_not_asked_for_twice(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url=publisher.url("nothing"), digest="0" * 64)
     error = refusal(publisher.store(), publisher.tree(artifact))
-    assert (error.name, error.retryable) == ("artifact-missing", False)
+    assert (error.name, error.retryable) == ("artifact-not-found", False)
     assert publisher.url("nothing") in error.message
     assert publisher.requests("nothing") == 1
 
@@ -198,7 +198,7 @@ def test_a_server_that_stays_away_is_given_up(publisher: Publisher) -> None:
 
 def test_a_server_that_refuses_us_is_not_asked_twice(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StatusFault(403))
-    assert refusal(publisher.store(), publisher.tree(publisher.kubelet())).name == "artifact-refused"
+    assert refusal(publisher.store(), publisher.tree(publisher.kubelet())).name == "artifact-request-rejected"
     assert publisher.requests("kubelet") == 1
 
 
@@ -223,7 +223,7 @@ def test_a_name_that_does_not_exist_is_named(publisher: Publisher) -> None:
 
 def test_a_ca_file_that_is_none_is_named(publisher: Publisher) -> None:
     store = publisher.store(ca_file="/dev/null")
-    assert refusal(store, publisher.tree(publisher.kubelet())).name == "ca-file-unusable"
+    assert refusal(store, publisher.tree(publisher.kubelet())).name == "ca-file-invalid"
 
 
 def test_a_hostile_archive_leaves_nothing(publisher: Publisher) -> None:
@@ -231,7 +231,7 @@ def test_a_hostile_archive_leaves_nothing(publisher: Publisher) -> None:
     files = (ArtifactFile("bin/good", "bin/good"),)
     artifact = publisher.kubelet(url=publisher.url("hostile.tar.gz"), files=files, checksums=sums)
     error = refusal(publisher.store(), publisher.tree(artifact))
-    assert error.name == "archive-hostile"
+    assert error.name == "archive-unsafe"
     assert "../../etc/cron.d/evil" in error.message
 
 
@@ -241,7 +241,7 @@ def test_the_mirror_is_asked_in_the_publishers_place_and_both_are_named(publishe
     assert publisher.store(base_url=f"{publisher.base}/").wait(tree, 60)
     lost = publisher.kubelet(url="https://v1/lost", digest="0" * 64)
     error = refusal(publisher.store(base_url=publisher.base), publisher.tree(lost, component="lost"))
-    assert error.name == "artifact-missing"
+    assert error.name == "artifact-not-found"
     assert f"{publisher.base}/v1/lost" in error.message
     assert "https://v1/lost" in error.message
 
@@ -251,7 +251,7 @@ def test_whoever_waits_too_short_is_told_how_far_it_is(publisher: Publisher) -> 
     store, tree = publisher.store(), publisher.tree(publisher.kubelet())
     with pytest.raises(ArtifactError) as caught:
         store.wait(tree, 0.05)
-    assert (caught.value.name, caught.value.retryable) == ("artifact-late", True)
+    assert (caught.value.name, caught.value.retryable) == ("artifact-timeout", True)
 
 
 def test_a_plain_program_is_shared_with_the_cache(publisher: Publisher) -> None:

@@ -229,6 +229,6 @@ def test_the_password_of_a_mirror_is_sent_and_not_shown(publisher: Publisher) ->
         store = publisher.store(base_url=f"http://joe:s3cret@{address}/mirror")
         tree = publisher.tree(publisher.kubelet(files=(ArtifactFile("", "bin/kubelet"),), digest="0" * 64))
         error = refusal(store, tree)
-    assert error.name == "artifact-missing"
+    assert error.name == "artifact-not-found"
     assert f"http://{address}/mirror/localhost:" in error.message
     assert "s3cret" not in str(error)

@@ -44,4 +44,4 @@ def test_a_token_that_is_kept_is_used_while_it_is_good(
 def test_without_any_the_cause_is_told(tmp_path: Path, lasts: float | None) -> None:
     with pytest.raises(ClusterError, match="The secret is wrong") as caught:
         azure_token(folder(tmp_path, FAILS, lasts))
-    assert (caught.value.name, caught.value.retryable) == ("azure-token-missing", True)
+    assert (caught.value.name, caught.value.retryable) == ("azure-token-unavailable", True)

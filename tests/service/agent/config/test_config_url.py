@@ -133,28 +133,28 @@ def test_a_renewed_certificate_is_served_by_the_running_server_under_the_same_pi
 def test_a_dead_url_says_how_to_get_a_new_one(server: BundleServer, status: int) -> None:
     server.answers[PATH] = [Answer(status)]
     error = refused(server.url(PATH))
-    assert error.name == "config-url-dead"
+    assert error.name == "config-url-expired"
     assert "regenerateToken" in error.hint
     assert server.asked == [PATH]
 
 
 def test_a_redirect_is_not_followed(server: BundleServer) -> None:
     server.answers[PATH] = [Answer(302, headers={"Location": server.url("/canary-elsewhere", pin="")})]
-    assert refused(server.url(PATH)).name == "config-url-refused"
+    assert refused(server.url(PATH)).name == "config-url-rejected"
     assert server.asked == [PATH]
 
 
 def test_a_body_without_end_is_cut_off(server: BundleServer) -> None:
     server.answers[PATH] = [Answer(body=b" " * (3 << 20))]
     error = refused(server.url(PATH))
-    assert error.name == "bundle-invalid"
+    assert error.name == "config-bundle-invalid"
     assert "megabyte" in error.message
 
 
 @pytest.mark.parametrize("body", [b"<html>canary</html>", b"[]", b'{"config": "canary"}', b"\xff", b"[" * 100_000])
 def test_what_is_no_bundle_is_told_and_not_shown(server: BundleServer, body: bytes) -> None:
     server.answers[PATH] = [Answer(body=body)]
-    assert refused(server.url(PATH)).name == "bundle-invalid"
+    assert refused(server.url(PATH)).name == "config-bundle-invalid"
 
 
 def test_a_service_that_is_busy_for_a_moment_is_asked_again(server: BundleServer) -> None:

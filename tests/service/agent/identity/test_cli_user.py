@@ -90,7 +90,7 @@ def test_who_is_not_signed_in_is_told_what_to_type(typed: Callable[..., dict[str
     environment = typed("#!/bin/sh\necho \"ERROR: Please run 'az login' to setup account.\" >&2; exit 1\n")
     with pytest.raises(AzureCallError) as caught:
         cli(environment).get_token("https://x/.default")
-    assert caught.value.name == "azure-cli-signed-out"
+    assert caught.value.name == "azure-cli-not-signed-in"
     assert "`az login` as daemon" in caught.value.hint
 
 
@@ -101,7 +101,7 @@ def test_a_machine_without_az_is_told(room: Path, typed: Callable[..., dict[str,
         pytest.skip("this machine has az for everybody")
     with pytest.raises(AzureCallError) as caught:
         cli(environment).get_token("https://x/.default")
-    assert caught.value.name == "azure-cli-missing"
+    assert caught.value.name == "azure-cli-not-found"
 
 
 @ROOT
@@ -153,7 +153,7 @@ def test_whoever_is_signed_in_with_the_real_az_is_the_operator(cloud: Cloud, az:
         credential = azure_sign_in.operator_credential(config, file, environment)
         with pytest.raises(AzureCallError) as caught:
             credential.get_token(f"{cloud.url}/.default")
-        assert caught.value.name == "azure-cli-signed-out"
+        assert caught.value.name == "azure-cli-not-signed-in"
         az.sign_in(principal)
         token = credential.get_token(f"{cloud.url}/.default").token
     assert jwt.decode(token, options={"verify_signature": False})["oid"] == principal.object_id

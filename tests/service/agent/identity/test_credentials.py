@@ -108,7 +108,7 @@ def test_a_cloud_that_does_not_describe_itself_is_told(cloud: Cloud, wrong: bool
     azure = {"resourceManager": f"https://localhost:{free_port()}"} if wrong else {"caCertData": None}
     with pytest.raises(FlexError) as caught:
         cloud_endpoints.authority_host(config(cloud, **azure))
-    assert (caught.value.name, caught.value.retryable) == ("cloud-undescribed", True)
+    assert (caught.value.name, caught.value.retryable) == ("cloud-endpoints-missing", True)
 
 
 def test_a_certificate_is_as_good_as_a_secret(
@@ -147,11 +147,11 @@ def test_a_key_that_is_not_the_certificates_is_refused(
 def test_what_is_no_certificate_for_this_is_told_without_it(cloud: Cloud, principal: EntraPrincipal) -> None:
     curve = ec.generate_private_key(ec.SECP256R1())
     error = refusal(by_certificate(cloud, principal, curve, made_certificate(curve)))
-    assert error.name == "client-certificate-unusable"
+    assert error.name == "client-certificate-invalid"
     assert "RSA" in error.message
     pem = "-----BEGIN CERTIFICATE-----\ncanary\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\ncanary\n"
     of = config(cloud, servicePrincipal={"clientId": "a", "clientCertificate": pem})
-    assert refusal(of).name == "client-certificate-unusable"
+    assert refusal(of).name == "client-certificate-invalid"
 
 
 def test_a_key_with_a_password_is_told(cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey) -> None:
@@ -242,7 +242,7 @@ def test_where_there_is_no_metadata_service_that_is_told_soon(monkeypatch: pytes
     monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(AzureCallError) as caught:
         credentials.managed_identity().get_token(SCOPE)
-    assert (caught.value.name, caught.value.retryable) == ("managed-identity-absent", True)
+    assert (caught.value.name, caught.value.retryable) == ("managed-identity-unavailable", True)
     assert "connection refused" in caught.value.message
 
 
@@ -270,10 +270,10 @@ def test_a_machine_of_arc_has_its_identity_by_the_challenge_of_its_agent(cloud: 
 @pytest.mark.parametrize(
     ("manner", "before", "name", "words"),
     [
-        ("away", (), "arc-agent-down", "127.0.0.1:40342 (connection refused)"),
+        ("away", (), "arc-agent-unavailable", "127.0.0.1:40342 (connection refused)"),
         ("good", AS_NOBODY, "arc-key-unreadable", "/var/opt/azcmagent/tokens/one.key"),
-        ("elsewhere", (), "arc-identity-refused", "passwd"),
-        ("wrong", (), "arc-identity-refused", "disconnected"),
+        ("elsewhere", (), "arc-identity-rejected", "passwd"),
+        ("wrong", (), "arc-identity-rejected", "disconnected"),
     ],
 )
 def test_why_arc_gives_no_identity_is_told(

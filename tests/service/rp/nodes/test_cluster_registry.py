@@ -144,7 +144,7 @@ def test_a_cluster_that_does_not_let_a_node_in_says_whether_trying_again_helps(t
                 api.answers[f"PATCH {binding}"] = partial(refused_with, status)
                 with pytest.raises(ClusterError, match="may not bind") as refused:
                     await connected.grant(PLANT.key, "edge-1", access)
-                assert (refused.value.name, refused.value.retryable) == ("cluster-refuses", again)
+                assert (refused.value.name, refused.value.retryable) == ("cluster-forbidden", again)
             api.answers.clear()
             await connected.grant(PLANT.key, "edge-1", access)
             api.answers[f"DELETE {binding}"] = lambda _: refusal(503, "No")

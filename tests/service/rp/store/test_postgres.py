@@ -185,5 +185,5 @@ async def test_a_wrong_address_is_explained(postgres: PostgresPlace) -> None:
     for wrong in (postgres.address + "_not", "not an address"):
         with pytest.raises(StoreError) as caught:
             await PostgresStore(wrong, timeout=0.3).start()
-        assert caught.value.name == "store-refused"
+        assert caught.value.name == "database-error"
         assert not caught.value.retryable

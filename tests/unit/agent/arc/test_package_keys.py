@@ -24,7 +24,7 @@ def test_the_key_that_is_expected_is_taken(text: str, expected: str) -> None:
 def test_another_key_is_refused_with_its_fingerprint() -> None:
     with pytest.raises(ArtifactError, match=OTHER_FINGERPRINT) as caught:
         verified_keyring(OTHER_KEY, [FINGERPRINT, *MICROSOFT_KEYS], HERE)
-    assert caught.value.name == "package-key-wrong"
+    assert caught.value.name == "package-key-mismatch"
 
 
 @pytest.mark.parametrize("text", [BOTH, KEY + OTHER_KEY, OTHER_KEY + KEY])

@@ -44,7 +44,7 @@ def test_what_is_left_out_is_microsofts_for_the_release(release: str, url: str, 
 def test_a_system_that_microsoft_has_no_repository_for_needs_one_in_the_configuration() -> None:
     with pytest.raises(MachineError, match="Plan 9") as caught:
         repository(config(), 'ID=plan9\nPRETTY_NAME="Plan 9"\n')
-    assert caught.value.name == "azcmagent-missing"
+    assert caught.value.name == "azcmagent-not-found"
     given = {
         "arc__package__repository": "https://a/b",
         "arc__package__suite": "c",
@@ -93,7 +93,7 @@ def test_a_package_manager_that_is_at_work_is_named_as_the_cause(place: Place, w
     place.system.refused = words
     with pytest.raises(BusyError) as caught:
         AzcmagentPackage(place.host, config(), lambda _: KEY).install()
-    assert (caught.value.name, caught.value.retryable) == ("packages-busy", True)
+    assert (caught.value.name, caught.value.retryable) == ("package-manager-locked", True)
 
 
 def test_what_apt_says_is_told(place: Place) -> None:

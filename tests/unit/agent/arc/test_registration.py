@@ -132,7 +132,7 @@ def test_azcmagent_goes_by_the_proxy_unless_that_would_show_its_password(
 
 
 def test_azcmagent_is_not_installed_where_that_is_not_wanted(place: Place) -> None:
-    assert failure(place, arc__package__install=False).name == "azcmagent-missing"
+    assert failure(place, arc__package__install=False).name == "azcmagent-not-found"
     assert place.system.run == []
 
 
@@ -178,7 +178,7 @@ def test_roles_that_take_ninety_seconds_are_waited_for_in_few_steps(place: Place
 def test_waiting_ends_and_the_next_run_goes_on_with_it(place: Place) -> None:
     place.azure.effective_after = 2000.0
     error = failure(place, arc__waitSeconds=1500)
-    assert (error.name, error.retryable) == ("arc-roles-late", True)
+    assert (error.name, error.retryable) == ("role-assignments-not-effective", True)
     assert place.azure.clock.time == 1500.0
     place.registration(config(arc__waitSeconds=1500)).run()
     assert len([argv for argv in place.system.run if "connect" in argv]) == 1
@@ -197,7 +197,7 @@ def test_without_leave_to_give_roles_the_commands_are_told_and_looked_for_again(
 def test_a_metadata_service_that_does_not_run_is_named(place: Place) -> None:
     place.system.himds = "failed"
     error = failure(place)
-    assert error.name == "himds-down"
+    assert error.name == "himds-unavailable"
     assert "journalctl -u himdsd.service" in error.hint
 
 
@@ -327,9 +327,9 @@ def test_a_tag_that_azcmagent_cannot_be_told_reaches_azure_all_the_same(place: P
 
 
 def test_what_keeps_the_machine_from_asking_is_shown_while_it_waits(place: Place) -> None:
-    down = AzureCallError("arc-agent-down", "The agent of Azure Arc does not answer.", "", retryable=True)
+    down = AzureCallError("arc-agent-unavailable", "The agent of Azure Arc does not answer.", "", retryable=True)
     place.azure.faults[f"GET {CLUSTER}"] = down
-    assert failure(place, arc__waitSeconds=5).name == "arc-roles-late"
+    assert failure(place, arc__waitSeconds=5).name == "role-assignments-not-effective"
     assert any("waiting" in note and "does not answer" in note for note in place.notes)
 
 

@@ -144,14 +144,14 @@ HOSTILE = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_archive_is_refused(tmp_path: Path, case: str) -> None:
     (tmp_path / "room").mkdir()
-    assert refused(tmp_path / "room", packed(Item("honest", b"x"), *HOSTILE[case])).name == "archive-hostile"
+    assert refused(tmp_path / "room", packed(Item("honest", b"x"), *HOSTILE[case])).name == "archive-unsafe"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["room"]
 
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_it_is_refused_even_when_nothing_hostile_is_wanted(tmp_path: Path, case: str) -> None:
     content = packed(Item("honest", b"x"), *HOSTILE[case])
-    assert refused(tmp_path, content, (ArtifactFile("honest", "honest"),)).name == "archive-hostile"
+    assert refused(tmp_path, content, (ArtifactFile("honest", "honest"),)).name == "archive-unsafe"
 
 
 def test_the_message_names_the_member(tmp_path: Path) -> None:
@@ -161,19 +161,19 @@ def test_the_message_names_the_member(tmp_path: Path) -> None:
 
 def test_a_link_that_leaves_what_is_wanted_is_refused(tmp_path: Path) -> None:
     content = packed(Item("other/file", b"x"), Item("bin/link", kind=tarfile.SYMTYPE, target="../other/file"))
-    assert refused(tmp_path, content, (ArtifactFile("bin/", "bin/"),)).name == "archive-hostile"
+    assert refused(tmp_path, content, (ArtifactFile("bin/", "bin/"),)).name == "archive-unsafe"
 
 
 def test_a_bomb_is_refused_before_it_is_on_the_disk(tmp_path: Path) -> None:
     error = refused(tmp_path, packed(Item("zeros", bytes(80 << 20))))
-    assert error.name == "archive-hostile"
+    assert error.name == "archive-unsafe"
     assert "bomb" in error.message
 
 
 def test_a_header_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, 3 << 30
-    assert refused(tmp_path, gzip.compress(info.tobuf())).name == "archive-hostile"
+    assert refused(tmp_path, gzip.compress(info.tobuf())).name == "archive-unsafe"
 
 
 def test_what_is_wanted_and_missing_is_named(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_link_in_place_of_a_wanted_file_is_not_enough(tmp_path: Path) -> None:
 def test_two_members_for_one_place_are_refused(tmp_path: Path) -> None:
     content = packed(Item("a/tool", b"1"), Item("b/tool", b"2"))
     assert (
-        refused(tmp_path, content, (ArtifactFile("a/", "bin/"), ArtifactFile("b/", "bin/"))).name == "archive-hostile"
+        refused(tmp_path, content, (ArtifactFile("a/", "bin/"), ArtifactFile("b/", "bin/"))).name == "archive-unsafe"
     )
 
 
@@ -223,4 +223,4 @@ SOUND = packed(Item("tool", bytes(range(256)) * 400))
     ],
 )
 def test_a_broken_archive_is_called_broken(tmp_path: Path, content: bytes) -> None:
-    assert refused(tmp_path, content).name == "archive-broken"
+    assert refused(tmp_path, content).name == "archive-corrupt"

@@ -83,7 +83,7 @@ class Proven:
 
 class Refusing(Proven):
     def wait_registered(self) -> ClusterNode:
-        raise ClusterError("token-refused", "The token is not accepted.", "Get another.")
+        raise ClusterError("bootstrap-token-rejected", "The token is not accepted.", "Get another.")
 
 
 class Held(RecordedHost):
@@ -231,9 +231,12 @@ def test_a_join_that_fails_says_where_and_can_be_taken_back_completely() -> None
     engine.stager = Ready(host)
     with pytest.raises(ClusterError):
         NodeJoin(engine, Refusing(host, engine.config), watcher).run()
-    assert watcher.lines == [*(f"{component.name} done" for component in SEQUENCE), "readiness failed: token-refused"]
+    assert watcher.lines == [
+        *(f"{component.name} done" for component in SEQUENCE),
+        "readiness failed: bootstrap-token-rejected",
+    ]
     kept = node_state.read(host, STATE)
-    assert (kept.phase, kept.step, kept.error) == (Phase.NODE_FAILED, "readiness", "token-refused")
+    assert (kept.phase, kept.step, kept.error) == (Phase.NODE_FAILED, "readiness", "bootstrap-token-rejected")
     assert leave(host) == []
     assert snapshot(host) == before
     assert not [name for name in pod_cleanup.SERVICES if host.unit(name).enabled or host.unit(name).running]

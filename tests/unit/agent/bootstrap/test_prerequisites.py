@@ -80,4 +80,4 @@ class Closed(type(Path())):  # type: ignore[misc]
 def test_who_is_not_root_is_told_to_be() -> None:
     with pytest.raises(MachineError) as caught:
         exec_credential.print_credential(Closed("/identity.json"))
-    assert caught.value.name == "not-root"
+    assert caught.value.name == "root-required"

@@ -48,7 +48,7 @@ def test_a_new_bundle_for_the_same_node_is_welcome(tmp_path: Path) -> None:
 def test_another_name_is_refused_with_both_names(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"is node edge-1 .* for node edge-2") as caught:
         fetched(tmp_path, config(tmp_path, "edge-2"))
-    assert caught.value.name == "bundle-for-another-node"
+    assert caught.value.name == "config-node-mismatch"
 
 
 def test_the_same_name_in_another_cluster_is_another_node(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_only_root_may_stay_and_work(
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert ended(monkeypatch, *words) == 4
-    assert "not-root" in capsys.readouterr().err
+    assert "root-required" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["work"], ["work", "bake"], ["work", "--help"]])
@@ -57,7 +57,7 @@ def test_a_work_that_nobody_knows_is_refused(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(monkeypatch, *words) == 2
-    assert "work-unknown" in capsys.readouterr().err
+    assert "job-unknown" in capsys.readouterr().err
 
 
 WAYS: dict[str, tuple[dict[str, object], dict[str, str], dict[str, object]]] = {
@@ -180,7 +180,7 @@ def test_whoever_names_a_file_means_it(machine: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "name"),
     [
-        ({}, "cluster-unnamed"),
+        ({}, "cluster-id-missing"),
         (CLUSTER, "azure-identity-missing"),
         ({**CLUSTER, **PRINCIPAL}, "azure-identity-incomplete"),
         ({**CLUSTER, "azure.servicePrincipal.clientId": "c", SECRET: "s"}, "azure-identity-incomplete"),

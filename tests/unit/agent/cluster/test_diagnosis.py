@@ -57,9 +57,9 @@ CONTAINERD_ERROR = (
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        (UNAUTHORIZED, "token-refused"),
-        (UNAUTHORIZED_AT_START, "token-refused"),
-        (FORBIDDEN, "token-powerless"),
+        (UNAUTHORIZED, "bootstrap-token-rejected"),
+        (UNAUTHORIZED_AT_START, "bootstrap-token-rejected"),
+        (FORBIDDEN, "bootstrap-token-forbidden"),
         (UNTRUSTED, "api-server-untrusted"),
         (QUIET, None),
     ],
@@ -169,9 +169,9 @@ NO_TOKEN = (
 @pytest.mark.parametrize(
     ("lines", "name", "words"),
     [
-        ((FORBIDDEN,), "azure-identity-powerless", "object id 0b1d0b1d-"),
-        (NO_TOKEN, "azure-token-missing", "Entra ID gave us no token"),
-        ((f'{REGISTER} err="Unauthorized"',), "azure-identity-refused", "does not accept a token"),
+        ((FORBIDDEN,), "azure-identity-forbidden", "object id 0b1d0b1d-"),
+        (NO_TOKEN, "azure-token-unavailable", "Entra ID gave us no token"),
+        ((f'{REGISTER} err="Unauthorized"',), "azure-identity-rejected", "does not accept a token"),
     ],
 )
 def test_why_an_azure_identity_does_not_get_in_is_told(lines: tuple[str, ...], name: str, words: str) -> None:

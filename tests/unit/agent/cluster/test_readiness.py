@@ -81,7 +81,7 @@ def test_a_certificate_that_is_refused_for_a_while_is_not_called_an_azure_identi
     scene = Scene(*answers, words=refused, values=by_identity)
     assert scene.proof.wait_registered().name == "edge-1"
     without = Scene(*answers, words=refused, values=by_identity, certified=False)
-    assert without.fails().name == "azure-identity-refused"
+    assert without.fails().name == "azure-identity-rejected"
 
 
 def test_a_node_is_shown_each_time_that_it_is_looked_at_until_it_is_ready() -> None:
@@ -105,7 +105,7 @@ def test_a_kubelet_that_waits_for_its_first_certificate_need_not_answer() -> Non
 @pytest.mark.parametrize(
     ("scene", "name", "longest"),
     [
-        (Scene(certified=False, words=UNAUTHORIZED), "token-refused", 7),
+        (Scene(certified=False, words=UNAUTHORIZED), "bootstrap-token-rejected", 7),
         (
             Scene(
                 healthy=False, words=SWAP, units={"kubelet.service": UnitState("kubelet.service", active="failed")}
@@ -155,7 +155,7 @@ def lacking(scene: Scene, *lacks: FlexError | None) -> FlexError:
     return caught.value
 
 
-OTHER = ClusterError("version-not-reported", "It shows another version.")
+OTHER = ClusterError("kubelet-version-mismatch", "It shows another version.")
 
 
 def test_a_proof_waits_for_what_is_lacking() -> None:

@@ -55,7 +55,7 @@ def test_what_the_command_says_is_stronger_than_the_environment() -> None:
 def test_two_ways_at_once_are_refused_by_their_names(given: dict[str, object], names: tuple[str, str]) -> None:
     with pytest.raises(CommandUsageError) as caught:
         address(**given)  # type: ignore[arg-type]
-    assert caught.value.name == "config-given-twice"
+    assert caught.value.name == "config-source-conflict"
     assert all(name in caught.value.message for name in names)
     assert "canary" not in str(caught.value)
 

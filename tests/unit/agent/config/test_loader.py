@@ -196,7 +196,7 @@ def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="config init") as caught:
         load(None, {}, {}, tmp_path)
 
-    assert caught.value.name == "config-missing"
+    assert caught.value.name == "config-not-found"
 
 
 def test_two_files_in_the_usual_place_are_an_error(tmp_path: Path) -> None:

@@ -317,7 +317,7 @@ def test_a_configuration_that_everybody_can_write_is_refused(tmp_path: Path) -> 
         load(file, {}, {})
 
 
-@pytest.mark.parametrize(("content", "name"), [(None, "config-missing"), (b"\xff\xfe\x00", "config-unreadable")])
+@pytest.mark.parametrize(("content", "name"), [(None, "config-not-found"), (b"\xff\xfe\x00", "config-unreadable")])
 def test_a_configuration_that_cannot_be_read_has_a_name(tmp_path: Path, content: bytes | None, name: str) -> None:
     file = tmp_path / "config.json"
     if content is not None:

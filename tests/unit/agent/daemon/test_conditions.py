@@ -176,11 +176,13 @@ def test_a_certificate_that_should_have_been_renewed_is_told(sight: NodeHealth, 
 
 def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None:
     notes = DaemonState(credentials_problem="The new credentials do not work yet.")
-    tunnel = JobResult(JobKind.RENEW_VPN, JobStatus.FAILED, "arm-refused", "Azure refused.", "Give it a role.")
+    tunnel = JobResult(
+        JobKind.RENEW_VPN, JobStatus.FAILED, "arm-request-rejected", "Azure refused.", "Give it a role."
+    )
     found = told(replace(QUIET, state=notes, agent_failure="Version 9 did not run.", vpn_failure=tunnel))
     assert found["CredentialsRefused"] == ("True", "NotProven", "The new credentials do not work yet.")
     assert found["AgentUpdateFailed"] == ("True", "NotProven", "Version 9 did not run.")
-    assert found["TunnelNotRenewed"] == ("True", "ArmRefused", "Azure refused. Give it a role.")
+    assert found["TunnelNotRenewed"] == ("True", "ArmRequestRejected", "Azure refused. Give it a role.")
 
 
 @pytest.mark.parametrize(

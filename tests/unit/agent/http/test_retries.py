@@ -64,7 +64,7 @@ def test_nothing_is_tried_after_a_stop() -> None:
     stopped.stopped.set()
     with pytest.raises(ArtifactError) as caught:
         stopped.run(Work(failures=0))
-    assert caught.value.name == "fetching-stopped"
+    assert caught.value.name == "download-cancelled"
 
 
 def test_the_waits_grow_up_to_a_limit_and_are_never_the_same() -> None:

@@ -95,7 +95,7 @@ def first_of(*candidates: Somebody) -> FirstWorkingCredential:
 
 
 def test_the_first_who_signs_in_stays_who_we_are() -> None:
-    person, machine, last = Somebody("person", "azure-cli-missing"), Somebody("machine"), Somebody("last")
+    person, machine, last = Somebody("person", "azure-cli-not-found"), Somebody("machine"), Somebody("last")
     either = first_of(person, machine, last)
     assert {str(either.get_token(each)) for each in "xy"} == {"machine"}
     assert (person.asked, machine.asked, last.asked) == (1, 2, 0)
@@ -103,8 +103,10 @@ def test_the_first_who_signs_in_stays_who_we_are() -> None:
 
 def test_where_nobody_signs_in_the_reasons_of_all_are_told() -> None:
     with pytest.raises(AzureCallError) as caught:
-        first_of(Somebody("person", "azure-cli-missing"), Somebody("machine", "arc-agent-down")).get_token("x")
-    assert caught.value.name == "azure-cli-missing"
+        first_of(Somebody("person", "azure-cli-not-found"), Somebody("machine", "arc-agent-unavailable")).get_token(
+            "x"
+        )
+    assert caught.value.name == "azure-cli-not-found"
     assert caught.value.message == "Not person. Not machine."
 
 

@@ -81,7 +81,7 @@ def test_a_service_that_was_written_for_but_not_restarted_is_restarted_by_the_ne
 def test_a_step_that_takes_too_long_says_so_and_may_be_tried_again() -> None:
     with pytest.raises(MachineError, match="the thing did not get done within 0 s") as caught:
         engine_on(empty_host()).apply(component(seconds=0.0))
-    assert (caught.value.name, caught.value.retryable) == ("step-too-slow", True)
+    assert (caught.value.name, caught.value.retryable) == ("command-timeout", True)
 
 
 def test_only_what_is_missing_is_prepared_and_there_is_room_for_it() -> None:

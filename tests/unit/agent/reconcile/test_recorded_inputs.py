@@ -159,7 +159,7 @@ def test_a_second_holder_of_the_lock_is_told_who_is_at_work(tmp_path: Path) -> N
     path = str(tmp_path / "lock")
     with exclusive(path), pytest.raises(BusyError, match=f"process {os.getpid()}") as caught, exclusive(path):
         pass
-    assert (caught.value.name, caught.value.retryable, caught.value.exit_code) == ("machine-busy", True, 7)
+    assert (caught.value.name, caught.value.retryable, caught.value.exit_code) == ("agent-locked", True, 7)
     assert not (tmp_path / "lock").exists()
     with exclusive(path):
         assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600

@@ -63,7 +63,12 @@ Document = dict[str, Any]
 
 def refusal(status: int, code: str) -> AzureCallError:
     return AzureCallError(
-        "arm-refused", f"Azure refused ({code}).", "", retryable=status in {429, 503}, status=status, code=code
+        "arm-request-rejected",
+        f"Azure refused ({code}).",
+        "",
+        retryable=status in {429, 503},
+        status=status,
+        code=code,
     )
 
 

@@ -53,7 +53,7 @@ def test_azures_profile_is_read() -> None:
 def test_a_profile_that_would_run_read_or_redirect_something_is_refused(line: str) -> None:
     with pytest.raises(FlexError) as caught:
         parse_profile(f"{PROFILE}{line}\n")
-    assert caught.value.name == "vpn-profile-unfit"
+    assert caught.value.name == "vpn-profile-unsupported"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_has_not_the_shape_that_it_must_have_is_refused(before: str, after:
     assert before in PROFILE
     with pytest.raises(FlexError) as caught:
         parse_profile(PROFILE.replace(before, after, 1))
-    assert caught.value.name == "vpn-profile-unfit"
+    assert caught.value.name == "vpn-profile-unsupported"
 
 
 def test_what_is_not_known_is_left_out_and_told() -> None:
@@ -91,7 +91,7 @@ def test_what_is_not_known_is_left_out_and_told() -> None:
 def test_an_archive_that_is_not_whole_or_not_azures_is_refused(content: bytes) -> None:
     with pytest.raises(FlexError) as caught:
         unpack_profile(content)
-    assert caught.value.name == "vpn-profile-unfit"
+    assert caught.value.name == "vpn-profile-unsupported"
 
 
 @pytest.mark.parametrize("said", [None, "", "http://storage.example/x", "file:///etc/shadow", {"properties": {}}, 5])

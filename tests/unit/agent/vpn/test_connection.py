@@ -95,9 +95,9 @@ def test_without_leave_no_gateway_is_made() -> None:
     site = Site(azure__vpn__autoProvision=False)
     with pytest.raises(FlexError) as caught:
         site.run()
-    assert caught.value.name == "vpn-gateway-missing"
+    assert caught.value.name == "vpn-gateway-not-found"
     assert not any(call.startswith("PUT") for call in site.azure.calls)
-    assert (site.state.phase, site.state.error) == (Phase.VPN_FAILED, "vpn-gateway-missing")
+    assert (site.state.phase, site.state.error) == (Phase.VPN_FAILED, "vpn-gateway-not-found")
     site.run(make=True)
     assert GATEWAY in site.azure.documents
 
@@ -132,7 +132,7 @@ def test_a_gateway_with_other_settings_is_not_touched_without_consent(there: dic
     site.azure.documents[GATEWAY] = theirs(**there)
     with pytest.raises(FlexError, match=words) as caught:
         site.run()
-    assert caught.value.name == "vpn-gateway-differs"
+    assert caught.value.name == "vpn-gateway-settings-mismatch"
     assert site.azure.documents[GATEWAY] == theirs(**there)
     site.run(adopt=True)
     clients = site.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
@@ -156,7 +156,7 @@ def test_a_gateway_of_another_name_is_named() -> None:
     subnets.append({"id": SUBNET, "name": "GatewaySubnet", "properties": used})
     with pytest.raises(FlexError, match="gatewayName: aks-flex-node-2") as caught:
         site.run()
-    assert caught.value.name == "vpn-gateway-other-name"
+    assert caught.value.name == "vpn-gateway-name-mismatch"
 
 
 def test_a_full_gateway_is_told() -> None:
@@ -284,14 +284,14 @@ def test_an_api_server_that_does_not_answer_is_told(site: Site) -> None:
     site.changes["accepts_connections"] = lambda _, __: False
     with pytest.raises(FlexError, match=API_NAME) as caught:
         site.run()
-    assert caught.value.name == "vpn-api-server-silent"
+    assert caught.value.name == "vpn-api-server-unreachable"
 
 
 def test_a_hostile_profile_changes_nothing_here(site: Site) -> None:
     site.changes["download"] = lambda _, __: archive(PROFILE + "up /bin/evil\n")
     with pytest.raises(FlexError) as caught:
         site.run()
-    assert caught.value.name == "vpn-profile-unfit"
+    assert caught.value.name == "vpn-profile-unsupported"
     assert site.host.stat(f"{DATA}/vpn/client.conf") is None
 
 
@@ -299,7 +299,7 @@ def test_without_openvpn_and_without_a_way_to_get_it_nothing_begins(site: Site) 
     site.host = empty_host()
     with pytest.raises(FlexError) as caught:
         site.run()
-    assert caught.value.name == "vpn-program-missing"
+    assert caught.value.name == "openvpn-not-found"
     assert site.azure.calls == []
 
 
@@ -341,7 +341,7 @@ def test_somebody_elses_gateway_stays(site: Site) -> None:
     connection = site.connection()
     with pytest.raises(FlexError) as caught:
         disconnect.remove_gateway(connection.book, site.config, connection.world, print)
-    assert caught.value.name == "vpn-gateway-not-ours"
+    assert caught.value.name == "vpn-gateway-not-owned"
 
 
 def test_a_machine_that_moves_to_another_gateway_is_forgotten_by_the_one_before(site: Site) -> None:

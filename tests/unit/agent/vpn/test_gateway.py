@@ -44,7 +44,7 @@ def test_a_gateway_that_does_not_exist_costs_nobody_the_one_before() -> None:
     site = moving()
     with pytest.raises(FlexError) as caught:
         site.run()
-    assert caught.value.name == "vpn-gateway-missing"
+    assert caught.value.name == "vpn-gateway-not-found"
     assert site.azure.roots() == ["theirs", ROOT], "the tunnel that is up goes on"
 
 

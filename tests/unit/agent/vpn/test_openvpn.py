@@ -95,13 +95,13 @@ def test_the_client_says_how_it_is() -> None:
 @pytest.mark.parametrize(
     ("said", "name"),
     [
-        ("AUTH: Received control message: AUTH_FAILED", "vpn-refused"),
+        ("AUTH: Received control message: AUTH_FAILED", "vpn-connection-rejected"),
         ("VERIFY ERROR: depth=0, error=certificate is not yet valid: CN=x", "vpn-gateway-untrusted"),
         ("TCP: connect to [AF_INET]198.51.100.7:443 failed: Connection timed out", "vpn-gateway-unreachable"),
         ("RESOLVE: Cannot resolve host address: gateway.example:443", "vpn-gateway-unreachable"),
-        ("ERROR: Cannot open TUN/TAP dev /dev/net/tun: No such file or directory", "vpn-no-tunnel-device"),
-        ("Connection reset, restarting [0]", "vpn-refused"),
-        ("TLS Error: TLS handshake failed", "vpn-refused"),
+        ("ERROR: Cannot open TUN/TAP dev /dev/net/tun: No such file or directory", "vpn-tun-device-missing"),
+        ("Connection reset, restarting [0]", "vpn-connection-rejected"),
+        ("TLS Error: TLS handshake failed", "vpn-connection-rejected"),
         ("Options error: something", "vpn-not-connected"),
         ("", "vpn-not-connected"),
     ],

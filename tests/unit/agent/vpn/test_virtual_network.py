@@ -82,7 +82,7 @@ def test_a_network_that_is_here_and_there_is_refused() -> None:
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_range("azure.vpn.p2sGatewayCIDR", text)
-    assert caught.value.name == "vpn-range-malformed"
+    assert caught.value.name == "vpn-address-range-invalid"
 
 
 @pytest.mark.parametrize(

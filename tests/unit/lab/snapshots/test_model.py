@@ -34,7 +34,7 @@ def test_a_missing_snapshot_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no snapshot") as caught:
         load(tmp_path / "s")
 
-    assert caught.value.name == "snapshot-missing"
+    assert caught.value.name == "snapshot-not-found"
 
 
 @pytest.mark.parametrize("content", [b"", b"no gzip", b"\x1f\x8b\x08"])

@@ -86,7 +86,7 @@ def test_what_an_earlier_run_has_fetched_is_not_fetched_again(tmp_path: Path) ->
 def test_a_wrong_checksum_is_refused_by_name_and_nothing_is_kept(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=f"{URL} is refused") as refused:
         publishers(web(content=b"other bytes")).fetch(TOOL, FILE, tmp_path)
-    assert refused.value.name == "tool-checksum-wrong"
+    assert refused.value.name == "tool-checksum-mismatch"
     assert sha256(CONTENT) in refused.value.message
     assert list(tmp_path.iterdir()) == []
 

@@ -69,7 +69,7 @@ def test_a_file_without_a_key_opens_nothing_and_is_refused_at_the_start(file: Pa
     assert not AdminKey(file).matches(content.strip())
     with pytest.raises(ConfigError) as caught:
         AdminKey(file).ensure()
-    assert caught.value.name == "admin-key-unusable"
+    assert caught.value.name == "admin-key-invalid"
 
 
 def test_a_key_that_everybody_can_read_opens_nothing(file: Path) -> None:

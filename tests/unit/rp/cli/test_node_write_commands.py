@@ -34,9 +34,9 @@ def test_two_options_say_how_the_kubelet_joins(
 @pytest.mark.parametrize(
     ("options", "name", "text"),
     [
-        (NodeOptions(labels=["plain"]), "label-malformed", "'plain' is no label."),
-        (NodeOptions(taints=["plain"]), "taint-malformed", "'plain' is no taint."),
-        (NodeOptions(auth_method="password"), "auth-method-unknown", "There is no method 'password'."),
+        (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is no label."),
+        (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is no taint."),
+        (NodeOptions(auth_method="password"), "auth-method-invalid", "There is no method 'password'."),
         (
             NodeOptions(client_id="a", principal_id="b"),
             "auth-options-mismatch",

@@ -44,7 +44,7 @@ def test_a_secret_moved_to_another_record_does_not_open() -> None:
     sealer = Sealer([NEW], "a test")
     with pytest.raises(ConfigError, match="belongs to another record") as caught:
         sealer.open(sealer.seal(SECRET, "node a"), "node b")
-    assert caught.value.name == "seal-unopened"
+    assert caught.value.name == "decryption-failed"
 
 
 @pytest.mark.parametrize("place", [0, 4, 12, 30, -1])
@@ -103,7 +103,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600") as caught:
         open_sealer_keys(file, {})
-    assert caught.value.name == "private-file-open"
+    assert caught.value.name == "private-file-permissions"
 
 
 @pytest.mark.parametrize("line", ["not base64!", text(b"short"), text(NEW)[:-3]])

@@ -76,7 +76,7 @@ def test_a_key_of_another_certificate_is_told(files: Files) -> None:
 
 def test_an_expired_certificate_and_one_of_the_future_are_told(files: Files) -> None:
     assert refused(files, NOW + 366 * DAY).name == "tls-certificate-expired"
-    assert refused(files, NOW - DAY).name == "tls-certificate-early"
+    assert refused(files, NOW - DAY).name == "tls-certificate-not-yet-valid"
 
 
 def test_what_is_no_certificate_or_no_key_or_not_there_is_told_with_its_name(files: Files) -> None:
@@ -99,7 +99,7 @@ def test_a_key_may_be_a_groups_and_not_everybodys(files: Files) -> None:
     files.given.key.chmod(0o640)
     files.given.current(NOW)
     files.given.key.chmod(0o644)
-    assert refused(files).name == "private-file-open"
+    assert refused(files).name == "private-file-permissions"
 
 
 def test_a_new_file_is_taken_up_by_the_same_context(files: Files) -> None:

@@ -52,7 +52,7 @@ def test_two_secrets_give_two_signatures_the_newest_first(tmp_path: Path) -> Non
 def test_what_is_no_secret_is_refused_without_being_quoted(tmp_path: Path, content: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_secrets(secret_file(tmp_path, content))
-    assert raised.value.name == "webhook-secret-malformed"
+    assert raised.value.name == "webhook-secret-invalid"
     assert len(content) < 10 or content not in str(raised.value)
 
 

@@ -41,7 +41,7 @@ def run_container_smoke_test(host: Host, config: NodeConfig, say: Callable[[str]
         host.apply(Run(_ctr_command(config, *arguments), "start a container to try", seconds=CTR_SECONDS))
     except MachineError as error:
         raise MachineError(
-            "container-does-not-start",
+            "container-start-failed",
             f"No container can be started any more: {error.message}",
             "Look at `journalctl -u containerd -n 50`.",
         ) from error
@@ -67,7 +67,7 @@ def _ctr_command(config: NodeConfig, *arguments: str) -> tuple[str, ...]:
     return (f"{config.paths.bin_dir}/ctr", "--namespace", "k8s.io", *arguments)
 
 
-AWAY_ERRORS = frozenset(("api-server-unreachable", "api-server-unknown"))
+AWAY_ERRORS = frozenset(("api-server-unreachable", "api-server-name-not-resolved"))
 
 
 class ApiServerAwayError(ClusterError):
@@ -125,7 +125,7 @@ class HealthCheck:
         ):
             if not matches_version(shown, wanted):
                 return ClusterError(
-                    "version-not-reported",
+                    "kubelet-version-mismatch",
                     f"Node {node.name} does not show the version of its {what} that it should: {shown or 'none'} "
                     f"instead of {wanted}.",
                     f"Look at `kubectl get node {node.name} -o wide`: is the artifact what its name says?",

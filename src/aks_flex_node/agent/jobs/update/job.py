@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.stored_config import StoredConfig
 
-TRANSIENT_ERRORS = frozenset(("disk-full", "read-only"))  # no configuration is to blame for these
+TRANSIENT_ERRORS = frozenset(("disk-full", "filesystem-read-only"))  # no configuration is to blame for these
 CONDITION_REASONS = {"drain-timed-out": "DrainTimedOut"}  # names of conditions, where they have one of their own
 CONTAINERD_UNIT = "containerd.service"
 

@@ -184,7 +184,7 @@ def explain_refusal() -> Iterator[None]:
         yield
     except ApiStatusError as refusal:
         raise ClusterError(
-            "api-server-refuses",
+            "api-server-forbidden",
             f"The API server does not let this node do what a node may: {refusal.message} (status {refusal.status}).",
             "It is tried again. If it stays so, look at `aks-flex-node status`: is the node's certificate valid?",
             retryable=True,

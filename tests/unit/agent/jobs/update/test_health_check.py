@@ -111,6 +111,6 @@ def test_a_runtime_that_starts_no_container_is_the_cause() -> None:
     host = Runtime(works=False, left=True)
     with pytest.raises(MachineError) as caught:
         tried(host)
-    assert caught.value.name == "container-does-not-start"
+    assert caught.value.name == "container-start-failed"
     assert "exec format error" in caught.value.message
     assert host.ran[-2:] == ["tasks delete", "containers delete"]
