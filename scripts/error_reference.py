@@ -1,4 +1,4 @@
-"""Completes the error catalogues from the code, and writes docs/reference/errors.md from them.
+"""Completes the error catalogues from the code, and writes docs/reference/errors.md and names.md from them.
 
 Exit codes, messages and whether a retry can help are read from the source by its syntax tree, so that the catalogue
 cannot differ from what the programs do. usage: python scripts/error_reference.py
@@ -13,17 +13,20 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aks_flex_node.error_catalog import FILE_NAME, ErrorEntry, load_catalog
+import yaml
+
+from aks_flex_node.error_catalog import CONDITIONS_FILE, FILE_NAME, ErrorEntry, StatusName, load_catalog
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/errors.md"
+NAMES_PAGE = ROOT / "docs/reference/names.md"
 PACKAGES = ("aks_flex_node", "aks_flex_rp", "aks_flex_lab")
 KEBAB = re.compile(r"[a-z]+(-[a-z0-9]+)+")
 HEAD = """# Errors
 
-Every error of the three programs: its messages, its cause, what to check, and what to do. The programs print the name of an error
-under its message, and `aks-flex-node explain NAME` (also `aks-flex-rp explain`, `aks-flex-lab explain`) prints its entry.
-`scripts/docs references` writes this page from the catalogues in `src`; do not edit it by hand.
+Every error of the three programs: its messages, its cause, what to check, and what to do. The programs print the name
+of an error under its message, and `aks-flex-node explain NAME` (also `aks-flex-rp explain`, `aks-flex-lab explain`)
+prints its entry. `scripts/docs references` writes this page from the catalogues in `src`; do not edit it by hand.
 
 A name in `<angle brackets>` stands for a value.
 """
@@ -220,12 +223,84 @@ def quoted(message: str) -> str:
     return f"> {message}".replace("<", "\\<")
 
 
+NAMES_HEAD = """# Names
+
+Every name that the programs print or report: conditions and their reasons, provider states, events, audit actions,
+metrics and errors. `aks-flex-node explain NAME` prints the entry of a condition, reason, state or error.
+`scripts/docs references` writes this page from `src/aks_flex_node/conditions.yaml`, the error catalogues and the code; do not edit it by hand.
+"""
+AGENT_METRIC = re.compile(r'add\("(\w+)", "([^"]+)"')
+PROVIDER_METRIC = re.compile(
+    r"(?:(Counter|Gauge|Histogram)\(\s*|self\.(_outcomes)\(|metrics\.(watch)\()"
+    r'"(?:aks_flex_rp_)?(\w+)",\s*"([^"]+)"'
+)
+
+
+def names_text(catalogs: dict[str, dict[str, ErrorEntry]]) -> str:
+    """The page with all names."""
+    document = yaml.safe_load((ROOT / "src/aks_flex_node" / CONDITIONS_FILE).read_text())
+    reasons = {name: StatusName(name, "reason", **fields) for name, fields in document["reasons"].items()}
+    parts = [
+        NAMES_HEAD,
+        "## Conditions\n",
+        "A status report, `aks-flex-rp node show`, `az aks flex-node show` and the dashboard show them.\n",
+    ]
+    rows = [(f"`{name}`", f"`{of['healthy']}`", of["meaning"]) for name, of in document["conditions"].items()]
+    parts.append(table(("type", "healthy", "meaning"), rows))
+    parts.append(
+        "## Condition reasons\n\n"
+        "A reason that is not listed is the name of an [error](errors.md): `DiskFull` is `disk-full`.\n"
+    )
+    parts += [status_section(each) for each in reasons.values()]
+    parts.append(
+        "## Provider states\n\n"
+        "`aks-flex-node status` shows the state of the daemon's connection to the provider. No state changes the node.\n"
+    )
+    parts += [status_section(StatusName(name, "state", **fields)) for name, fields in document["states"].items()]
+    for key, title in (("events", "Events"), ("audit", "Audit actions")):
+        parts.append(f"## {title}\n")
+        parts.append(table(("name", "meaning"), [(f"`{name}`", of["meaning"]) for name, of in document[key].items()]))
+    parts.append("## Metrics\n")
+    parts.append(table(("metric", "meaning"), metric_rows()))
+    parts.append("## Errors\n")
+    rows = [
+        (f"[{name}](errors.md#{name})", TITLES[package].partition(", ")[2])
+        for package, entries in catalogs.items()
+        for name in entries
+    ]
+    parts.append(table(("error", "program"), sorted(rows)))
+    return "\n".join(parts)
+
+
+def status_section(entry: StatusName) -> str:
+    of = f"Reason of {entry.condition}. " if entry.condition else ""
+    remedy = f"\n\n- Remedy: {entry.remedy.strip()}" if entry.remedy else ""
+    return f"### {entry.name}\n\n{of}{entry.meaning.strip()}{remedy}\n"
+
+
+def metric_rows() -> list[tuple[str, str]]:
+    """Name and help text of every metric, as the code defines it."""
+    agent = (ROOT / "src/aks_flex_node/agent/daemon/conditions.py").read_text()
+    provider = "".join((ROOT / "src/aks_flex_rp" / name).read_text() for name in ("api/metrics.py", "service.py"))
+    rows = [(f"`aks_flex_node_{name}`", text) for name, text in AGENT_METRIC.findall(agent)]
+    for kind, outcomes, _, name, text in PROVIDER_METRIC.findall(provider):
+        suffix = "_total" if kind == "Counter" or outcomes else ""
+        rows.append((f"`aks_flex_rp_{name}{suffix}`", text))
+    return rows
+
+
+def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [columns, tuple("---" for _ in columns), *rows]
+    return "\n".join(f"| {' | '.join(cell.strip() for cell in row)} |" for row in lines) + "\n"
+
+
 def main() -> None:
     catalogs = {package: completed(package) for package in PACKAGES}
     for package, entries in catalogs.items():
         (ROOT / "src" / package / FILE_NAME).write_text(catalog_text(entries))
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page_text(catalogs))
+    NAMES_PAGE.write_text(names_text(catalogs))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The last runs of the suite, in the user's cache: which tests were unsteady in each.
 
-A test is unsteady when it fails beside other tests and passes alone. One such failure is noise on a loaded machine; two
-within the last ten runs are a defect of the test or of the code, and fail the suite.
+A test is unsteady when it fails beside other tests and passes alone. One such failure is noise on a loaded machine;
+two within the last ten runs are a defect of the test or of the code, and fail the suite.
 """
 
 from __future__ import annotations

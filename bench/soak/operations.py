@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.mirror.fault_rules import MirrorFault
 
 
-WORK = "aks-flex-node-work"
+WORK = "aks-flex-node-job"
 LEAVE_SECONDS = 240.0
 JOIN_SECONDS = 300.0
 

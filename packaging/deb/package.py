@@ -29,7 +29,7 @@ COMPLETIONS = {
     "zsh": f"usr/share/zsh/vendor-completions/_{COMMAND}",
     "fish": f"usr/share/fish/vendor_completions.d/{COMMAND}.fish",
 }
-EXITS = "What each exit code means, and every error by its name: docs/how-to/troubleshoot.md of the project."
+EXITS = "`aks-flex-node explain NAME` explains an error. /usr/share/doc/aks-flex-node/errors.md has all errors."
 
 CommandPath = tuple[str, ...]  # the words of a command
 
@@ -169,7 +169,7 @@ def package_files(build: PackageBuild) -> dict[str, PackageEntry]:
         EXAMPLE: PackageEntry(config_template().encode()),
         f"{DOC}/copyright": PackageEntry(_copyright(build).encode()),
         f"{DOC}/changelog.gz": PackageEntry(_gzip(_changelog(build).encode())),
-        f"{DOC}/troubleshooting.md": PackageEntry((build.checkout / "docs/how-to/troubleshoot.md").read_bytes()),
+        f"{DOC}/errors.md": PackageEntry((build.checkout / "docs/reference/errors.md").read_bytes()),
     }
 
 

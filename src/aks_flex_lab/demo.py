@@ -151,7 +151,7 @@ class Demo:
         newer = ("--kubernetes-version", "1.34.4", "--containerd-version", "2.4.2", "--runc-version", "1.5.2")
         self.provider("node", "update", "--name", MACHINE, *newer)
         self.wait_for("the node is upgraded, proven and open for pods again", self.is_upgraded)
-        self.show_journal("aks-flex-node-work")
+        self.show_journal("aks-flex-node-job")
         self.kubectl("get", "nodes", "-o", "wide")
         self.wait_for_pod()
         self.provider("node", "list")
@@ -162,7 +162,7 @@ class Demo:
         return bool(version == "v1.34.4" and not node["spec"].get("unschedulable") and not self.is_job_running())
 
     def is_job_running(self) -> bool:
-        return self.machine.run("systemctl", "is-active", "aks-flex-node-work", check=False).out.strip() == "active"
+        return self.machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).out.strip() == "active"
 
     def drift(self) -> None:
         self.progress.message(f"   {MACHINE}# {DRIFT}")

@@ -1,7 +1,8 @@
-"""The error catalogue: what each error name means, what to check and what to do, as data beside the code.
+"""The catalogue of names that the programs print: errors, conditions, condition reasons and provider states.
 
-`errors.yaml` of each distribution is the source of `docs/reference/errors.md` and of the command `explain`. The fields
-`exit`, `retry` and `messages` are written by `scripts/docs references` from the code; the rest is written by hand.
+`errors.yaml` of each distribution and `conditions.yaml` are the source of `docs/reference/errors.md` and `names.md`,
+of the command `explain` and of the dashboard's texts. In `errors.yaml` the fields `exit`, `retry` and `messages` are
+written by `scripts/docs references` from the code; the rest is written by hand.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 FILE_NAME = "errors.yaml"
+CONDITIONS_FILE = "conditions.yaml"
 WIDTH = 100
 
 
@@ -53,9 +55,47 @@ class ErrorEntry:
         }
 
 
+@dataclass(frozen=True)
+class StatusName:
+    """A condition type, a condition reason or a provider state."""
+
+    name: str
+    kind: str  # condition, reason or state
+    meaning: str
+    remedy: str = ""
+    condition: str = ""  # of a reason: the condition types that have it
+    healthy: str = ""  # of a condition: the status that needs no attention
+    see: str = ""  # the error or the name that says more
+
+    def to_document(self) -> dict[str, Any]:
+        """Returns the entry as JSON-compatible data."""
+        return {"name": self.name, "kind": self.kind, "meaning": self.meaning, "remedy": self.remedy}
+
+
+def load_status_names() -> dict[str, StatusName]:
+    """Reads the conditions, reasons and states. A name that is both a condition and a reason keeps the reason."""
+    groups = (("conditions", "condition"), ("reasons", "reason"), ("states", "state"))
+    return {name: entry for group, kind in groups for name, entry in _status_names(group, kind).items()}
+
+
+def load_conditions() -> dict[str, StatusName]:
+    """Reads the condition types."""
+    return _status_names("conditions", "condition")
+
+
+def _status_names(group: str, kind: str) -> dict[str, StatusName]:
+    import yaml  # noqa: PLC0415 - slow to import, and only `explain` needs it
+
+    document = yaml.safe_load(resources.files("aks_flex_node").joinpath(CONDITIONS_FILE).read_text())
+    return {
+        name: StatusName(name, kind, **{key: text.strip() for key, text in fields.items()})
+        for name, fields in document[group].items()
+    }
+
+
 def load_catalog(*packages: str) -> dict[str, ErrorEntry]:
     """Reads the catalogues of these packages. The first package that has a name wins."""
-    import yaml
+    import yaml  # noqa: PLC0415 - slow to import, and only `explain` needs it
 
     found: dict[str, ErrorEntry] = {}
     for package in packages:
@@ -65,9 +105,9 @@ def load_catalog(*packages: str) -> dict[str, ErrorEntry]:
     return found
 
 
-def find_entry(name: str, catalog: Mapping[str, ErrorEntry]) -> ErrorEntry:
-    """Looks a name up. Case and separators do not matter: the condition reason `DiskFull` is the error `disk-full`."""
-    known = {_letters(each): entry for each, entry in catalog.items()}
+def find_entry(name: str, catalog: Mapping[str, ErrorEntry | StatusName]) -> ErrorEntry | StatusName:
+    """Looks a name up. Case and separators do not matter: the reason `DiskFull` is the error `disk-full`."""
+    known = {_letters(each): entry for each, entry in reversed(catalog.items())}
     entry = known.get(_letters(name))
     if entry:
         return entry
@@ -75,13 +115,17 @@ def find_entry(name: str, catalog: Mapping[str, ErrorEntry]) -> ErrorEntry:
     hint = f"Did you mean {', '.join(near)}? " if near else ""
     raise CommandUsageError(
         "error-name-unknown",
-        f"The catalogue has no error named {name!r}.",
+        f"The catalogue has no entry named {name!r}.",
         f"{hint}Run `explain` without a name to list all names.",
     )
 
 
-def render_entry(entry: ErrorEntry) -> str:
+def render_entry(entry: ErrorEntry | StatusName) -> str:
     """Formats an entry for a terminal."""
+    if isinstance(entry, StatusName):
+        kind = f"reason of {entry.condition}" if entry.condition else entry.kind.replace("state", "provider state")
+        texts = [("Meaning", entry.meaning), ("Remedy", entry.remedy), ("See", entry.see)]
+        return "\n\n".join([f"{entry.name} ({kind})", *(_paragraph(title, text) for title, text in texts if text)])
     codes = " or ".join(str(code) for code in entry.exit)
     head = f"{entry.name} ({entry.group.lower()}, exit code {codes})" if codes else f"{entry.name} ({entry.group})"
     retry = "Running the same command again later can help." if entry.retry else ""
@@ -89,11 +133,12 @@ def render_entry(entry: ErrorEntry) -> str:
     return "\n\n".join([head, *(_paragraph(title, text) for title, text in parts if text)])
 
 
-def render_list(entries: Iterable[ErrorEntry]) -> str:
+def render_list(entries: Iterable[ErrorEntry | StatusName]) -> str:
     """Formats the names by group."""
     groups: dict[str, list[str]] = {}
     for entry in entries:
-        groups.setdefault(entry.group, []).append(entry.name)
+        group = entry.group if isinstance(entry, ErrorEntry) else f"Status: {entry.kind}s"
+        groups.setdefault(group, []).append(entry.name)
     return "\n\n".join(
         "\n".join([group, *(f"  {name}" for name in sorted(names))]) for group, names in groups.items()
     )
@@ -103,8 +148,8 @@ def _paragraph(title: str, text: str) -> str:
     return textwrap.fill(
         text,
         WIDTH,
-        initial_indent=f"{title + ':':<8}",
-        subsequent_indent=" " * 8,
+        initial_indent=f"{title + ':':<9}",
+        subsequent_indent=" " * 9,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -112,3 +157,12 @@ def _paragraph(title: str, text: str) -> str:
 
 def _letters(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def explain(name: str | None, *packages: str) -> tuple[str, Any]:
+    """Returns the entry of a name, or the list of all names, as text and as JSON-compatible data."""
+    catalog: dict[str, ErrorEntry | StatusName] = {**load_catalog(*packages), **load_status_names()}
+    if name is None:
+        return render_list(catalog.values()), [entry.to_document() for entry in catalog.values()]
+    entry = find_entry(name, catalog)
+    return render_entry(entry), entry.to_document()

@@ -14,8 +14,6 @@ says whether trying the same again may help.
 
 from __future__ import annotations
 
-DOCS = "docs/how-to/troubleshoot.md"
-
 
 class FlexError(Exception):
     exit_code = 1
@@ -29,11 +27,6 @@ class FlexError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
-
-    @property
-    def more(self) -> str:
-        """Where a person reads on."""
-        return f"{DOCS}#{self.name}"
 
 
 class CommandUsageError(FlexError):

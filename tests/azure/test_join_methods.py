@@ -60,7 +60,7 @@ def lives(node: Followed, renew: Callable[[Followed], None], *words: str) -> Non
     until(lambda: node.condition("Ready").get("status") == "True", f"{node.name} is Ready with what is new")
     node.delete()
     until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, f"{node.name} leaves")
-    until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-work", check=False).ok, "and is done")
+    until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).ok, "and is done")
     assert node.node() is None
     assert [one for one in differences(before, machine) if not any(f"key='{copy}'" in one for copy in COPIES)] == []
     until(lambda: not role_of(lab, node), "its identity may do nothing any more")

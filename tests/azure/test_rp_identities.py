@@ -105,7 +105,7 @@ def test_an_identity_gets_a_certificate_for_its_node_as_often_as_it_needs_and_no
     assert not node.may("get", "secrets", "--all-namespaces")
     for _ in range(2):
         first = node.decided()
-        assert first["conditions"][0]["reason"] == "FlexNodeAccepted"
+        assert first["conditions"][0]["reason"] == "FlexNodeApproved"
     assert node.provider.join_state(NAME) == "BootstrapAttempted"
     refused = node.decided(as_user="system:node:identity-2")
     assert refused["conditions"][0]["type"] == "Denied"
@@ -118,7 +118,7 @@ def test_an_identity_gets_a_certificate_for_its_node_as_often_as_it_needs_and_no
     until(lambda: "cannot create" in node.asks().err, "the API server has heard of it")
     happened = [each["what"] for each in node.provider.audit(NAME)]
     assert happened[-1] == "access.withdrawn"
-    assert {"access.granted", "identity.used", "certificate.issued", "certificate.refused"} <= set(happened)
+    assert {"access.granted", "identity.used", "certificate.issued", "certificate.denied"} <= set(happened)
 
 
 @pytest.mark.parametrize("way", ["exec"], indirect=True)

@@ -59,7 +59,7 @@ def apply(page: Page) -> None:
 
 
 def test_everybody_can_read_it(provider: Provider, open_page: Opened) -> None:
-    record(provider, happened("certificate.refused", outcome="denied"), happened("update", HOSTILE, "lathe-hostile"))
+    record(provider, happened("certificate.denied", outcome="denied"), happened("update", HOSTILE, "lathe-hostile"))
     page = open_page()
     page.on("dialog", lambda dialog: open_page.troubles.append(f"a script ran: {dialog.message}"))
     sign_in(page, provider, "/ui/audit")

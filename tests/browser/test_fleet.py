@@ -43,7 +43,7 @@ def test_every_state_has_its_word_and_its_cause(open_page: Opened, provider: Pro
     for name, words in {
         "press-1": ("Ready",),
         "lathe-stopped": ("Not ready", "containerd does not run"),
-        "mill-silent": ("Silent",),
+        "mill-silent": ("Not reporting",),
         "oven-new": ("Joining",),
         "oven-failed": ("Join failed", "The API server did not answer"),
         "saw-drifted": ("Ready", "Drifted"),

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from tests.chaos.attempts import Tried
 
 HOME = "/var/lib/aks-flex-node"
-LAST_WORDS = (
-    "hostname; tail -n 40 /var/log/aks-flex-node/agent.log; journalctl -n 20 --no-pager -u aks-flex-node-work"
-)
+LAST_WORDS = "hostname; tail -n 40 /var/log/aks-flex-node/agent.log; journalctl -n 20 --no-pager -u aks-flex-node-job"
 UNFINISHED = ("next-config.json", "update.json", "together.json", "failed.json")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
-PAGE = (ROOT / "docs/how-to/troubleshoot.md").read_text()
+PAGE = (ROOT / "docs/reference/names.md").read_text()
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 # Which arguments of a call are names that people see: a condition's type and reason, an outcome's reason.
 NAMES = {"_condition": (0, 2), "_cause": (1,), "_result": (1,), "AdmissionResult": (1,), "JobResult": (2,)}
@@ -47,6 +47,6 @@ def is_reason(key: ast.expr | None) -> bool:
 def test_every_condition_and_reason_can_be_looked_up() -> None:
     names = set().union(*(names_in(ast.parse(file.read_text())) for file in FILES))
 
-    assert {"Ready", "NodeSilent", "DrainTimedOut", "MaintenanceWindowClosed", "NoFailure"} <= names
+    assert {"Ready", "NodeNotReporting", "DrainTimedOut", "MaintenanceWindowClosed", "NoFailure"} <= names
     headings = set(re.findall(r"^### (\w+)$", PAGE, re.MULTILINE))
     assert sorted(name for name in names if f"`{name}`" not in PAGE and name not in headings) == []

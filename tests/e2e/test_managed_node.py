@@ -95,7 +95,7 @@ def test_one_command_and_then_the_node_follows_its_resource_until_that_is_delete
     # Deleted: out of the cluster, the machine as it was, and ready to join again.
     node.delete()
     until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, "it leaves")
-    until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-work", check=False).ok, "and is done")
+    until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).ok, "and is done")
     assert node.node() is None
     assert differences(before, machine) == []
     node.properties = {}
@@ -133,7 +133,7 @@ def test_what_somebody_changes_by_hand_is_brought_back_and_told(lab: Lab, follow
     fight = "while sleep 0.5; do grep -q fight /etc/default/kubelet || echo '# fight' >>/etc/default/kubelet; done"
     machine.run("systemd-run", "--unit=fighter", "--collect", "sh", "-c", fight)
     try:
-        until(lambda: node.condition("Drifted").get("reason") == "Fighting", "it gives in, and says so")
+        until(lambda: node.condition("Drifted").get("reason") == "ConflictingChanges", "it gives in, and says so")
         assert "/etc/default/kubelet" in node.condition("Drifted")["message"]
     finally:
         machine.run("systemctl", "stop", "fighter")
@@ -168,13 +168,13 @@ def test_a_new_secret_reaches_the_node_with_the_old_one_and_is_tried_before_the_
     node = follow("rotate-1")
     directory = lab.azure.directory
     node.join()
-    until(lambda: node.status()["following"]["standing"] == "Following", "it follows")
+    until(lambda: node.status()["following"]["standing"] == "Connected", "it follows")
 
     # Written down before Entra knows it: the old one stays in use, and that is told.
     version = node.update(secret="a-new-secret")
     node.follows(version)
     until(lambda: "do not work yet" in (node.status()["following"]["credentials"] or ""), "the new one is tried")
-    assert node.condition("CredentialsRefused")["status"] == "True"
+    assert node.condition("CredentialsRejected")["status"] == "True"
 
     node.principal = directory.change(node.principal, secret="a-new-secret")
     until(lambda: secret_in(node) == "a-new-secret", "the new one is taken")

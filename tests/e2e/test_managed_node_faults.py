@@ -91,7 +91,7 @@ def test_a_kubelet_that_does_not_run_is_gone_back_from_and_reported_with_its_own
     # It is not tried again, not even by an agent that was restarted.
     tried = node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out
     node.machine.run("systemctl", "restart", "aks-flex-node")
-    until(lambda: node.status()["following"]["standing"] == "Following", "the agent is back")
+    until(lambda: node.status()["following"]["standing"] == "Connected", "the agent is back")
     time.sleep(2)
     assert node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out == tried
     node.follows(node.update(versions={**node.properties["versions"], "kubernetes": "1.33.13"}))
@@ -213,7 +213,7 @@ def test_a_provider_that_is_away_changes_nothing_and_is_found_again(lab: Lab, no
     until(lambda: flex(node.machine, "verify", check=False).code == 0, "and repairs what is broken meanwhile")
     flex(node.machine, "health")
     lab.up(Lines())
-    until(lambda: node.status()["following"]["standing"] == "Following", "it is found again")
+    until(lambda: node.status()["following"]["standing"] == "Connected", "it is found again")
     node.follows(node.update(nodeConfig={"labels": {"back": "yes"}}))
 
 

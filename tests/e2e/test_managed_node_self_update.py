@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Add = Callable[..., EdgeMachine]
 
-WORK = "aks-flex-node-work.service"
+WORK = "aks-flex-node-job.service"
 
 
 def agent(node: Followed) -> str:

@@ -132,7 +132,7 @@ def test_of_two_machines_with_the_same_bundle_one_gets_in_and_a_new_token_lets_t
 
     assert sorted(code == 0 for code in codes) == [False, True]
     assert requests_of(lab, token).count("Approved") == 1
-    refused = [each for each in provider.audit("twin") if each["what"] == "certificate.refused"]
+    refused = [each for each in provider.audit("twin") if each["what"] == "certificate.denied"]
     # None is refused when the other was in, and its token gone, before the second kubelet asked.
     assert requests_of(lab, token).count("Denied") == len(refused)
     assert provider.join_state("twin") == "Joined"

@@ -70,7 +70,7 @@ async def test_a_node_gets_its_certificate_and_its_token_is_dead_after(lab: Lab)
 
         assert certificate.subject.rfc4514_string() == "CN=system:node:edge-1,O=system:nodes"
         assert site.told_of("edge-1") == ["attempted", "issued"]
-        assert (await site.decision(name))["reason"] == "FlexNodeAccepted"
+        assert (await site.decision(name))["reason"] == "FlexNodeApproved"
         assert token.secret not in repr(token)
         late = ""
         with suppress(ApiRefused):  # but the API server knows a token for some seconds after its end
@@ -112,7 +112,7 @@ async def test_what_a_token_was_not_made_for_is_denied(lab: Lab, odd: dict[str, 
         decision = await site.decision(bad)
         await site.hears("refused", "edge-3", bad)
 
-        assert (decision["type"], decision["reason"]) == ("Denied", "FlexNodeRefused")
+        assert (decision["type"], decision["reason"]) == ("Denied", "FlexNodeDenied")
         assert words in decision["message"]
         assert not (await site.csr(bad))["status"].get("certificate")
         await site.secret_gone(token)
@@ -215,8 +215,8 @@ async def test_the_clusters_own_approver_is_kept_out_by_the_policy(lab: Lab) -> 
             assert not (await client.get(f"{REQUESTS}/{one}"))["status"].get("conditions")
         async with watched(lab) as later:
             later.heard.tokens = site.heard.tokens
-            assert (await later.decision(name))["reason"] == "FlexNodeAccepted"
-            assert (await later.decision(bad))["reason"] == "FlexNodeRefused"
+            assert (await later.decision(name))["reason"] == "FlexNodeApproved"
+            assert (await later.decision(bad))["reason"] == "FlexNodeDenied"
             await later.certificate(name)
     finally:
         await client.delete(f"{prerequisites.BINDINGS}/rival-approver")

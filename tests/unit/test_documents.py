@@ -2,59 +2,44 @@
 
 from __future__ import annotations
 
-import ast
 import re
+import runpy
 from pathlib import Path
+
+import yaml
 
 from aks_flex_lab.host_requirements import REQUIRED_PROGRAMS
 from aks_flex_node.agent.provider.poll_result import ProviderState
+from aks_flex_rp.notify.notification_settings import NodeEventKind
+from aks_flex_rp.store.model import AuditAction
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-ERRORS = {
-    *("LabError", "UsageError", "HostError", "ToolError", "ComponentError"),
-    *(
-        "FlexError",
-        "CommandUsageError",
-        "ConfigError",
-        "InvalidConfigError",
-        "MachineError",
-        "ArtifactError",
-        "ClusterError",
-    ),
-    *("BusyError", "AzureCallError", "StoreError", "ServiceUnreachable"),
-}
-KEBAB = re.compile(r"[a-z]+(-[a-z]+)+")
+REFERENCE = runpy.run_path(str(ROOT / "scripts/error_reference.py"))
 
 
-def error_names() -> set[str]:
-    """The name of every error that the code can raise."""
-    names = set()
-    for source in SOURCES:
-        for node in ast.walk(ast.parse(source.read_text())):
-            if not isinstance(node, ast.Call) or not node.args:
-                continue
-            first = node.args[0]
-            if isinstance(node.func, ast.Name) and node.func.id in ERRORS:
-                assert isinstance(first, ast.Constant), f"{source}:{node.lineno}: an error's name is a plain string"
-                names.add(str(first.value))
-            elif isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
-                # An error of its own class names itself.
-                own = str(first.value) if isinstance(first, ast.Constant) else ""
-                names |= {own} if KEBAB.fullmatch(own) else set()
-    return names
+def test_error_catalogues_are_complete_and_match_the_code() -> None:
+    for package in REFERENCE["PACKAGES"]:
+        entries = REFERENCE["completed"](package)
+
+        text = (ROOT / "src" / package / "errors.yaml").read_text()
+        assert text == REFERENCE["catalog_text"](entries), "run `scripts/docs references`"
+        assert [name for name, entry in entries.items() if not entry.cause or not entry.remedy] == []
 
 
-def test_every_error_can_be_looked_up_by_its_name() -> None:
-    headings = re.findall(r"^### ([a-z0-9-]+)$", (ROOT / "docs/how-to/troubleshoot.md").read_text(), re.MULTILINE)
+def test_error_reference_is_made_from_the_catalogues() -> None:
+    catalogs = {package: REFERENCE["completed"](package) for package in REFERENCE["PACKAGES"]}
 
-    assert sorted(error_names()) == sorted(headings)
+    assert (ROOT / "docs/reference/errors.md").read_text() == REFERENCE["page_text"](catalogs)
+    assert (ROOT / "docs/reference/names.md").read_text() == REFERENCE["names_text"](catalogs)
 
 
-def test_every_state_of_the_agent_that_stays_can_be_looked_up() -> None:
-    headings = set(re.findall(r"^### ([A-Z]\w+)$", (ROOT / "docs/how-to/troubleshoot.md").read_text(), re.MULTILINE))
+def test_every_provider_state_event_and_audit_action_is_in_the_catalogue() -> None:
+    catalog = yaml.safe_load((ROOT / "src/aks_flex_node/conditions.yaml").read_text())
 
-    assert {each.value for each in ProviderState} <= headings
+    assert {each.value for each in ProviderState} <= {*catalog["states"], *catalog["reasons"]}
+    assert {each.value for each in NodeEventKind} == set(catalog["events"])
+    assert {each.value for each in AuditAction} == set(catalog["audit"])
 
 
 def test_links_between_documents_lead_somewhere() -> None:

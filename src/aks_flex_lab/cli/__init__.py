@@ -13,7 +13,8 @@ from aks_flex_lab.cli import console, fault, lab_commands, machine, mirror, tool
 from aks_flex_lab.errors import HostError, LabError
 from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.tools.debian_tools import SYSTEM_PATHS
-from aks_flex_node import __version__
+from aks_flex_node import __version__, error_catalog
+from aks_flex_node.errors import FlexError
 
 
 class LabCommandGroup(TyperGroup):
@@ -22,7 +23,7 @@ class LabCommandGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except LabError as error:
+        except FlexError as error:
             reported = error
         except PermissionError as error:
             if os.geteuid() == 0:
@@ -80,6 +81,15 @@ app.add_typer(tools.app, name="tools")
 def version() -> None:
     """Print the version."""
     console.out.print(__version__)
+
+
+@app.command()
+def explain(
+    name: Annotated[str | None, typer.Argument(help="An error name, a condition, a reason or a state.")] = None,
+) -> None:
+    """Explain an error: cause, checks, remedy. Without a name, lists all names."""
+    text, _ = error_catalog.explain(name, "aks_flex_lab", "aks_flex_node")
+    typer.echo(text)
 
 
 def main() -> None:

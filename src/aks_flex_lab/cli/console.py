@@ -16,10 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from aks_flex_node.errors import FlexError
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from aks_flex_lab.errors import LabError
     from aks_flex_lab.layout import LabLayout
 
 
@@ -61,7 +61,7 @@ def step(text: str) -> Iterator[None]:
     err.print(f"  {text:<58}{time.monotonic() - start:7.1f} s", markup=False)
 
 
-def print_error(error: LabError, lab: LabLayout | None = None) -> None:
+def print_error(error: FlexError, lab: LabLayout | None = None) -> None:
     err.print("[bold red]error:[/] ", end="")
     err.print(error.message, markup=False)
     if error.hint:
@@ -69,7 +69,7 @@ def print_error(error: LabError, lab: LabLayout | None = None) -> None:
         command = lab.command if lab else "aks-flex-lab"
         hint = re.sub(r"`aks-flex-lab (?!--lab )", f"`{command} ", error.hint)
         err.print(f"       {hint}", markup=False)
-    err.print(f"       [dim]{error.name}, see {error.more}[/]")
+    err.print(f"       [dim]{error.name}: run `aks-flex-lab explain {error.name}` for causes and remedies[/]")
 
 
 def megabytes(count: float) -> str:

@@ -40,7 +40,9 @@ class Metrics:
         self.tokens = Counter(
             "aks_flex_rp_tokens", "Bootstrap tokens made and revoked.", ("event",), registry=registry
         )
-        self.bundles = self._outcomes("bundles", "Attempts to fetch a bundle.", "fetched", "refused")
+        self.bundles = self._outcomes(
+            "config_bundles", "Attempts to fetch a configuration bundle.", "fetched", "refused"
+        )
         self.store_up = Gauge("aks_flex_rp_store_up", "Whether the store answers.", registry=registry)
         self.certificate = Gauge(
             "aks_flex_rp_certificate_expiry_timestamp_seconds",
@@ -54,10 +56,10 @@ class Metrics:
         )
         self._nodes = Gauge("aks_flex_rp_nodes", "Nodes, by how they are.", ("state",), registry=registry)
         self._behind = Gauge(
-            "aks_flex_rp_nodes_behind", "Nodes that have not applied their latest configuration.", registry=registry
+            "aks_flex_rp_nodes_outdated", "Nodes that have not applied their latest configuration.", registry=registry
         )
         self._troubled = Gauge(
-            "aks_flex_rp_nodes_troubled", "Nodes that report a problem, Ready or not.", registry=registry
+            "aks_flex_rp_nodes_degraded", "Nodes that report a problem, Ready or not.", registry=registry
         )
         self.poll_not_modified = self.requests.labels("poll", "304")  # by far the most frequent, so it is found once
         self.poll_seconds = self.seconds.labels("poll")

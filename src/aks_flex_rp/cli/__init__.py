@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from aks_flex_node import __version__
+from aks_flex_node import __version__, error_catalog
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp.cli import (
     audit_commands,
@@ -67,6 +67,19 @@ app.add_typer(notification_commands.app, name="notifications")
 def version(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Say which version this is."""
     output.print_result(__version__, {"version": __version__}, json)
+
+
+@app.command()
+def explain(
+    name: Annotated[str | None, typer.Argument(help="An error name, a condition, a reason or a state.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Explain an error or a condition: cause, checks, remedy.
+
+    Without a name, lists all names.
+    """
+    text, document = error_catalog.explain(name, "aks_flex_rp", "aks_flex_node")
+    output.print_result(text, document, json)
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ def print_error(error: FlexError) -> None:
     typer.echo(f"{red}error{plain}: {error.message}", err=True)
     if error.hint:
         typer.echo(f"  {error.hint}", err=True)
-    typer.echo(f"  more: {error.more}", err=True)
+    typer.echo(f"  {error.name}: run `aks-flex-rp explain {error.name}` for causes and remedies", err=True)
 
 
 NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN")

@@ -82,7 +82,7 @@ BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
 NODE_USER_PREFIX = "system:node:"
 NODES_GROUP = "system:nodes"
 ALWAYS, SOMETIMES = "digital signature", "key encipherment"  # the latter with RSA keys
-APPROVED_BY_US, DENIED_BY_US = "FlexNodeAccepted", "FlexNodeRefused"  # reasons of conditions
+APPROVED_BY_US, DENIED_BY_US = "FlexNodeApproved", "FlexNodeDenied"  # reasons of conditions
 # An annotation, where somebody else was faster to approve. Its value is the request's uid, which whoever sends a
 # request cannot know: so nobody can send one that is marked already.
 ACCEPTED = "flex.aks.azure.com/accepted"

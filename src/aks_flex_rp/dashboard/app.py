@@ -20,6 +20,7 @@ from aks_flex_rp.dashboard.audit_page import AuditPage
 from aks_flex_rp.dashboard.create_page import CreatePage
 from aks_flex_rp.dashboard.edit_page import EditPage
 from aks_flex_rp.dashboard.fleet_page import FleetCounter, FleetPage
+from aks_flex_rp.dashboard.help_page import HelpPage
 from aks_flex_rp.dashboard.join_page import ConfigUrlCookie, JoinPage
 from aks_flex_rp.dashboard.node_actions import DeletePage, TokenPage
 from aks_flex_rp.dashboard.node_page import NodeDetailPage
@@ -62,6 +63,7 @@ class Dashboard:
     create_page: CreatePage
     join_page: JoinPage
     audit_page: AuditPage
+    help_page: HelpPage
 
     def routes(self) -> list[Route]:
         signing = self.sign_in_page
@@ -82,6 +84,7 @@ class Dashboard:
             *self._closed("/ui/audit", self.audit_page.show),
             *self._closed("/ui/audit.csv", self.audit_page.export_csv),
             *self._closed("/ui/audit.json", self.audit_page.export_json),
+            *self._closed("/ui/help/{name}", self.help_page.show),
             *self._open("/ui/{rest:path}", self._nothing),
         ]
 
@@ -184,6 +187,7 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
         CreatePage(pages, scopes, arm, handing),
         JoinPage(pages, scopes, arm.queries, handing),
         AuditPage(pages, scopes),
+        HelpPage(pages),
     )
 
 

@@ -1,4 +1,4 @@
-"""Explanations of node conditions and their reasons, with remedies. Pure."""
+"""Texts of node conditions, reasons and states for the dashboard, from the catalogue. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from aks_flex_node.errors import DOCS
+from aks_flex_node.error_catalog import load_catalog, load_conditions, load_status_names
 from aks_flex_node.timestamps import parse_timestamp
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.store.fleet import FleetState
@@ -23,158 +23,75 @@ ConditionMood = Literal["good", "bad", "unknown"]
 class Explanation:
     text: str
     remedy: str = ""
-    section: str = ""  # of the troubleshooting page
+    see: str = ""  # the entry of the error catalogue that says more
 
 
-# By what they ask. Ready and ConfigApplied are good when they hold, all others when they do not.
-QUESTIONS = {
-    "Ready": "Can it run pods?",
-    "ConfigApplied": "Has it what is wanted?",
-    "Drifted": "Was it changed by hand?",
-    "CertificateExpiring": "Is its certificate about to end?",
-    "UpgradeFailed": "Was a change undone?",
-    "CredentialsRefused": "Is a new secret refused?",
-    "TunnelNotRenewed": "Is its VPN about to end?",
-    "AgentUpdateFailed": "Did a new agent not run?",
-}
-GOOD = frozenset({"Ready", "ConfigApplied"})
-PASSING = frozenset({"InProgress", "Pending", "Paused", "MaintenanceWindowClosed"})  # nothing is wrong: it comes
-BY_OUTCOME = frozenset({"ConfigApplied", "UpgradeFailed", "TunnelNotRenewed"})  # their reasons are names of errors
+PASSING = frozenset(
+    {"InProgress", "Pending", "Paused", "MaintenanceWindowClosed"}
+)  # not a failure: it will be applied
+BY_OUTCOME = frozenset({"ConfigApplied", "UpgradeFailed", "VpnRenewalFailed"})  # their reasons are error names
+NAMES = load_status_names()
+ERRORS = load_catalog("aks_flex_node")
+HEALTHY = {name: entry.healthy for name, entry in load_conditions().items()}
+JOURNAL = "On the machine, run `journalctl -u kubelet -u containerd`."
 
-JOURNAL = "On the machine, journalctl -u kubelet and journalctl -u containerd say more."
-REASONS = {
-    "KubeletReady": Explanation("The kubelet runs and answers."),
-    "KubeletNotReady": Explanation("The kubelet runs, and says that it is not ready.", JOURNAL, "node-not-ready"),
-    "NodeStatusUnknown": Explanation(
-        "The cluster has not heard of the kubelet for a while.",
-        "Check that the machine is on, and that it reaches the API server.",
-        "node-not-ready",
-    ),
-    "NeverReported": Explanation("The machine has said nothing yet.", "Run its join command on the machine."),
-    "NotReported": Explanation("The machine has not said whether it is ready."),
-    "NodeNotInCluster": Explanation(
-        "The cluster has no such node any more.", "To bring it back, make a new join command and run it there."
-    ),
-    "NodeSilent": Explanation(
-        "The agent on the machine has stopped calling.",
-        "Check that the machine is on and has its network; there, systemctl status aks-flex-node says more.",
-        "ProviderUnreachable",
-    ),
-    "ServiceFailed": Explanation(
-        "A service that every node needs does not run.",
-        "The agent starts it again by itself. If that does not help, look at its journal on the machine.",
-        "service-failed",
-    ),
-    "ApiServerUnreachable": Explanation(
-        "The machine does not reach the API server.",
-        "Check its network, a firewall between, and the VPN if it has one.",
-        "api-server-unreachable",
-    ),
-    "CredentialsLost": Explanation(
-        "The machine has lost what it shows the cluster, and is getting it anew.",
-        "Wait a few minutes. If it stays so, make a new join command and run it on the machine.",
-        "CredentialsLost",
-    ),
-    "Applied": Explanation("The wanted configuration is in effect."),
-    "InProgress": Explanation("The machine is applying it now."),
-    "Pending": Explanation("The machine is about to apply it."),
-    "RolledBack": Explanation(
-        "It was tried, did not work, and the configuration before is in effect again.",
-        "Put right what the message says, then change the node: any change makes the agent try again.",
-        "UpgradeFailed",
-    ),
-    "UpgradeFailed": Explanation(
-        "It was tried, did not work, and the configuration before is in effect again.",
-        "Put right what the message says, then change the node: any change makes the agent try again.",
-        "UpgradeFailed",
-    ),
-    "RollbackFailed": Explanation(
-        "It did not work, and neither did the way back. The node takes no new pods; the way back is tried again.",
-        JOURNAL,
-        "RollbackFailed",
-    ),
-    "Paused": Explanation("Changes are paused: what is new waits.", "Edit the node to let changes go on.", "Paused"),
-    "MaintenanceWindowClosed": Explanation(
-        "It waits for its maintenance window, because it disturbs pods.",
-        "Wait, or edit the window.",
-        "MaintenanceWindowClosed",
-    ),
-    "DowngradeRefused": Explanation(
-        "It would go back to older versions, which nobody said is meant.",
-        "Edit the node, and tick that older versions are meant.",
-        "DowngradeRefused",
-    ),
-    "SkewViolation": Explanation(
-        "This version of Kubernetes does not go with the cluster's.",
-        "Upgrade the cluster first, or choose another version.",
-        "SkewViolation",
-    ),
-    "NoDrift": Explanation("The machine is as its configuration wants it."),
-    "DriftFound": Explanation(
-        "Something on the machine differs from its configuration.",
-        "With the drift policy “repair” the agent puts it right; with “log”, somebody has to.",
-        "DriftRemains",
-    ),
-    "Fighting": Explanation(
-        "Something else on the machine changes the same things again and again, so they are left alone.",
-        "Find out what it is, and let only one of the two have them.",
-        "Fighting",
-    ),
-    "Valid": Explanation("It is valid, and renewed in time."),
-    "NotRenewed": Explanation(
-        "It ends soon and was not renewed.", "See whether the machine reaches the API server.", "CredentialsLost"
-    ),
-    "Expired": Explanation("It has ended.", "Make a new join command and run it on the machine.", "CredentialsLost"),
-    "NoFailure": Explanation("No change had to be undone."),
-}
+
+def explain_reason(reason: str) -> Explanation:
+    """Returns the catalogue's text of a reason; an empty one for a reason that is not in it."""
+    found = NAMES.get(reason)
+    if found is None:
+        return Explanation("")
+    return Explanation(found.meaning, found.remedy, found.see or (reason if found.remedy else ""))
+
+
 STATE_EXPLANATIONS: dict[FleetState, Explanation] = {
-    FleetState.READY: Explanation("It runs pods."),
-    FleetState.NOT_READY: Explanation("It is in the cluster and cannot run pods now.", JOURNAL),
-    FleetState.SILENT: REASONS["NodeSilent"],
-    FleetState.UNKNOWN: Explanation("It is in the cluster, and nobody knows how it is."),
-    FleetState.FAILED: Explanation("It could not join."),
-    FleetState.JOINING: Explanation("It is not in the cluster yet."),
+    FleetState.READY: Explanation("The node is Ready and can run pods."),
+    FleetState.NOT_READY: Explanation("The node is in the cluster and is not Ready.", JOURNAL),
+    FleetState.NOT_REPORTING: explain_reason("NodeNotReporting"),
+    FleetState.UNKNOWN: Explanation("The node is in the cluster, and its state is unknown."),
+    FleetState.FAILED: Explanation("The machine could not join."),
+    FleetState.JOINING: Explanation("The node is not in the cluster yet."),
 }
 
 
 @dataclass(frozen=True)
 class ConditionRow:
-    """A row of the table."""
+    """A row of the conditions table, as `kubectl describe` shows conditions, with a remedy."""
 
-    kind: str
-    question: str
-    answer: str
-    state: ConditionMood
-    cause: str
+    type: str
+    status: str
+    mood: ConditionMood
     reason: str
-    remedy: str  # empty while all is well
-    section: str
-    since: float
+    message: str
+    last_transition: float
+    remedy: str  # empty while the condition is healthy
+    help: str  # the name of the catalogue entry that says more; empty when there is none
 
 
 def explain_condition(condition: Mapping[str, str]) -> ConditionRow:
+    """Adds the catalogue's text and remedy to a reported condition."""
     kind, status, reason = condition["type"], condition["status"], condition.get("reason", "")
-    known = REASONS.get(reason, Explanation(""))
-    good, passing = (status == "True") is (kind in GOOD), kind == "ConfigApplied" and reason in PASSING
-    state: ConditionMood = "unknown" if status == "Unknown" or passing else "good" if good else "bad"
+    known = explain_reason(reason)
+    passing = kind == "ConfigApplied" and reason in PASSING
+    healthy = status == HEALTHY.get(kind, "False")
+    mood: ConditionMood = "unknown" if status == "Unknown" or passing else "good" if healthy else "bad"
     return ConditionRow(
         kind,
-        QUESTIONS.get(kind, kind),
-        "Not yet" if passing else {"True": "Yes", "False": "No"}.get(status, "Unknown"),
-        state,
-        condition.get("message", "") or known.text,
+        status,
+        mood,
         reason,
-        "" if state == "good" else known.remedy,
-        "" if state == "good" else _section(kind, reason, known),
+        condition.get("message", "") or known.text,
         parse_time(condition.get("lastTransitionTime", "")),
+        "" if mood == "good" else known.remedy,
+        "" if mood == "good" else _help_name(kind, reason, known),
     )
 
 
 def state_of(status: Document) -> FleetState:
     """As the fleet counts it."""
     ready, joined = _ready(status), status.get("joinState") == JoinPhase.JOINED
-    if ready.get("reason") == "NodeSilent" and joined:
-        return FleetState.SILENT
+    if ready.get("reason") == "NodeNotReporting" and joined:
+        return FleetState.NOT_REPORTING
     if ready["status"] == "True":
         return FleetState.READY
     if joined:
@@ -190,7 +107,7 @@ class NodeSummary:
     text: str
     cause: str
     remedy: str
-    section: str
+    help: str
 
 
 def summarize(status: Document, remedy: str = "") -> NodeSummary:
@@ -204,20 +121,20 @@ def summarize(status: Document, remedy: str = "") -> NodeSummary:
     return NodeSummary(
         state,
         STATE_EXPLANATIONS[state].text,
-        about.cause,
+        about.message,
         about.remedy or STATE_EXPLANATIONS[state].remedy,
-        about.section,
+        about.help,
     )
 
 
 def problems_shown(conditions: Iterable[ConditionRow]) -> list[ConditionRow]:
-    """What is to be looked at though the node may run pods; what is told twice, once."""
-    unwell = [each for each in conditions if each.kind != "Ready" and each.state == "bad"]
-    return [*{each.cause: each for each in unwell}.values()]
+    """Returns the unhealthy conditions besides Ready; of several with the same message, one."""
+    unhealthy = [each for each in conditions if each.type != "Ready" and each.mood == "bad"]
+    return [*{each.message: each for each in unhealthy}.values()]
 
 
 def parse_time(text: str) -> float:
-    """0 for what is no time: a machine may have said anything."""
+    """Returns 0 for text that is not a timestamp: a machine can report anything."""
     try:
         return parse_timestamp(text.replace("z", "Z")).timestamp()
     except ValueError:
@@ -229,9 +146,9 @@ def _ready(status: Document) -> dict[str, str]:
     return found
 
 
-def _section(kind: str, reason: str, known: Explanation) -> str:
-    """Where the troubleshooting page tells more; the agent turns names of errors into such words."""
-    name = known.section
-    if not known.text and kind in BY_OUTCOME and re.fullmatch(r"([A-Z][a-z]+){2,}", reason):
-        name = re.sub(r"(?<!^)(?=[A-Z])", "-", reason)
-    return f"{DOCS}#{name.lower()}" if name else ""
+def _help_name(kind: str, reason: str, known: Explanation) -> str:
+    """Returns the catalogue entry of a reason. The agent turns error names into reasons: disk-full into DiskFull."""
+    if known.text or kind not in BY_OUTCOME or not re.fullmatch(r"([A-Z][a-z]+){2,}", reason):
+        return known.see
+    name = re.sub(r"(?<!^)(?=[A-Z])", "-", reason).lower()
+    return name if name in ERRORS else ""

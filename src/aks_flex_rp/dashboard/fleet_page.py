@@ -29,7 +29,7 @@ LONGEST_SEARCH = 200
 STATE_LABELS: dict[FleetState, str] = {
     FleetState.READY: "Ready",
     FleetState.NOT_READY: "Not ready",
-    FleetState.SILENT: "Silent",
+    FleetState.NOT_REPORTING: "Not reporting",
     FleetState.UNKNOWN: "Unknown",
     FleetState.FAILED: "Join failed",
     FleetState.JOINING: "Joining",

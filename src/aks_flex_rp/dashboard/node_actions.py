@@ -121,7 +121,7 @@ class DeletePage:
             leaves=unbootstraps_on_delete(node.properties),
             monitored=bool(node.properties.get("continuousMonitoring")),
             joined=node.join.is_joined,
-            silent=state is FleetState.SILENT,
+            silent=state is FleetState.NOT_REPORTING,
             typed=page_request.form.get("name", "") if wrong else "",
             wrong=wrong,
             raced=raced,

@@ -39,7 +39,7 @@ EVENT_LABELS: dict[AuditAction, str] = {
     AuditAction.TOKEN_USED: "Asked to join, with its token",
     AuditAction.IDENTITY_USED: "Asked to join, with its Azure identity",
     AuditAction.CERTIFICATE_ISSUED: "Got its certificate",
-    AuditAction.CERTIFICATE_REFUSED: "Was refused a certificate",
+    AuditAction.CERTIFICATE_DENIED: "Was refused a certificate",
     AuditAction.JOIN_FAILED: "Could not join",
     AuditAction.NODE_JOINED: "Joined the cluster",
     AuditAction.NODE_LEFT: "Left the cluster",
@@ -56,7 +56,7 @@ DENIED = {
     AuditAction.REPORT_STATUS: "A report of its status was refused",
     AuditAction.LIST_CREDENTIALS: "Reading its credentials was refused",
 }
-BAD = frozenset({AuditAction.CERTIFICATE_REFUSED, AuditAction.JOIN_FAILED, AuditAction.NODE_LEFT})
+BAD = frozenset({AuditAction.CERTIFICATE_DENIED, AuditAction.JOIN_FAILED, AuditAction.NODE_LEFT})
 
 
 def node_history(events: Iterable[AuditEvent], status: Document | None = None) -> list[HistoryEntry]:
@@ -130,8 +130,8 @@ _TURNS = {
     ("UpgradeFailed", "True"): "A change did not work and was undone",
     ("CertificateExpiring", "True"): "Its certificate was not renewed",
     ("AgentUpdateFailed", "True"): "A new agent did not run, and the one before does",
-    ("CredentialsRefused", "True"): "A new secret was refused",
-    ("TunnelNotRenewed", "True"): "Its VPN was not renewed",
+    ("CredentialsRejected", "True"): "A new secret was refused",
+    ("VpnRenewalFailed", "True"): "Its VPN was not renewed",
 }
 
 

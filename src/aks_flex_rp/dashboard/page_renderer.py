@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import datetime, timezone
 from functools import cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from aks_flex_node import __version__
@@ -80,7 +82,7 @@ class PageRenderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        made.filters |= {"moment": moment, "iso": format_utc, "number": number}
+        made.filters |= {"moment": moment, "iso": format_utc, "number": number, "marked": marked}
         made.globals |= {"version": __version__, "asset": asset_url}
         return made
 
@@ -96,6 +98,11 @@ def moment(seconds: float) -> str:
 
 def number(value: int) -> str:
     return f"{value:,}"
+
+
+def marked(text: str) -> Markup:
+    """Escapes text, and turns `backticks` into code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it was escaped
 
 
 def asset(name: str) -> bytes:

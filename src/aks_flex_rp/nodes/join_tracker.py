@@ -127,11 +127,11 @@ class JoinTracker:
         detail = {"tokenId": token_id, "csr": csr, "why": why}
         if (
             not node
-            or await self._change(cluster, node, _unchanged, AuditAction.CERTIFICATE_REFUSED, always=True, **detail)
+            or await self._change(cluster, node, _unchanged, AuditAction.CERTIFICATE_DENIED, always=True, **detail)
             is None
         ):
             await self.context.store.record(
-                self._event(AuditAction.CERTIFICATE_REFUSED, self._resource(cluster, node), detail)
+                self._event(AuditAction.CERTIFICATE_DENIED, self._resource(cluster, node), detail)
             )
 
     async def on_token_certificate(self, cluster: str, node: str, token_id: str, csr: str) -> None:
@@ -247,7 +247,7 @@ class JoinTracker:
 
     def _event(self, what: AuditAction, resource: str, detail: dict[str, Any]) -> AuditEvent:
         source, request = str(detail.pop("source", "")), str(detail.pop("request", ""))
-        outcome = AuditOutcome.DENIED if what is AuditAction.CERTIFICATE_REFUSED else AuditOutcome.OK
+        outcome = AuditOutcome.DENIED if what is AuditAction.CERTIFICATE_DENIED else AuditOutcome.OK
         return AuditEvent(
             self.context.now(),
             WATCH_ACTOR if not source else "bearer of the URL",

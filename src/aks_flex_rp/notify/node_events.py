@@ -65,11 +65,11 @@ def deleted_event(by: str) -> NodeEvent:
 
 
 def silent_event(last_seen: float) -> NodeEvent:
-    return NodeEvent(NodeEventKind.SILENT, {"lastSeen": format_utc(last_seen)})
+    return NodeEvent(NodeEventKind.HEARTBEAT_LOST, {"lastSeen": format_utc(last_seen)})
 
 
 def resumed_event(last_seen: float) -> NodeEvent:
-    return NodeEvent(NodeEventKind.HEARD, {"lastSeen": format_utc(last_seen)})
+    return NodeEvent(NodeEventKind.HEARTBEAT_RESTORED, {"lastSeen": format_utc(last_seen)})
 
 
 def _by_type(status: Document) -> dict[str, dict[str, Any]]:

@@ -24,8 +24,8 @@ class NodeEventKind(TextEnum):
     JOIN_FAILED = "join.failed"
     LEFT = "left"
     DELETED = "deleted"
-    SILENT = "silent"
-    HEARD = "heard"
+    HEARTBEAT_LOST = "heartbeat.lost"
+    HEARTBEAT_RESTORED = "heartbeat.restored"
 
 
 def event_type(kind: NodeEventKind) -> str:

@@ -72,7 +72,7 @@ def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:
     return {
         "type": "Ready",
         "status": "Unknown",
-        "reason": "NodeSilent",
+        "reason": "NodeNotReporting",
         "message": f"The node has not been heard of since {format_utc(last_seen)}.",
         "lastTransitionTime": format_utc(last_seen + SILENT_AFTER),
     }

@@ -27,7 +27,7 @@ class FleetState(TextEnum):
 
     READY = "Ready"
     NOT_READY = "NotReady"
-    SILENT = "Silent"
+    NOT_REPORTING = "NotReporting"
     UNKNOWN = "Unknown"
     FAILED = "Failed"
     JOINING = "Joining"
@@ -35,7 +35,7 @@ class FleetState(TextEnum):
 
 STATE_EXPRESSION = (
     "CASE WHEN ready = 'True' AND silent = 0 THEN 'Ready'"
-    " WHEN join_state = 'Joined' AND silent = 1 THEN 'Silent'"
+    " WHEN join_state = 'Joined' AND silent = 1 THEN 'NotReporting'"
     " WHEN join_state = 'Joined' AND ready = 'False' THEN 'NotReady'"
     " WHEN join_state = 'Joined' THEN 'Unknown'"
     " WHEN join_state = 'Failed' OR (url_expires > 0 AND url_expires < CAST($1 AS DOUBLE PRECISION)) THEN 'Failed'"

@@ -73,7 +73,7 @@ class AuditAction(StoredEnum):
     TOKEN_USED = "token.used"  # noqa: S105
     IDENTITY_USED = "identity.used"
     CERTIFICATE_ISSUED = "certificate.issued"
-    CERTIFICATE_REFUSED = "certificate.refused"
+    CERTIFICATE_DENIED = "certificate.denied"
     JOIN_FAILED = "join.failed"
     NODE_JOINED = "node.joined"
     NODE_LEFT = "node.left"

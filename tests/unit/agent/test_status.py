@@ -260,9 +260,9 @@ def test_an_agent_that_has_just_started_is_told_as_such(tmp_path: Path) -> None:
 
 
 def test_how_it_stands_with_the_provider_is_told(tmp_path: Path) -> None:
-    notes = {"standing": "NotTheProvider", "message": "a login page", "since": "s", "asked": "a", "drifts": 3}
+    notes = {"standing": "UnexpectedResponse", "message": "a login page", "since": "s", "asked": "a", "drifts": 3}
     found = followed(tmp_path, {"following.json": json.dumps({**notes, "credentials": "not yet"})})
-    assert (found["standing"], found["message"], found["since"]) == ("NotTheProvider", "a login page", "s")
+    assert (found["standing"], found["message"], found["since"]) == ("UnexpectedResponse", "a login page", "s")
     assert (found["lastAnswer"], found["driftFound"], found["credentials"]) == ("a", 3, "not yet")
 
 

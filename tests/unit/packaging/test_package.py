@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from aks_flex_node.errors import DOCS
 from deb.archive_formats import ar_members, control_of, read_tar_gz
 from deb.package import PackageBuild, build_package, control_files
 from deb.wheels import PYTHONS
@@ -90,8 +89,7 @@ def test_every_command_has_a_manual_page(files: dict[str, bytes]) -> None:
 
 
 def test_what_errors_point_to_is_on_the_machine(files: dict[str, bytes]) -> None:
-    assert DOCS == "docs/how-to/troubleshoot.md"
-    assert b"\n### preflight-failed\n" in files["usr/share/doc/aks-flex-node/troubleshooting.md"]
+    assert b"\n#### preflight-failed\n" in files["usr/share/doc/aks-flex-node/errors.md"]
 
 
 def test_a_line_of_a_manual_page_is_never_taken_for_a_request(files: dict[str, bytes]) -> None:

@@ -30,7 +30,10 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Exit codes and error names: docs/how-to/troubleshoot.md")
+@app.callback(
+    epilog="Exit codes: 0 success, 1 failed, 2 usage, 3 configuration, 4 machine, 5 artifacts, 6 cluster, 7 locked, "
+    "130 interrupted. `aks-flex-node explain NAME` explains an error."
+)
 def root(
     version: Annotated[  # answered before any command is looked for
         bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)

@@ -1,4 +1,4 @@
-"""`follow`, `work KIND`, `azure-token`: entry points of the daemon, its jobs and its sign-in child. Not for users.
+"""`daemon`, `job KIND`, `azure-token`: entry points of the daemon, its jobs and its sign-in child. Not for users.
 
 They are parsed without typer, so that the daemon does not load it.
 """
@@ -40,9 +40,10 @@ def run_job_command(word: str, rest: Sequence[str] = ()) -> None:
 def main(arguments: Sequence[str]) -> bool:
     """Runs the internal command that these words name; returns whether they name one."""
     commands: dict[str, Callable[[], None]] = {
-        "follow": run_daemon_command,
+        "daemon": run_daemon_command,
+        "follow": run_daemon_command,  # its name in service units that earlier versions wrote
         "azure-token": azure_token,
-        "work": lambda: run_job_command(arguments[1] if len(arguments) > 1 else "", arguments[2:]),
+        "job": lambda: run_job_command(arguments[1] if len(arguments) > 1 else "", arguments[2:]),
     }
     if not arguments or arguments[0] not in commands:
         return False

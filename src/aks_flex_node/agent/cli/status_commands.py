@@ -1,4 +1,4 @@
-"""`preflight`, `status`, `health`, `support-bundle`, `completion`: read-only commands."""
+"""`preflight`, `explain`, `status`, `health`, `support-bundle`, `completion`: read-only commands."""
 
 from __future__ import annotations
 
@@ -45,6 +45,26 @@ def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json:
 
 def finding_as_dict(finding: Any) -> dict[str, str]:
     return {key: getattr(finding, key) for key in ("check", "severity", "message", "remedy")}
+
+
+def explain(
+    name: Annotated[str | None, typer.Argument(help="An error name, a condition, a reason or a state.")] = None,
+    json: Json = False,
+) -> None:
+    """Explain an error or a condition: cause, checks, remedy.
+
+    Without a name, lists all names.
+
+    Example: aks-flex-node explain disk-full
+    """
+    from aks_flex_node import error_catalog
+    from aks_flex_node.agent.cli import terminal
+
+    text, document = error_catalog.explain(name, "aks_flex_node")
+    if json:
+        terminal.print_json(document)
+    else:
+        terminal.print_line(text)
 
 
 def status(
@@ -187,4 +207,5 @@ def register(app: typer.Typer) -> None:
     app.command()(status)
     app.command()(health)
     app.command("support-bundle")(support_bundle)
+    app.command()(explain)
     app.command()(completion)

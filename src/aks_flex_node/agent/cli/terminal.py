@@ -46,7 +46,9 @@ def print_error(error: FlexError) -> None:
     print_message(colored("error: ", RED + BOLD) + first)
     for line in [*rest, *([error.hint] if error.hint else [])]:
         print_message(f"       {line}")
-    print_message(colored(f"       {error.name}, see {error.more}", DIM))
+    print_message(
+        colored(f"       {error.name}: run `aks-flex-node explain {error.name}` for causes and remedies", DIM)
+    )
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

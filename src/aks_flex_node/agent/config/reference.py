@@ -1,4 +1,4 @@
-"""docs/reference/configuration.md, made from the models: `python -m aks_flex_node.agent.config.reference [FILE]` writes it."""
+"""Writes docs/reference/configuration.md from the models: `python -m aks_flex_node.agent.config.reference [FILE]`."""
 
 from __future__ import annotations
 

@@ -61,11 +61,11 @@ def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
         ),
     ]
     if state.credentials_problem:
-        found.append(_condition("CredentialsRefused", True, "NotProven", state.credentials_problem))
+        found.append(_condition("CredentialsRejected", True, "VerificationFailed", state.credentials_problem))
     if report_input.vpn_failure:
-        found.append(_condition("TunnelNotRenewed", True, *_cause(report_input.vpn_failure, "")))
+        found.append(_condition("VpnRenewalFailed", True, *_cause(report_input.vpn_failure, "")))
     if report_input.agent_failure:
-        found.append(_condition("AgentUpdateFailed", True, "NotProven", report_input.agent_failure))
+        found.append(_condition("AgentUpdateFailed", True, "VerificationFailed", report_input.agent_failure))
     return found
 
 
@@ -103,7 +103,7 @@ def _drifted(report_input: ReportInput) -> dict[str, str]:
     if report_input.conflicts:
         subjects = ", ".join(report_input.conflicts)
         message = f"Something else changes these again and again, so they are left alone: {subjects}."
-        return _condition("Drifted", True, "Fighting", message)
+        return _condition("Drifted", True, "ConflictingChanges", message)
     if report_input.state.drift:
         return _condition("Drifted", True, "DriftFound", "; ".join(report_input.state.drift))
     return _condition("Drifted", False, "NoDrift", "The machine is as its configuration wants it.")
@@ -114,7 +114,9 @@ def _certificate_expiring(health: NodeHealth) -> dict[str, str]:
     if not health.has_certificate or health.certificate_seconds <= 0:
         return _condition("CertificateExpiring", True, "Expired", "The kubelet has no valid certificate.")
     message = f"The kubelet's certificate is valid for {days:.0f} more days."
-    return _condition("CertificateExpiring", health.expiring, "NotRenewed" if health.expiring else "Valid", message)
+    return _condition(
+        "CertificateExpiring", health.expiring, "RenewalFailed" if health.expiring else "Valid", message
+    )
 
 
 def _cause(result: JobResult | None, otherwise: str) -> tuple[str, str]:
@@ -145,22 +147,24 @@ METRIC_PREFIX = "aks_flex_node"
 
 
 def render_metrics(state: DaemonState, health: NodeHealth, report: dict[str, Any]) -> bytes:
+    """Renders the daemon's state as Prometheus metrics for the node exporter's textfile collector."""
     lines: list[str] = []
 
-    def say(name: str, what: str, values: dict[str, float], kind: str = "gauge") -> None:
+    def add(name: str, what: str, values: dict[str, float], kind: str = "gauge") -> None:
         lines.extend((f"# HELP {METRIC_PREFIX}_{name} {what}", f"# TYPE {METRIC_PREFIX}_{name} {kind}"))
         lines.extend(f"{METRIC_PREFIX}_{name}{labels} {value:.0f}" for labels, value in values.items())
 
     version = report.get("agentVersion", "")
-    say("info", "The agent.", {f'{{version="{version}"}}': 1})
-    standings = {f'{{standing="{each.value}"}}': float(each is state.provider_state) for each in ProviderState}
-    say("standing", "How it stands with the resource provider: 1 for the one that holds.", standings)
+    add("info", "Version of the agent.", {f'{{version="{version}"}}': 1})
+    states = {f'{{state="{each.value}"}}': float(each is state.provider_state) for each in ProviderState}
+    add("provider_state", "State of the connection to the resource provider: 1 for the current state.", states)
     conditions = {f'{{type="{each["type"]}"}}': float(each["status"] == "True") for each in report["conditions"]}
-    say("condition", "Conditions of the node: 1 when one holds.", conditions)
+    add("condition", "Conditions of the node: 1 when the status is True.", conditions)
     if not health.uses_tokens:
-        say("certificate_seconds", "Until the kubelet's certificate ends.", {"": round(health.certificate_seconds)})
-    say("drift_total", "Changes by hand that were found.", {"": state.drift_count}, "counter")
-    say("drift", "Things that differ from the configuration now.", {"": len(state.drift)})
+        remaining = {"": float(round(health.certificate_seconds))}
+        add("certificate_expiry_seconds", "Seconds until the kubelet's client certificate expires.", remaining)
+    add("drift_total", "Differences from the configuration that were detected.", {"": state.drift_count}, "counter")
+    add("drift", "Current differences from the configuration.", {"": len(state.drift)})
     if (applied := report.get("appliedConfigVersion", "")).isdecimal():
-        say("applied_config_version", "The configuration in effect.", {"": int(applied)})
+        add("applied_config_version", "Version of the configuration in effect.", {"": int(applied)})
     return ("\n".join(lines) + "\n").encode()

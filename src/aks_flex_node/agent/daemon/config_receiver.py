@@ -74,12 +74,12 @@ class ConfigReceiver:
             _check(text, self.provider.endpoint.origin)
         except ConfigError as error:
             self._refuse(news, error.message, secret)
-            return PollResult(ProviderState.FOLLOWING)
+            return PollResult(ProviderState.CONNECTED)
         if stored_config.provider_settings_in(news.config) != stored_config.provider_settings_in(
             self._current_config()
         ) and not self._is_reachable_with(news, text):
             return PollResult(
-                ProviderState.FOLLOWING
+                ProviderState.CONNECTED
             )  # by the way that works; it is looked at again with the next answer
         self._write(text)
         self.newest_version, self._invalid_reason = (

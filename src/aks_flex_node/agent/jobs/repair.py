@@ -76,7 +76,7 @@ def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component
             JobKind.REPAIR, JobStatus.FAILED, error.name, error.message, error.hint, retryable=error.retryable
         )
     return JobResult(
-        JobKind.REPAIR, JobStatus.FAILED, "DriftRemains", f"After a repair, {summarize(left)}.", retryable=True
+        JobKind.REPAIR, JobStatus.FAILED, "RepairIncomplete", f"After a repair, {summarize(left)}.", retryable=True
     )
 
 

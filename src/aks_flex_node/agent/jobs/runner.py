@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.host.host import Host
 
-JOB_UNIT = "aks-flex-node-work.service"
+JOB_UNIT = "aks-flex-node-job.service"
 MAX_JOB_SECONDS = 4 * 24 * 3600.0  # a drain may take a day, and everything in a work has a bound of its own
 CHECK_SECONDS = 1.0
 
@@ -88,7 +88,7 @@ def job_command(program: str, kind: JobKind, arguments: Sequence[str]) -> tuple[
         "--wait",
         "--quiet",
         program,
-        "work",
+        "job",
         kind.value,
         *arguments,
     )
@@ -98,7 +98,7 @@ def _no_result(kind: JobKind, output: str = "") -> JobResult:
     return JobResult(
         kind,
         JobStatus.FAILED,
-        "WorkEnded",
+        "JobExited",
         f"The {kind} ended without a word: {output.strip() or 'it said nothing'}",
         f"Look at `journalctl -u {JOB_UNIT} -n 50`. It is tried again.",
         retryable=True,

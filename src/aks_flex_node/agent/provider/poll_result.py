@@ -21,18 +21,18 @@ class ProviderState(Enum):
     """How it stands between this node and the provider: each is shown by `status` and has a section in the docs."""
 
     STARTING = "Starting"
-    FOLLOWING = "Following"
+    CONNECTED = "Connected"
     UNREACHABLE = "ProviderUnreachable"
     UNTRUSTED = "ProviderUntrusted"
     SIGN_IN_FAILED = "SignInFailed"
-    NOT_AUTHORIZED = "NotAuthorized"
+    FORBIDDEN = "Forbidden"
     THROTTLED = "Throttled"
-    FAILING = "ProviderFailing"
-    NOT_THE_PROVIDER = "NotTheProvider"
+    FAILING = "ProviderError"
+    UNEXPECTED_RESPONSE = "UnexpectedResponse"
     BAD_CONFIGURATION = "ConfigurationInvalid"
     NO_CLUSTER = "ClusterNotFound"
     DELETED = "Deleted"
-    AGENT_FAILING = "AgentFailing"  # it was us
+    AGENT_FAILING = "AgentError"  # it was us
 
     def __str__(self) -> str:
         return self.value
@@ -49,7 +49,7 @@ class PollResult:
 
     @property
     def is_ok(self) -> bool:
-        return self.state is ProviderState.FOLLOWING
+        return self.state is ProviderState.CONNECTED
 
     @property
     def is_transient(self) -> bool:
@@ -60,7 +60,7 @@ class PollResult:
 def classify(status: int, headers: Mapping[str, str], body: bytes) -> PollResult:
     """The meaning of an answer to a poll."""
     if status == 304:
-        return PollResult(ProviderState.FOLLOWING)
+        return PollResult(ProviderState.CONNECTED)
     if status == 200:
         return _parse_config(body)
     code, message = parse_arm_error(body)
@@ -76,7 +76,7 @@ def _error_state(status: int, code: str) -> ProviderState:
         return ProviderState.DELETED
     if status == 404 and code in PARENT_NOT_FOUND_CODES:
         return ProviderState.NO_CLUSTER
-    known = {401: ProviderState.NOT_AUTHORIZED, 403: ProviderState.NOT_AUTHORIZED, 429: ProviderState.THROTTLED}
+    known = {401: ProviderState.FORBIDDEN, 403: ProviderState.FORBIDDEN, 429: ProviderState.THROTTLED}
     return known.get(status, ProviderState.FAILING)
 
 
@@ -88,12 +88,12 @@ def _parse_config(body: bytes) -> PollResult:
     version, config = str(properties.get("configVersion") or ""), properties.get("config")
     if not (version.isascii() and version.isdigit() and isinstance(config, dict) and config):
         return _not_the_provider("a flexNodeConfig without a configuration or its version")
-    return PollResult(ProviderState.FOLLOWING, changed=True, version=version, config=config)
+    return PollResult(ProviderState.CONNECTED, changed=True, version=version, config=config)
 
 
 def _not_the_provider(what: str) -> PollResult:
     return PollResult(
-        ProviderState.NOT_THE_PROVIDER, f"The answer was {what}: a proxy or a login page may answer in its place."
+        ProviderState.UNEXPECTED_RESPONSE, f"The answer was {what}: a proxy or a login page may answer in its place."
     )
 
 

@@ -75,7 +75,7 @@ class ProviderClient:
             return document
         result = classify(status, headers, content)
         raise ProviderRequestError(
-            result if not result.is_ok else PollResult(ProviderState.NOT_THE_PROVIDER, "An odd answer.")
+            result if not result.is_ok else PollResult(ProviderState.UNEXPECTED_RESPONSE, "An odd answer.")
         )
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ def _read_body(answer: BaseHTTPResponse, seconds: float) -> bytes:
         if len(content) > MAX_RESPONSE_BYTES or time.monotonic() > end:
             answer.close()
             raise ProviderRequestError(
-                PollResult(ProviderState.NOT_THE_PROVIDER, "The answer does not come to an end.")
+                PollResult(ProviderState.UNEXPECTED_RESPONSE, "The answer does not come to an end.")
             )
     return content
 

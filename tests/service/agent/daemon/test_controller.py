@@ -89,7 +89,7 @@ def test_a_change_is_seen_applied_and_reported(
     service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
 ) -> None:
     with living(host, name):
-        eventually(lambda: standing(host) == "Following")
+        eventually(lambda: standing(host) == "Connected")
         version = service.admin.put(name, body(labels={"site": "north"})).properties["configVersion"]
         eventually(lambda: host.works == ["update"])
         eventually(lambda: status(service, name).get("appliedConfigVersion") == version)
@@ -100,7 +100,7 @@ def test_a_change_is_seen_applied_and_reported(
 
 def test_a_deleted_resource_makes_the_node_leave(service: Running, name: str, host: Machine) -> None:
     with living(host, name):
-        eventually(lambda: standing(host) == "Following")
+        eventually(lambda: standing(host) == "Connected")
         service.admin.delete(name)
         eventually(lambda: standing(host) == "Deleted")
         eventually(lambda: host.works[:1] == ["leave"])
@@ -111,10 +111,10 @@ def test_nothing_that_it_wrote_for_others_holds_a_secret(
     service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
 ) -> None:
     with living(host, name):
-        eventually(lambda: standing(host) == "Following")
+        eventually(lambda: standing(host) == "Connected")
         service.admin.put(name, body("canary-wrong", maxPods=23))
         eventually(lambda: (kept(host, DAEMON_STATE) or {}).get("credentials"))
-        eventually(lambda: "CredentialsRefused" in str(status(service, name)))
+        eventually(lambda: "CredentialsRejected" in str(status(service, name)))
         service.release()
     assert "canary" not in str(host.read(DAEMON_STATE))
     assert "canary" not in str(status(service, name))

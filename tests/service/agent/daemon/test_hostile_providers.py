@@ -69,29 +69,29 @@ def meet(
 
 
 CASES: dict[str, tuple[Any, ProviderState]] = {
-    "a portal's page": (says(answer("200 OK", HTML, "content-type: text/html")), ProviderState.NOT_THE_PROVIDER),
-    "a portal's 404": (says(answer("404 Not Found", HTML)), ProviderState.NOT_THE_PROVIDER),
-    "an empty 404": (says(answer("404 Not Found", b"")), ProviderState.NOT_THE_PROVIDER),
+    "a portal's page": (says(answer("200 OK", HTML, "content-type: text/html")), ProviderState.UNEXPECTED_RESPONSE),
+    "a portal's 404": (says(answer("404 Not Found", HTML)), ProviderState.UNEXPECTED_RESPONSE),
+    "an empty 404": (says(answer("404 Not Found", b"")), ProviderState.UNEXPECTED_RESPONSE),
     "another's 404 in JSON": (
         says(answer("404 Not Found", b'{"detail":"Not Found"}')),
-        ProviderState.NOT_THE_PROVIDER,
+        ProviderState.UNEXPECTED_RESPONSE,
     ),
     "a redirect": (
         says(answer("302 Found", b"", "location: http://portal.example/")),
-        ProviderState.NOT_THE_PROVIDER,
+        ProviderState.UNEXPECTED_RESPONSE,
     ),
-    "JSON of somebody else": (says(answer("200 OK", b'{"properties": {}}')), ProviderState.NOT_THE_PROVIDER),
-    "a page in place of an error": (says(answer("500 Oops", HTML)), ProviderState.NOT_THE_PROVIDER),
+    "JSON of somebody else": (says(answer("200 OK", b'{"properties": {}}')), ProviderState.UNEXPECTED_RESPONSE),
+    "a page in place of an error": (says(answer("500 Oops", HTML)), ProviderState.UNEXPECTED_RESPONSE),
     "garbage": (says(b"\x00\xff not HTTP at all\r\n\r\n"), ProviderState.UNREACHABLE),
     "nothing": (says(b""), ProviderState.UNREACHABLE),
     "an answer that is cut": (cuts, ProviderState.UNREACHABLE),
     "silence": (hangs, ProviderState.UNREACHABLE),
-    "a body that never ends": (never_ends, ProviderState.NOT_THE_PROVIDER),
-    "a body that drips": (drips, ProviderState.NOT_THE_PROVIDER),
-    "a refusal": (says(refusal("403 Forbidden", "AuthorizationFailed")), ProviderState.NOT_AUTHORIZED),
-    "an unknown caller": (says(refusal("401 Unauthorized", "AuthenticationFailed")), ProviderState.NOT_AUTHORIZED),
+    "a body that never ends": (never_ends, ProviderState.UNEXPECTED_RESPONSE),
+    "a body that drips": (drips, ProviderState.UNEXPECTED_RESPONSE),
+    "a refusal": (says(refusal("403 Forbidden", "AuthorizationFailed")), ProviderState.FORBIDDEN),
+    "an unknown caller": (says(refusal("401 Unauthorized", "AuthenticationFailed")), ProviderState.FORBIDDEN),
     "an error": (says(refusal("500 Oops", "InternalServerError")), ProviderState.FAILING),
-    "a proxy's error": (says(answer("502 Bad Gateway", HTML)), ProviderState.NOT_THE_PROVIDER),
+    "a proxy's error": (says(answer("502 Bad Gateway", HTML)), ProviderState.UNEXPECTED_RESPONSE),
     "no such cluster": (says(refusal("404 Not Found", "ParentResourceNotFound")), ProviderState.NO_CLUSTER),
     "too many": (says(refusal("429 Slowly", "TooManyRequests", "retry-after: 17")), ProviderState.THROTTLED),
 }
@@ -178,7 +178,7 @@ def test_a_proxy_with_a_password_leads_to_the_provider(meet: Callable[..., Agent
     with serving(forwards(proxy_login(), seen), None) as proxy:
         way = {"https": f"http://me:{PASSWORD}@127.0.0.1:{proxy}"}
         agent = meet(says(refusal("403 Forbidden", "AuthorizationFailed")), proxy=way)
-        assert agent.asks().state is ProviderState.NOT_AUTHORIZED
+        assert agent.asks().state is ProviderState.FORBIDDEN
     assert seen
     assert all(head.startswith("CONNECT localhost:") for head in seen)
     assert TOKEN not in str(seen)
@@ -218,4 +218,4 @@ def test_where_the_first_address_does_not_answer_the_next_does(
     stream = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
     found = [(*stream, dead), (*stream, ("127.0.0.1", port))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    assert agent.asks().state is ProviderState.NOT_AUTHORIZED
+    assert agent.asks().state is ProviderState.FORBIDDEN

@@ -44,7 +44,7 @@ def agent(service: Running, body: Callable[..., dict[str, Any]], name: str, tmp_
 
 
 def test_a_node_that_has_the_newest_configuration_hears_that_nothing_is_new(agent: Agent) -> None:
-    assert agent.asks().state is ProviderState.FOLLOWING
+    assert agent.asks().state is ProviderState.CONNECTED
     assert agent.kept() is None
 
 
@@ -103,7 +103,7 @@ def test_a_provider_that_is_away_for_a_while_is_followed_again(
     eventually(lambda: agent.standing() is ProviderState.UNREACHABLE)
     assert "refused the connection" in agent.heard[-1].message
     with running(made, clusters, Recording()) as second:
-        eventually(lambda: agent.standing() is ProviderState.FOLLOWING)
+        eventually(lambda: agent.standing() is ProviderState.CONNECTED)
         assert agent.kept() is None
         second.admin.put(name, body(maxPods=19))
         eventually(lambda: agent.version() > "1")
@@ -145,7 +145,7 @@ def test_a_resource_of_another_identity_is_not_shown_to_this_one(
     told = body(NEW)
     told["properties"]["azureAuth"]["servicePrincipal"]["clientId"] = other.client_id
     service.admin.put(name, told)
-    assert agent.asks().state is ProviderState.NOT_AUTHORIZED
+    assert agent.asks().state is ProviderState.FORBIDDEN
     assert agent.kept() is None
 
 

@@ -65,8 +65,8 @@ def test_requests_are_counted(admin: Api, name: str) -> None:
         'aks_flex_rp_requests_total{operation="write",status="201"}',
         'aks_flex_rp_requests_total{operation="poll",status="304"}',
         'aks_flex_rp_requests_total{operation="read",status="404"}',
-        'aks_flex_rp_bundles_total{outcome="fetched"}',
-        'aks_flex_rp_bundles_total{outcome="refused"}',
+        'aks_flex_rp_config_bundles_total{outcome="fetched"}',
+        'aks_flex_rp_config_bundles_total{outcome="refused"}',
         'aks_flex_rp_request_seconds_count{operation="write"}',
     )
     before = look(admin, "/metrics")[1]

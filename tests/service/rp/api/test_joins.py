@@ -93,7 +93,7 @@ def test_a_refused_certificate_is_a_failure_that_says_what_to_do(watch: Watch, a
     assert watch.status["joinState"] == "Failed"
     assert "It is for another node." in watch.status["joinFailure"]
     assert "regenerateToken" in watch.status["joinFailure"]
-    [event] = admin.audit(watch.name, what="certificate.refused").json["value"]
+    [event] = admin.audit(watch.name, what="certificate.denied").json["value"]
     assert (event["outcome"], event["detail"]["csr"]) == ("denied", "csr-2")
 
 
@@ -114,7 +114,7 @@ def test_a_second_machine_with_the_same_bundle_does_not_disturb_the_first(watch:
 
     assert watch.status["joinState"] == "BootstrapAttempted"
     assert "joinFailure" not in watch.status
-    assert watch.events(admin)[-1] == "certificate.refused"
+    assert watch.events(admin)[-1] == "certificate.denied"
 
 
 def test_a_join_that_came_to_nothing_is_told_and_a_new_token_begins_anew(watch: Watch, admin: Api) -> None:

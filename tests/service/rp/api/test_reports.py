@@ -150,7 +150,7 @@ def test_a_monitored_node_that_is_silent_is_no_longer_known_to_be_ready(service:
     _make_silent(service, name, 121)
 
     [ready] = status(admin, name)["conditions"]
-    assert (ready["status"], ready["reason"]) == ("Unknown", "NodeSilent")
+    assert (ready["status"], ready["reason"]) == ("Unknown", "NodeNotReporting")
 
 
 def test_a_node_that_is_not_monitored_may_be_silent(service: Running, name: str) -> None:

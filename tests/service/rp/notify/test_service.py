@@ -229,7 +229,12 @@ def test_what_is_measured_says_how_the_fleet_is_and_what_was_told(
     ) as service:  # it counts when it starts, and then at times
         until_measured(service, 'aks_flex_rp_nodes{state="Joining"} 1.0')
         measured = service.admin.ask("GET", "/metrics", query={}).text
-    lines = ('nodes{state="Ready"} 1.0', 'nodes{state="Silent"} 0.0', "nodes_behind 1.0", "nodes_troubled 1.0")
+    lines = (
+        'nodes{state="Ready"} 1.0',
+        'nodes{state="NotReporting"} 0.0',
+        "nodes_outdated 1.0",
+        "nodes_degraded 1.0",
+    )
     for line in (*lines, "store_up 1.0", "notifications_pending 0.0", 'notifications_total{outcome="sent"} 0.0'):
         assert f"aks_flex_rp_{line}" in measured
     expiry = measured.partition("\naks_flex_rp_certificate_expiry_timestamp_seconds ")[2].split()[0]

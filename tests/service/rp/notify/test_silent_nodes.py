@@ -78,11 +78,11 @@ def test_a_node_is_told_of_once_when_it_falls_silent_and_once_when_it_is_heard_a
         await listen(watch, clock, AFTER / 2 + 1)
         for _ in range(3):
             await watch.once()
-        assert await told(store) == [("Edge-1", "silent")]
+        assert await told(store) == [("Edge-1", "heartbeat.lost")]
         await store.seen([("/c", "edge-1", clock.now)])
         for _ in range(3):
             await watch.once()
-        assert await told(store) == [("Edge-1", "heard")]
+        assert await told(store) == [("Edge-1", "heartbeat.restored")]
 
     with_store(tmp_path, work)
 
@@ -96,7 +96,7 @@ def test_nobody_is_silent_before_the_service_itself_has_listened_for_as_long(tmp
         await listen(watch, clock, AFTER - 1)
         assert await told(store) == []
         await listen(watch, clock, 2)
-        assert await told(store) == [("Edge-1", "silent")]
+        assert await told(store) == [("Edge-1", "heartbeat.lost")]
 
     with_store(tmp_path, work)
 
@@ -110,7 +110,7 @@ def test_who_is_heard_again_is_told_of_at_once_by_a_service_that_just_began(tmp_
         await listen(earlier, clock, AFTER + 1)
         await store.seen([("/c", "edge-1", clock.now)])
         await SilenceDetector(store, NOTICES, AFTER, clock).once()
-        assert await told(store) == [("Edge-1", "silent"), ("Edge-1", "heard")]
+        assert await told(store) == [("Edge-1", "heartbeat.lost"), ("Edge-1", "heartbeat.restored")]
 
     with_store(tmp_path, work)
 
@@ -130,7 +130,7 @@ def test_while_the_store_is_away_nobody_could_be_heard(tmp_path: Path) -> None:
         await watch.once()
         assert await told(store) == []
         await listen(watch, clock, AFTER)
-        assert await told(store) == [("Edge-1", "silent")]
+        assert await told(store) == [("Edge-1", "heartbeat.lost")]
 
     with_store(tmp_path, work)
 
@@ -144,7 +144,7 @@ def test_a_node_that_is_followed_no_more_is_not_said_to_be_heard(tmp_path: Path)
         await listen(watch, clock, AFTER + 1)
         await store.put_node(followed("edge-1", 2, monitored=False), "edge-1-1")
         await watch.once()
-        assert await told(store) == [("Edge-1", "silent")]
+        assert await told(store) == [("Edge-1", "heartbeat.lost")]
         assert await store.unnoted_silences(clock.now - AFTER, 10, silent=False) == ()
 
     with_store(tmp_path, work)
@@ -158,7 +158,7 @@ def test_a_whole_site_can_fall_silent_at_once(tmp_path: Path) -> None:
         await asyncio.gather(*(store.put_node(followed(name), None) for name in names))
         await store.seen([("/c", name, clock.now) for name in names])
         await listen(watch, clock, AFTER + 1)
-        assert sorted(await told(store)) == sorted((name.title(), "silent") for name in names)
+        assert sorted(await told(store)) == sorted((name.title(), "heartbeat.lost") for name in names)
 
     with_store(tmp_path, work)
 
@@ -175,6 +175,6 @@ def test_a_machine_that_slept_and_a_clock_that_was_set_make_nobody_silent(tmp_pa
         await listen(watch, clock, AFTER - 1)
         assert await told(store) == []
         await listen(watch, clock, 16)
-        assert await told(store) == [("Edge-1", "silent")]
+        assert await told(store) == [("Edge-1", "heartbeat.lost")]
 
     with_store(tmp_path, work)

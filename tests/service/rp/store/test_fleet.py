@@ -139,7 +139,7 @@ async def test_a_node_that_is_noted_as_silent_is_so_until_it_is_noted_as_heard(s
     await store.report("/c", "edge-1", told(), 3000.0)
     (fallen,) = await store.unnoted_silences(4000.0, 10, silent=True)
     await store.note_silence(fallen, 4000.0)
-    assert await names(store, state="Silent") == ["edge-1"]
+    assert await names(store, state="NotReporting") == ["edge-1"]
     await store.seen([("/c", "edge-1", 4500.0)])
     (heard,) = await store.unnoted_silences(4000.0, 10, silent=False)
     await store.note_silence(heard, 4000.0)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CLIENT = "11111111-0000-4000-8000-000000000000"
 OTHER = "22222222-0000-4000-8000-000000000000"
 OLD, NEW = "canary-of-the-old-secret", "canary-of-the-new-secret"
-FOLLOWING = PollResult(ProviderState.FOLLOWING)
+CONNECTED = PollResult(ProviderState.CONNECTED)
 READY = ClusterNode.read(
     {
         "metadata": {"name": "edge-1"},
@@ -66,7 +66,7 @@ def bundle(version: str, config: dict[str, Any]) -> bytes:
 
 
 def news(version: str, config: dict[str, Any]) -> PollResult:
-    return PollResult(ProviderState.FOLLOWING, changed=True, version=version, config=config)
+    return PollResult(ProviderState.CONNECTED, changed=True, version=version, config=config)
 
 
 def kept(host: RecordedHost, path: str = NEXT_CONFIG) -> dict[str, Any] | None:
@@ -110,7 +110,7 @@ class FakeProvider:
     def poll(self, version: str, wait: int) -> PollResult:  # noqa: ARG002
         self.polls += 1
         self.closed.wait(60)
-        return FOLLOWING
+        return CONNECTED
 
     def post_action(self, action: str, body: Any = None) -> dict[str, Any]:
         self.acts.append((action, body))

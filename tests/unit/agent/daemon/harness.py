@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.session import ControllerEvent, Session
     from aks_flex_node.agent.job_records.job_result import JobKind
 
-GOOD = PollResult(ProviderState.FOLLOWING)
+GOOD = PollResult(ProviderState.CONNECTED)
 GONE = PollResult(ProviderState.DELETED, "ResourceNotFound: gone (status 404)")
-NEWS = PollResult(ProviderState.FOLLOWING, changed=True, version="2")
-PORTAL = PollResult(ProviderState.NOT_THE_PROVIDER, "The answer was a login page.")
+NEWS = PollResult(ProviderState.CONNECTED, changed=True, version="2")
+PORTAL = PollResult(ProviderState.UNEXPECTED_RESPONSE, "The answer was a login page.")
 LOST = replace(WELL, has_certificate=False)
 PATH = "/etc/cni/net.d/10-flex.conflist"
 CHANGED = Drift("cni", PATH, f"{PATH} has other content", "-wanted\n+found")

@@ -156,14 +156,14 @@ def test_drift_is_told_and_what_is_fought_over_first() -> None:
     drifted = replace(QUIET, state=DaemonState(drift=("a is missing", "b has other content")))
     assert told(drifted)["Drifted"] == ("True", "DriftFound", "a is missing; b has other content")
     status, reason, message = told(replace(drifted, conflicts=("/etc/a",)))["Drifted"]
-    assert (status, reason) == ("True", "Fighting")
+    assert (status, reason) == ("True", "ConflictingChanges")
     assert "/etc/a" in message
 
 
 @pytest.mark.parametrize(
     ("sight", "expected"),
     [
-        (replace(WELL, certificate_seconds=0.07 * WELL.certificate_lifetime), ("True", "NotRenewed")),
+        (replace(WELL, certificate_seconds=0.07 * WELL.certificate_lifetime), ("True", "RenewalFailed")),
         (replace(WELL, certificate_seconds=0.09 * WELL.certificate_lifetime), ("False", "Valid")),
         (replace(WELL, certificate_seconds=-5.0), ("True", "Expired")),
         (replace(WELL, has_certificate=False), ("True", "Expired")),
@@ -180,9 +180,9 @@ def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None
         JobKind.RENEW_VPN, JobStatus.FAILED, "arm-request-rejected", "Azure refused.", "Give it a role."
     )
     found = told(replace(QUIET, state=notes, agent_failure="Version 9 did not run.", vpn_failure=tunnel))
-    assert found["CredentialsRefused"] == ("True", "NotProven", "The new credentials do not work yet.")
-    assert found["AgentUpdateFailed"] == ("True", "NotProven", "Version 9 did not run.")
-    assert found["TunnelNotRenewed"] == ("True", "ArmRequestRejected", "Azure refused. Give it a role.")
+    assert found["CredentialsRejected"] == ("True", "VerificationFailed", "The new credentials do not work yet.")
+    assert found["AgentUpdateFailed"] == ("True", "VerificationFailed", "Version 9 did not run.")
+    assert found["VpnRenewalFailed"] == ("True", "ArmRequestRejected", "Azure refused. Give it a role.")
 
 
 @pytest.mark.parametrize(

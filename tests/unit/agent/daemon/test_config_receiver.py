@@ -14,7 +14,7 @@ from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.errors import MachineError
 from tests.unit.agent.daemon.fakes import (
     CLIENT,
-    FOLLOWING,
+    CONNECTED,
     NEW,
     OLD,
     OTHER,
@@ -36,7 +36,7 @@ class Scene:
     host: FakeHost = field(default_factory=FakeHost)
     provider: FakeProvider = field(default_factory=lambda: FakeProvider().has(OLD))
     told: list[tuple[PollResult, str]] = field(default_factory=list)
-    way: PollResult = field(default_factory=lambda: PollResult(ProviderState.FOLLOWING))
+    way: PollResult = field(default_factory=lambda: PollResult(ProviderState.CONNECTED))
 
     def __post_init__(self) -> None:
         self.accepting = ConfigReceiver(
@@ -75,7 +75,7 @@ def test_news_wait_in_a_file_for_root_alone_with_the_secret_that_the_machine_has
 
 def test_nothing_new_changes_nothing_and_credentials_are_compared_once(scene: Scene) -> None:
     for _ in range(3):
-        assert scene.accepting.handle(FOLLOWING) == FOLLOWING
+        assert scene.accepting.handle(CONNECTED) == CONNECTED
     assert kept(scene.host) is None
     assert [action for action, _ in scene.provider.acts] == ["listCredentials"]
 
@@ -92,27 +92,27 @@ def test_a_new_secret_that_does_not_work_leaves_the_old_one_in_use_and_is_told(s
     assert scene.secret() == OLD
     assert scene.accepting.has_pending_credentials
     assert "Entra does not know that secret." in scene.refused
-    assert scene.standing() is ProviderState.FOLLOWING
+    assert scene.standing() is ProviderState.CONNECTED
 
 
 def test_a_new_secret_that_works_later_is_taken_later(scene: Scene) -> None:
     scene.provider.has(NEW)
     scene.accepting.handle(news("2", settings()))
-    assert not scene.accepting.handle(FOLLOWING).changed
+    assert not scene.accepting.handle(CONNECTED).changed
     scene.provider.tokens.good.add(NEW)
-    verdict = scene.accepting.handle(FOLLOWING)
+    verdict = scene.accepting.handle(CONNECTED)
     assert (verdict.changed, verdict.version, scene.secret(), scene.refused) == (True, "2", NEW, "")
     assert not scene.accepting.has_pending_credentials
-    assert not scene.accepting.handle(FOLLOWING).changed
+    assert not scene.accepting.handle(CONNECTED).changed
 
 
 def test_a_secret_that_changed_while_nobody_looked_is_found_at_the_first_answer(scene: Scene) -> None:
     scene.provider.has(NEW).tokens.good.add(NEW)
-    verdict = scene.accepting.handle(FOLLOWING)
+    verdict = scene.accepting.handle(CONNECTED)
     assert (verdict.changed, verdict.version, scene.secret()) == (True, "1", NEW)
 
 
-@pytest.mark.parametrize("standing", [ProviderState.NOT_AUTHORIZED, ProviderState.FAILING, ProviderState.THROTTLED])
+@pytest.mark.parametrize("standing", [ProviderState.FORBIDDEN, ProviderState.FAILING, ProviderState.THROTTLED])
 def test_news_whose_credentials_are_refused_are_asked_for_again(scene: Scene, standing: ProviderState) -> None:
     scene.provider.answers["listCredentials"] = ProviderRequestError(PollResult(standing, "No.", retry_after=7.0))
     verdict = scene.accepting.handle(news("2", settings()))
@@ -122,9 +122,9 @@ def test_news_whose_credentials_are_refused_are_asked_for_again(scene: Scene, st
 
 def test_credentials_that_cannot_be_compared_now_are_compared_with_the_next_answer(scene: Scene) -> None:
     scene.provider.answers["listCredentials"] = ProviderRequestError(PollResult(ProviderState.FAILING))
-    assert scene.accepting.handle(FOLLOWING) == FOLLOWING
+    assert scene.accepting.handle(CONNECTED) == CONNECTED
     scene.provider.has(NEW).tokens.good.add(NEW)
-    assert scene.accepting.handle(FOLLOWING).changed
+    assert scene.accepting.handle(CONNECTED).changed
 
 
 WRONG: list[dict[str, Any]] = [
@@ -139,17 +139,17 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("config", WRONG, ids=str)
 def test_what_is_no_configuration_is_told_and_the_polls_stay_patient(scene: Scene, config: dict[str, Any]) -> None:
     verdict = scene.accepting.handle(news("2", config))
-    assert verdict == FOLLOWING
+    assert verdict == CONNECTED
     assert scene.standing() is ProviderState.BAD_CONFIGURATION
     assert (kept(scene.host), scene.accepting.newest_version, scene.accepting.has_pending_credentials) == (
         None,
         "2",
         False,
     )
-    scene.accepting.handle(FOLLOWING)
+    scene.accepting.handle(CONNECTED)
     assert scene.standing() is ProviderState.BAD_CONFIGURATION
     scene.accepting.handle(news("3", settings()))
-    assert scene.standing() is ProviderState.FOLLOWING
+    assert scene.standing() is ProviderState.CONNECTED
 
 
 def test_a_good_secret_that_came_with_a_bad_configuration_is_used_all_the_same(scene: Scene) -> None:
@@ -170,7 +170,7 @@ def test_another_principal_is_taken_when_its_secret_works(scene: Scene) -> None:
 def test_another_principal_without_a_secret_that_works_waits_for_it(scene: Scene) -> None:
     """A node without credentials could never ask for better ones."""
     scene.provider.has(NEW, OTHER)
-    assert scene.accepting.handle(news("2", settings(OTHER))) == FOLLOWING
+    assert scene.accepting.handle(news("2", settings(OTHER))) == CONNECTED
     assert (kept(scene.host), scene.accepting.newest_version) == (None, "1")
     assert "do not work yet" in scene.refused
     scene.provider.tokens.good.add(NEW)
@@ -266,6 +266,6 @@ def test_one_that_leads_nowhere_is_not_taken_and_tried_again(scene: Scene) -> No
     assert "No answer." in scene.told[-1][0].message
     assert scene.accepting.newest_version == "1"
 
-    scene.way = PollResult(ProviderState.FOLLOWING)
+    scene.way = PollResult(ProviderState.CONNECTED)
     assert scene.accepting.handle(elsewhere("2")).changed
     assert scene.accepting.newest_version == "2"

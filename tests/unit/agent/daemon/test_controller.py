@@ -114,9 +114,9 @@ def test_each_standing_is_said_once_when_it_comes(life: Life) -> None:
     for verdict in (GOOD, GOOD, PORTAL, PORTAL, PORTAL, GOOD):
         life.hears(verdict, 30)
     assert life.events("standing") == [
-        "Following",
-        "NotTheProvider: The answer was a login page.",
-        "Following",
+        "Connected",
+        "UnexpectedResponse: The answer was a login page.",
+        "Connected",
     ]
 
 
@@ -190,7 +190,7 @@ def test_a_damaged_file_of_its_own_is_no_reason_not_to_follow(content: bytes) ->
     life.drift = (CHANGED,)
     begun(life)
     life.hears(GOOD)
-    assert json.loads(life.host.read(DAEMON_STATE) or b"")["standing"] == "Following"
+    assert json.loads(life.host.read(DAEMON_STATE) or b"")["standing"] == "Connected"
     life.host.apply(StopUnit(JOB_UNIT))
     life.controller.shut_down()
 

@@ -231,10 +231,10 @@ def test_how_it_stands_is_kept_for_status_and_over_a_restart(life: Life) -> None
     life.hears(PORTAL)
     known = kept(life.host, DAEMON_STATE)
     assert known
-    assert (known["standing"], known["message"]) == ("NotTheProvider", PORTAL.message)
+    assert (known["standing"], known["message"]) == ("UnexpectedResponse", PORTAL.message)
     assert known["asked"]
     again = begun(Life(life.host))
-    assert (again.state.provider_state.value, again.state.last_answer) == ("NotTheProvider", known["asked"])
+    assert (again.state.provider_state.value, again.state.last_answer) == ("UnexpectedResponse", known["asked"])
     again.controller.shut_down()
 
 

@@ -71,8 +71,8 @@ def test_of_a_file_with_odd_values_the_rest_is_good(wrong: dict[str, object]) ->
 
 
 def test_the_moment_is_of_the_last_change_of_standing() -> None:
-    before = replace(DaemonState(), provider_state=ProviderState.FOLLOWING, since="2020-01-01T00:00:00Z")
-    assert before.with_provider_state(ProviderState.FOLLOWING, "again").since == "2020-01-01T00:00:00Z"
+    before = replace(DaemonState(), provider_state=ProviderState.CONNECTED, since="2020-01-01T00:00:00Z")
+    assert before.with_provider_state(ProviderState.CONNECTED, "again").since == "2020-01-01T00:00:00Z"
     changed = before.with_provider_state(ProviderState.THROTTLED, "slow down")
     assert (changed.provider_state, changed.message) == (ProviderState.THROTTLED, "slow down")
     assert changed.since > "2020-01-01T00:00:00Z"

@@ -11,8 +11,8 @@ import pytest
 from aks_flex_node.agent.daemon.poller import MAX_DELAY_SECONDS, PollBackoff
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
 
-SAME = PollResult(ProviderState.FOLLOWING)
-NEWS = PollResult(ProviderState.FOLLOWING, changed=True, version="2")
+SAME = PollResult(ProviderState.CONNECTED)
+NEWS = PollResult(ProviderState.CONNECTED, changed=True, version="2")
 AWAY = PollResult(ProviderState.UNREACHABLE)
 
 

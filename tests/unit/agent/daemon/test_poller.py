@@ -13,19 +13,19 @@ from aks_flex_node.agent.daemon.poller import MAX_DELAY_SECONDS as LONGEST_PAUSE
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS, PollBackoff, Poller
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.errors import MachineError
-from tests.unit.agent.daemon.fakes import FOLLOWING, eventually
+from tests.unit.agent.daemon.fakes import CONNECTED, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NEWS = PollResult(ProviderState.FOLLOWING, changed=True, version="2")
+NEWS = PollResult(ProviderState.CONNECTED, changed=True, version="2")
 
 
 @dataclass
 class Scene:
     """A provider whose answers take some time by a clock of the test's."""
 
-    answer: Callable[[], PollResult] = lambda: FOLLOWING
+    answer: Callable[[], PollResult] = lambda: CONNECTED
     takes: float = 0.0
     now: float = 1000.0
     version: str = "1"
@@ -70,7 +70,7 @@ def test_after_a_trouble_the_first_answer_is_not_held_either() -> None:
     poller.poll_once()
     scene.answer = lambda: PollResult(ProviderState.UNREACHABLE)
     poller.poll_once()
-    scene.answer = lambda: FOLLOWING
+    scene.answer = lambda: CONNECTED
     poller.poll_once()
     poller.poll_once()
     assert [wait for _, wait in scene.asked] == [0, 50, 0, 50]
@@ -152,7 +152,7 @@ def test_one_that_never_comes_back_from_its_question_is_late() -> None:
 
     def hang() -> PollResult:
         going.wait(10)
-        return FOLLOWING
+        return CONNECTED
 
     scene.answer = hang
     poller = scene.poller()

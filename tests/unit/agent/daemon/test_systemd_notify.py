@@ -26,11 +26,11 @@ def heard(tmp_path: Path) -> Iterator[socket.socket]:
 def test_systemd_hears_that_it_is_ready_alive_and_stopping(heard: socket.socket) -> None:
     notifier = SystemdNotifier(str(heard.getsockname()))
     notifier.ready()
-    notifier.alive("Following, update under way")
+    notifier.alive("Connected, update under way")
     notifier.stopping()
     assert [heard.recv(1000) for _ in range(3)] == [
         b"READY=1",
-        b"WATCHDOG=1\nSTATUS=Following, update under way",
+        b"WATCHDOG=1\nSTATUS=Connected, update under way",
         b"STOPPING=1",
     ]
 
@@ -45,7 +45,7 @@ def test_an_address_without_a_file_is_understood() -> None:
 
 def test_where_nobody_listens_nothing_is_said(tmp_path: Path) -> None:
     SystemdNotifier("").ready()
-    SystemdNotifier(str(tmp_path / "nobody")).alive("Following")
+    SystemdNotifier(str(tmp_path / "nobody")).alive("Connected")
 
 
 def test_children_do_not_inherit_the_address(heard: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

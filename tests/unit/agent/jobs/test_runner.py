@@ -56,7 +56,7 @@ def test_an_old_outcome_is_not_taken_for_a_new_one() -> None:
     works, heard = works_on(host)
     works.start(JobKind.UPDATE)
     outcome = heard.get(timeout=10)
-    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "WorkEnded", True)
+    assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "JobExited", True)
 
 
 class Refusing(FakeHost):

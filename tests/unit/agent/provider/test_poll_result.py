@@ -48,7 +48,7 @@ def test_news_have_a_version_and_a_configuration() -> None:
 )
 def test_whoever_answers_something_else_is_not_the_provider(body: bytes) -> None:
     verdict = classify(200, {}, body)
-    assert verdict.state is ProviderState.NOT_THE_PROVIDER
+    assert verdict.state is ProviderState.UNEXPECTED_RESPONSE
     assert not verdict.changed
 
 
@@ -59,14 +59,14 @@ def test_only_one_answer_says_that_the_node_was_deleted() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "standing"),
     [
-        (404, b"<html>404 Not Found</html>", ProviderState.NOT_THE_PROVIDER),
-        (404, b"", ProviderState.NOT_THE_PROVIDER),
-        (404, b'{"error": "ResourceNotFound"}', ProviderState.NOT_THE_PROVIDER),
-        (404, b'{"code": "ResourceNotFound"}', ProviderState.NOT_THE_PROVIDER),
+        (404, b"<html>404 Not Found</html>", ProviderState.UNEXPECTED_RESPONSE),
+        (404, b"", ProviderState.UNEXPECTED_RESPONSE),
+        (404, b'{"error": "ResourceNotFound"}', ProviderState.UNEXPECTED_RESPONSE),
+        (404, b'{"code": "ResourceNotFound"}', ProviderState.UNEXPECTED_RESPONSE),
         (404, error("ParentResourceNotFound"), ProviderState.NO_CLUSTER),
         (404, error("ResourceGroupNotFound"), ProviderState.NO_CLUSTER),
         (404, error("NotFound"), ProviderState.FAILING),
-        (403, error("ResourceNotFound"), ProviderState.NOT_AUTHORIZED),
+        (403, error("ResourceNotFound"), ProviderState.FORBIDDEN),
         (410, error("ResourceNotFound"), ProviderState.FAILING),
         (500, error("ResourceNotFound"), ProviderState.FAILING),
     ],
@@ -78,8 +78,8 @@ def test_no_other_answer_says_so(status: int, body: bytes, standing: ProviderSta
 @pytest.mark.parametrize(
     ("status", "standing"),
     [
-        (401, ProviderState.NOT_AUTHORIZED),
-        (403, ProviderState.NOT_AUTHORIZED),
+        (401, ProviderState.FORBIDDEN),
+        (403, ProviderState.FORBIDDEN),
         (429, ProviderState.THROTTLED),
         (408, ProviderState.FAILING),
         (500, ProviderState.FAILING),
@@ -94,4 +94,4 @@ def test_refusals_are_told_apart(status: int, standing: ProviderState) -> None:
 
 
 def test_a_redirect_is_not_the_provider() -> None:
-    assert classify(302, {"Location": "http://portal.example"}, b"").state is ProviderState.NOT_THE_PROVIDER
+    assert classify(302, {"Location": "http://portal.example"}, b"").state is ProviderState.UNEXPECTED_RESPONSE

@@ -28,7 +28,7 @@ async def test_the_service_knows_of_the_attempt_before_it_is_approved() -> None:
 
     scene.heard.deaf = False
     await scene.approver.changed("ADDED", request)
-    assert scene.decisions() == [("Approved", "FlexNodeAccepted")]
+    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
     assert scene.heard.about("edge-1") == ["attempted"]
 
 
@@ -39,7 +39,7 @@ async def test_what_was_denied_is_told_later_when_nobody_could_listen() -> None:
     scene.heard.deaf = True
     with pytest.raises(ConnectionError):
         await scene.approver.changed("ADDED", scene.ask(as_user="system:node:edge-2"))
-    assert scene.decisions() == [("Denied", "FlexNodeRefused")]
+    assert scene.decisions() == [("Denied", "FlexNodeDenied")]
     assert await scene.has_token()
 
     scene.heard.deaf = False
@@ -59,7 +59,7 @@ async def test_a_token_ends_with_its_first_request_also_when_that_is_wrong() -> 
     assert not await scene.has_token()
 
     await scene.approver.changed("ADDED", scene.ask("csr-2"))
-    assert scene.decisions("csr-2") == [("Denied", "FlexNodeRefused")]
+    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
 
 
 @in_loop
@@ -69,7 +69,7 @@ async def test_a_wrong_request_does_not_end_the_token_that_an_earlier_one_holds(
     await scene.approver.changed("ADDED", scene.ask())
     await scene.approver.changed("ADDED", scene.ask("csr-2", as_user="system:node:edge-2"))
 
-    assert scene.decisions("csr-2") == [("Denied", "FlexNodeRefused")]
+    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
     assert "already used by request csr-1" in scene.heard.told[-1][3]
     assert scene.heard.about("edge-1") == ["attempted", "refused"]
     assert await scene.has_token()
@@ -85,7 +85,7 @@ async def test_a_node_that_is_deleted_between_claim_and_approval_gets_nothing() 
     del scene.heard.tokens["edge-1"]
     await scene.approver.changed("ADDED", scene.ask())
 
-    assert scene.decisions() == [("Denied", "FlexNodeRefused")]
+    assert scene.decisions() == [("Denied", "FlexNodeDenied")]
     assert scene.heard.told == [("refused", "edge-1", "csr-1", "Node edge-1 has another token now, or is gone.")]
     assert not await scene.has_token()
 
@@ -122,7 +122,7 @@ async def test_one_request_that_cannot_be_dealt_with_does_not_keep_the_others_wa
     with pytest.raises(KeyError):
         await scene.approver.listed([broken, scene.ask()])
 
-    assert scene.decisions() == [("Approved", "FlexNodeAccepted")]
+    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
 
 
 @in_loop
@@ -193,7 +193,7 @@ async def test_when_the_claim_is_lost_to_another_replica_the_request_is_denied()
     assert second
     assert first.claim == second.claim
     await scene.approver.changed("ADDED", scene.ask("csr-2"))
-    assert scene.decisions("csr-2") == [("Denied", "FlexNodeRefused")]
+    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
 
 
 @pytest.mark.parametrize(

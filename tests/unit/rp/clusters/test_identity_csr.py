@@ -18,7 +18,7 @@ from tests.unit.rp.clusters.harness import Scene
 
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 CERTIFICATE, EXEC = ClusterAccess(OID, AccessMethod.CERTIFICATE), ClusterAccess(OID, AccessMethod.EXEC)
-APPROVED, DENIED = [("Approved", "FlexNodeAccepted")], [("Denied", "FlexNodeRefused")]
+APPROVED, DENIED = [("Approved", "FlexNodeApproved")], [("Denied", "FlexNodeDenied")]
 
 
 async def scene_with(given: ClusterAccess) -> Scene:

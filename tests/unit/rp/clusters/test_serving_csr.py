@@ -47,7 +47,7 @@ async def test_a_request_that_waits_for_its_node_is_not_forgotten_on_an_error() 
 
     del scene.api.answers[f"GET {NODES}"]
     await scene.approver.tidy()
-    assert scene.decisions() == [("Approved", "FlexNodeAccepted")]
+    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
 
 
 @pytest.mark.parametrize("cluster_ip", ["192.0.2.1", "10.0.0.1"])

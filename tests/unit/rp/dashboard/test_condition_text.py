@@ -1,17 +1,13 @@
-"""Conditions become questions with answers, causes and remedies."""
+"""Conditions, with the catalogue's texts and remedies, as the node page shows them."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aks_flex_rp.dashboard import condition_text
-from aks_flex_rp.dashboard.condition_text import REASONS
-
-DOCUMENT = Path(__file__).parents[4] / "docs" / "troubleshooting.md"
+from aks_flex_rp.dashboard.condition_text import ERRORS, NAMES
 
 
 def told(kind: str, status: str, reason: str = "", message: str = "") -> dict[str, str]:
@@ -28,9 +24,8 @@ def status(ready: dict[str, str], join: str = "Joined", **more: Any) -> dict[str
     return {"conditions": [ready], "joinState": join, **more}
 
 
-def test_every_section_that_is_named_is_there() -> None:
-    headings = {each.lower() for each in re.findall(r"^### (\S+)$", DOCUMENT.read_text(), re.MULTILINE)}
-    assert {each.section.lower() for each in REASONS.values() if each.section} <= headings
+def test_every_see_reference_is_in_the_catalogue() -> None:
+    assert {each.see for each in NAMES.values() if each.see} <= {*ERRORS, *NAMES}
 
 
 @pytest.mark.parametrize(
@@ -45,33 +40,33 @@ def test_every_section_that_is_named_is_there() -> None:
     ],
 )
 def test_some_conditions_are_good_when_they_hold_and_others_when_not(kind: str, holds: str, mood: str) -> None:
-    assert condition_text.explain_condition(told(kind, holds)).state == mood
+    assert condition_text.explain_condition(told(kind, holds)).mood == mood
 
 
 def test_a_reason_is_explained_where_the_machine_says_nothing() -> None:
     bare = condition_text.explain_condition(told("Ready", "False", "ServiceFailed"))
-    assert bare.cause == REASONS["ServiceFailed"].text
+    assert bare.message == NAMES["ServiceFailed"].meaning
     said = condition_text.explain_condition(told("Ready", "False", "ServiceFailed", "containerd does not run"))
-    assert said.cause == "containerd does not run"
+    assert said.message == "containerd does not run"
     assert said.remedy
-    assert said.section == "docs/how-to/troubleshoot.md#service-failed"
+    assert said.help == "service-failed"
 
 
 def test_all_is_well_needs_no_remedy() -> None:
     fine = condition_text.explain_condition(told("Drifted", "False", "NoDrift"))
-    assert (fine.remedy, fine.section) == ("", "")
+    assert (fine.remedy, fine.help) == ("", "")
 
 
 def test_what_is_under_way_is_not_wrong() -> None:
     found = condition_text.explain_condition(told("ConfigApplied", "False", "InProgress"))
-    assert (found.answer, found.state) == ("Not yet", "unknown")
+    assert (found.status, found.mood) == ("False", "unknown")
 
 
 def test_the_name_of_an_error_leads_to_its_section() -> None:
     found = condition_text.explain_condition(told("ConfigApplied", "False", "ArtifactUnreachable", "no route"))
-    assert found.section == "docs/how-to/troubleshoot.md#artifact-unreachable"
-    assert condition_text.explain_condition(told("Ready", "False", "ArtifactUnreachable")).section == ""
-    assert condition_text.explain_condition(told("ConfigApplied", "False", "<script>")).section == ""
+    assert found.help == "artifact-unreachable"
+    assert condition_text.explain_condition(told("Ready", "False", "ArtifactUnreachable")).help == ""
+    assert condition_text.explain_condition(told("ConfigApplied", "False", "<script>")).help == ""
 
 
 @pytest.mark.parametrize(
@@ -81,7 +76,7 @@ def test_the_name_of_an_error_leads_to_its_section() -> None:
         (told("Ready", "True"), "Created", "Ready"),
         (told("Ready", "False"), "Joined", "NotReady"),
         (told("Ready", "Unknown"), "Joined", "Unknown"),
-        (told("Ready", "Unknown", "NodeSilent"), "Joined", "Silent"),
+        (told("Ready", "Unknown", "NodeNotReporting"), "Joined", "NotReporting"),
         (told("Ready", "Unknown"), "Created", "Joining"),
         (told("Ready", "Unknown"), "Failed", "Failed"),
     ],

@@ -55,7 +55,7 @@ def test_a_cluster_that_one_may_not_see_shows_nothing() -> None:
 
 def test_a_link_keeps_what_is_asked_for_and_begins_at_the_first_page() -> None:
     link = FleetLinks({"search": "a b&c", "page": "4", "state": "Ready"})
-    assert link(state="Silent") == "/?search=a+b%26c&state=Silent"
+    assert link(state="NotReporting") == "/?search=a+b%26c&state=NotReporting"
     assert link(page=2) == "/?search=a+b%26c&state=Ready&page=2"
     assert FleetLinks({})(state="") == "/"
 

@@ -47,7 +47,7 @@ def test_what_the_cluster_brought_is_told_apart_from_what_people_did() -> None:
 
 def test_what_was_refused_is_told_as_that() -> None:
     refused, certificate = node_history(
-        [event(2, "write", "denied"), event(1, "certificate.refused", "denied", why="no")]
+        [event(2, "write", "denied"), event(1, "certificate.denied", "denied", why="no")]
     )
     assert (refused.what, refused.bad) == ("Changing it was refused", True)
     assert (certificate.what, certificate.message) == ("Was refused a certificate", "no")

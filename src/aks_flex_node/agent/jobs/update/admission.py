@@ -168,7 +168,7 @@ def check_same_node(current: NodeConfig, desired: NodeConfig, name: str, wanted_
     cluster, other = ("/".join(each) if each else "its cluster" for each in (here, there))
     return AdmissionResult(
         JobStatus.REFUSED,
-        "ForAnotherNode",
+        "NodeMismatch",
         f"This machine is node {name} of {cluster}, and the configuration is for node {wanted_name} of {other}.",
         "Correct the resource; or take the node apart and join anew: `aks-flex-node unbootstrap`.",
     )
@@ -180,7 +180,7 @@ def check_paths(current: NodeConfig, desired: NodeConfig) -> AdmissionResult | N
         return None
     return AdmissionResult(
         JobStatus.REFUSED,
-        "PathsDiffer",
+        "PathsChanged",
         "The configuration has other paths than this node was made with, and a node's files are not moved.",
         "Take the node apart and join anew with the paths of the configuration: `aks-flex-node unbootstrap`.",
     )

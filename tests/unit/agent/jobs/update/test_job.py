@@ -246,7 +246,7 @@ def test_an_api_server_that_has_moved_is_followed() -> None:
         ({"kubernetes.version": "1.32.1"}, "refused", "DowngradeRefused"),
         ({"kubernetes.version": "1.35.4"}, "refused", "SkewViolation"),
         ({**UPGRADE, "updatePolicy.maintenanceWindow.start": "13:00"}, "waits", "MaintenanceWindowClosed"),
-        ({**UPGRADE, "node.name": "other"}, "refused", "ForAnotherNode"),
+        ({**UPGRADE, "node.name": "other"}, "refused", "NodeMismatch"),
         ({"node.maxPods": "many"}, "refused", "config-invalid"),
     ],
     ids=str,
@@ -341,7 +341,7 @@ def test_secrets_are_in_no_journal() -> None:
 def test_paths_that_the_node_was_not_made_with_are_refused() -> None:
     scene = Scene().wants({"paths.dataDir": "/srv/flex"})
     outcome = scene.run()
-    assert (outcome.result, outcome.reason) == (JobStatus.REFUSED, "PathsDiffer")
+    assert (outcome.result, outcome.reason) == (JobStatus.REFUSED, "PathsChanged")
     assert (scene.current, scene.restarted) == ("1", [])
 
 
