@@ -21,8 +21,8 @@ DESCRIBING = ROOT / "tests/az_extension/describe_commands.py"
 OWN = "aks flex-node"
 HEAD = """# Options of az aks flex-node
 
-Every command and option of [the extension](az-extension.md), as az has loaded them; `--help` says the same in a
-terminal.
+Every command and option of [the extension](../how-to/azure-cli.md), as az has loaded them; `--help` says the same in
+a terminal.
 `scripts/docs references` writes this page. az's own options work everywhere (`--output`, `--query`, `--subscription`,
 `--debug`, …).
 """

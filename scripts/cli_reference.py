@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[1] / "docs/reference/cli.md"
 HEAD = """# Commands
 
 Every command and option, as the programs know them; `--help` says the same in a terminal. `scripts/docs references`
-writes this page. Those of `az aks flex-node` are on [a page of their own](az-reference.md).
+writes this page. Those of `az aks flex-node` are on [a page of their own](az.md).
 
 | program | what it is | commands |
 |---|---|---|
@@ -90,7 +90,6 @@ def name(option: str) -> str:
 def prose(text: str) -> str:
     """A command's words, without what a terminal makes of them."""
     text = MARKUP.sub("", text.replace("\b", "").replace("\f", ""))
-    text = text.replace("docs/how-to/troubleshoot.md", "[troubleshooting](troubleshooting.md)")
     return re.sub(r"(?<!`)<(?=\w)", r"\\<", text.strip())
 
 

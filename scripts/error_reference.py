@@ -12,10 +12,14 @@ import re
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from aks_flex_node.error_catalog import CONDITIONS_FILE, FILE_NAME, ErrorEntry, StatusName, load_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/errors.md"
@@ -192,10 +196,13 @@ def entry_text(entry: ErrorEntry) -> str:
 def folded(head: str, text: str) -> str:
     indent = " " * (len(head) - len(head.lstrip()) + 2)
     flat = " ".join(text.split())
-    return head + "\n" + textwrap.fill(flat, 118, initial_indent=indent, subsequent_indent=indent, **WRAP)
-
-
-WRAP = {"break_long_words": False, "break_on_hyphens": False}
+    return (
+        head
+        + "\n"
+        + textwrap.fill(
+            flat, 118, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    )
 
 
 def page_text(catalogs: dict[str, dict[str, ErrorEntry]]) -> str:
@@ -227,7 +234,8 @@ NAMES_HEAD = """# Names
 
 Every name that the programs print or report: conditions and their reasons, provider states, events, audit actions,
 metrics and errors. `aks-flex-node explain NAME` prints the entry of a condition, reason, state or error.
-`scripts/docs references` writes this page from `src/aks_flex_node/conditions.yaml`, the error catalogues and the code; do not edit it by hand.
+`scripts/docs references` writes this page from `src/aks_flex_node/conditions.yaml`, the error catalogues and the
+code; do not edit it by hand.
 """
 AGENT_METRIC = re.compile(r'add\("(\w+)", "([^"]+)"')
 PROVIDER_METRIC = re.compile(
@@ -254,7 +262,8 @@ def names_text(catalogs: dict[str, dict[str, ErrorEntry]]) -> str:
     parts += [status_section(each) for each in reasons.values()]
     parts.append(
         "## Provider states\n\n"
-        "`aks-flex-node status` shows the state of the daemon's connection to the provider. No state changes the node.\n"
+        "`aks-flex-node status` shows the state of the daemon's connection to the provider. "
+        "No state changes the node.\n"
     )
     parts += [status_section(StatusName(name, "state", **fields)) for name, fields in document["states"].items()]
     for key, title in (("events", "Events"), ("audit", "Audit actions")):
@@ -263,12 +272,12 @@ def names_text(catalogs: dict[str, dict[str, ErrorEntry]]) -> str:
     parts.append("## Metrics\n")
     parts.append(table(("metric", "meaning"), metric_rows()))
     parts.append("## Errors\n")
-    rows = [
+    errors = [
         (f"[{name}](errors.md#{name})", TITLES[package].partition(", ")[2])
         for package, entries in catalogs.items()
         for name in entries
     ]
-    parts.append(table(("error", "program"), sorted(rows)))
+    parts.append(table(("error", "program"), sorted(errors)))
     return "\n".join(parts)
 
 
@@ -289,7 +298,7 @@ def metric_rows() -> list[tuple[str, str]]:
     return rows
 
 
-def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [columns, tuple("---" for _ in columns), *rows]
     return "\n".join(f"| {' | '.join(cell.strip() for cell in row)} |" for row in lines) + "\n"
 

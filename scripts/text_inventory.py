@@ -2,8 +2,9 @@
 
 usage: python scripts/text_inventory.py [PATTERN]   (PATTERN: a regular expression; only texts that match are listed)
 
-Texts come from Python (string constants with words, docstrings, comments), templates, unit files, the API
-contract, shell scripts and Markdown, so that a check of words cannot miss one. tests/docs/test_plain_language.py uses this list.
+Texts come from Python (string constants with words, docstrings, comments, test names), templates, unit files, the API
+contract, shell scripts and Markdown, so that a check of words cannot miss one. tests/docs/test_plain_language.py uses
+this list.
 """
 
 from __future__ import annotations

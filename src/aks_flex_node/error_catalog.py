@@ -107,7 +107,7 @@ def load_catalog(*packages: str) -> dict[str, ErrorEntry]:
 
 def find_entry(name: str, catalog: Mapping[str, ErrorEntry | StatusName]) -> ErrorEntry | StatusName:
     """Looks a name up. Case and separators do not matter: the reason `DiskFull` is the error `disk-full`."""
-    known = {_letters(each): entry for each, entry in reversed(catalog.items())}
+    known = {_letters(each): entry for each, entry in reversed(list(catalog.items()))}
     entry = known.get(_letters(name))
     if entry:
         return entry

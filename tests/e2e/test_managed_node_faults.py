@@ -261,6 +261,6 @@ def expired(name: str) -> bytes:
 
 
 def test_two_agents_never_follow_one_machine(node: Followed) -> None:
-    done = flex(node.machine, "follow", check=False)
+    done = flex(node.machine, "daemon", check=False)
     assert done.code == 7
     assert "daemon-already-running" in done.err

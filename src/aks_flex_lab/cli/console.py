@@ -16,11 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from aks_flex_node.errors import FlexError
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from aks_flex_lab.layout import LabLayout
+    from aks_flex_node.errors import FlexError
 
 
 PIPED_WIDTH = 1000  # for a program that reads, no line is too long

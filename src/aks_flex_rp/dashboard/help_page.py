@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node import error_catalog
-from aks_flex_node.error_catalog import StatusName
+from aks_flex_node.error_catalog import ErrorEntry, StatusName
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.arm.errors import ArmError
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
 
-CATALOG = {**error_catalog.load_catalog("aks_flex_rp", "aks_flex_node"), **error_catalog.load_status_names()}
+CATALOG: dict[str, ErrorEntry | StatusName] = {
+    **error_catalog.load_catalog("aks_flex_rp", "aks_flex_node"),
+    **error_catalog.load_status_names(),
+}
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,10 @@ class HelpPage:
             raise ArmError(404, "NotFound", f"The catalogue has no entry named {name[:80]}.") from None
         if isinstance(entry, StatusName):
             kind = f"Reason of {entry.condition}" if entry.condition else entry.kind.capitalize()
-            texts = {"cause": entry.meaning, "check": "", "remedy": entry.remedy, "see": entry.see}
+            cause, check, remedy, see = entry.meaning, "", entry.remedy, entry.see
         else:
             kind = f"Error: {entry.group}"
-            texts = {"cause": entry.cause, "check": entry.check, "remedy": entry.remedy, "see": ""}
-        return self.pages.show("help", request, title=entry.name, kind=kind, **texts)
+            cause, check, remedy, see = entry.cause, entry.check, entry.remedy, ""
+        return self.pages.show(
+            "help", request, title=entry.name, kind=kind, cause=cause, check=check, remedy=remedy, see=see
+        )

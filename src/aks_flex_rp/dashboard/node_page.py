@@ -173,7 +173,7 @@ def facts(node: Node, shown: Document) -> Document:
         "node_status": status,
         "conditions": conditions,
         "attention": condition_text.problems_shown(conditions),
-        "certificate": next((each for each in conditions if each.kind == "CertificateExpiring"), None),
+        "certificate": next((each for each in conditions if each.type == "CertificateExpiring"), None),
         "components": components(node, status),
         "identity": identity(node.properties.get("azureAuth", {})),
         "join_method": JOIN_METHODS[node.config.get("node", {}).get("kubelet", {}).get("auth")],

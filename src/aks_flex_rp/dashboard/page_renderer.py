@@ -102,7 +102,7 @@ def number(value: int) -> str:
 
 def marked(text: str) -> Markup:
     """Escapes text, and turns `backticks` into code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it was escaped
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it is escaped
 
 
 def asset(name: str) -> bytes:

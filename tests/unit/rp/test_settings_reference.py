@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aks_flex_rp.settings_reference import update_page
 
-PAGE = Path(__file__).parents[3] / "docs" / "resource-provider.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "provider.md"
 
 
 def test_the_settings_in_the_page_are_those_of_the_program() -> None:

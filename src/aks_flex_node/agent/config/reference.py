@@ -34,7 +34,7 @@ The agent reads one file, then the environment, then flags. Each is stronger tha
 - **A URL** takes the place of the file for `agent` and `bootstrap`: `--config-url`, `--config-url-file FILE` (`-` for
   standard input) or `AKS_FLEX_NODE_CONFIG_URL`. What it delivers is fetched once and kept, mode 0600, in
   `/var/lib/aks-flex-node/current-config.json`. Every command uses that where no file is named and none is in the
-  usual place. See [setup.md](setup.md#with-a-url-from-the-resource-provider).
+  usual place. See [Join a machine](../how-to/join-a-machine.md#with-a-url-from-the-resource-provider).
 - **The environment and flags** give lists, maps and sections as JSON: `--set 'node.labels={"site": "one"}'`. A list
   or map replaces a weaker one as a whole. `--set node.labels.site=one` adds one entry to it instead. A variable that
   is empty counts as left out. A variable with the prefix that is no setting is an error.

@@ -34,7 +34,7 @@ class Machine(FakeHost):
     """Where an update takes effect at once: what waited is current."""
 
     def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
-        if argv[0] == "systemd-run" and argv[argv.index("work") + 1] == "update":
+        if argv[0] == "systemd-run" and argv[argv.index("job") + 1] == "update":
             taken = self.read(NEXT_CONFIG) or b""
             put(self, CURRENT_CONFIG, taken)
             self.apply(Remove(NEXT_CONFIG))

@@ -215,7 +215,6 @@ def test_a_file_that_is_there_is_not_overwritten(
 def test_every_kind_of_error_has_a_code_of_its_own(kind: type[FlexError], code: int) -> None:
     error = kind("some-name", "It happened.", "Do this.")
     assert (error.exit_code, str(error), error.retryable) == (code, "It happened. Do this.", False)
-    assert error.more == "docs/how-to/troubleshoot.md#some-name"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +251,7 @@ def test_an_error_is_told_with_all_its_lines_its_hint_and_where_to_read_on(
         "         one",
         "         two",
         "       Correct them.",
-        "       config-invalid, see docs/how-to/troubleshoot.md#config-invalid",
+        "       config-invalid: run `aks-flex-node explain config-invalid` for causes and remedies",
     ]
 
 

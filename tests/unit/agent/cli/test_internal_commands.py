@@ -43,7 +43,7 @@ def test_other_words_are_for_the_other_door() -> None:
     assert not internal_commands.main(["status"])
 
 
-@pytest.mark.parametrize("words", [["follow"], ["work", "update"]])
+@pytest.mark.parametrize("words", [["daemon"], ["follow"], ["job", "update"]])
 def test_only_root_may_stay_and_work(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,7 +52,7 @@ def test_only_root_may_stay_and_work(
     assert "root-required" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["work"], ["work", "bake"], ["work", "--help"]])
+@pytest.mark.parametrize("words", [["job"], ["job", "bake"], ["job", "--help"]])
 def test_a_work_that_nobody_knows_is_refused(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,14 +41,14 @@ def test_a_machine_that_nobody_follows_has_no_service() -> None:
 def test_it_runs_the_program_that_the_machine_has() -> None:
     lines = unit(program="/srv/venv/bin/aks-flex-node")
     assert lines[:2] == [f"# {MANAGED_MARK}", "# Program: /srv/venv/bin/aks-flex-node"]
-    assert "ExecStart=/srv/venv/bin/aks-flex-node follow" in lines
+    assert "ExecStart=/srv/venv/bin/aks-flex-node daemon" in lines
     assert not [line for line in lines if line.startswith("ExecStartPre")]
 
 
 def test_it_runs_the_launcher_where_the_configuration_names_a_version() -> None:
     lines = unit(RENEWS, program="/srv/venv/bin/aks-flex-node")
     assert "ExecStartPre=-+/opt/aks-flex-node/agent/launch choose" in lines
-    assert "ExecStart=/opt/aks-flex-node/agent/launch follow" in lines
+    assert "ExecStart=/opt/aks-flex-node/agent/launch daemon" in lines
     assert "# Program: /srv/venv/bin/aks-flex-node" in lines
 
 

@@ -145,7 +145,7 @@ class FakeHost(RecordedHost):
     def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         if argv[0] != "systemd-run":
             return super().query(*argv, seconds=seconds)
-        self.works.append(argv[argv.index("work") + 1])
+        self.works.append(argv[argv.index("job") + 1])
         self.goes_on.wait(30)
         done = JobResult(JobKind(self.works[-1]), JobStatus.DONE, at=str(len(self.works)))
         outcome = self.outcomes.pop(0) if self.outcomes else done

@@ -25,15 +25,17 @@ def values(notes: DaemonState = NOTES, current: str = "1770000123") -> dict[str,
 def test_large_numbers_are_written_in_full() -> None:
     found = values()
     assert found["aks_flex_node_applied_config_version"] == "1770000123"
-    assert found["aks_flex_node_certificate_seconds"] == "31535999"
+    assert found["aks_flex_node_certificate_expiry_seconds"] == "31535999"
     assert found["aks_flex_node_drift_total"] == "1234567"
     assert found["aks_flex_node_drift"] == "2"
 
 
 def test_of_all_standings_one_holds() -> None:
-    found = {name: value for name, value in values().items() if name.startswith("aks_flex_node_standing")}
+    found = {name: value for name, value in values().items() if name.startswith("aks_flex_node_provider_state")}
     assert len(found) == len(ProviderState)
-    assert [name for name, value in found.items() if value == "1"] == ['aks_flex_node_standing{standing="Throttled"}']
+    assert [name for name, value in found.items() if value == "1"] == [
+        'aks_flex_node_provider_state{state="Throttled"}'
+    ]
 
 
 def test_conditions_are_there_by_their_names() -> None:

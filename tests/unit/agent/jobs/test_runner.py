@@ -27,7 +27,7 @@ def test_a_work_is_a_unit_of_its_own_that_leaves_nothing_behind() -> None:
     words = job_command(PROGRAM, JobKind.REPAIR, ("--leave-alone=/etc/a",))
     assert words[0] == "systemd-run"
     assert {f"--unit={JOB_UNIT}", "--collect", "--wait"} <= set(words)
-    assert words[-4:] == (PROGRAM, "work", "repair", "--leave-alone=/etc/a")
+    assert words[-4:] == (PROGRAM, "job", "repair", "--leave-alone=/etc/a")
 
 
 def test_its_outcome_is_what_it_wrote_down() -> None:
