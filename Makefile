@@ -11,6 +11,9 @@ setup: ## make .venv, and install what this machine lacks
 try: setup ## see the main job for real: a machine joins, is updated, upgraded, broken and repaired, and leaves
 	@.venv/bin/aks-flex-lab --lab try demo $(if $(KEEP),--keep)
 
+recording: setup ## record make try as docs/images/try.svg
+	@.venv/bin/python scripts/record_demo.py docs/images/try.svg -- make try
+
 test: ## run the whole suite
 	@scripts/setup --tests
 	@.venv/bin/python -m scripts.suite all

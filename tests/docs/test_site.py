@@ -91,13 +91,14 @@ def test_every_diagram_is_drawn(page: Page, address: str, name: str, count: int)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["index", "docs/configuration", "docs/cli", "docs/comparison"])
+@pytest.mark.parametrize("name", ["index", "docs/reference/configuration", "docs/reference/cli", "docs/comparison"])
 def test_a_page_is_as_wide_as_the_screen(page: Page, address: str, name: str) -> None:
     page.goto(f"{address}/{name}.html")
 
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 800})
         page.wait_for_function(f"({TOO_WIDE})() === 0", timeout=PATIENCE)
+        assert page.evaluate(TOO_WIDE) == 0
 
 
 def test_words_are_found_without_a_server(page: Page, site: Path) -> None:

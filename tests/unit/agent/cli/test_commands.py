@@ -93,7 +93,12 @@ def test_whoever_is_not_root_is_told_what_for(
 
 @pytest.mark.parametrize("name", ["bundle", "bundle-1.34.4", "b.tar", "b.tar.gz", "b-1.2.tgz"])
 def test_a_bundle_is_a_directory_or_a_tar_file(name: str) -> None:
-    artifact_commands.refuse_bundle_options(Path("/x", name), "")
+    refused = []
+    try:
+        artifact_commands.refuse_bundle_options(Path("/x", name), "")
+    except errors.CommandUsageError as error:
+        refused.append(error.name)
+    assert refused == []
 
 
 def test_the_list_of_steps_has_one_line_for_each() -> None:

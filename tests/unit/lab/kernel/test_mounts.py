@@ -33,3 +33,5 @@ def test_a_tree_goes_with_all_that_is_in_it_but_not_what_links_point_to(tmp_path
 
 def test_what_is_not_there_needs_no_removing(tmp_path: Path) -> None:
     remove_tree(tmp_path / "nothing")
+
+    assert list(tmp_path.iterdir()) == []
