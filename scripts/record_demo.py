@@ -1,7 +1,7 @@
 """Records a command as an animated SVG: `python scripts/record_demo.py FILE -- COMMAND…`.
 
-`make recording` uses it for docs/images/try.svg, which the README shows. The picture needs no script and no player: all
-lines are in it once, and one CSS animation scrolls them at the recorded times. Long pauses are shortened.
+`make recording` uses it for docs/images/try.svg, which the README shows. The picture needs no script and no player:
+all lines are in it once, and one CSS animation scrolls them at the recorded times. Long pauses are shortened.
 """
 
 from __future__ import annotations
@@ -86,12 +86,13 @@ def svg(lines: list[Line]) -> str:
         for number, line in enumerate(lines, 1)
         if line.text
     )
+    last = (ROWS - len(lines)) * LINE_HEIGHT
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img">
 <title>A recording of make try: a machine joins, is updated, upgraded, repaired and removed</title>
 <style>
 text {{ font: 14px ui-monospace, "DejaVu Sans Mono", monospace; fill: #d7dde5; white-space: pre; }}
 .title {{ fill: #7cc7ff; font-weight: 600; }} .command {{ fill: #9be49b; }}
-#lines {{ animation: play {total:.1f}s step-end infinite; transform: translateY({(ROWS - len(lines)) * LINE_HEIGHT}px); }}
+#lines {{ animation: play {total:.1f}s step-end infinite; transform: translateY({last}px); }}
 @keyframes play {{ {frames} }}
 @media (prefers-reduced-motion: reduce) {{ #lines {{ animation: none; }} }}
 </style>
