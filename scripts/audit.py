@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = ROOT / "scripts" / "audit-allowed"
-REVIEW = ROOT / "docs" / "dependencies.md"
+REVIEW = ROOT / "docs" / "reference" / "dependencies.md"
 PINS = ("requirements/base.txt", "requirements/rp.txt", "requirements/lab.txt")
 LARGEST = 2 << 20
 NOT_OURS = re.compile(

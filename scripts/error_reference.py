@@ -28,11 +28,9 @@ PACKAGES = ("aks_flex_node", "aks_flex_rp", "aks_flex_lab")
 KEBAB = re.compile(r"[a-z]+(-[a-z0-9]+)+")
 HEAD = """# Errors
 
-Every error of the three programs: its messages, its cause, what to check, and what to do. The programs print the name
-of an error under its message, and `aks-flex-node explain NAME` (also `aks-flex-rp explain`, `aks-flex-lab explain`)
-prints its entry. `scripts/docs references` writes this page from the catalogues in `src`; do not edit it by hand.
-
-A name in `<angle brackets>` stands for a value.
+Every error of the three programs: cause, checks and remedy. The programs print the name of an error under its message.
+`aks-flex-node explain NAME` (also `aks-flex-rp explain`, `aks-flex-lab explain`) prints its entry with its messages.
+`scripts/docs references` writes this page from the catalogues in `src`; do not edit it by hand.
 """
 TITLES = {
     "aks_flex_node": "The agent, aks-flex-node",
@@ -216,18 +214,10 @@ def page_text(catalogs: dict[str, dict[str, ErrorEntry]]) -> str:
 
 
 def section(entry: ErrorEntry) -> str:
-    codes = " or ".join(map(str, entry.exit))
-    facts = [*([f"exit code {codes}"] if codes else []), *(["retrying can help"] if entry.retry else [])]
-    parts = [f"#### {entry.name}", *(quoted(message) for message in entry.messages), entry.cause]
-    parts += [f"- Check: {entry.check}"] if entry.check else []
-    remedy = f"- Remedy: {entry.remedy}" if entry.remedy else ""
-    parts = [*parts[:-1], f"{parts[-1]}\n{remedy}"] if remedy and entry.check else [*parts, remedy]
-    parts += [f"<small>{', '.join(facts)}</small>"] if facts else []
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def quoted(message: str) -> str:
-    return f"> {message}".replace("<", "\\<")
+    codes = f" Exit code {' or '.join(map(str, entry.exit))}." if entry.exit else ""
+    retry = " Retrying can help." if entry.retry else ""
+    actions = [f"- Check: {entry.check}"] * bool(entry.check) + [f"- Remedy: {entry.remedy}"]
+    return "\n\n".join([f"#### {entry.name}", f"{entry.cause}{retry}{codes}", "\n".join(actions)]) + "\n"
 
 
 NAMES_HEAD = """# Names
@@ -272,12 +262,9 @@ def names_text(catalogs: dict[str, dict[str, ErrorEntry]]) -> str:
     parts.append("## Metrics\n")
     parts.append(table(("metric", "meaning"), metric_rows()))
     parts.append("## Errors\n")
-    errors = [
-        (f"[{name}](errors.md#{name})", TITLES[package].partition(", ")[2])
-        for package, entries in catalogs.items()
-        for name in entries
-    ]
-    parts.append(table(("error", "program"), sorted(errors)))
+    for package, entries in catalogs.items():
+        links = ", ".join(f"[{name}](errors.md#{name})" for name in sorted(entries))
+        parts.append(f"{TITLES[package]}: {links}.\n")
     return "\n".join(parts)
 
 

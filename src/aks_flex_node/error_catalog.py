@@ -129,7 +129,8 @@ def render_entry(entry: ErrorEntry | StatusName) -> str:
     codes = " or ".join(str(code) for code in entry.exit)
     head = f"{entry.name} ({entry.group.lower()}, exit code {codes})" if codes else f"{entry.name} ({entry.group})"
     retry = "Running the same command again later can help." if entry.retry else ""
-    parts = [("Cause", entry.cause), ("Check", entry.check), ("Remedy", entry.remedy), ("Retry", retry)]
+    parts = [*(("Message", text) for text in entry.messages), ("Cause", entry.cause), ("Check", entry.check)]
+    parts += [("Remedy", entry.remedy), ("Retry", retry)]
     return "\n\n".join([head, *(_paragraph(title, text) for title, text in parts if text)])
 
 

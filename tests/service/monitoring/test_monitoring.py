@@ -14,7 +14,7 @@ from aks_flex_rp.api.metrics import Metrics
 from tests.service.monitoring.promtool import Promtool, promtool
 
 ROOT = Path(__file__).parents[3]
-MONITORING = ROOT / "docs" / "monitoring"
+MONITORING = ROOT / "docs" / "how-to" / "monitoring"
 PANELS: list[dict[str, Any]] = json.loads((MONITORING / "grafana-dashboard.json").read_text())["panels"]
 RULES: list[dict[str, Any]] = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"][0]["rules"]
 EXPRESSIONS = [
