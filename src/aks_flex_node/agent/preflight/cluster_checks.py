@@ -47,8 +47,8 @@ ACCESS_REVIEW = {
     },
 }
 NEW_TOKEN_HINT = (
-    "Run the command that `aks-flex-rp node join-command` prints on this machine, or add a token from `kubeadm "
-    "token create` to the configuration."
+    "Run the command that `aks-flex-rp node join-command` prints on this machine, "  # noqa: S105
+    "or add a token from `kubeadm token create` to the configuration."
 )
 API_SERVER_HINT = "See the result of the check api-server."
 

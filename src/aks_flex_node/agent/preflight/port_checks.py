@@ -76,11 +76,7 @@ def check_ports(context: PreflightContext) -> Iterator[CheckFinding]:
     yield from problems
     if not problems:
         numbers = ", ".join(str(port.number) for port in mine)
-        yield ok(
-            f"{numbers} are free, or held by this node"
-            if context.joined
-            else f"{numbers} are free or used by this node"
-        )
+        yield ok(f"{numbers} are free or used by this node" if context.joined else f"{numbers} are free")
 
 
 def _check_port(context: PreflightContext, port: NodePort, listening: list[PortListener]) -> Iterator[CheckFinding]:
