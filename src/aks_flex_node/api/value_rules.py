@@ -113,7 +113,7 @@ def network(text: str) -> str | None:
         ipaddress.ip_network(text)
     except ValueError as error:
         if "host bits set" in str(error):
-            return f"has bits set after its prefix. Did you mean {ipaddress.ip_network(text, strict=False)}?"
+            return f"has bits set after its prefix. Use {ipaddress.ip_network(text, strict=False)}."
         return "is not a network, for example 192.168.100.0/24."
     return None if "/" in text else "has no prefix length. A network has the form 192.168.100.0/24."
 

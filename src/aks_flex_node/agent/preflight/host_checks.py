@@ -71,7 +71,7 @@ def check_hostname(context: PreflightContext) -> Iterator[CheckFinding]:
         )
     elif problem := node_name(hostname.lower()):
         yield error(
-            f"The host name {hostname} is not a valid node name: it {problem}",
+            f"The host name {hostname} cannot be used as the node name: it {problem}",
             "Change it with `sudo hostnamectl set-hostname edge-1`, or set `node.name` in the configuration.",
         )
     elif hostname != hostname.lower():
@@ -85,7 +85,9 @@ def check_hostname(context: PreflightContext) -> Iterator[CheckFinding]:
 
 def _configured(name: str) -> Iterator[CheckFinding]:
     if problem := node_name(name):
-        yield error(f"{name} is not a valid node name: it {problem}", "Correct `node.name` in the configuration.")
+        yield error(
+            f"{name} cannot be used as the node name: it {problem}", "Correct `node.name` in the configuration."
+        )
     else:
         yield ok(f"{name}, set by node.name")
 
