@@ -72,7 +72,7 @@ def test_identities_of_the_machine_need_nothing_else(azure: dict[str, Any], kind
 
 
 def test_a_federated_token_that_is_not_there_is_told() -> None:
-    with pytest.raises(AzureCallError, match="federated token file .*/token cannot be read") as caught:
+    with pytest.raises(AzureCallError, match=r"federated token file .*/token cannot be read") as caught:
         azure_sign_in.node_credential(config(workloadIdentity=FEDERATED), None)
     assert caught.value.name == "federated-token-unreadable"
 
